@@ -14,6 +14,7 @@ Not recognised is a folder whose content was replaced and which is itself still 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import struct
@@ -251,6 +252,31 @@ def write_private(path: Path, data: bytes) -> None:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror or error}.", advice="Check the disk and the folder's owner."
         ) from None
+
+
+def file_version(file: Path) -> tuple[int, ...]:
+    """Return what changes whenever a file does; empty if there is none."""
+    try:
+        status = os.lstat(file)
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mode, status.st_mtime_ns, status.st_ctime_ns
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Keep other windows from changing the files of a folder while this one changes `file`. Raises ConfigError."""
+    private_dir(file.parent)
+    lock = file.with_name(".lock")
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"{lock} cannot be used: {error.strerror}.", advice="Check the folder's owner.") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_new_private(path: Path, data: bytes) -> None:

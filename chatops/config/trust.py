@@ -23,19 +23,17 @@ which `mcp.start` describes, and holds in one workspace.
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from chatops.config.paths import folder_identity, packaged_registry, private_dir, write_private
+from chatops.config.paths import file_version, folder_identity, locked, packaged_registry, write_private
 from chatops.config.registry import Loaded
 from chatops.config.workspace_files import MAX_BYTES, MAX_FILES, Item, ItemKind, WorkspaceFiles, read_workspace
 from chatops.domain.errors import ChatopsError, ConfigError
@@ -188,7 +186,7 @@ class WorkspaceTrust:
         # In a checkout of chatops itself the packaged registry lies in the workspace.
         self._own = (packaged_registry(), *(() if loaded is None else (loaded.path, loaded.workflow_folder)))
         self._file = record_file(workspace, folder=folder)
-        self._record_version = record_version(self._file)
+        self._record_version = file_version(self._file)
         self._current = self._judged(self._found())
 
     @property
@@ -206,7 +204,7 @@ class WorkspaceTrust:
 
         Raises ConfigError once if it cannot be read. Then everything stays in force as it was.
         """
-        version = record_version(self._file)
+        version = file_version(self._file)
         if version == self._record_version:
             return False
         self._record_version = version
@@ -218,7 +216,7 @@ class WorkspaceTrust:
 
         Raises ConfigError if the record cannot be read. Then everything stays in force as it was.
         """
-        self._record_version = record_version(self._file)
+        self._record_version = file_version(self._file)
         self._current = self._judged(self._found())
         return self.question
 
@@ -284,7 +282,7 @@ class WorkspaceTrust:
             given = answer if item.kind.used or answer is TrustAnswer.DECLINED else TrustAnswer.SEEN
             entries[item.key] = TrustEntry(kind=item.kind.value, path=item.path, digest=item.digest, answer=given)
         write_record(self._file, TrustRecord(folder=now.folder, entries=tuple(entries.values())))
-        self._record_version = record_version(self._file)
+        self._record_version = file_version(self._file)
         self._current = self._judged(now)
         return tuple(changed)
 
@@ -354,15 +352,6 @@ def record_file(workspace: Path, *, folder: Path) -> Path:
     return folder / f"{hashlib.sha256(os.fsencode(workspace)).hexdigest()[:32]}.json"
 
 
-def record_version(file: Path) -> tuple[int, ...]:
-    """Return what changes whenever the file does; empty if there is none."""
-    try:
-        status = os.lstat(file)
-    except OSError:
-        return ()
-    return status.st_ino, status.st_size, status.st_mode, status.st_mtime_ns, status.st_ctime_ns
-
-
 def read_record(file: Path, *, folder: str) -> TrustRecord:
     """Return the record of the folder with this identity; an empty one if there is none, or one of another folder.
 
@@ -409,22 +398,6 @@ def revoke_trust(workspace: Path, *, folder: Path) -> bool:
                 f"{file} cannot be removed: {error.strerror}.", advice="Check the folder's owner."
             ) from None
     return True
-
-
-@contextmanager
-def locked(file: Path) -> Iterator[None]:
-    """Keep other windows from changing records while this one reads and writes `file`. Raises ConfigError."""
-    private_dir(file.parent)
-    lock = file.with_name(".lock")
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ConfigError(f"{lock} cannot be used: {error.strerror}.", advice="Check the folder's owner.") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _unusable(file: Path, why: str) -> ConfigError:

@@ -8,18 +8,21 @@ until the server is connected. A tool that differs from the one that was used la
 runs again, whatever rules say. One file for each server, mode 0600.
 """
 
-import fcntl
 import json
 import logging
-import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
-from chatops.domain.canonical import JsonValue, canonical, digest, json_or_text, parsed
+from pydantic import ValidationError
+
+from chatops.config.document import adapter_of
+from chatops.config.paths import file_version, locked, write_private
+from chatops.domain.canonical import canonical, digest, json_or_text
+from chatops.domain.errors import ConfigError
 from chatops.domain.tools import AccessLevel, Capabilities, ToolSpec, Verdict, definition_of
 from chatops.policy.servers import SERVER_MARK, McpServerSpec, ToolSetting, mcp_source
 from chatops.toolkit.output import visible
@@ -32,8 +35,6 @@ _MOST_NAME = 64
 _MOST_TITLE = 40
 _NO_SETTING = ToolSetting()
 log = logging.getLogger(__name__)
-
-_MOST_BYTES = 8_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +56,9 @@ class Described:
 
     name: str
     description: str
-    input_schema: JsonValue
-    output_schema: JsonValue = None
+    input_schema: Any
+    """As JSON, like the next one."""
+    output_schema: Any = None
     title: str = ""
     """Its name for people; untrusted text."""
 
@@ -161,6 +163,15 @@ def login_file(folder: Path, server: str) -> Path:
     return folder / f"{server}.login.json"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    server: str
+    """Digest of its command or URL."""
+    tools: tuple[Described, ...] = ()
+    used: Mapping[str, str] = field(default_factory=dict)
+    """Definitions of tools as they were used last."""
+
+
 class Record:
     """The record of one server. A record that cannot be read is empty; one of another command or URL too.
 
@@ -169,108 +180,48 @@ class Record:
 
     def __init__(self, folder: Path, server: McpServerSpec) -> None:
         self._path = folder / f"{server.name}.json"
-        self._server = digest(list(server.command), server.url)
-        self._tools: tuple[Described, ...] = ()
-        self._used: dict[str, str] = {}
-        self._seen = (0, 0)
-        """Inode and time of the file that was read last."""
+        self._stored = _Stored(server=digest(list(server.command), server.url))
+        self._seen: tuple[int, ...] = ()
+        """Version of the file that was read last."""
         self._read()
 
     @property
     def tools(self) -> tuple[Described, ...]:
         """The tools that the server listed last."""
-        return self._tools
+        return self._stored.tools
 
     def changed(self, tool: str, definition: str) -> bool:
         """Return True if `tool` was used before with another definition."""
         self._read()
-        return self._used.get(tool, definition) != definition
+        return self._stored.used.get(tool, definition) != definition
 
     def keep_tools(self, tools: Iterable[Described]) -> None:
         """Remember the list of tools."""
-        listed = tuple(tools)
-        with self._newest():
-            if listed != self._tools:
-                self._tools = listed
-                self._write()
+        self._change(lambda stored: replace(stored, tools=tuple(tools)))
 
     def keep_used(self, tool: str, definition: str) -> None:
         """Remember that the user let `tool` run as it is now."""
-        with self._newest():
-            if self._used.get(tool) != definition:
-                self._used[tool] = definition
-                self._write()
+        self._change(lambda stored: replace(stored, used={**stored.used, tool: definition}))
 
-    @contextmanager
-    def _newest(self) -> Iterator[None]:
-        """Read what other processes wrote, and keep them from writing until the end of the block."""
-        with ExitStack() as stack:
-            try:
-                self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                lock = self._path.with_suffix(".lock")
-                descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-                stack.callback(os.close, descriptor)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            except OSError as error:
-                log.warning("the record of a server cannot be locked: %s", error.strerror)
-            self._read()
-            yield
+    def _change(self, change: Callable[[_Stored], _Stored]) -> None:
+        """Change what other processes wrote last."""
+        try:
+            with locked(self._path):
+                self._read()
+                if (changed := change(self._stored)) != self._stored:
+                    self._stored = changed
+                    write_private(self._path, json.dumps(asdict(changed)).encode())
+        except ConfigError as error:
+            log.warning("the record of a server cannot be written: %s", error)
 
     def _read(self) -> None:
-        try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            with os.fdopen(descriptor, "rb") as file:
-                state = os.fstat(descriptor)
-                seen = (state.st_ino, state.st_mtime_ns)
-                if seen == self._seen:
-                    return
-                self._seen = seen
-                stored = parsed(file.read(_MOST_BYTES).decode("utf-8"))
-        except FileNotFoundError:
+        if (version := file_version(self._path)) == self._seen:
             return
-        except (OSError, ValueError) as error:
+        self._seen = version
+        try:
+            stored = adapter_of(_Stored).validate_json(self._path.read_bytes())
+        except (OSError, ValidationError) as error:
             log.warning("the record of a server cannot be read: %s", type(error).__name__)
             return
-        if not isinstance(stored, dict) or stored.get("server") != self._server:
-            return
-        tools, used = stored.get("tools"), stored.get("used")
-        if isinstance(tools, list):
-            self._tools = tuple(one for tool in tools if (one := _described(tool)) is not None)
-        if isinstance(used, dict):
-            self._used |= {name: text for name, text in used.items() if isinstance(text, str)}
-
-    def _write(self) -> None:
-        tools: list[JsonValue] = [
-            {
-                "name": tool.name,
-                "title": tool.title,
-                "description": tool.description,
-                "input": tool.input_schema,
-                "output": tool.output_schema,
-            }
-            for tool in self._tools
-        ]
-        text = json.dumps({"server": self._server, "tools": tools, "used": self._used})
-        temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(text)
-            os.replace(temporary, self._path)
-        except OSError as error:
-            log.warning("the record of a server cannot be written: %s", error.strerror)
-
-
-def _described(stored: JsonValue) -> Described | None:
-    if not isinstance(stored, Mapping):
-        return None
-    name, description, title = stored.get("name"), stored.get("description"), stored.get("title", "")
-    if not isinstance(name, str) or not isinstance(description, str) or not isinstance(title, str):
-        return None
-    return Described(
-        name=name,
-        description=description,
-        input_schema=stored.get("input"),
-        output_schema=stored.get("output"),
-        title=title,
-    )
+        if stored.server == self._stored.server:
+            self._stored = stored
