@@ -36,9 +36,9 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from chatops.config.failpoints import reach
 from chatops.contained.folder import (
@@ -66,6 +66,26 @@ _KEPT_ATTRIBUTES = ("user.", "system.posix_acl_")
 
 class NotAppliedError(ToolFailedError):
     """Applying failed, and the changes made until then were undone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """The journal of an application or an undo, see the table."""
+
+    state: Literal["staging", "applying", "done"]
+    paths: tuple[str, ...]
+    made: tuple[str, ...] = ()
+    """Folders that were made for new files."""
+    results: Mapping[str, str] = field(default_factory=dict)
+    """Each path with the reason why it was left, or nothing."""
+
+    @property
+    def applied(self) -> "Applied":
+        """The results."""
+        return Applied(
+            done=tuple(path for path, why in self.results.items() if not why),
+            left={path: why for path, why in self.results.items() if why},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +124,8 @@ def apply(folder: TurnFolder, changes: ChangeList, only: Sequence[str] | None, *
     The caller holds the lock of the workspace. Raises NotAppliedError if nothing was applied, and
     WorkspaceReplacedError.
     """
-    done = folder.read(journal_name(undo))
-    if done is not None and done["state"] != "staging":
+    begun = journal(folder, undo)
+    if begun is not None and begun.state != "staging":
         return resume(folder, changes, undo=undo) or Applied(done=(), left={})
     listed = replace(changes, entries=undoable(folder, changes, undo)) if undo else changes
     found = conflicts(listed)
@@ -131,22 +151,18 @@ def undoable(folder: TurnFolder, changes: ChangeList, number: int = 0) -> tuple[
 def next_undo(folder: TurnFolder) -> int:
     """Return the number of the first undo that is not done, from 1."""
     number = 1
-    while _is_done(folder.read(journal_name(number))):
+    while (undo := journal(folder, number)) is not None and undo.state == "done":
         number += 1
     return number
 
 
 def not_undone(folder: TurnFolder) -> frozenset[str]:
     """Return the paths that were applied and that no undo took back."""
-    first, *undos = (folder.read(journal_name(number)) for number in range(next_undo(folder)))
-    if first is None or not _is_done(first):
+    first, *undos = (journal(folder, number) for number in range(next_undo(folder)))
+    if first is None or first.state != "done":
         return frozenset()
-    taken = {path for undo in undos for path in _applied(undo or {}).done}
-    return frozenset(_applied(first).done) - taken
-
-
-def _is_done(journal: Mapping[str, Any] | None) -> bool:
-    return journal is not None and journal.get("state") == "done"
+    taken = {path for undo in undos if undo is not None for path in undo.applied.done}
+    return frozenset(first.applied.done) - taken
 
 
 def resume(folder: TurnFolder, changes: ChangeList, *, undo: int = 0) -> Applied | None:
@@ -154,17 +170,17 @@ def resume(folder: TurnFolder, changes: ChangeList, *, undo: int = 0) -> Applied
 
     Then everything is taken back. The caller holds the lock of the workspace. Raises WorkspaceReplacedError.
     """
-    journal = folder.read(journal_name(undo))
-    if journal is None:
+    begun = journal(folder, undo)
+    if begun is None:
         return None
-    if journal["state"] == "done":
-        return _applied(journal)
-    paths: Any = journal["paths"]
+    if begun.state == "done":
+        return begun.applied
+    paths = set(begun.paths)
     with Below(Path(changes.workspace), changes.identity) as below:
-        entries = _directed([entry for entry in changes.entries if entry.path in set(paths)], undo=undo)
+        entries = _directed([entry for entry in changes.entries if entry.path in paths], undo=undo)
         work = _Work(folder=folder, below=below, entries=entries, undo=undo)
-        if journal["state"] == "staging":
-            work.take_back(journal)
+        if begun.state == "staging":
+            work.take_back(begun)
             return None
         return work.carry_out()
 
@@ -174,13 +190,9 @@ def journal_name(undo: int) -> str:
     return ("apply", "undo")[undo] if undo < 2 else f"undo{undo}"
 
 
-def _applied(journal: Mapping[str, Any]) -> Applied:
-    """Return the results that a journal holds."""
-    results: Mapping[str, str] = journal.get("results", {})
-    return Applied(
-        done=tuple(path for path, why in results.items() if not why),
-        left={path: why for path, why in results.items() if why},
-    )
+def journal(folder: TurnFolder, undo: int) -> Journal | None:
+    """Return the journal of the undo with that number, or for 0 of the application; None if there is none."""
+    return folder.read(journal_name(undo), Journal)
 
 
 def _directed(entries: Iterable[Entry], *, undo: int) -> tuple[Entry, ...]:
@@ -202,9 +214,9 @@ class _Work:
         Raises NotAppliedError after taking everything back.
         """
         missing = self._missing_folders()
-        journal = {"state": "staging", "paths": [entry.path for entry in self.entries], "made": missing}
+        begun = Journal(state="staging", paths=tuple(entry.path for entry in self.entries), made=tuple(missing))
         try:
-            self.folder.write(journal_name(self.undo), journal)
+            self.folder.write(journal_name(self.undo), begun)
             reach("contained")
             for path in missing:
                 with self.below.parent(path) as (parent, name), suppress(FileExistsError):
@@ -217,28 +229,28 @@ class _Work:
             if changed:
                 raise NotAppliedError(f"{shown(changed[0])} was changed meanwhile")
             reach("contained")
-            self.folder.write(journal_name(self.undo), {**journal, "state": "applying"})
+            self.folder.write(journal_name(self.undo), replace(begun, state="applying"))
         except (OSError, ToolFailedError) as error:
             # Syncing may fail after the journal was replaced.
-            if (self.folder.read(journal_name(self.undo)) or {}).get("state") != "applying":
-                self.take_back(journal)
+            if (now := journal(self.folder, self.undo)) is None or now.state != "applying":
+                self.take_back(begun)
                 why = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
                 raise NotAppliedError(f"Nothing was applied: {why}.") from error
         reach("contained")
 
-    def take_back(self, journal: Mapping[str, Any]) -> None:
+    def take_back(self, begun: Journal) -> None:
         """Remove temporary files and the folders that were made, if they are empty."""
         for entry in self.entries:
             with suppress(OSError), self.below.parent(entry.path) as (parent, _):
                 for name in (self._temporary(entry), self._temporary(entry, "probe")):
                     with suppress(FileNotFoundError):
                         os.unlink(name, dir_fd=parent)
-        self._remove_folders(journal.get("made"))
+        self._remove_folders(begun.made)
         (self.folder.path / f"{journal_name(self.undo)}.json").unlink(missing_ok=True)
 
-    def _remove_folders(self, made: Any) -> None:
+    def _remove_folders(self, made: Sequence[str]) -> None:
         """Remove folders that were made for new files, if they are empty."""
-        for path in reversed(made or []):
+        for path in reversed(made):
             with suppress(OSError), self.below.parent(path) as (parent, name):
                 os.rmdir(name, dir_fd=parent)
 
@@ -248,15 +260,15 @@ class _Work:
         for entry in sorted(self.entries, key=_order):
             results[entry.path] = self._guarded(entry)
             reach("contained")
-        journal = self.folder.read(journal_name(self.undo)) or {}
-        if self.undo:
-            self._remove_folders((self.folder.read(journal_name(0)) or {}).get("made"))
-        done = {**journal, "state": "done", "results": results}
+        if self.undo and (first := journal(self.folder, 0)) is not None:
+            self._remove_folders(first.made)
+        begun = journal(self.folder, self.undo) or Journal(state="applying", paths=tuple(results))
+        done = replace(begun, state="done", results=results)
         # If this cannot be stored, the next look finds the same results.
         with suppress(OSError):
             self.folder.write(journal_name(self.undo), done)
         reach("contained")
-        return _applied(done)
+        return done.applied
 
     def _guarded(self, entry: Entry) -> str:
         """Apply one entry. Returns why it was left, or nothing."""

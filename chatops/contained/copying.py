@@ -8,13 +8,11 @@ original instead of being copied.
 
 import errno
 import fcntl
-import json
 import os
 import shutil
 import stat
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from chatops.config.failpoints import reach
 from chatops.contained.folder import (
@@ -27,10 +25,8 @@ from chatops.contained.folder import (
     opened,
     pour,
     remove_tree,
-    state_from,
     sync_file_system,
     sync_folder,
-    write_durably,
 )
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.secrets import is_secret, may_hold_secrets
@@ -122,7 +118,7 @@ def make_copy(folder: TurnFolder, workspace: Path, *, protected: tuple[Path, ...
             (part.copy / ".git" / name).touch()
         for name in GIT_EMPTY:
             (part.copy / ".git" / name).mkdir()
-    write_durably(part.path / "manifest.json", _encoded(manifest))
+    part.write("manifest", manifest)
     sync_file_system(part.path)
     reach("contained")
     os.rename(part.path, folder.path)
@@ -310,32 +306,9 @@ class _Filling:
         return pour(source, target)
 
 
-def _encoded(manifest: Manifest) -> bytes:
-    return json.dumps(
-        {
-            "workspace": manifest.workspace,
-            "identity": manifest.identity,
-            "copied": {path: [asdict(copied.state), copied.unchanged] for path, copied in manifest.copied.items()},
-            "shared": manifest.shared,
-            "hidden": manifest.hidden,
-            "left": manifest.left,
-        }
-    ).encode("ascii")
-
-
 def read_manifest(folder: TurnFolder) -> Manifest:
     """Return the manifest of a copy. Raises ToolFailedError if there is none."""
-    found: Any = folder.read("manifest")
+    found = folder.read("manifest", Manifest)
     if found is None:
         raise ToolFailedError("The copy of this contained turn is gone.")
-    return Manifest(
-        workspace=found["workspace"],
-        identity=(found["identity"][0], found["identity"][1]),
-        copied={
-            path: Copied(state=state_from(state), unchanged=(unchanged[0], unchanged[1]))
-            for path, (state, unchanged) in found["copied"].items()
-        },
-        shared=found["shared"],
-        hidden=found["hidden"],
-        left=found["left"],
-    )
+    return found

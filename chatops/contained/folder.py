@@ -20,13 +20,14 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+from chatops.config.document import adapter_of
 from chatops.config.failpoints import reach
 from chatops.config.paths import folder_identity
 from chatops.domain.errors import ToolFailedError
@@ -64,9 +65,22 @@ class State:
 ABSENT = State()
 
 
-def state_from(found: Mapping[str, Any]) -> State:
-    """Return the state that was stored as these values."""
-    return State(**{**found, "kind": Kind(found["kind"])})
+Stored = TypeVar("Stored")
+
+
+def spelled(value: object) -> bytes:
+    """Return a dataclass, or other values that JSON can hold, as they are stored."""
+    return json.dumps(value, default=_members).encode("ascii")
+
+
+def stored(form: type[Stored], data: bytes | str) -> Stored:
+    """Return the value that was stored. Raises ValueError if `data` is of another form."""
+    # Names of files may hold lone surrogates, which pydantic's own parser refuses.
+    return adapter_of(form).validate_python(json.loads(data))
+
+
+def _members(value: Any) -> dict[str, object]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +104,16 @@ class TurnFolder:
         """True if it holds a list for ``/undo``: the changes of other turns, for which no copy was made."""
         return not self.exists
 
-    def read(self, name: str) -> dict[str, object] | None:
-        """Return the JSON object in a file of the folder; None if there is none that can be read."""
+    def read(self, name: str, form: type[Stored]) -> Stored | None:
+        """Return the value in a file of the folder; None if there is none that can be read."""
         try:
-            found = json.loads((self.path / f"{name}.json").read_text(encoding="ascii"))
+            return stored(form, (self.path / f"{name}.json").read_bytes())
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
 
     def write(self, name: str, value: object) -> None:
-        """Replace a JSON file of the folder durably."""
-        write_durably(self.path / f"{name}.json", json.dumps(value).encode("ascii"))
+        """Replace a file of the folder durably."""
+        write_durably(self.path / f"{name}.json", spelled(value))
 
     def keep_blob(self, source: int) -> tuple[str, int]:
         """Copy the open file `source` into the blobs. Returns its SHA-256 and its size in bytes."""
@@ -403,6 +416,20 @@ class PathChange:
         return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """The first line of a kept file."""
+
+    path: str
+    base: State
+    new: State
+    made: tuple[str, ...]
+    workspace: str
+    folder: str
+    """Identity of the workspace's folder."""
+    at_ns: int
+
+
 def keep(
     path: Path,
     before: bytes | None,
@@ -424,17 +451,17 @@ def keep(
         if before is not None:
             info = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
             base = _state(before, info.st_mode & 0o777)
-        known = {
-            "path": path.relative_to(context.workspace).as_posix(),
-            "base": asdict(base),
-            "new": asdict(_state(after, mode)),
-            "made": list(made),
-            "workspace": str(context.workspace),
-            "folder": folder_identity(context.workspace),
-            "at_ns": time.time_ns(),
-        }
+        known = _Kept(
+            path=path.relative_to(context.workspace).as_posix(),
+            base=base,
+            new=_state(after, mode),
+            made=tuple(made),
+            workspace=str(context.workspace),
+            folder=folder_identity(context.workspace),
+            at_ns=time.time_ns(),
+        )
         context.kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-        data = json.dumps(known).encode("ascii") + b"\n" + (before or b"")
+        data = spelled(known) + b"\n" + (before or b"")
         write_durably(context.kept / f"{context.call_id}.{context.attempt}", data)
     except OSError as error:
         why = f"what it replaces could not be kept for /undo ({error.strerror})"
@@ -459,24 +486,24 @@ def kept(folder: Path, prefixes: Sequence[str], *, workspace: Path) -> list[Path
     with suppress(OSError):
         for name in os.listdir(folder):
             if name.startswith(tuple(prefixes)):
-                with suppress(OSError, ValueError, KeyError, TypeError):
+                with suppress(OSError, ValueError):
                     found.append(_read_kept(folder / name, here))
     return sorted(found, key=lambda one: one.at_ns)
 
 
 def _read_kept(record: Path, here: tuple[str, str]) -> PathChange:
     with record.open("rb") as file:
-        known = json.loads(file.readline())
-    if not {"", ".", ".."}.isdisjoint(str(known["path"]).split("/")):
+        known = stored(_Kept, file.readline())
+    if not {"", ".", ".."}.isdisjoint(known.path.split("/")):
         raise ValueError("not a path in the workspace")
     return PathChange(
-        path=str(known["path"]),
-        base=state_from(known["base"]),
-        new=state_from(known["new"]),
-        made=tuple(map(str, known["made"])),
-        at_ns=int(known["at_ns"]),
+        path=known.path,
+        base=known.base,
+        new=known.new,
+        made=known.made,
+        at_ns=known.at_ns,
         read=lambda: record.read_bytes().partition(b"\n")[2],
-        here=(known["folder"], known["workspace"]) == here,
+        here=(known.folder, known.workspace) == here,
     )
 
 

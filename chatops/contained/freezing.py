@@ -4,7 +4,6 @@ Afterwards only the change list and the kept content count. What happens in the 
 that was overlooked is not applied. The copy has no say in how it is compared: ignore rules are those of the original.
 """
 
-import json
 import os
 import stat
 import unicodedata
@@ -13,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from chatops.config.failpoints import reach
 from chatops.contained.copying import (
@@ -24,7 +22,7 @@ from chatops.contained.copying import (
     is_git,
     read_manifest,
 )
-from chatops.contained.folder import ABSENT, FILE, Below, Kind, State, TurnFolder, observe, opened, state_from
+from chatops.contained.folder import ABSENT, FILE, Below, Kind, State, TurnFolder, observe, opened, stored
 from chatops.domain.canonical import digest
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.secrets import PACKAGE_FOLDERS
@@ -104,44 +102,15 @@ class ChangeList:
     @property
     def digest(self) -> str:
         """The SHA-256 of the whole list."""
-        return digest("contained", as_json(self))
+        return digest("contained", asdict(self))
 
 
-def as_json(changes: ChangeList) -> Any:
-    """Return the list as values for JSON."""
-    found = asdict(changes)
-    if not changes.cannot:
-        # Left out, so that the digests of lists stored by versions without it stay valid.
-        del found["cannot"]
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """The list as it is stored, with its number, see `freeze`."""
 
-
-def from_json(found: Mapping[str, Any]) -> ChangeList:
-    """Return the list that `as_json` gave these values. Raises KeyError, TypeError or ValueError for others."""
-    return ChangeList(
-        workspace=str(found["workspace"]),
-        identity=(int(found["identity"][0]), int(found["identity"][1])),
-        entries=tuple(_entry(entry) for entry in found["entries"]),
-        left_out=tuple(LeftOut(**entry) for entry in found["left_out"]),
-        ran=tuple(ran_from(call) for call in found["ran"]),
-        hidden=tuple(found["hidden"]),
-        cannot=tuple(map(str, found.get("cannot", ()))),
-    )
-
-
-def _entry(found: Mapping[str, Any]) -> Entry:
-    return Entry(
-        path=str(found["path"]),
-        base=state_from(found["base"]),
-        new=state_from(found["new"]),
-        runs_later=tuple(found["runs_later"]),
-        marks=tuple(found["marks"]),
-    )
-
-
-def ran_from(found: Mapping[str, Any]) -> Ran:
-    """Return the call that was stored as these values."""
-    return Ran(**{**found, "outcome": Outcome(found["outcome"])})
+    number: int = 1
+    changes: ChangeList
 
 
 def selected(changes: ChangeList, only: Sequence[str] | None, conflicts: Mapping[str, str]) -> tuple[Entry, ...]:
@@ -158,14 +127,13 @@ def freeze(folder: TurnFolder, *, ran: Sequence[Ran] = (), number: int | None = 
 
     Raises ToolFailedError if the copy is gone.
     """
-    with suppress(ToolFailedError):
-        found = frozen(folder)
-        if number in (None, (folder.read("frozen") or {}).get("number")):
-            return found
+    found = folder.read("frozen", Frozen)
+    if found is not None and number in (None, found.number):
+        return found.changes
     manifest = read_manifest(folder)
     changes = _Comparison(folder=folder, manifest=manifest).changes(tuple(ran))
     reach("contained")
-    folder.write("frozen", {**as_json(changes), "number": number or 1})
+    folder.write("frozen", Frozen(number=number or 1, changes=changes))
     reach("contained")
     return changes
 
@@ -173,22 +141,19 @@ def freeze(folder: TurnFolder, *, ran: Sequence[Ran] = (), number: int | None = 
 def recorded(folder: TurnFolder) -> dict[str, Ran]:
     """Return the calls that ran in the copy by their ids, each with its outcome."""
     found: dict[str, Ran] = {}
-    with suppress(OSError, ValueError, TypeError, KeyError):
+    with suppress(OSError, ValueError):
         for line in (folder.path / "ran.jsonl").read_text(encoding="ascii").splitlines():
-            number, ran = json.loads(line)
-            found[number] = ran_from(ran)
+            call_id, ran = stored(tuple[str, Ran], line)
+            found[call_id] = ran
     return found
 
 
 def frozen(folder: TurnFolder) -> ChangeList:
     """Return the change list that was frozen before. Raises ToolFailedError if there is none that can be read."""
-    found = folder.read("frozen")
+    found = folder.read("frozen", Frozen)
     if found is None:
         raise ToolFailedError("The frozen list of changes is missing or cannot be read.")
-    try:
-        return from_json(found)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise ToolFailedError("The frozen list of changes is damaged.") from error
+    return found.changes
 
 
 def shown(path: str) -> str:

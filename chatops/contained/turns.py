@@ -8,16 +8,15 @@ recorded.
 
 import asyncio
 import contextlib
-import json
 import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from chatops.contained import applying
-from chatops.contained.applying import Applied, NotAppliedError, journal_name, next_undo, not_undone, undoable
+from chatops.contained.applying import Applied, NotAppliedError, journal, next_undo, not_undone, undoable
 from chatops.contained.copying import GIT_CONFIGS, GIT_EMPTY, make_copy, read_manifest
 from chatops.contained.folder import (
     TurnFolder,
@@ -26,6 +25,7 @@ from chatops.contained.folder import (
     locked,
     outdated,
     remove_tree,
+    spelled,
     sweep_kept,
     turn_folder,
 )
@@ -267,7 +267,7 @@ class ContainedTurns:
         """
         found: list[tuple[float, str, int]] = []
         for folder in self._folders():
-            with contextlib.suppress(OSError, ToolFailedError, KeyError, TypeError, ValueError):
+            with contextlib.suppress(OSError, ToolFailedError):
                 changes = frozen(folder)
                 if folder.is_undo_list:
                     continue
@@ -300,10 +300,10 @@ class ContainedTurns:
         """
         for folder in self._folders():
             for undo in (0, next_undo(folder)):
-                journal = folder.read(journal_name(undo))
-                if journal is None or journal.get("state") == "done":
+                begun = journal(folder, undo)
+                if begun is None or begun.state == "done":
                     continue
-                with contextlib.suppress(OSError, ToolFailedError, KeyError, TypeError, ValueError):
+                with contextlib.suppress(OSError, ToolFailedError):
                     changes = frozen(folder)
                     if changes.workspace == str(workspace):
                         with locked(self._data, workspace, wait=False):
@@ -342,7 +342,7 @@ def discard(folder: TurnFolder) -> None:
     number = next_undo(folder)
     # What a list for /undo did not take back is listed again, from what its turns have kept.
     undone = folder.is_undo_list or (number > 1 and not not_undone(folder))
-    if (undone and folder.read(journal_name(number)) is None) or not (folder.path / "apply.json").exists():
+    if (undone and journal(folder, number) is None) or not (folder.path / "apply.json").exists():
         remove_tree(folder.path)
     else:
         remove_tree(folder.copy)
@@ -350,8 +350,8 @@ def discard(folder: TurnFolder) -> None:
 
 def _is_over(folder: TurnFolder) -> bool:
     """Return True if the changes were applied and no application or undo has to be finished."""
-    journals = [folder.read(journal_name(undo)) for undo in (0, next_undo(folder))]
-    return journals[0] is not None and journals[0].get("state") == "done" and journals[1] is None
+    first, undo = journal(folder, 0), journal(folder, next_undo(folder))
+    return first is not None and first.state == "done" and undo is None
 
 
 MAX_GROWTH = 2 << 30
@@ -535,8 +535,7 @@ def _moved(facts: CallFacts, *, source: Path, target: Path) -> CallFacts:
 
 def _record(folder: TurnFolder, context: ToolContext, ran: Ran) -> None:
     """Add a call, or its end, to those of the turn."""
-    line = json.dumps([context.call_id, asdict(ran)])
-    with (folder.path / "ran.jsonl").open("a", encoding="ascii") as file:
-        file.write(f"{line}\n")
+    with (folder.path / "ran.jsonl").open("ab") as file:
+        file.write(spelled([context.call_id, ran]) + b"\n")
         file.flush()
         os.fsync(file.fileno())

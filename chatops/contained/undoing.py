@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 
 from chatops.config.failpoints import reach
-from chatops.contained.applying import undoable
+from chatops.contained.applying import Journal, journal, undoable
 from chatops.contained.copying import hidden_by_name
 from chatops.contained.folder import Below, Kind, PathChange, State, TurnFolder, kept, turn_folder, write_durably
-from chatops.contained.freezing import ChangeList, Entry, as_json, frozen, recorded, shown
+from chatops.contained.freezing import ChangeList, Entry, Frozen, frozen, recorded, shown
 from chatops.contained.text import MOST_TEXT, Change, described
 from chatops.domain.errors import ToolFailedError
 
@@ -62,9 +62,9 @@ def undo_list(data: Path, workspace: Path, *, session_id: str, turns: Sequence[s
         return UndoList(name="", cannot=lines)
     made = sorted({path for changes in paths.values() for change in changes for path in change.made})
     listed = ChangeList(workspace=str(workspace), identity=identity, entries=tuple(entries), cannot=lines)
-    folder.write("frozen", {**as_json(listed), "number": 1})
+    folder.write("frozen", Frozen(changes=listed))
     results = {entry.path: "" for entry in entries}
-    folder.write("apply", {"state": "done", "paths": list(results), "made": made, "results": results})
+    folder.write("apply", Journal(state="done", paths=tuple(results), made=tuple(made), results=results))
     reach("undo_listed")
     return UndoList(name=folder.path.name, cannot=lines)
 
@@ -88,7 +88,7 @@ def _changes(data: Path, workspace: Path, turns: Sequence[str]) -> list[PathChan
         with suppress(OSError, ToolFailedError):
             changes = frozen(folder)
             at_ns = (folder.path / "apply.json").stat().st_mtime_ns
-            made = tuple(map(str, _made(folder)))
+            applied = journal(folder, 0)
             here = changes.workspace == str(workspace)
             found += [
                 PathChange(
@@ -96,18 +96,13 @@ def _changes(data: Path, workspace: Path, turns: Sequence[str]) -> list[PathChan
                     base=entry.new,
                     new=entry.base,
                     at_ns=at_ns,
-                    made=made,
+                    made=() if applied is None else applied.made,
                     read=partial(folder.blob, entry.new.sha),
                     here=here,
                 )
                 for entry in undoable(folder, changes)
             ]
     return found
-
-
-def _made(folder: TurnFolder) -> Sequence[object]:
-    made = (folder.read("apply") or {}).get("made")
-    return made if isinstance(made, list) else ()
 
 
 def _contained(data: Path, turns: Sequence[str]) -> list[TurnFolder]:

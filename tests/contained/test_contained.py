@@ -368,7 +368,7 @@ def test_a_kill_at_each_point_applies_all_or_nothing(
 
 def reset(workspace: Path, turn: TurnFolder) -> None:
     changes = freeze(turn)
-    if turn.read("apply") is not None:
+    if turn.read("apply", dict) is not None:
         resume(turn, changes)
         apply(turn, changes, None, undo=True)
     for name in ("apply", "undo"):
@@ -501,12 +501,12 @@ def test_what_is_not_needed_any_more_is_swept(workspace: Path, tmp_path: Path, m
     half = turns.folder("halfway")
     changes = freeze(half)
     killed_at(4, lambda: apply(half, changes, None), monkeypatch)
-    assert (half.read("apply") or {}).get("state") == "applying"
+    assert (half.read("apply", dict) or {}).get("state") == "applying"
     turns.sweep(lambda: frozenset({"used"}))
     assert turns.folder("used").exists and not turns.folder("over").path.exists()
     assert not turns.folder("applied").copy.exists() and turns.last_applied(workspace) == ("applied", 1)
     turns.finish_interrupted(workspace)
-    assert (workspace / "halfway.txt").exists() and (half.read("apply") or {}).get("state") == "done"
+    assert (workspace / "halfway.txt").exists() and (half.read("apply", dict) or {}).get("state") == "done"
     monkeypatch.setattr("chatops.contained.folder.KEPT_BYTES", 0)
     turns.sweep(lambda: frozenset({"used"}))
     assert turns.last_applied(workspace)[0] == ""
@@ -530,7 +530,7 @@ def test_without_an_atomic_swap_nothing_is_applied_and_no_file_is_touched(
     monkeypatch.setattr("chatops.contained.folder._LIBC", NoFlags)
     with pytest.raises(NotAppliedError, match="cannot swap two files atomically"):
         apply(turn, changes, None)
-    assert content(workspace) == before and turn.read("apply") is None
+    assert content(workspace) == before and turn.read("apply", dict) is None
 
 
 async def approved(turn: TurnFolder, workspace: Path) -> tuple[Tool, CallFacts, ToolContext]:
@@ -564,14 +564,14 @@ async def test_an_interrupted_application_without_its_list_is_left(
     edit(turn.copy)
     tool, facts, context = await approved(turn, workspace)
     killed_at(14, lambda: apply(turn, freeze(turn), None), monkeypatch)
-    assert (turn.read("apply") or {}).get("state") == "applying"
+    assert (turn.read("apply", dict) or {}).get("state") == "applying"
     seen = content(workspace)
     (turn.copy / "late.py").write_text("evil\n")
     (turn.path / "frozen.json").unlink()
     ContainedTurns(turn.path.parent.parent).finish_interrupted(workspace)
     found = await tool.reconcile(facts, context)
     assert found.result is None and not found.repeat and "frozen list" in found.found
-    assert content(workspace) == seen and turn.read("frozen") is None
+    assert content(workspace) == seen and turn.read("frozen", dict) is None
 
 
 def test_an_application_that_another_process_works_on_is_left_to_it(
@@ -583,9 +583,9 @@ def test_an_application_that_another_process_works_on_is_left_to_it(
     turns = ContainedTurns(turn.path.parent.parent)
     with locked(turn.path.parent.parent, workspace):
         turns.finish_interrupted(workspace)
-        assert (turn.read("apply") or {}).get("state") == "applying"
+        assert (turn.read("apply", dict) or {}).get("state") == "applying"
     turns.finish_interrupted(workspace)
-    assert (turn.read("apply") or {}).get("state") == "done"
+    assert (turn.read("apply", dict) or {}).get("state") == "done"
 
 
 def test_an_undo_that_is_not_finished_keeps_what_it_needs(
@@ -596,7 +596,7 @@ def test_an_undo_that_is_not_finished_keeps_what_it_needs(
     changes = freeze(turn)
     apply(turn, changes, None)
     killed_at(14, lambda: apply(turn, changes, None, undo=True), monkeypatch)
-    assert (turn.read("undo") or {}).get("state") == "applying"
+    assert (turn.read("undo", dict) or {}).get("state") == "applying"
     turns = ContainedTurns(turn.path.parent.parent)
     monkeypatch.setattr("chatops.contained.folder.KEPT_BYTES", 0)
     turns.sweep(frozenset)
