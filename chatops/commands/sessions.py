@@ -13,6 +13,7 @@ from chatops.domain.wording import excerpt, plural
 from chatops.headless.json_values import plain
 from chatops.headless.screen import table, when
 from chatops.store.base import ALL
+from chatops.toolkit.counting import counted, shown_by
 from chatops.wiring.rows import NO_TITLE, run_state
 from chatops.wiring.stored import Storage
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from chatops.domain.canonical import JsonValue
     from chatops.store.base import SessionInfo
     from chatops.store.files import SessionFiles
+    from chatops.store.importing import Imported
     from chatops.store.store import Store
 
 AROUND = 40
@@ -209,27 +211,37 @@ def _import(opened: Stored, arguments: Namespace) -> int:
         raise ConfigError(f"{path} has more than {MAX_BYTES:,} bytes.", advice="Import it in parts.")
     format = ImportFormat(arguments.format) if arguments.format else None
     workspace = str(opened.workspace)
-    found = read(data, format=format, source=str(path), workspace=workspace)
     view = screen()
-    if not found:
-        raise ConfigError(f"{path} has no conversation.", advice="chatops sessions import --help names the formats.")
-    role = load_registry(path=opened.options.registry, paths=opened.paths, env=os.environ).registry.default_role
-    for session in found:
-        left_out = f", {session.skipped} left out" if session.skipped else ""
-        try:
-            made = opened.store.create_session(
-                workspace=workspace, role=role, persona="", title=session.title, messages=session.messages
+    with shown_by(view.show_progress), counted("importing", unit="session") as counter:
+        found = read(data, format=format, source=str(path), workspace=workspace)
+        if not found:
+            raise ConfigError(
+                f"{path} has no conversation.", advice="chatops sessions import --help names the formats."
             )
-            session_id, what = made.id, f"{made.title}: {plural(made.messages, 'message')}{left_out}"
-        except AlreadyStoredError as error:
-            session_id, what = error.session_id, f"{session.title or NO_TITLE}: imported before, so it was left out"
-        # Also of a session from before: that import may have been stopped between the two.
-        for name, content in session.files:
-            if (file := _files(opened).keep(session_id, name, content)).problem:
-                view.say(f"{file}.")
-        view.answer(session_id)
-        view.say(f"{what}. Open it with: chatops -r {session_id}")
+        counter.expect(len(found))
+        role = load_registry(path=opened.options.registry, paths=opened.paths, env=os.environ).registry.default_role
+        for session in found:
+            _store(opened, session, role=role)
+            counter.add()
     return 0
+
+
+def _store(opened: Stored, session: "Imported", *, role: str) -> None:
+    """Store one conversation of a file as a session, and print its id."""
+    view, left_out = screen(), f", {session.skipped} left out" if session.skipped else ""
+    try:
+        made = opened.store.create_session(
+            workspace=str(opened.workspace), role=role, persona="", title=session.title, messages=session.messages
+        )
+        session_id, what = made.id, f"{made.title}: {plural(made.messages, 'message')}{left_out}"
+    except AlreadyStoredError as error:
+        session_id, what = error.session_id, f"{session.title or NO_TITLE}: imported before, so it was left out"
+    # Also of a session from before: that import may have been stopped between the two.
+    for name, content in session.files:
+        if (file := _files(opened).keep(session_id, name, content)).problem:
+            view.say(f"{file}.")
+    view.answer(session_id)
+    view.say(f"{what}. Open it with: chatops -r {session_id}")
 
 
 def _delete(opened: Stored, arguments: Namespace) -> int:

@@ -34,6 +34,7 @@ from chatops.git.ignore import GitIgnore
 from chatops.policy.runs_later import fold
 from chatops.sandbox.covers import MOUNTED, is_mount_point
 from chatops.toolkit.confine import SETTINGS_FOLDER, home_folders
+from chatops.toolkit.counting import Counter, counted
 from chatops.toolkit.output import visible
 
 MAX_FILES = 20_000
@@ -106,12 +107,14 @@ def make_copy(folder: TurnFolder, workspace: Path, *, protected: tuple[Path, ...
     with opened(workspace) as source, opened(part.copy) as target:
         info = os.fstat(source)
         manifest = Manifest(workspace=str(workspace), identity=(info.st_dev, info.st_ino))
-        plan = _Walk(workspace=workspace, protected=frozenset(protected), manifest=manifest).plan(source, ())
-        _check_room(part.path, sum(entry.info.st_size for entry in plan), len(plan))
-        try:
-            _Filling(manifest=manifest).fill(source, target, plan)
-        except OSError as error:
-            raise ToolFailedError(f"The workspace could not be copied: {error.strerror}.") from error
+        with counted("copying the workspace", unit="file") as counter:
+            plan = _Walk(workspace=workspace, protected=frozenset(protected), manifest=manifest).plan(source, ())
+            _check_room(part.path, sum(entry.info.st_size for entry in plan), len(plan))
+            counter.expect(len(plan))
+            try:
+                _Filling(manifest=manifest).fill(source, target, plan, counter)
+            except OSError as error:
+                raise ToolFailedError(f"The workspace could not be copied: {error.strerror}.") from error
     if ".git" in manifest.shared:
         # Places to mount on. No command has run in the copy yet, so nothing can be a link.
         for name in GIT_CONFIGS:
@@ -240,8 +243,8 @@ class _Filling:
     manifest: Manifest
     reflink: bool = True
 
-    def fill(self, source: int, target: int, plan: list[_Found]) -> None:
-        """Copy the paths of `plan`, which names each folder before what is in it."""
+    def fill(self, source: int, target: int, plan: list[_Found], counter: Counter) -> None:
+        """Copy the paths of `plan`, which names each folder before what is in it, and count them."""
         levels = [(source, target)]
         try:
             here: tuple[str, ...] = ()
@@ -265,6 +268,7 @@ class _Filling:
                     self.manifest.copied[entry.path] = Copied(state=State(kind=Kind.LINK, target=entry.target))
                 else:
                     self._file(src, dst, name, entry.path)
+                counter.add()
         finally:
             for pair in levels[1:]:
                 for descriptor in pair:

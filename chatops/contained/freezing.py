@@ -30,6 +30,8 @@ from chatops.domain.tools import Outcome
 from chatops.git.ignore import GitIgnore
 from chatops.policy.runs_later import fold, runs_later
 from chatops.sandbox.covers import MOUNTED, is_mount_point
+from chatops.toolkit.counting import Counter as WorkCounter
+from chatops.toolkit.counting import counted
 from chatops.toolkit.output import visible
 
 MAX_ENTRIES = 2_000
@@ -180,7 +182,8 @@ class _Comparison:
     def changes(self, ran: tuple[Ran, ...]) -> ChangeList:
         """Compare the trees, and keep the new and the old content of each change."""
         self.rules = GitIgnore(self.manifest.workspace)
-        with opened(self.folder.copy) as top:
+        total = len(self.manifest.copied)
+        with opened(self.folder.copy) as top, counted("looking for changes", unit="file", total=total) as self.counter:
             self._compare(top, (), ignored="")
             self._removed()
             self._check_links(top)
@@ -207,6 +210,7 @@ class _Comparison:
         )
 
     rules: GitIgnore = field(init=False)
+    counter: WorkCounter = field(init=False)
 
     def _leave(self, path: str, why: str) -> None:
         self.left.append(LeftOut(path=shown(path), why=why))
@@ -233,6 +237,7 @@ class _Comparison:
             if not top and is_folder and path not in self.manifest.copied and fold(name) in (*PACKAGE_FOLDERS, ".venv"):
                 top = path
             self.seen.add(path)
+            self.counter.add(path in self.manifest.copied)
             if is_folder:
                 self._folder(folder, below, path, ignored=top)
             elif stat.S_ISREG(info.st_mode):

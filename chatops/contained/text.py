@@ -8,6 +8,7 @@ from chatops.contained.folder import Kind, State
 from chatops.contained.freezing import ChangeList, Entry, Ran, shown, with_order
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
+from chatops.toolkit.counting import counted
 from chatops.toolkit.output import is_binary, unified, visible
 
 MOST_TEXT = 4_000_000
@@ -88,7 +89,12 @@ def described(entries: Sequence[Entry], read: Blobs) -> tuple[Change, ...]:
     """Return changes for the user, in this order. `read` returns the contents before and after them."""
     moves = _moves(entries, read)
     gone = {old.path: new for new, old in moves.items()}
-    return tuple(_change(entry, read, moves.get(entry.path), gone.get(entry.path, "")) for entry in entries)
+    found = []
+    with counted("comparing files", unit="file", total=len(entries)) as counter:
+        for entry in entries:
+            found.append(_change(entry, read, moves.get(entry.path), gone.get(entry.path, "")))
+            counter.add()
+    return tuple(found)
 
 
 def _change(entry: Entry, read: Blobs, moved_from: Entry | None, moved_to: str) -> Change:

@@ -16,6 +16,7 @@ from chatops.domain.decisions import Decision, Principal
 from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import RoleSwitchMessage, Speaker, Usage
+from chatops.domain.progress import Progress
 from chatops.domain.tools import (
     CallEnd,
     CallFacts,
@@ -235,6 +236,16 @@ class ToolOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallProgressed:
+    """Long work of a call, which may still be inspected, is so far. It is never stored."""
+
+    id: CallId
+    parent_id: RoundId
+    progress: Progress | None
+    """None at the end of the work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFinished(CallEnd):
     """A call has its only result, whether it ran or not."""
 
@@ -442,6 +453,7 @@ Event = (
     | CallDecided
     | ToolStarted
     | ToolOutput
+    | CallProgressed
     | ToolFinished
     | RoundClosed
     | TurnPaused

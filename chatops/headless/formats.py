@@ -12,6 +12,7 @@ from chatops.domain.endings import Ending
 from chatops.domain.events import (
     AnswerRefused,
     CallDecided,
+    CallProgressed,
     CallProposed,
     Event,
     GateChecked,
@@ -94,7 +95,9 @@ class TextReport:
 
     def event(self, published: Published) -> None:
         """Print a line to stderr, or nothing."""
-        if self._progress is not None:
+        if isinstance(published.event, CallProgressed):
+            self._screen.show_progress(published.event.progress)
+        elif self._progress is not None:
             self._progress.event(published)
 
     def finished(self, result: TurnReport | RunReport) -> None:
@@ -140,6 +143,9 @@ class StreamJson:
 
     def event(self, published: Published) -> None:
         """Print the lines of an event."""
+        if isinstance(published.event, CallProgressed):
+            self._screen.show_progress(published.event.progress)
+            return
         self._write(self._tree.lines(published))
 
     def finished(self, result: TurnReport | RunReport) -> None:

@@ -6,16 +6,20 @@ it.
 """
 
 import os
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 from unicodedata import combining, east_asian_width
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from chatops.domain.charset import SPELLED, exact, register
 from chatops.domain.sanitize import piped, sanitize
 
 if TYPE_CHECKING:
     from chatops.domain.canonical import JsonValue
+    from chatops.domain.progress import Progress
 
 WIDEST = 60
 """Maximum characters of a cell. The last column is never cut."""
@@ -23,6 +27,10 @@ _LOST: WeakSet[TextIO] = WeakSet()
 """Streams that could not be written. Kept per stream, because a command may have several screens."""
 _SAID: WeakKeyDictionary[TextIO, set[str]] = WeakKeyDictionary()
 """Messages printed to each stream, for the same reason."""
+_LINES: "WeakKeyDictionary[TextIO, ProgressLine]" = WeakKeyDictionary()
+"""The line of progress on each stream, for the same reason."""
+_FRAME_S, _CALM_S = 0.1, 1.0
+"""Seconds between two looks at the progress, and while nothing is to move but the seconds."""
 
 
 def lost(stream: TextIO) -> bool:
@@ -38,6 +46,82 @@ def forget_said() -> None:
     _SAID.clear()
 
 
+class ProgressLine:
+    """One line at the bottom of a terminal that says how far long work is. It is rewritten, and erased in the end.
+
+    Nothing is written where there is no terminal. A thread draws, because the work itself may have nothing to say for a
+    while.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = ref(stream)
+        self._progress: Progress | None = None
+        self._drawn = ""
+        self._lock = threading.RLock()
+        self._changed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def show(self, progress: "Progress | None") -> None:
+        """Show how far the work is from now on; None erases the line."""
+        stream = self._stream()
+        if stream is None or not stream.isatty():
+            return
+        with self.erased():
+            self._progress = progress
+        if progress is not None and self._thread is None:
+            self._thread = threading.Thread(target=self._draw, name="progress", daemon=True)
+            self._thread.start()
+        self._changed.set()
+
+    @contextmanager
+    def erased(self) -> Iterator[None]:
+        """Let something else be written inside the block. The line is drawn again below it."""
+        with self._lock:
+            self._write("")
+            yield
+
+    def _draw(self) -> None:
+        calm: bool | None = None
+        while (stream := self._stream()) is not None:
+            self._changed.wait(None if self._progress is None else _CALM_S if calm else _FRAME_S)
+            self._changed.clear()
+            if (progress := self._progress) is None or not progress.is_due(time.monotonic()):
+                continue
+            if calm is None:
+                calm = _is_calm(stream)
+            with self._lock:
+                if self._progress is progress:
+                    self._write(self._line(stream, progress, calm=calm))
+            time.sleep(_CALM_S if calm else _FRAME_S)
+
+    def _line(self, stream: TextIO, progress: "Progress", *, calm: bool) -> str:
+        try:
+            width = (os.get_terminal_size(stream.fileno()).columns or 80) - 1
+        except (OSError, ValueError):
+            width = 79
+        bar = "" if calm else "".join(progress.bar(width))
+        words = progress.words(time.monotonic(), between=", " if calm else " · ")
+        return "  ".join(filter(None, (progress.what, bar, words)))[:width]
+
+    def _write(self, line: str) -> None:
+        stream = self._stream()
+        if line != self._drawn and stream is not None:
+            with suppress(OSError, ValueError):
+                stream.write(f"\r{line.ljust(len(self._drawn))}" + ("" if line else "\r"))
+                stream.flush()
+            self._drawn = line
+
+
+def _is_calm(stream: TextIO) -> bool:
+    """Return True if nothing is to move but the seconds: without UTF-8 or colours, or because the user wants that."""
+    from chatops.config.paths import find_paths  # only long work needs them
+    from chatops.config.settings import load_settings
+
+    encoding = (getattr(stream, "encoding", None) or "utf-8").lower().replace("_", "-")
+    calm = encoding != "utf-8" or bool(os.environ.get("NO_COLOR"))
+    return calm or load_settings(find_paths(os.environ).settings).reduced_motion
+
+
 class Screen:
     """Writes requested output to stdout and messages to stderr."""
 
@@ -47,6 +131,7 @@ class Screen:
         self.closed = False
         """True if the reader of stdout has gone (``| head``); further output is dropped silently."""
         self._said = _SAID.setdefault(err, set())
+        self._progress = _LINES.setdefault(err, ProgressLine(err))
 
     def answer(self, text: str) -> None:
         """Print text of any origin to stdout, ending in a newline."""
@@ -71,6 +156,10 @@ class Screen:
         self._said.add(text)
         self._print(self.err, sanitize(text))
 
+    def show_progress(self, progress: "Progress | None") -> None:
+        """Show on the terminal how far long work is, None at its end."""
+        self._progress.show(progress)
+
     def say_once(self, text: str) -> None:
         """Print a message to stderr unless the same one was printed before."""
         if text not in self._said:
@@ -80,8 +169,9 @@ class Screen:
         if stream is self.out and (self.closed or lost(stream)):
             return
         try:
-            stream.write(printable(text, stream) + ("" if text.endswith("\n") else "\n"))
-            stream.flush()
+            with self._progress.erased():
+                stream.write(printable(text, stream) + ("" if text.endswith("\n") else "\n"))
+                stream.flush()
         except BrokenPipeError:
             self._silence(stream)
         except OSError as error:

@@ -73,8 +73,9 @@ from chatops.models.base import (
     Waiting,
 )
 from chatops.models.retry import in_words
-from chatops.runtime.services import Services, is_workspace_gone, workspace_gone
+from chatops.runtime.services import Services, is_workspace_gone, progress_of, workspace_gone
 from chatops.toolkit.base import Ask, Tool, ToolContext, inspect_call, with_limit_paused
+from chatops.toolkit.counting import shown_by
 from chatops.toolkit.output import cap
 from chatops.toolkit.threads import in_thread
 
@@ -200,7 +201,8 @@ class Performer:
             missing = Problem(path="", message="this tool no longer exists")
             facts = CallFacts(arguments=call.arguments, problems=(missing,))
         else:
-            facts = replace(await self._facts(tool, effect), contained=contained)
+            with shown_by(progress_of(call.id, self._publish)):
+                facts = replace(await self._facts(tool, effect), contained=contained)
         # The inspection may have noticed a changed registry. Yield once, so that the turn gets that input first.
         await asyncio.sleep(0)
         reach("after_inspect")
@@ -269,7 +271,8 @@ class Performer:
         if self._services.attended:
             context = replace(context, ask=self._questions.of_call(call.id, effect.attempt))
         try:
-            return await attempt(tool, effect.facts, context)
+            with shown_by(progress_of(call.id, self._publish)):
+                return await attempt(tool, effect.facts, context)
         finally:
             self._questions.end(call.id)
 

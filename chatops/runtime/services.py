@@ -9,14 +9,16 @@ import logging
 import time
 from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from chatops.domain.decisions import Principal
-from chatops.domain.events import Event, Notice, Published
-from chatops.domain.ids import CallId, SessionId
+from chatops.domain.events import CallProgressed, Event, Notice, Published
+from chatops.domain.ids import CallId, RoundId, SessionId
 from chatops.domain.messages import AttachedFile
+from chatops.domain.progress import Progress
 from chatops.domain.sanitize import show_path
 from chatops.models.base import ModelClient
 from chatops.runtime.settings import Rights, SessionSettings
@@ -24,6 +26,7 @@ from chatops.store.base import Holder
 from chatops.store.files import Outputs
 from chatops.store.store import Store
 from chatops.toolkit.base import Tool, ToolContext
+from chatops.toolkit.counting import Show
 
 if TYPE_CHECKING:
     from chatops.contained.turns import ContainedTurns
@@ -157,6 +160,18 @@ def is_workspace_gone(workspace: Path) -> bool:
         return not workspace.is_dir()
     except OSError:
         return True
+
+
+def progress_of(call_id: CallId, publish: Callable[[Event], None]) -> Show:
+    """Return what publishes the progress of a call on this event loop, from any thread."""
+    loop, number = asyncio.get_running_loop(), RoundId(call_id.rsplit(".", 1)[0])
+
+    def show(progress: Progress | None) -> None:
+        event = CallProgressed(id=call_id, parent_id=number, progress=progress)
+        with suppress(RuntimeError):  # The event loop has ended.
+            loop.call_soon_threadsafe(publish, event)
+
+    return show
 
 
 Listener = Callable[[Published], None]

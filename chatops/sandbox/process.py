@@ -26,6 +26,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -38,6 +39,7 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.ids import CallId
 from chatops.sandbox import supervisor
 from chatops.sandbox.supervisor import descendants, signal_all
+from chatops.toolkit.counting import Counter, counts_from
 from chatops.toolkit.output import Collector
 
 log = logging.getLogger(__name__)
@@ -399,6 +401,8 @@ resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[3]), int(sys.argv[3])))
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 if int(sys.argv[4]):
     resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[4]), int(sys.argv[4])))
+if int(sys.argv[5]) >= 0:
+    importlib.import_module("chatops.toolkit.counting").count_into(int(sys.argv[5]))
 function = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])
 json.dump(function(**json.load(sys.stdin)), sys.stdout, default=dataclasses.asdict)
 """
@@ -408,16 +412,21 @@ class IsolatedCallError(Exception):
     """The function was stopped or failed; the text says which, as a clause."""
 
 
-def run_isolated(function: Callable[..., object], *, limits: Limits = Limits(), **arguments: object) -> JsonValue:
+def run_isolated(
+    function: Callable[..., object], *, limits: Limits = Limits(), counter: Counter | None = None, **arguments: object
+) -> JsonValue:
     """Call `function`, defined at the top level of a module, in a subprocess and return its result. Blocks.
 
-    Arguments and result pass as JSON, dataclasses in them as objects.
+    Arguments and result pass as JSON, dataclasses in them as objects. `counter` counts what the function counts.
 
     Raises IsolatedCallError.
     """
     # -P: do not import modules from the current folder.
     argv = [sys.executable, "-P", "-c", _PROGRAM, function.__module__, function.__qualname__]
-    argv += [str(limits.cpu_s), str(limits.memory)]
+    reader, writer = os.pipe() if counter is not None else (-1, -1)
+    if counter is not None:
+        threading.Thread(target=_follow, args=(reader, counter), name="progress", daemon=True).start()
+    argv += [str(limits.cpu_s), str(limits.memory), str(writer)]
     path = [str(PACKAGE.parent), *(entry for entry in sys.path if os.path.isabs(entry))]
     # The child may parse untrusted pages, so its environment holds no keys.
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
@@ -429,6 +438,7 @@ def run_isolated(function: Callable[..., object], *, limits: Limits = Limits(), 
             capture_output=True,
             env=environment,
             timeout=limits.wait_s,
+            pass_fds=(writer,) if counter is not None else (),
             # Ctrl+C in the terminal is handled by this process, not by the child.
             start_new_session=True,
             check=False,
@@ -437,6 +447,9 @@ def run_isolated(function: Callable[..., object], *, limits: Limits = Limits(), 
         raise IsolatedCallError("it took too long") from None
     except OSError as error:
         raise IsolatedCallError(f"its process could not be started ({error.strerror})") from error
+    finally:
+        if counter is not None:
+            os.close(writer)
     if done.returncode < 0:
         raise IsolatedCallError("it took too long")
     try:
@@ -444,6 +457,11 @@ def run_isolated(function: Callable[..., object], *, limits: Limits = Limits(), 
     except ValueError:
         raise IsolatedCallError("it failed") from None
     return value
+
+
+def _follow(reader: int, counter: Counter) -> None:
+    with open(reader, "rb", buffering=0), suppress(OSError):
+        counts_from(reader, counter)
 
 
 CALL_VARIABLE = "CHATOPS_CALL"

@@ -23,6 +23,7 @@ from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource
 from chatops.sandbox.process import IsolatedCallError, Limits, run_isolated
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import home_folders, protected_paths, with_problem
+from chatops.toolkit.counting import counted
 from chatops.toolkit.output import visible
 from chatops.toolkit.threads import in_thread
 from chatops.tools.function import FunctionTool, tool
@@ -99,7 +100,8 @@ def _search_tool(source: KnowledgeSource, *, index: Path) -> FunctionTool:
                 seconds=_UPDATE_S,
             )
             try:
-                found = await in_thread(call)
+                with counted("reading documents", unit="document") as counter:
+                    found = await in_thread(call, counter=counter)
             except IsolatedCallError as error:
                 raise ToolFailedError(
                     f"The documents could not be searched: {error}. A second try leaves out the file it stopped at."

@@ -28,6 +28,7 @@ from typing import Any, BinaryIO
 from chatops.config.extras import not_installed
 from chatops.domain.canonical import JsonValue
 from chatops.domain.secrets import is_secret, may_hold_secrets
+from chatops.toolkit.counting import counted
 from chatops.toolkit.output import is_binary
 from chatops.tools.page import PageReader, decoded
 
@@ -135,21 +136,18 @@ def _update(rows: sqlite3.Connection, folder: str, protected: frozenset[str], *,
     except OSError as error:
         found.problems.append(f"{folder} cannot be read: {error.strerror}")
         return False
-    complete = True
+    complete, changed = True, set[str]()
     try:
-        for path, descriptor, name, status in _files(top, folder, protected, found):
+        for path, _, _, status in _files(top, folder, protected, found):
             seen.add(path)
             if time.monotonic() > until + _WALK_S:
                 found.problems.append(f"{folder} is too large to be looked through in time")
                 complete = False
                 break
-            if known.get(path) == (status.st_size, status.st_mtime_ns):
-                continue
-            if time.monotonic() > until:
-                found.left += 1
-                continue
-            with suppress(OSError):
-                _read(rows, folder, path, descriptor, name)
+            if known.get(path) != (status.st_size, status.st_mtime_ns):
+                changed.add(path)
+        if changed:
+            _read_changed(rows, folder, top, protected, changed, until=until, found=found)
     finally:
         os.close(top)
     for path in known.keys() - seen if complete else ():
@@ -157,6 +155,30 @@ def _update(rows: sqlite3.Connection, folder: str, protected: frozenset[str], *,
             rows.execute("BEGIN IMMEDIATE")
             _drop(rows, folder, path)
     return True
+
+
+def _read_changed(
+    rows: sqlite3.Connection,
+    folder: str,
+    top: int,
+    protected: frozenset[str],
+    changed: set[str],
+    *,
+    until: float,
+    found: _Found,
+) -> None:
+    """Read the changed files in a second walk: only while one goes on are the folders of its files open."""
+    left = len(changed)
+    with counted("reading documents", unit="document", total=left) as counter:
+        for path, descriptor, name, _ in _files(top, folder, protected, _Found()):
+            if time.monotonic() > until:
+                break
+            if path in changed:
+                left -= 1
+                with suppress(OSError):
+                    _read(rows, folder, path, descriptor, name)
+                counter.add()
+    found.left += left
 
 
 def _files(

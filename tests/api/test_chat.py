@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import chatops
-from chatops import Chat, ChatopsError, ConfigError
-from chatops.domain.events import ApprovalRequested, TurnFinished, TurnStatus
+from chatops import Chat, ChatopsError, ConfigError, tool
+from chatops.domain.events import ApprovalRequested, CallProgressed, TurnFinished, TurnStatus
+from chatops.toolkit.counting import counted
 from tests.support.command_line import program
 
 READ = {"tools": ["file_read"], "model": "demo"}
@@ -60,6 +62,22 @@ def test_a_call_that_asks_runs_once_after_an_approval_of_what_was_shown(folder: 
     assert done.status is TurnStatus.ANSWERED and "booked: Oban" in done.text
     assert (folder / "booked.txt").read_text() == "Oban\n"
     assert "python" in program("audit", "list", cwd=folder).out
+
+
+def test_long_work_of_a_tool_is_an_event_while_it_runs_and_is_stored_nowhere(folder: Path) -> None:
+    def sort(pile: str) -> str:
+        """Sort a pile."""
+        with counted("sorting", unit="card", total=52) as counter:
+            counter.add(52)
+        return f"sorted: {pile}"
+
+    chat = Chat(tools=[tool(verdict="allow", read_only=True)(sort)], model="demo")
+    events = list(chat.events('use sort {"pile": "left"}'))
+    shown = [event.progress for event in events if isinstance(event, CallProgressed)]
+    assert [at and (at.what, at.done, at.total) for at in shown] == [("sorting", 0, 52), None]
+    assert isinstance(events[-1], TurnFinished) and "sorted: left" in events[-1].answer
+    kept = [file.read_bytes() for file in Path(os.environ["CHATOPS_HOME"]).rglob("*") if file.is_file()]
+    assert any(b"sorted: left" in data for data in kept) and not any(b"sorting" in data for data in kept)
 
 
 def test_a_denial_gives_the_model_its_reason(folder: Path) -> None:

@@ -2,9 +2,17 @@
 
 import io
 import os
+import select
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
+import pytest
+
+from chatops.domain.progress import Progress
 from chatops.headless.screen import Screen
 from tests.support.waiting import PATIENCE
 
@@ -64,3 +72,63 @@ def test_a_closed_pipe_ends_output_without_noise_and_without_ending_the_program(
     _, err = process.communicate(timeout=PATIENCE)
     assert err == "came to the end\n"
     assert process.returncode == 0
+
+
+PROGRESS = Progress(what="importing", done=3, total=4, unit="session", since=-60.0, counted_since=-60.0)
+
+
+@contextmanager
+def on_a_terminal(encoding: str = "utf-8") -> Iterator[tuple[Screen, Callable[[str], str]]]:
+    """A screen whose messages go to a terminal, and a function that returns what came until a text was there."""
+    reading, slave = os.openpty()
+    came = ""
+
+    def until(text: str) -> str:
+        nonlocal came
+        end = time.monotonic() + PATIENCE
+        while text not in came and time.monotonic() < end:
+            if select.select([reading], [], [], 0.05)[0]:
+                came += os.read(reading, 4096).decode(encoding)
+        head, found, came = came.partition(text)
+        assert found, head
+        return head + found
+
+    with open(slave, "w", encoding=encoding) as err:
+        yield Screen(out=io.StringIO(), err=err), until
+    os.close(reading)
+
+
+def test_progress_is_one_line_of_a_terminal_that_messages_push_down_and_that_is_erased() -> None:
+    with on_a_terminal() as (screen, until):
+        screen.show_progress(PROGRESS)
+        shown = until(" left").rpartition("\r")[2]
+        assert shown.startswith("importing  ██████████████─────  3 of 4 sessions · about "), shown
+        screen.say("one is there")
+        assert until("one is there\r\n").endswith(f"\r{' ' * len(shown)}\rone is there\r\n")
+        until("sessions")
+        screen.show_progress(None)
+        assert until(" \r").rstrip("\r").endswith(" " * 20)
+        screen.say("done")
+        assert until("done\r\n") == "done\r\n"
+
+
+def test_without_utf_8_or_colours_only_words_are_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    with on_a_terminal("ascii") as (screen, until):
+        screen.show_progress(PROGRESS)
+        assert until(" left").startswith("\rimporting  3 of 4 sessions, ")
+    monkeypatch.setenv("NO_COLOR", "1")
+    with on_a_terminal() as (screen, until):
+        screen.show_progress(PROGRESS)
+        assert until(" left").startswith("\rimporting  3 of 4 sessions, ")
+
+
+def test_progress_writes_nothing_where_there_is_no_terminal_and_before_work_takes_long() -> None:
+    err = io.StringIO()
+    screen = Screen(out=io.StringIO(), err=err)
+    screen.show_progress(PROGRESS)
+    screen.say("still here")
+    assert err.getvalue() == "still here\n"
+    with on_a_terminal() as (screen, until):
+        screen.show_progress(replace(PROGRESS, since=time.monotonic() + 1_000))
+        screen.say("at once")
+        assert until("\r\n") == "at once\r\n"

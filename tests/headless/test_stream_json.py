@@ -9,6 +9,7 @@ from chatops.domain.decisions import Approved, Principal
 from chatops.domain.events import (
     ApprovalRequested,
     CallDecided,
+    CallProgressed,
     CallProposed,
     Event,
     Notice,
@@ -26,6 +27,7 @@ from chatops.domain.events import (
     TurnStatus,
 )
 from chatops.domain.ids import thought_id
+from chatops.domain.progress import Progress
 from chatops.domain.tools import Outcome, ToolResult
 from chatops.engine.state import Settled
 from chatops.engine.view import pending_calls
@@ -144,6 +146,14 @@ def test_a_thought_that_ends_without_a_word_is_opened_too() -> None:
     stream.play(*BEGIN[:2], failed, *END)
     assert_closed_tree(stream.lines)
     assert stream.lines[2]["status"] == "started"
+
+
+def test_progress_is_no_line() -> None:
+    out = io.StringIO()
+    at = Progress(what="copying", done=1, total=2, unit="file", since=0.0, counted_since=0.0)
+    event = CallProgressed(id=CALL, parent_id=ROUND, progress=at)
+    StreamJson(Screen(out=out, err=io.StringIO())).event(Published(at=0, event=event))
+    assert not out.getvalue()
 
 
 def test_a_notice_neither_opens_nor_closes() -> None:

@@ -24,7 +24,7 @@ from chatops.tui.screens.completing import CompletionPresenter
 from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.finding import FindPresenter
-from chatops.tui.screens.messages import BackgroundWork, Batch, Changed, FollowedChanged
+from chatops.tui.screens.messages import BackgroundWork, Batch, Changed, FollowedChanged, WorkProgressed
 from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.screens.sending import SendingPresenter, is_command
 from chatops.tui.screens.status import StatusPresenter
@@ -232,6 +232,13 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
         if self._current.own_run is not None:
             self._current.own_run.feed(events)
         self.refresh_soon()
+
+    @on(WorkProgressed)
+    def draw_progress(self, message: WorkProgressed) -> None:
+        """Show how far long work of a command is."""
+        self._drawing.draw_progress(message.progress)
+        if not self._ticker.ticks:
+            self.refresh_soon()
 
     @on(Changed)
     def refresh_soon(self) -> None:

@@ -15,6 +15,7 @@ from chatops.tui.textual_internals import report_error
 if TYPE_CHECKING:
     from chatops.domain.events import Event
     from chatops.domain.files import FileRef
+    from chatops.domain.progress import Progress
     from chatops.runtime.view import SessionView, Snapshot
     from chatops.tools.picture import Picture
     from chatops.tui.transcript.blocks import Block, Op
@@ -149,6 +150,7 @@ class TranscriptPresenter:
             try:
                 self._transcript.sign.follow(batch.published, now=self._clock())
                 self._transcript.apply(self._projector.feed_all(batch.published))
+                self._transcript.follow_calls(batch.published)
             except Exception as error:
                 # The events are also stored, so a bug in drawing must not leave a gap on the screen.
                 self.show(self._current)
@@ -164,6 +166,11 @@ class TranscriptPresenter:
             self._transcript.show_sign(running=running, role=snapshot.role)
         if self._projector is not None:
             self.apply([*self._projector.permit(snapshot.permitted), *self._projector.offer_retry(retry)])
+
+    def draw_progress(self, progress: "Progress | None") -> None:
+        """Show how far long work of a command is; None at its end."""
+        if self._transcript is not None:
+            self._transcript.show_work(progress)
 
     def apply(self, ops: "list[Op]") -> None:
         """Apply operations to the transcript."""

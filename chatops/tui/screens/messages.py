@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chatops.domain.events import Published
+    from chatops.domain.progress import Progress
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.view import SessionView
 
@@ -49,6 +50,14 @@ class FollowedChanged(Message):
         self.reader = reader
 
 
+class WorkProgressed(Message):
+    """Posted when long work of a command is so far; None at its end."""
+
+    def __init__(self, progress: "Progress | None") -> None:
+        super().__init__()
+        self.progress = progress
+
+
 class BackgroundWork:
     """Starts work for a screen. A ChatopsError becomes a notice, and the screen is updated after it."""
 
@@ -59,8 +68,11 @@ class BackgroundWork:
         """Start `work`. `exclusive`: cancel what runs in its group. `holds_keys`: deliver later keys after it."""
 
         async def guarded() -> None:
+            from chatops.toolkit.counting import shown_by  # not before the first paint
+
             try:
-                await work()
+                with shown_by(self._show):
+                    await work()
             except ChatopsError as error:
                 show_notice(self._screen.app, error.full)
             self._screen.post_message(Changed())
@@ -68,3 +80,6 @@ class BackgroundWork:
         # Not `guarded()`: nothing would await that coroutine if the app ended before the worker started.
         name = WAITED_FOR if holds_keys else ""
         self._screen.run_worker(guarded, name=name, group=group, exclusive=exclusive)  # type: ignore[arg-type]
+
+    def _show(self, progress: "Progress | None") -> None:
+        self._screen.post_message(WorkProgressed(progress))

@@ -62,6 +62,7 @@ class LaidOutBlock:
         "gap",
         "head",
         "height",
+        "note",
         "strips",
     )
 
@@ -84,6 +85,8 @@ class LaidOutBlock:
         """True if this read is folded into an earlier one, and takes no line."""
         self.apart = False
         """True if this read was unfolded and stays on a line of its own."""
+        self.note: Text | None = None
+        """A line below a card: how far its call is."""
 
     def forget(self) -> None:
         """Discard the drawing. The height stays as an estimate."""
@@ -331,6 +334,10 @@ class BlockLayout:
                 further=entry.further,
                 pictures=self.pictures,
             )
+            if entry.note is not None:
+                indent = Text(" " * (GUTTER + 2), end="")
+                note = prefixed([entry.note], first=indent, rest=indent)
+                entry.strips += strips_of(note, width=self.width, base=theme.base)
             return
         drawing = entry.drawing
         if drawing is None:

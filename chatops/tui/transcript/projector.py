@@ -39,6 +39,7 @@ from chatops.domain.events import (
     AnswerRefused,
     ApprovalRequested,
     CallDecided,
+    CallProgressed,
     CallProposed,
     Event,
     GateChecked,
@@ -172,6 +173,8 @@ class Projector:
                 return self._run_moved(event)
             case RoundStarted() | TurnPaused() | WorkflowStarted() | GateChecked() | StepFinished() | ReviewRequested():
                 return []
+            case CallProgressed():
+                return []  # The transcript draws it when it draws what moves.
             case _ as never:
                 assert_never(never)
 
@@ -456,7 +459,7 @@ def _net(earlier: Sequence[str], later: Sequence[str], undone: Sequence[str], un
 
 def is_delta(event: Event) -> bool:
     """Return True if an event only continues a text. There may be hundreds of them per second."""
-    return isinstance(event, TextDelta | ReasoningDelta | ToolOutput)
+    return isinstance(event, TextDelta | ReasoningDelta | ToolOutput | CallProgressed)
 
 
 class FrameBuffer:

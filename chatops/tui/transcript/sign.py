@@ -4,6 +4,8 @@ It stands there while a model is awaited: ``⠋ 3 s · 212 tokens · Esc to stop
 reply. It goes when text flows, which then shows that something moves, and comes back if text stalls, as it does while
 a model writes a long call. From then on it stays until the reply ends, so that it does not come and go beneath text
 that is read. It reads no clock: `tick` and `follow` get the time.
+
+While a command does long work, the line says how far that is instead.
 """
 
 from collections.abc import Iterable
@@ -23,9 +25,11 @@ from chatops.domain.events import (
     TurnPaused,
     TurnStarted,
 )
+from chatops.domain.progress import Progress
 from chatops.domain.wording import plural, spent
 from chatops.engine.transcript import CHARACTERS_PER_TOKEN
 from chatops.tui.theme import BlockTheme
+from chatops.tui.transcript.lines import GUTTER
 
 _STALLED_S = 2.0
 """Seconds without text after which the sign comes back."""
@@ -53,6 +57,11 @@ class Sign:
         """Characters of the reply so far."""
         self._seconds = self._tokens = 0
         """What is shown. Both change once a second."""
+        self.work: Progress | None = None
+        """Long work of a command, as far as it is known."""
+        self._work: Progress | None = None
+        """The same, once it has taken long enough, and the second of it that is shown."""
+        self._work_second = 0
 
     def run(self, *, running: bool, role: str, now: float) -> None:
         """Adopt if a turn runs here that does not wait for the user, and its role."""
@@ -87,28 +96,35 @@ class Sign:
                 case _:
                     pass
 
-    def tick(self, now: float) -> bool:
-        """Notice that time has passed. Return True if the line has to be drawn again."""
-        before = self._seconds, self.shown
+    def tick(self, now: float, *, calm: bool = False) -> bool:
+        """Notice that time has passed. Return True if the line has to be drawn again, if `calm` once a second."""
+        before = self._seconds, self.shown, self._work, self._work_second
+        work = self.work if self.work is not None and self.work.is_due(now) else None
+        second = int(now - work.since) if work is not None else 0
+        if not calm or work is None or self._work is None or second != self._work_second:
+            self._work, self._work_second = work, second
         self._stalled |= self._text_at is not None and now - self._text_at >= _STALLED_S
         self._seconds = int(now - self._since) if self._since is not None else 0
         if self._seconds != before[0]:
             # No server counts the tokens of a reply before its end.
             self._tokens = -(-self._received // CHARACTERS_PER_TOKEN)
-        return (self._seconds, self.shown) != before
+        return (self._seconds, self.shown, self._work, self._work_second) != before
 
     @property
     def running(self) -> bool:
-        """True while a turn runs that does not wait for the user."""
-        return self._running
+        """True while a turn runs that does not wait for the user, or a command works long."""
+        return self._running or self.work is not None
 
     @property
     def shown(self) -> bool:
-        """True while the model is awaited and no text flows."""
-        return self._running and self._awaited and (self._text_at is None or self._stalled)
+        """True while the model is awaited and no text flows, or a command has worked for long."""
+        return self._work is not None or (self._running and self._awaited and (self._text_at is None or self._stalled))
 
-    def line(self, frame: str, theme: BlockTheme, *, width: int) -> Text:
+    def line(self, frame: str, theme: BlockTheme, *, width: int, now: float) -> Text:
         """Return the line without the gutter. `frame` is the moving sign; empty if nothing is to move but the time."""
+        if self._work is not None:
+            sign = Text(f"{frame} " if frame else "", theme.role(self._role), end="")
+            return sign.append_text(progress_text(self._work, theme, width=width - GUTTER - 2, now=now))
         parts = [spent(self._seconds), "Esc to stop"] if self._seconds else []
         if frame and self._tokens:
             parts.insert(1, plural(self._tokens, "token"))
@@ -119,3 +135,13 @@ class Sign:
         if frame:
             line.append(f"{frame} ", theme.role(self._role))
         return line.append(words, theme.muted)
+
+
+def progress_text(progress: Progress, theme: BlockTheme, *, width: int, now: float) -> Text:
+    """Return how far long work is: what it is where there is room, a bar if something may move, and words."""
+    filled, empty = progress.bar(width) if theme.spinner else ("", "")
+    text = Text(f"{progress.what}  " if width >= _ROOMY else "", theme.text, end="")
+    text.append(filled, theme.good).append(empty, theme.muted).append("  " if filled + empty else "")
+    text.append(progress.words(now, between=f" {theme.symbols.dot} "), theme.muted)
+    text.truncate(max(1, width))
+    return text

@@ -18,8 +18,10 @@ from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 
+from chatops.domain.events import CallProgressed, Published, ToolFinished
 from chatops.domain.files import FileRef
 from chatops.domain.messages import RoleSwitchMessage
+from chatops.domain.progress import Progress
 from chatops.domain.tools import NO_CAPABILITIES, Capabilities
 from chatops.tui.notice import copy
 from chatops.tui.ticker import Moving, frame_at
@@ -42,7 +44,7 @@ from chatops.tui.transcript.finding import TextSearch, copied_text, noun_of
 from chatops.tui.transcript.layout import can_open
 from chatops.tui.transcript.lines import GUTTER, prefixed, strips_of
 from chatops.tui.transcript.picture import PictureOf
-from chatops.tui.transcript.sign import Sign
+from chatops.tui.transcript.sign import Sign, progress_text
 from chatops.tui.transcript.viewport import MOST_ROWS_AFTER, Viewport
 
 _TRIES = 4
@@ -108,6 +110,8 @@ class Transcript(Viewport, Moving):
         """The block that was folded and is open because a place in it is shown."""
         self._calls: set[str] = set()
         """The cards of calls that run."""
+        self._progress: dict[str, Progress] = {}
+        """How far calls are, by their cards. `tick` draws it."""
 
     # Used by the screen
 
@@ -136,6 +140,7 @@ class Transcript(Viewport, Moving):
         self.select_block("")
         self._blocks_layout.reset(list(blocks))
         self._calls = {block.id for block in blocks if _runs(block)}
+        self._progress.clear()
         self._reserved = 0
         self.follow()
         self._draw_rest_later()
@@ -168,6 +173,49 @@ class Transcript(Viewport, Moving):
         if self.sign.tick(self._clock()) or self.sign.shown != shown:
             self._show_changes(keep=True)
 
+    def show_work(self, progress: Progress | None) -> None:
+        """Show how far long work of a command is; None at its end."""
+        self.sign.work = progress
+        if progress is None and self.sign.tick(self._clock()):
+            self._show_changes(keep=True)
+
+    def follow_calls(self, batch: Iterable[Published]) -> None:
+        """Take note of how far calls are. Call it once their cards are there."""
+        layout = self._blocks_layout
+        for published in batch:
+            match published.event:
+                case CallProgressed(id=key, progress=Progress() as progress):
+                    block = layout.entries[layout.index[key]].block if key in layout.index else None
+                    # A call that was given up may still work.
+                    if isinstance(block, ToolCardBlock) and block.status in (CardStatus.UNSETTLED, CardStatus.RUNNING):
+                        self._progress[key] = progress
+                case CallProgressed(id=key) | ToolFinished(id=key):
+                    self._progress.pop(key, None)
+                    if self._note(key, None):
+                        self._redraw_keeping_place([key])
+                case _:
+                    pass
+
+    def _note(self, key: str, note: Text | None) -> bool:
+        """Put a note below a card. Return True if it is another one than before."""
+        index = self._blocks_layout.index.get(key)
+        if index is None or self._blocks_layout.entries[index].note == note:
+            return False
+        self._blocks_layout.entries[index].note = note
+        return True
+
+    def _noted(self) -> list[str]:
+        """Put a note below each card whose call has taken long to be so far. Return those with another note."""
+        layout, now = self._blocks_layout, self._clock()
+        if layout.theme is None:
+            return []
+        room = layout.width - GUTTER - 2
+        return [
+            key
+            for key, progress in self._progress.items()
+            if progress.is_due(now) and self._note(key, progress_text(progress, layout.theme, width=room, now=now))
+        ]
+
     @property
     def moves(self) -> bool:
         """True while a call runs or the model is awaited."""
@@ -176,10 +224,12 @@ class Transcript(Viewport, Moving):
     def tick(self, *, second: bool) -> None:
         """Show the next frame of what moves, and the times once a second. No other cells are painted."""
         self._calls &= self._blocks_layout.index.keys()
-        if self.sign.tick(self._clock()) or (second and self._calls):
-            self._redraw_keeping_place(self._calls)
+        calm = self._blocks_layout.theme is None or not self._blocks_layout.theme.spinner
+        noted = self._noted() if second or not calm else []
+        if self.sign.tick(self._clock(), calm=calm) or noted or (second and self._calls):
+            self._redraw_keeping_place({*noted, *(self._calls if second else ())})
         top, moving = self.scroll_offset.y, self._moving_lines()
-        if not moving or self._blocks_layout.theme is None or not self._blocks_layout.theme.spinner:
+        if not moving or calm:
             return
         rows = [y - top for y in moving if 0 <= y - top < len(self._rows)]
         for row in rows:
@@ -195,18 +245,22 @@ class Transcript(Viewport, Moving):
     def _moving_lines(self) -> list[int]:
         """Return the lines that have a moving sign."""
         layout = self._blocks_layout
-        lines = [layout.start(layout.index[key]) for key in self._calls if key in layout.index]
+        known = [layout.index[key] for key in (*self._calls, *self._progress) if key in layout.index]
+        noted = [at for at in known if layout.entries[at].block.id in self._calls or layout.entries[at].note]
+        lines = [layout.start(at) for at in dict.fromkeys(noted)]
         return [*lines, layout.height + self.rows_after - 1] if self.rows_after else lines
 
     def line_at(self, y: int) -> Strip | None:
         """Return line `y`, with the frame of this moment if something moves in it."""
         layout, strip = self._blocks_layout, super().line_at(y)
         theme = layout.theme
-        if theme is None or not (self._calls or self.rows_after) or y not in self._moving_lines():
+        if theme is None or not (self._calls or self._progress or self.rows_after) or y not in self._moving_lines():
             return strip
         frame = frame_at(self._clock(), theme.spinner)
         if y >= layout.height:
-            line = prefixed([self.sign.line(frame, theme, width=layout.width)], first=_BLANK, rest=_BLANK)
+            line = prefixed(
+                [self.sign.line(frame, theme, width=layout.width, now=self._clock())], first=_BLANK, rest=_BLANK
+            )
             return strips_of(line, width=layout.width, base=theme.base)[0]
         if strip is None or not frame:
             return strip

@@ -1,10 +1,12 @@
 """What moves: the sign where the answer will come, and the cards of calls that run."""
 
 import asyncio
+from dataclasses import replace
 
 from textual.app import App, ComposeResult
 
 from chatops.domain.events import (
+    CallProgressed,
     CallProposed,
     Event,
     Published,
@@ -16,6 +18,7 @@ from chatops.domain.events import (
     TurnStatus,
 )
 from chatops.domain.ids import CallId
+from chatops.domain.progress import Progress
 from chatops.tui.theme import SPINNER
 from chatops.tui.transcript.blocks import AnswerBlock, Append, CardStatus, Op, Replace, ToolCardBlock, UserBlock
 from chatops.tui.transcript.transcript import Transcript
@@ -157,6 +160,69 @@ async def test_with_reduced_motion_only_seconds_are_shown() -> None:
         assert app.shown[-1].strip() == "3 s · Esc to stop"
         app.transcript.apply([Append(block=CARD)])
         assert app.shown[-1].strip().startswith("» Shell")
+
+
+def so_far(done: int, total: int, *, since: float = 0.0) -> Progress:
+    return Progress(what="comparing files", done=done, total=total, unit="file", since=since, counted_since=since)
+
+
+async def test_long_work_of_a_command_shows_a_bar_and_the_rest_and_goes() -> None:
+    async with Host().run_test(size=(90, 10)) as pilot:
+        app = pilot.app
+        assert isinstance(app, Host)
+        app.happens(ENDED)
+        since = app.clock()
+        app.transcript.show_work(so_far(0, 400, since=since))
+        app.passes(0.4)
+        assert app.transcript.moves and not app.shown[-1], "work that is over at once shows no bar"
+        app.passes(4.6)
+        app.transcript.show_work(so_far(100, 400, since=since))
+        app.passes(1)
+        assert app.shown[-1].strip()[1:] == f" comparing files  {'█' * 5}{'─' * 16}  100 of 400 files · about 20 s left"
+        app.transcript.show_work(None)
+        assert not app.shown[-1]
+        assert not app.transcript.sign.running
+
+
+async def test_a_card_shows_how_far_its_call_is_while_it_is_inspected_or_runs() -> None:
+    async with Host().run_test(size=(90, 10)) as pilot:
+        app = pilot.app
+        assert isinstance(app, Host)
+        card = replace(CARD, status=CardStatus.UNSETTLED)
+        app.happens(CallProposed(id=CallId("call"), parent_id=ROUND, tool=card.tool, arguments=""), Append(block=card))
+
+        def copied(progress: Progress | None) -> None:
+            event = CallProgressed(id=CallId("call"), parent_id=ROUND, progress=progress)
+            app.transcript.follow_calls([Published(at=0, event=event)])
+
+        copied(so_far(0, 400, since=app.clock()))
+        app.passes(0.25)
+        assert app.shown[-1].endswith("no result yet")
+        copied(so_far(100, 400, since=app.clock() - 7))
+        app.passes(0.25)
+        assert app.shown[-1].strip() == f"comparing files  {'█' * 5}{'─' * 16}  100 of 400 files · about 20 s left"
+        assert app.shown[-2].strip()[0] in SPINNER
+        copied(None)
+        assert app.shown[-1].endswith("no result yet") and app.shown[-1].strip()[0] not in SPINNER
+        app.transcript.apply([Replace(block=replace(CARD, status=CardStatus.SETTLED))])
+        copied(so_far(200, 400, since=app.clock() - 7))
+        app.passes(1)
+        assert "400" not in "".join(app.shown), "a call that was given up may still work"
+
+
+async def test_with_reduced_motion_progress_is_words_that_change_once_a_second() -> None:
+    async with Host(moves=False).run_test(size=(90, 10)) as pilot:
+        app = pilot.app
+        assert isinstance(app, Host)
+        app.happens(ENDED)
+        app.clock.pass_(1)
+        since = app.clock() - 3
+        for done in (100, 200):
+            app.transcript.show_work(so_far(done, 400, since=since))
+            app.transcript.tick(second=False)
+            assert app.shown[-1].strip().startswith("comparing files  100 of 400 files · ")
+        app.passes(1)
+        assert app.shown[-1].strip() == "comparing files  200 of 400 files · a few seconds left"
 
 
 async def test_a_timer_runs_only_while_something_does_and_no_dialog_lies_above_it() -> None:
