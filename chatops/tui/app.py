@@ -4,12 +4,14 @@ Nothing heavy is imported with it. Registry, store, models and the other screens
 """
 
 import asyncio
+import logging
 import math
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
+from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, on
@@ -20,19 +22,20 @@ from textual.filter import ANSIToTruecolor, LineFilter
 from textual.notifications import Notification
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
+from textual.worker import WorkerFailed
 
 from chatops.domain.errors import ChatopsError
+from chatops.domain.sanitize import sanitize
 from chatops.startup import settle_collector
 from chatops.tui.composer import Composer
 from chatops.tui.driver import TerminalDriver
-from chatops.tui.error_boundary import ErrorBoundary, ErrorReporter
 from chatops.tui.key_order import KeyOrder
 from chatops.tui.keys import Keymap, key_of, use
 from chatops.tui.notice import copy, plain, show_notice
 from chatops.tui.screens.chat import ChatScreen
 from chatops.tui.screens.messages import PendingChanged
 from chatops.tui.terminal import Attention, TerminalTraits
-from chatops.tui.textual_internals import AppHooks, wait_until_mounted
+from chatops.tui.textual_internals import AppHooks, ErrorBoundary, wait_until_mounted
 from chatops.tui.themes import AUTO, Themes
 
 if TYPE_CHECKING:
@@ -47,6 +50,10 @@ _ALWAYS = ("ctrl+c", "ctrl+q", "ctrl+z")
 """Keys that are not queued behind earlier ones. `KeyOrder.may_pass` has the exception."""
 TWICE_S = 2.0
 """Two ctrl+c within this many seconds quit."""
+_TOO_MANY, _WITHIN_S = 30, 10.0
+"""This many errors within this many seconds end the app: a UI that fails at every frame is useless."""
+_SHOW_AGAIN_S = 10.0
+log = logging.getLogger(__name__)
 
 
 class ChatopsApp(ErrorBoundary, AppHooks):
@@ -54,12 +61,10 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     CSS_PATH = "app.tcss"
     TITLE = "chatops"
-    ENABLE_COMMAND_PALETTE = True
-    PAUSE_GC_ON_SCROLL = False
     BINDINGS: ClassVar = [
-        Binding("ctrl+c", "interrupt", "stop", show=False, priority=True, id="interrupt"),
-        Binding("ctrl+q", "quit", "quit", show=False, priority=True, id="quit"),
-        Binding("ctrl+z", "suspend_process", "to the shell", show=False, priority=True, id="suspend"),
+        Binding("ctrl+c", "interrupt", priority=True, id="interrupt"),
+        Binding("ctrl+q", "quit", priority=True, id="quit"),
+        Binding("ctrl+z", "suspend_process", priority=True, id="suspend"),
     ]
 
     def __init__(
@@ -262,7 +267,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def action_command_palette(self) -> None:
         """Open the list of all commands (ctrl+p)."""
-        from chatops.tui.dialogs.palette import Palette  # not needed for the first paint
+        from chatops.tui.dialogs.modal import Palette  # not needed for the first paint
 
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette())
@@ -409,3 +414,48 @@ def _without_colours() -> LineFilter:
     from chatops.tui.theme import WithoutColours  # needed on few terminals
 
     return WithoutColours()
+
+
+class ErrorReporter:
+    """Records errors. `clock` returns monotonic seconds, `show` shows a line to the user."""
+
+    def __init__(self, *, clock: Callable[[], float], show: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._show = show
+        self._times: deque[float] = deque(maxlen=_TOO_MANY)
+        self._shown: dict[tuple[type[BaseException], CodeType | None, int], float] = {}
+        """When an error of this type from this line of code was shown last."""
+
+    def note(self, error: Exception) -> bool:
+        """Log an error, and show it unless one from the same line was just shown.
+
+        Returns False if there were so many that continuing makes no sense.
+        """
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        if log.hasHandlers():
+            # Without a log file, the logging module would write the traceback over the screen.
+            log.error("an error in the screen", exc_info=cause)
+        now = self._clock()
+        self._times.append(now)
+        origin = (type(cause), *_raised_at(cause))
+        if now - self._shown.get(origin, now - _SHOW_AGAIN_S) >= _SHOW_AGAIN_S:
+            self._shown[origin] = now
+            text = sanitize(f"{type(cause).__name__}: {cause}", newlines=False)
+            self._show(f"Internal error ({text[:200]}). The session continues.{_where()}")
+        return len(self._times) < _TOO_MANY or now - self._times[0] > _WITHIN_S
+
+
+def _raised_at(error: BaseException) -> tuple[CodeType | None, int]:
+    """Return the function and the line that raised an error."""
+    trace = error.__traceback__
+    if trace is None:
+        return None, 0
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code, trace.tb_lineno
+
+
+def _where() -> str:
+    """Return a sentence that names the log file."""
+    files = [one.baseFilename for one in logging.getLogger().handlers if isinstance(one, logging.FileHandler)]
+    return f" Details: {files[0]}" if files else ""

@@ -17,10 +17,10 @@ from textual.message import Message
 from textual.widgets import Static, TextArea
 
 from chatops.domain.wording import cut, plural
-from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import key_of
 from chatops.tui.notice import plain
 from chatops.tui.text_fields import TextField, types_invisible
+from chatops.tui.textual_internals import ErrorBoundary
 
 _SHARE = 3
 """The field grows to this part of the screen: a third."""
@@ -135,13 +135,12 @@ class Folds:
 class Composer(TextField):
     """A text area that sends on Enter."""
 
+    @dataclass
     class Submitted(Message):
         """Posted when the user sends `text`, with pastes in full. `correcting`: interrupt the turn with it (ctrl+s)."""
 
-        def __init__(self, text: str, *, correcting: bool) -> None:
-            super().__init__()
-            self.text = text
-            self.correcting = correcting
+        text: str
+        correcting: bool
 
     class Stop(Message):
         """Posted on Esc: stop the answer."""
@@ -152,36 +151,26 @@ class Composer(TextField):
     class ImageWanted(Message):
         """Posted to attach the image on the clipboard."""
 
+    @dataclass
     class QueueKey(Message):
         """Posted for a key that changes or sends the queue, with nothing typed."""
 
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
+        key: str
 
     class Quit(Message):
         """Posted on ctrl+d with nothing typed."""
 
-    class ScrollKey(Message):
-        """Posted for a key that scrolls the transcript: `pageup`, `pagedown`, `home` or `end`."""
+    @dataclass
+    class TranscriptKey(Message):
+        """Posted for a key that scrolls the transcript, or selects, opens or copies a block of it."""
 
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
+        key: str
 
-    class BlockKey(Message):
-        """Posted for a key that selects, opens or copies a block of the transcript."""
-
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
-
+    @dataclass
     class CompletionRequested(Message):
         """Posted when completions may be needed. `key` is empty if the text changed, otherwise the key pressed."""
 
-        def __init__(self, key: str = "") -> None:
-            super().__init__()
-            self.key = key
+        key: str = ""
 
     def __init__(
         self,
@@ -198,7 +187,6 @@ class Composer(TextField):
             placeholder=f"Message (Enter sends, {key_of('newline')} newline, / commands)",
             show_line_numbers=False,
         )
-        self.cursor_blink = False
         self.clock = clock
         self.typed_at: float | None = None
         """Time of the last key typed here; None after sending, when the user is not in the middle of a word."""
@@ -355,7 +343,7 @@ class Composer(TextField):
             self._letter = letter
             self.set_timer(ALONE_S, partial(self._act_on_letter, letter))
         elif self.block_selected and event.is_printable:
-            self.post_message(self.BlockKey("escape"))
+            self.post_message(self.TranscriptKey("escape"))
         if self._handled(event):
             event.stop()
             event.prevent_default()
@@ -368,7 +356,7 @@ class Composer(TextField):
         if self.text:
             return None
         if (key == "y" and self.block_selected) or (key == "o" and self.block_has_files):
-            return self.BlockKey(key)
+            return self.TranscriptKey(key)
         return self.Retry() if key in ("R", "upper_r") and self.retry_offered else None
 
     def _act_on_letter(self, only: Message | None = None) -> None:
@@ -376,7 +364,7 @@ class Composer(TextField):
         if only is not None and only is not self._letter:
             return
         meant, self._letter = self._letter, None
-        letter = "R" if isinstance(meant, self.Retry) else meant.key if isinstance(meant, self.BlockKey) else ""
+        letter = "R" if isinstance(meant, self.Retry) else meant.key if isinstance(meant, self.TranscriptKey) else ""
         if meant is not None and self.text == letter:
             self.load_text("")
             self.post_message(meant)
@@ -394,7 +382,7 @@ class Composer(TextField):
             case "ctrl+j" | "shift+enter" | "alt+enter":
                 self.insert("\n")
             case "escape":
-                self.post_message(self.BlockKey(key) if self.block_selected else self.Stop())
+                self.post_message(self.TranscriptKey(key) if self.block_selected else self.Stop())
             case "tab":
                 self.post_message(self.CompletionRequested("tab"))
             case "up" if self.cursor_at_first_line and (self._history or self.queue_offered):
@@ -412,12 +400,10 @@ class Composer(TextField):
                 self.post_message(self.Quit())
             case "ctrl+v":
                 self.post_message(self.ImageWanted())
-            case "pageup" | "pagedown" | "ctrl+home" | "ctrl+end":
-                self.post_message(self.ScrollKey(key.removeprefix("ctrl+")))
+            case "pageup" | "pagedown" | "ctrl+home" | "ctrl+end" | "ctrl+up" | "ctrl+down" | "ctrl+o":
+                self.post_message(self.TranscriptKey(key))
             case "home" | "end" if not self.text:
-                self.post_message(self.ScrollKey(key))
-            case "ctrl+up" | "ctrl+down" | "ctrl+o":
-                self.post_message(self.BlockKey(key))
+                self.post_message(self.TranscriptKey(key))
             case "shift+up" | "shift+down" | "delete" if self.queue_offered and not self.text:
                 self.post_message(self.QueueKey(key))
             case _:

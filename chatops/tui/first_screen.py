@@ -14,8 +14,8 @@ from textual.widgets import Static
 from chatops.domain import __version__
 from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.wording import clauses, cut
-from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import key_of
+from chatops.tui.textual_internals import ErrorBoundary
 
 if TYPE_CHECKING:
     from chatops.runtime.view import Snapshot
@@ -92,12 +92,11 @@ def _newest(rows: Sequence["SessionRow"]) -> list["SessionRow"]:
 class FirstScreen(ErrorBoundary, Static):
     """Lines above an empty transcript. Tab, or a click on a tip, offers it as the message."""
 
+    @dataclass
     class TipChosen(Message):
         """Posted when a tip is clicked."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+        text: str
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id, markup=False)

@@ -19,9 +19,8 @@ from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import money, plural, spent
-from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import BACK, KeyHint, KeyLegend, key_of
-from chatops.tui.textual_internals import refresh_notices
+from chatops.tui.textual_internals import ErrorBoundary, refresh_notices
 from chatops.tui.ticker import Moving
 
 if TYPE_CHECKING:

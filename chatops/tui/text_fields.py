@@ -7,15 +7,14 @@ from typing import ClassVar, cast
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Horizontal
+from textual.reactive import reactive
 from textual.widgets import Input, Static
 from textual.widgets.text_area import EditResult
 
 from chatops.domain.sanitize import HIDDEN
-from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import BACK, KeyHint, KeyLegend
-from chatops.tui.textual_internals import Edit, InputHooks, TextAreaHooks, bound_actions
+from chatops.tui.textual_internals import Edit, ErrorBoundary, InputHooks, TextAreaHooks, bound_actions
 
 _SCROLLING = ("scroll_", "page_")
 """Prefixes of the scrolling actions that Textual binds by default; these keys are left to the screen."""
@@ -102,11 +101,13 @@ class TextField(_OrderedKeys, TextAreaHooks):
     """
 
     BINDINGS: ClassVar = [
-        Binding("ctrl+underscore", "undo", "undo", show=False),
-        Binding("alt+d", "delete_word_right", "delete word", show=False),
-        Binding("ctrl+home", "to_start", "start of the text", show=False),
-        Binding("ctrl+end", "to_end", "end of the text", show=False),
+        ("ctrl+underscore", "undo"),
+        ("alt+d", "delete_word_right"),
+        ("ctrl+home", "to_start"),
+        ("ctrl+end", "to_end"),
     ]
+    cursor_blink = reactive(False, init=False)
+    """A cursor that blinks would redraw while idle."""
 
     @property
     def text(self) -> str:
@@ -158,6 +159,8 @@ class TextField(_OrderedKeys, TextAreaHooks):
 class LineField(_OrderedKeys, InputHooks):
     """A one-line input that shows hidden characters and handles keys in the order they arrive."""
 
+    cursor_blink = reactive(False, init=False)
+
     def replace_selection(self, text: str) -> None:
         """Insert `text` at the cursor, in place of what is selected."""
         self.replace(text, *sorted(self.selection))
@@ -191,10 +194,6 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
         yield LineField(self._text, placeholder="text", id="find-text", compact=True)
         yield Static("", id="find-count", markup=False)
         yield Static("", id="find-keys")
-
-    def on_mount(self) -> None:
-        """Turn off the blinking cursor, which would redraw while idle."""
-        self.query_one(Input).cursor_blink = False
 
     @property
     def text(self) -> str:

@@ -6,7 +6,7 @@ name of Textual, or by chance defines one.
 
 | private name | used by | for |
 |---|---|---|
-| ``MessagePump._dispatch_message`` | `DispatchHook` | continuing after a handler has raised |
+| ``MessagePump._dispatch_message`` | `ErrorBoundary` | continuing after a handler has raised |
 | ``MessagePump._mounted_event`` | `wait_until_mounted` | keys typed before the message field is there |
 | ``App._ready`` | `AppHooks.before_first_message` | the same |
 | ``App._display`` | `AppHooks.skips_frame` | leaving out frames on a slow terminal |
@@ -74,23 +74,22 @@ _FRAME_SECONDS = 1 / 120
 """Least time between two frames. A key waits for so long if it comes right after a frame of a stream."""
 
 
-class DispatchHook(MessagePump):
-    """Mixin that decides if a message pump continues after a handler has raised.
+class ErrorBoundary(MessagePump):
+    """Mixin for screens and widgets: a handler's exception is reported to the app, and messages are still handled.
 
-    Textual ends the message loop of a widget whose handler raises, and then the app. A subclass of the public API sees
-    only its own handlers, not those of the widget that it is derived from.
+    Textual ends the message loop of a widget whose handler raises, and then the app. Nothing that a user typed or
+    decided may depend on a drawing that fails. A subclass of the public API sees only its own handlers, not those of
+    the widget that it is derived from.
     """
 
     async def _dispatch_message(self, message: Message) -> None:
         try:
             await super()._dispatch_message(message)
         except Exception as error:
-            if not self.survives(error):
+            # Without a terminal, as in tests, errors are raised.
+            if self.app.is_headless:
                 raise
-
-    def survives(self, error: Exception) -> bool:
-        """Return True if the error has been dealt with and further messages are to be handled."""
-        return False
+            report_error(self.app, error)
 
 
 class AppHooks(App[None]):

@@ -22,9 +22,9 @@ from chatops.domain.wording import as_fields, plural
 from chatops.engine.workflow.state import AttemptRecord, AwaitingReview, CheckingGate, RunFinished, WorkflowState
 from chatops.engine.workflow.view import RunView, StepCheck, StepMark, StepView
 from chatops.policy.workflow import CommandGate, StepSpec
-from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import key_of
 from chatops.tui.status import count
+from chatops.tui.textual_internals import ErrorBoundary
 from chatops.tui.theme import Symbols, symbols_for
 from chatops.tui.ticker import Moving
 from chatops.tui.transcript.lines import one_line, truncated
@@ -98,12 +98,11 @@ class WorkflowPanel(ErrorBoundary, Moving):
     }
     """
 
+    @dataclass
     class StepClicked(Message):
         """Posted when a step is clicked; `step` is its index."""
 
-        def __init__(self, step: int) -> None:
-            super().__init__()
-            self.step = step
+        step: int
 
     def __init__(self, look: Callable[[], RunView], *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -21,9 +21,9 @@ from chatops.domain.tools import Problem
 from chatops.tui.dialogs.fields import ArgumentField, FieldKind, Given, choice_text, fields_of, with_values
 from chatops.tui.dialogs.modal import TALL, Modal
 from chatops.tui.dialogs.rows import line
-from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import BACK, KeyHint, KeyLegend
 from chatops.tui.text_fields import LineField, TextField
+from chatops.tui.textual_internals import ErrorBoundary
 from chatops.tui.theme import symbols_for
 
 if TYPE_CHECKING:
@@ -182,12 +182,8 @@ class ArgumentsForm(Modal[Decision | None]):
         if field.kind is FieldKind.CHOICE:
             return ChoiceField(field, self._kept.get(field.name, ""), id=name)
         if field.kind in (FieldKind.LONG, FieldKind.JSON):
-            area = _Text(text, id=name, compact=True, highlight_cursor_line=False)
-            area.cursor_blink = False
-            return area
-        entry = _Line(text, id=name, compact=True, select_on_focus=False)
-        entry.cursor_blink = False
-        return entry
+            return _Text(text, id=name, compact=True, highlight_cursor_line=False)
+        return _Line(text, id=name, compact=True, select_on_focus=False)
 
     def on_mount(self) -> None:
         """Put back the texts of an earlier attempt, and show the problems found with it."""

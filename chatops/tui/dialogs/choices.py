@@ -221,8 +221,8 @@ class SessionPicker(Picker):
     """Lists sessions. The result is the id of the chosen one."""
 
     BINDINGS: ClassVar = [
-        Binding("ctrl+n", "rename", "rename", priority=True),
-        Binding("ctrl+d", "delete", "delete", priority=True),
+        Binding("ctrl+n", "rename", priority=True),
+        Binding("ctrl+d", "delete", priority=True),
     ]
 
     def __init__(

@@ -6,6 +6,7 @@ pause, because it may be the start of a word. Any other key that is not taken is
 
 import math
 from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from textual import events, on
@@ -64,12 +65,11 @@ class GuardedDialog(Modal[None]):
     GROWS_WHEN_READ: ClassVar[bool] = False
     """True if the legend is longer once all was read. Its lines are kept free from the start."""
 
+    @dataclass
     class HelpWanted(Message):
         """Posted on F1 and ?. The help lists `key_group` first."""
 
-        def __init__(self, key_group: KeyGroup) -> None:
-            super().__init__()
-            self.key_group = key_group
+        key_group: KeyGroup
 
     def __init__(self, composer: Composer) -> None:
         """Create the dialog. Keys and pastes not meant for it go to `composer`, so that nothing typed is lost.

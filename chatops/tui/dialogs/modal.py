@@ -1,13 +1,13 @@
-"""Base of the screens over the chat screen, which tolerates late clicks and late keys, and their line of keys."""
+"""Bases of the screens over the chat screen, which tolerate late clicks and late keys; and the list of all commands."""
 
 from textual import events
 from textual.await_complete import AwaitComplete
+from textual.errors import NoWidget
 from textual.screen import ModalScreen, ScreenResultType
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
-from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.keys import KeyHint, KeyLegend
-from chatops.tui.textual_internals import LateClickHook
+from chatops.tui.textual_internals import ErrorBoundary, LateClickHook, PaletteHooks
 
 TYPING_S = 0.5
 """Seconds between two keys of the same text."""
@@ -67,3 +67,21 @@ class Legend(Static):
         """Break the lines between entries."""
         if width := self.content_size.width:
             self.update(KeyLegend([self._keys]).draw(width))
+
+
+class Palette(ErrorBoundary, LateClickHook, PaletteHooks):
+    """Opened by ctrl+p. Tolerates paging, clicking and closing while its list is being built."""
+
+    VERTICAL_BREAKPOINTS = Modal.VERTICAL_BREAKPOINTS
+
+    def on_mount(self) -> None:
+        """Turn off the blinking cursor. Follow a change of the theme, which Textual applies to other screens only."""
+        self.query_one(Input).cursor_blink = False
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.app.stylesheet.update(self, animate=False))
+
+    def on_click(self, event: events.Click) -> None:
+        """Ignore a click next to every widget, for which Textual's handler raises an error."""
+        try:
+            self.get_widget_at(event.screen_x, event.screen_y)
+        except NoWidget:
+            event.prevent_default()

@@ -6,7 +6,7 @@ The view knows which lines have been on screen, and if the user has scrolled to 
 import io
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_args
 
 from rich.cells import cell_len
@@ -64,12 +64,11 @@ class PayloadView(ScrollView, can_focus=False):
     class Wrapped(Message):
         """Posted when the number of lines has changed with the width."""
 
+    @dataclass
     class EndSeen(Message):
         """Posted when the end of the payload is on screen; `key` is the argument of `show`."""
 
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
+        key: str
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -102,7 +102,6 @@ class Picker(Modal[str | None]):
 
     def on_mount(self) -> None:
         """Highlight the current choice."""
-        self.query_one(Input).cursor_blink = False
         self.query_one(OptionList).can_focus = False
         self._fill("")
 

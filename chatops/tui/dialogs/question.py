@@ -71,11 +71,7 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
             yield Legend(*self._keys, id="question-keys")
 
     def on_mount(self) -> None:
-        """Turn off the blinking cursor, which would redraw while idle."""
-        if self._lines:
-            self.query_one("#answer", TextArea).cursor_blink = False
-        else:
-            self.query_one("#answer", Input).cursor_blink = False
+        """Load the text if it is not there yet."""
         if self._load is not None:
             self.query_one("#answer").display = False
             self.run_worker(self._show_loaded(self._load), group="load")

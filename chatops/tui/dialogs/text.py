@@ -60,8 +60,7 @@ class TextScreen(Page):
 
     def on_mount(self) -> None:
         """Hide the search until it is opened, and say how much is out of view."""
-        search = self.query_one(LineField)
-        search.display = search.cursor_blink = False
+        self.query_one(LineField).display = False
         body = self.query_one("#text-body", VerticalScroll)
         for changing in ("scroll_y", "virtual_size", "size"):
             self.watch(body, changing, self._show_rest_soon)

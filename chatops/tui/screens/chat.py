@@ -16,7 +16,6 @@ from textual.notifications import Notification
 from textual.widgets import Static
 
 from chatops.tui.composer import Completions, Composer
-from chatops.tui.error_boundary import ErrorBoundary
 from chatops.tui.first_screen import FirstScreen
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import show_notice
@@ -30,7 +29,7 @@ from chatops.tui.screens.sending import SendingPresenter, is_command
 from chatops.tui.screens.status import StatusPresenter
 from chatops.tui.screens.switching import SessionSwitcher
 from chatops.tui.status import Banner, Notices, QueuedMessages, StatusLine, TranscriptHint
-from chatops.tui.textual_internals import FrameHook, LateClickHook
+from chatops.tui.textual_internals import ErrorBoundary, FrameHook, LateClickHook
 from chatops.tui.themes import Themes
 from chatops.tui.ticker import Ticker
 
@@ -51,15 +50,15 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     AUTO_FOCUS = "Composer"
     VERTICAL_BREAKPOINTS = [(0, "-lowest"), (10, "-low"), (18, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar = [
-        Binding("ctrl+r", "command('/role')", "role", id="role"),
-        Binding("shift+tab", "next_role", "next role", id="next-role", priority=True),
-        Binding("alt+r", "command('/history')", "texts sent before", id="history", priority=True),
-        Binding("ctrl+f", "find", "find in this session", id="find", priority=True),
-        Binding("ctrl+g", "pending", "pending approvals", id="pending"),
-        Binding("ctrl+t", "fold_panel", "fold the panel", id="panel"),
-        Binding("ctrl+l", "steps", "outputs of steps", id="steps"),
-        Binding("f1", "help", "help", id="help"),
-        Binding("f2", "take_over", "take over", id="take-over"),
+        Binding("ctrl+r", "command('/role')", id="role"),
+        Binding("shift+tab", "next_role", id="next-role", priority=True),
+        Binding("alt+r", "command('/history')", id="history", priority=True),
+        Binding("ctrl+f", "find", id="find", priority=True),
+        Binding("ctrl+g", "pending", id="pending"),
+        Binding("ctrl+t", "fold_panel", id="panel"),
+        Binding("ctrl+l", "steps", id="steps"),
+        Binding("f1", "help", id="help"),
+        Binding("f2", "take_over", id="take-over"),
     ]
 
     def __init__(
@@ -391,9 +390,8 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
 
     # Keys and clicks that belong to another widget
 
-    @on(Composer.ScrollKey)
-    @on(Composer.BlockKey)
-    def transcript_key(self, message: Composer.ScrollKey | Composer.BlockKey) -> None:
+    @on(Composer.TranscriptKey)
+    def transcript_key(self, message: Composer.TranscriptKey) -> None:
         """Scroll the transcript, or select, open and copy blocks, while the message field keeps the focus."""
         message.stop()
         self._drawing.press(message.key)

@@ -192,9 +192,9 @@ class TranscriptPresenter:
                 transcript.action_page_up()
             case "pagedown":
                 transcript.action_page_down()
-            case "home":
+            case "home" | "ctrl+home":
                 transcript.action_scroll_home()
-            case "end":
+            case "end" | "ctrl+end":
                 transcript.action_scroll_end()
             case _:
                 transcript.press(key)

@@ -1,6 +1,7 @@
 """Messages from the presenters to the chat screen, and their work in the background."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
@@ -25,29 +26,26 @@ class Changed(Message):
     """Posted when status line, banner or dialogs have to be updated."""
 
 
+@dataclass
 class PendingChanged(Message):
     """Posted when other questions are pending: a text for each, by a key that lasts as long as the question."""
 
-    def __init__(self, pending: "Mapping[str, str]") -> None:
-        super().__init__()
-        self.pending = pending
+    pending: "Mapping[str, str]"
 
 
+@dataclass
 class Batch(Message):
     """Events of a session, on their way from its bus to the screen."""
 
-    def __init__(self, session: "SessionView", published: "list[Published]") -> None:
-        super().__init__()
-        self.session = session
-        self.published = published
+    session: "SessionView"
+    published: "list[Published]"
 
 
+@dataclass
 class FollowedChanged(Message):
     """Posted when the store or the owner of the followed session has changed."""
 
-    def __init__(self, reader: "SessionFollower") -> None:
-        super().__init__()
-        self.reader = reader
+    reader: "SessionFollower"
 
 
 class WorkProgressed(Message):

@@ -6,14 +6,13 @@ frame costs what has changed. See `viewport` for how.
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, assert_never
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.text import Text
 from textual import events
-from textual.binding import Binding, BindingType
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
@@ -59,36 +58,33 @@ def _runs(block: Block) -> bool:
 class Transcript(Viewport, Moving):
     """Shows blocks, which `apply` changes."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+up", "select_previous", "Block above", show=False),
-        Binding("ctrl+down", "select_next", "Block below", show=False),
-        Binding("ctrl+home", "scroll_home", "Start", show=False),
-        Binding("ctrl+end", "scroll_end", "End", show=False),
-        Binding("enter,space,ctrl+o", "open_block", "Open or fold the block", show=False),
+    BINDINGS: ClassVar = [
+        ("ctrl+up", "select_previous"),
+        ("ctrl+down", "select_next"),
+        ("ctrl+home", "scroll_home"),
+        ("ctrl+end", "scroll_end"),
+        ("enter,space,ctrl+o", "open_block"),
     ]
 
+    @dataclass
     class Selected(Message):
         """Posted when a block is selected, or none any more."""
 
-        def __init__(self, block_id: str, *, has_files: bool) -> None:
-            super().__init__()
-            self.block_id = block_id
-            self.has_files = has_files
+        block_id: str
+        has_files: bool
 
+    @dataclass
     class FilesWanted(Message):
         """Posted to open files with another program."""
 
-        def __init__(self, files: tuple[FileRef, ...]) -> None:
-            super().__init__()
-            self.files = files
+        files: tuple[FileRef, ...]
 
+    @dataclass
     class Opened(Message):
         """Posted to show the source text of a message on a screen of its own."""
 
-        def __init__(self, title: str, text: str) -> None:
-            super().__init__()
-            self.title = title
-            self.text = text
+        title: str
+        text: str
 
     def __init__(
         self,

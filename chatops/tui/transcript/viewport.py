@@ -45,7 +45,7 @@ Invariants:
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rich.segment import Segment
 from rich.style import Style
@@ -59,8 +59,7 @@ from textual.scrollbar import ScrollBar
 from textual.selection import Selection
 from textual.strip import Strip
 
-from chatops.tui.error_boundary import ErrorBoundary
-from chatops.tui.textual_internals import report_error
+from chatops.tui.textual_internals import ErrorBoundary, report_error
 from chatops.tui.theme import SPINNER, UNICODE, BlockTheme, symbols_for, theme_from
 from chatops.tui.transcript.answer import is_warm, warm_up
 from chatops.tui.transcript.layout import BlockLayout, LaidOutBlock
@@ -79,14 +78,12 @@ _AHEAD = 3
 class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     """Shows the blocks of its layout. Redraws only what has changed and has no timer while idle."""
 
+    @dataclass
     class Unseen(Message):
         """Posted when the number of blocks that arrived or grew out of view changes; 0 at the end."""
 
-        def __init__(self, count: int) -> None:
-            super().__init__()
-            self.count = count
+        count: int
 
-    ALLOW_SELECT = True
     DEFAULT_CSS = """
     Viewport {
         height: 1fr;
@@ -341,18 +338,9 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     # Selecting text
 
-    @property
-    def allow_select(self) -> bool:
-        """True: text can be selected with the mouse."""
-        return True
-
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """Return the selected text without the gutter and trailing padding, or None if nothing is drawn."""
         return (selected_text(self._blocks_layout, selection), "\n") if self._blocks_layout.height else None
-
-    def selection_updated(self, selection: Selection | None) -> None:
-        """Redraw with the new selection."""
-        self.refresh()
 
     # Scrolling
 
