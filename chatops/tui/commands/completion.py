@@ -17,7 +17,7 @@ from textual.fuzzy import FuzzySearch
 from chatops.domain.errors import ChatopsError
 from chatops.git.ignore import GitIgnore
 from chatops.tui.commands.replies import Context
-from chatops.tui.commands.table import ALIASES, COMMANDS, Offers, find_command
+from chatops.tui.commands.table import ALIASES, COMMANDS, SlashCommand, find_command
 from chatops.tui.composer import MAX_SHOWN, Completion, Completions, Composer
 
 _SCORED = 200
@@ -93,7 +93,7 @@ def query_at(line: str, *, row: int, column: int) -> CompletionQuery | None:
     if before[start : start + 1] == "@":
         return CompletionQuery(kind="file", word=before[start + 1 :], start=start)
     words = tuple(before[1:start].split())
-    if row == 0 and before.startswith("/") and offers_of(words) is not None:
+    if row == 0 and before.startswith("/") and completed_command(words) is not None:
         return CompletionQuery(kind="argument", word=before[start:], start=start, before=words)
     return None
 
@@ -116,10 +116,10 @@ def _only_one(word: str) -> str:
     return f"/{only.name} " if only is not None and only.args[:1] in ("", "[") else ""
 
 
-def offers_of(before: Sequence[str]) -> Offers | None:
-    """Return the function that completes the word after `before`, or None."""
+def completed_command(before: Sequence[str]) -> SlashCommand | None:
+    """Return the command that can complete the word after `before`, or None."""
     command = find_command(before[0]) if before else None
-    return command.offers if command is not None else None
+    return command if command is not None and (command.words or command.offers) else None
 
 
 def complete_argument(word: str, offered: Sequence[Completion]) -> list[Completion]:
@@ -239,13 +239,12 @@ class Completer:
         if query.before == self._asked:
             return True
         self._asked, self._known = query.before, ()
-        offers = offers_of(query.before)
-        if offers is None:
+        if (command := completed_command(query.before)) is None:
             return True
 
         async def ask() -> None:
             try:
-                known = await offers(self._context(), query.before)
+                known = await command.complete(self._context(), query.before)
             except ChatopsError:
                 # Completion is optional; the command itself reports what is wrong.
                 known = ()

@@ -43,7 +43,6 @@ _EXPLAIN = (
     " transcript stays as it is, and /compact undo takes it back."
 )
 _REFUSED = "Nothing was compacted"
-_VERBS = {"edit": "in $EDITOR", "clear": "asks first"}
 _USAGE = "Usage: /memory [edit|clear [workspace|user]]"
 _MOST_TURNS = 50
 """Turns that are listed, the last ones."""
@@ -244,14 +243,8 @@ async def _ask_clear(context: Context, scope: MemoryScope) -> Replies:
 
 
 async def memory_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
-    """Complete the verb and the memory."""
-    match before[1:]:
-        case ():
-            return [Completion(insert=f"{verb} ", text=verb, note=note) for verb, note in _VERBS.items()]
-        case (verb,) if verb in _VERBS:
-            return [Completion(insert=scope.value, text=scope.value) for scope in MemoryScope]
-        case _:
-            return []
+    """Complete the memory after the verb."""
+    return [] if before[2:] else [Completion(insert=scope.value, text=scope.value) for scope in MemoryScope]
 
 
 async def cost(context: Context, argument: str) -> Replies:

@@ -27,7 +27,6 @@ from chatops.tui.composer import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 from chatops.wiring.rows import HitRow
 
-_MCP_VERBS = {"reconnect": "connect again now", "login": "log in, in the browser"}
 _ALL = "--all"
 _HIT_ROWS = 3
 """Hits listed of one session until the list is filtered."""
@@ -36,11 +35,6 @@ _BEFORE, _AFTER = 8, 60
 """Characters shown around the text that was found. Few before it, so that a narrow window does not cut it off."""
 _LED, _PREVIEW = 80, 400
 """Characters shown before and after the text while its row is highlighted."""
-
-
-async def show_help(context: Context, argument: str) -> Replies:
-    """Show keys and commands."""
-    return (ScreenAction.HELP,)
 
 
 async def role(context: Context, argument: str) -> Replies:
@@ -167,11 +161,6 @@ async def reload(context: Context, argument: str) -> Replies:
     return (notice, ScreenAction.TRUST) if asks else (notice,)
 
 
-async def take_over(context: Context, argument: str) -> Replies:
-    """Take over a session that is open elsewhere."""
-    return (ScreenAction.TAKE_OVER,)
-
-
 async def contain(context: Context, argument: str) -> Replies:
     """Contain the unfinished turn or the next one, end that, or take back what was applied last."""
     session = owned(context.session, "Nothing was contained")
@@ -280,11 +269,6 @@ async def theme(context: Context, argument: str) -> Replies:
     return (UseTheme(argument),)
 
 
-async def leave(context: Context, argument: str) -> Replies:
-    """Quit."""
-    return (ScreenAction.QUIT,)
-
-
 async def permissions(context: Context, argument: str) -> Replies:
     """Show the remembered rules.
 
@@ -308,11 +292,8 @@ async def permissions(context: Context, argument: str) -> Replies:
 
 
 async def permission_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
-    """Complete what may be done, the remembered rules by their numbers, and the tools that can be taken away."""
+    """Complete the remembered rules by their numbers, and the tools that can be taken away."""
     match before[1:]:
-        case ():
-            revoke = Completion(insert="revoke ", text="revoke", note="a rule: ask again from now on")
-            return [revoke, Completion(insert="deny ", text="deny", note="take a tool from this session")]
         case ("revoke",):
             rules = await context.workspace.rights.rules(context.session)
             return [
@@ -393,18 +374,11 @@ async def mcp(context: Context, argument: str) -> Replies:
     """Show the servers with their state and tools, connect to one again, or log in at one."""
     verb, _, name = argument.partition(" ")
     name = name.strip()
-    if verb and (verb not in _MCP_VERBS or not name):
+    if verb and (verb not in ("reconnect", "login") or not name):
         return (Notify("Usage: /mcp [reconnect NAME|login NAME]"),)
     if verb == "login":
         return (ShowText(f"Log in at {name}", await context.workspace.log_in(name)),)
     return (ShowText("MCP servers", context.workspace.servers(reconnect=name)),)
-
-
-async def mcp_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
-    """Complete the verb."""
-    if before[1:]:
-        return []
-    return [Completion(insert=f"{verb} ", text=verb, note=note) for verb, note in _MCP_VERBS.items()]
 
 
 async def search(context: Context, argument: str) -> Replies:
@@ -458,11 +432,6 @@ def _few(hits: Sequence[HitRow], choices: Sequence[Choice]) -> list[Choice]:
 def _row(hit: HitRow, text: str) -> str:
     session = columns((f"{'↳ ' if hit.is_copy else ''}{hit.title}", _HIT_TITLE), (hit.when, _WHEN))
     return f"{session.ljust(_HIT_TITLE + _WHEN + 2)}  {text}"
-
-
-async def search_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
-    """Complete the option of /search."""
-    return [] if before[1:] else [Completion(insert=f"{_ALL} ", text=_ALL, note="in all folders")]
 
 
 def _each_once(hits: Sequence[HitRow]) -> list[HitRow]:

@@ -144,11 +144,6 @@ async def _write_below_dialog(context: Context, text: str) -> Replies:
     return ()
 
 
-async def undo_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
-    """Complete the one argument of /undo."""
-    return [] if before[1:] else [Completion(insert="list", text="list", note="choose a message to go back to")]
-
-
 def openers(context: Context) -> list[UserMessage]:
     """Return the messages that the user has opened turns with, newest first."""
     found: dict[str, UserMessage] = {}
@@ -270,11 +265,6 @@ async def copy(context: Context, argument: str) -> Replies:
         return (Notify(f"There is no answer {number}: the session has {plural(len(answers), 'answer')}."),)
     what = "the last answer" if number == 1 else f"answer {number} from the end"
     return (Copy(answers[number - 1], what),)
-
-
-async def copy_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
-    """Complete the argument."""
-    return [] if before[1:] else [Completion(insert="code", text="code", note="a code block of the last answer")]
 
 
 def _copy_block(answers: Sequence[str]) -> Replies:

@@ -1,8 +1,8 @@
 """The slash commands as one table, and what is made of it: completion, palette, help."""
 
 import difflib
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from chatops.domain.errors import ChatopsError
 from chatops.policy.sandbox import CHOICES
@@ -26,36 +26,26 @@ class SlashCommand:
     name: str
     help: str
     args: str = ""
-    run: Handler
+    run: Handler | ScreenAction
+    words: Mapping[str, str] = field(default_factory=dict)
+    """What its argument may begin with, each with a note. A word that another one follows ends with a blank."""
     offers: Offers | None = None
+    """Completes what `words` do not."""
+
+    async def complete(self, context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
+        """Return completions for the word after `before`, which starts with the command's name."""
+        if self.words and not before[1:]:
+            return [Completion(insert=word, text=word.rstrip(" +"), note=note) for word, note in self.words.items()]
+        return await self.offers(context, before) if self.offers is not None else []
 
 
 async def _sandbox_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
-    """Complete the settings of the sandbox, and the values of those that have a fixed choice."""
-    match before[1:]:
-        case ():
-            lists = ("hosts", "read", "write", "env")
-            adding = [Completion(insert=f"{key} +", text=key, note="+NAME adds, -NAME removes") for key in lists]
-            chosen = [Completion(insert=f"{key} ", text=key, note=", ".join(CHOICES[key])) for key in CHOICES]
-            return [*chosen, *adding, Completion(insert="reset", text="reset", note="as the registry says")]
-        case (key,) if key in CHOICES:
-            return [Completion(insert=value, text=value) for value in CHOICES[key]]
-        case _:
-            return []
-
-
-async def _contain_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
-    """Complete the ways to end a containment."""
-    if before[1:]:
-        return []
-    return [
-        Completion(insert="off", text="off", note="contain no more turns"),
-        Completion(insert="undo", text="undo", note="take back the changes applied last"),
-    ]
+    """Complete the values of those settings that have a fixed choice."""
+    return [] if before[2:] else [Completion(insert=value, text=value) for value in CHOICES.get(before[1], ())]
 
 
 COMMANDS: tuple[SlashCommand, ...] = (
-    SlashCommand(name="help", help="keys and commands", run=handlers.show_help),
+    SlashCommand(name="help", help="keys and commands", run=ScreenAction.HELP),
     SlashCommand(name="role", args="[NAME]", help="switch the role", run=handlers.role, offers=handlers.role_offers),
     SlashCommand(name="model", args="[NAME|role]", help="choose the model, or let the role choose", run=handlers.model),
     SlashCommand(name="persona", args="[NAME]", help="speak as another persona", run=handlers.persona),
@@ -71,6 +61,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         args="[revoke [ID] | deny TOOL]",
         help="what no longer asks, and what is taken away",
         run=handlers.permissions,
+        words={"revoke ": "a rule: ask again from now on", "deny ": "take a tool from this session"},
         offers=handlers.permission_offers,
     ),
     SlashCommand(
@@ -78,6 +69,11 @@ COMMANDS: tuple[SlashCommand, ...] = (
         args="[git|network|hosts|read|write|env|require VALUE | reset]",
         help="what commands see, write and reach; change it for this session: /sandbox hosts +example.org",
         run=handlers.sandbox,
+        words={
+            **{f"{key} ": ", ".join(values) for key, values in CHOICES.items()},
+            **dict.fromkeys(("hosts +", "read +", "write +", "env +"), "+NAME adds, -NAME removes"),
+            "reset": "as the registry says",
+        },
         offers=_sandbox_offers,
     ),
     SlashCommand(name="pending", help="what is pending in this workspace", run=handlers.pending),
@@ -88,17 +84,17 @@ COMMANDS: tuple[SlashCommand, ...] = (
         args="[--all] TEXT",
         help="find a text in the sessions of this folder, or of all folders",
         run=handlers.search,
-        offers=handlers.search_offers,
+        words={"--all ": "in all folders"},
     ),
     SlashCommand(name="resume", args="[ID]", help="resume a session", run=handlers.resume),
     SlashCommand(name="reload", help="apply a changed registry, new skills and tools", run=handlers.reload),
-    SlashCommand(name="takeover", help="take over a session that is open elsewhere", run=handlers.take_over),
+    SlashCommand(name="takeover", help="take over a session that is open elsewhere", run=ScreenAction.TAKE_OVER),
     SlashCommand(
         name="contain",
         args="[off | undo]",
         help="work on a copy and ask once about all changes; take them back",
         run=handlers.contain,
-        offers=_contain_offers,
+        words={"off": "contain no more turns", "undo": "take back the changes applied last"},
     ),
     SlashCommand(name="rename", args="TITLE", help="rename this session", run=handlers.rename),
     SlashCommand(name="fork", help="continue in a copy of this session", run=handlers.fork),
@@ -115,7 +111,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         args="[list]",
         help="take back the last turn, or all from a chosen message on, and the files it changed",
         run=revision.undo,
-        offers=revision.undo_offers,
+        words={"list": "choose a message to go back to"},
     ),
     SlashCommand(
         name="diff",
@@ -140,6 +136,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         args="[edit|clear [workspace|user]]",
         help="notes for later sessions: show, edit, clear",
         run=context_commands.memory,
+        words={"edit ": "in $EDITOR", "clear ": "asks first"},
         offers=context_commands.memory_offers,
     ),
     SlashCommand(name="cost", help="tokens and cost so far, by turn, day and model", run=context_commands.cost),
@@ -149,7 +146,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         args="[N|code]",
         help="copy the last answer, the Nth from the end, or a code block of it",
         run=revision.copy,
-        offers=revision.copy_offers,
+        words={"code": "a code block of the last answer"},
     ),
     SlashCommand(name="theme", args="[NAME]", help="choose colours", run=handlers.theme),
     SlashCommand(
@@ -157,7 +154,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         args="[reconnect NAME|login NAME]",
         help="MCP servers: their state and tools; connect to one again, or log in at one",
         run=handlers.mcp,
-        offers=handlers.mcp_offers,
+        words={"reconnect ": "connect again now", "login ": "log in, in the browser"},
     ),
     SlashCommand(name="doctor", help="what is set up and what is not", run=handlers.doctor),
     SlashCommand(
@@ -171,9 +168,10 @@ COMMANDS: tuple[SlashCommand, ...] = (
         args="[run NAME QUERY | show STEP | resume [ID] | cancel]",
         help="multi-step workflows: list, run, show, resume, cancel",
         run=workflow_commands.workflow,
+        words=workflow_commands.VERBS,
         offers=workflow_commands.offers,
     ),
-    SlashCommand(name="quit", help="quit; pending calls stay pending", run=handlers.leave),
+    SlashCommand(name="quit", help="quit; pending calls stay pending", run=ScreenAction.QUIT),
 )
 
 
@@ -207,6 +205,8 @@ async def run_command(context: Context, text: str) -> Replies:
     command = find_command(name.strip())
     if command is None:
         return (Notify(unknown_command(name.strip())), ScreenAction.GIVE_BACK)
+    if isinstance(command.run, ScreenAction):
+        return (command.run,)
     try:
         return await command.run(context, argument.strip())
     except ChatopsError as error:

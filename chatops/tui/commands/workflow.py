@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from chatops.runtime.workflow import WorkflowRun
 
 VERBS = {
-    "run": "start a workflow in a session of its own",
-    "show": "show the output of a step",
-    "resume": "resume a run",
-    "cancel": "cancel this run",
+    "run ": "start a workflow in a session of its own",
+    "show ": "show the output of a step",
+    "resume ": "resume a run",
+    "cancel ": "cancel this run",
 }
 _NO_RUN = "This session is not a workflow run. /workflow lists workflows and runs."
 _LED_ELSEWHERE = "This run is followed read-only. /takeover takes it over."
@@ -40,14 +40,13 @@ async def workflow(context: Context, argument: str) -> Replies:
         case "cancel":
             return await _cancel(context, rest)
         case _:
-            raise ConfigError(f"/workflow knows {', '.join(VERBS)}, and not {verb!r}.", advice="/workflow lists them.")
+            known = ", ".join(map(str.rstrip, VERBS))
+            raise ConfigError(f"/workflow knows {known}, and not {verb!r}.", advice="/workflow lists them.")
 
 
 async def offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
-    """Return completions for the word after `before`, which starts with the command itself."""
+    """Return completions for the word after the verb. `before` starts with the command itself."""
     match before:
-        case (_,):
-            return [Completion(insert=f"{verb} ", text=verb, note=note) for verb, note in VERBS.items()]
         case (_, "run"):
             rows = [row for row in await context.workspace.runs.workflows() if not row.problem]
             return [_offer(row.name, f"{row.name} ", row.description) for row in rows]

@@ -20,7 +20,7 @@ from chatops.tui.commands.completion import (
     WorkspaceFiles,
     complete_command,
     complete_file,
-    offers_of,
+    completed_command,
     query_at,
     workspace_files,
 )
@@ -329,8 +329,9 @@ async def test_sandbox_and_contain_complete_their_arguments() -> None:
         (("contain",), ["off", "undo"]),
         (("contain", "off"), []),
     ):
-        offers = offers_of(before)
-        assert offers is not None and [one.text for one in await offers(context, before)] == expected
+        command = completed_command(before)
+        assert command is not None
+        assert [one.text for one in await command.complete(context, before)] == expected
 
 
 def test_the_status_line_keeps_role_and_waiting_calls_when_narrow() -> None:
