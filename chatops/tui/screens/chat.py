@@ -19,7 +19,6 @@ from chatops.tui.composer import Completions, Composer
 from chatops.tui.first_screen import FirstScreen
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import show_notice
-from chatops.tui.screens.completing import CompletionPresenter
 from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.finding import FindPresenter
@@ -37,6 +36,7 @@ from chatops.tui.ticker import Ticker
 # imported right after it.
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
+    from chatops.tui.commands.completion import Completer
     from chatops.tui.screens.commands import CommandPresenter
     from chatops.tui.transcript.transcript import Transcript
     from chatops.tui.transcript.viewport import Viewport
@@ -89,7 +89,6 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
             background=self._background,
         )
         self._status = StatusPresenter(self, self.composer, themes=themes, sending=self.sending)
-        self._completing = CompletionPresenter(self, self.composer, self.switcher.context)
         self._ticker = Ticker(self, clock=clock)
         self._update_due = False
         self._pending_asked = False
@@ -121,6 +120,12 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
                 ScreenAction.QUIT: self._quit,
             },
         )
+
+    @cached_property
+    def _completer(self) -> "Completer":
+        from chatops.tui.commands.completion import Completer  # with all commands; made for the first completion
+
+        return Completer(self.composer, self.query_one(Completions), self.switcher.context)
 
     def compose(self) -> ComposeResult:
         """Yield the widgets from top to bottom."""
@@ -398,12 +403,15 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
 
     @on(Composer.CompletionRequested)
     def completing(self, message: Composer.CompletionRequested) -> None:
-        """Offer, choose or close completions."""
+        """Offer, choose or close completions. Tab in the empty field takes a tip, and once more the next one."""
         message.stop()
         self.sending.typed()
         if not message.key:
             self.clear_selection()
-        self._completing.handle(message.key)
+        if message.key == "tab" and (tip := self.query_one(FirstScreen).tip_after(self.composer.text)):
+            self.composer.set_text(tip)
+        elif message.key or "_completer" in vars(self) or any(sign in self.composer.text for sign in "/@"):
+            self._completer.handle(message.key)
 
     def on_viewport_unseen(self, message: "Viewport.Unseen") -> None:
         """Show how many blocks arrived below the view."""

@@ -711,7 +711,7 @@ async def test_enter_never_takes_an_offer_for_what_was_written_before() -> None:
         with running.app.batch_update():
             composer.load_text("/approve")
             composer.move_cursor((0, len("/approve")))
-            running.app.chat._completing.handle("enter")
+            running.app.chat._completer.handle("enter")
         await running.settle()
         assert "There is no command /approve" in running.text
 
