@@ -1,6 +1,6 @@
 """Opens the dialogs that need a decision: by themselves for new requests, by a key or command for postponed ones."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
@@ -18,11 +18,8 @@ if TYPE_CHECKING:
     from chatops.domain.events import Event
     from chatops.engine.workflow.state import AwaitingReview
     from chatops.runtime.view import Snapshot
-    from chatops.tui.dialogs.approval import ApprovalScreen
     from chatops.tui.dialogs.approval_list import LastSeenCall
-    from chatops.tui.dialogs.contained import ContainedScreen
-    from chatops.tui.dialogs.review import ReviewScreen
-    from chatops.tui.dialogs.server_question import ServerQuestionScreen
+    from chatops.tui.dialogs.guarded import GuardedDialog
     from chatops.tui.dialogs.trust import TrustScreen
     from chatops.tui.screens.run import OwnRunPresenter
 
@@ -38,11 +35,10 @@ class DecisionDialogs:
         self._screen = screen
         self._composer = composer
         self._current: OpenSession | None = None
-        self._approval: ApprovalScreen | ContainedScreen | None = None
+        self._dialog: GuardedDialog | None = None
+        """The dialog about the session that was opened last."""
         self._seen: LastSeenCall | None = None
         """What the user has seen of this session's calls."""
-        self._review: ReviewScreen | None = None
-        self._question: ServerQuestionScreen | None = None
         self._trust: TrustScreen | None = None
         self._trust_question: TrustQuestion | None = None
         """Question about the folder, to be asked once no other is open; None once it was asked."""
@@ -65,30 +61,18 @@ class DecisionDialogs:
         self._seen = None
         self._postponed.clear()
         self._postponed_review = None
-        for dialog in (self.approval, self.review, self.question):
-            if dialog is not None:
-                dialog.finish()
+        if (dialog := self._open_dialog) is not None:
+            dialog.finish()
 
     @property
-    def approval(self) -> "ApprovalScreen | ContainedScreen | None":
-        """The approval dialog if it is open, even below a question of its own."""
-        return self._approval if self._approval in self._screen.app.screen_stack else None
-
-    @property
-    def review(self) -> "ReviewScreen | None":
-        """The review dialog if it is open, even below a question of its own."""
-        return self._review if self._review in self._screen.app.screen_stack else None
-
-    @property
-    def question(self) -> "ServerQuestionScreen | None":
-        """The dialog for a question of a server if it is open, even below its form."""
-        return self._question if self._question in self._screen.app.screen_stack else None
+    def _open_dialog(self) -> "GuardedDialog | None":
+        """The dialog about the session if it is open, even below a question of its own."""
+        return self._dialog if self._dialog in self._screen.app.screen_stack else None
 
     @property
     def any_open(self) -> bool:
         """True if one of the dialogs is open."""
-        dialogs = (self._approval, self._review, self._question, self._trust)
-        return any(dialog in self._screen.app.screen_stack for dialog in dialogs if dialog is not None)
+        return self._open_dialog is not None or self._trust in self._screen.app.screen_stack
 
     @property
     def has_pending(self) -> bool:
@@ -180,18 +164,26 @@ class DecisionDialogs:
         from chatops.tui.dialogs.approval_list import LastSeenCall
         from chatops.tui.dialogs.contained import ContainedScreen, asks_about_changes
 
-        def closed(_: None) -> None:
+        def closed() -> None:
             """Postpone what was shown: it stays on the banner and does not open again by itself."""
             if current is self._current:
                 self._postponed = {pending.digest for pending in current.session.snapshot().pending}
-            self._screen.post_message(Changed())
 
         if asks_about_changes(current.session.snapshot().pending):
-            self._approval = ContainedScreen(current.session, self._composer)
+            self._push(ContainedScreen(current.session, self._composer), closed)
         else:
             self._seen = self._seen or LastSeenCall()
-            self._approval = ApprovalScreen(current.session, self._composer, seen=self._seen)
-        self._screen.app.push_screen(self._approval, closed)
+            self._push(ApprovalScreen(current.session, self._composer, seen=self._seen), closed)
+
+    def _push(self, dialog: "GuardedDialog", closed: Callable[[], None]) -> None:
+        """Open a dialog about the session. `closed` is called after it."""
+
+        def done(_: None) -> None:
+            closed()
+            self._screen.post_message(Changed())
+
+        self._dialog = dialog
+        self._screen.app.push_screen(dialog, done)
 
     def warn_of_stop(self) -> bool:
         """Say that the next Esc stops a call whose question is put off; return False if that was said already."""
@@ -205,26 +197,22 @@ class DecisionDialogs:
     def _open_question(self, current: OpenSession, asked: "OpenQuestion") -> None:
         from chatops.tui.dialogs.server_question import ServerQuestionScreen
 
-        def closed(_: None) -> None:
+        def closed() -> None:
             self._postponed_questions.add(asked.question.id)
-            self._screen.post_message(Changed())
 
         self._warned_questions.discard(asked.question.id)
         session = current.owned("The question was not answered")
         kept = self._typed.setdefault(asked.question.id, {})
-        self._question = ServerQuestionScreen(session, asked, self._composer, kept=kept)
-        self._screen.app.push_screen(self._question, closed)
+        self._push(ServerQuestionScreen(session, asked, self._composer, kept=kept), closed)
 
     def _open_review(self, run: "OwnRunPresenter", wanted: "AwaitingReview") -> None:
         from chatops.tui.dialogs.review import ReviewScreen
 
-        def closed(_: None) -> None:
+        def closed() -> None:
             if run is self._run:
                 self._postponed_review = run.pending_review
-            self._screen.post_message(Changed())
 
-        self._review = ReviewScreen(run.run, wanted, self._composer)
-        self._screen.app.push_screen(self._review, closed)
+        self._push(ReviewScreen(run.run, wanted, self._composer), closed)
 
     def _ask_trust(self, question: "TrustQuestion") -> None:
         """Ask about what the folder brings. Esc leaves it ignored, and it is not asked again in this process."""
@@ -259,14 +247,11 @@ class DecisionDialogs:
 
     def feed(self, events: "Sequence[Event]") -> None:
         """Update an open dialog after events of the session."""
-        if (approval := self.approval) is not None:
-            for event in events:
-                approval.feed(event)
-        for dialog in (self.review, self.question):
-            if dialog is not None:
-                dialog.follow()
+        for event in events:
+            if (dialog := self._open_dialog) is not None:
+                dialog.feed(event)
 
     def refresh(self) -> None:
         """Update an open dialog after the followed session was read again."""
-        if (approval := self.approval) is not None:
-            approval.follow()
+        if (dialog := self._open_dialog) is not None:
+            dialog.follow()
