@@ -437,26 +437,18 @@ class ChangesScreen(Page):
             self._toggle_sides()
         self._show_keys()
 
-    def on_key(self, event: events.Key) -> None:
-        """Scroll, go to another file, or close."""
-        view = self.query_one(PayloadView)
-        match (event.character or "") if event.is_printable else event.key:
-            case "escape" | "q" | "enter":
-                self.dismiss("")
+    def pressed(self, key: str) -> bool:
+        """Scroll, or go to another file."""
+        match key:
             case "tab" | "n" | "right":
                 self._go(1)
             case "shift+tab" | "p" | "left":
                 self._go(-1)
             case "|":
                 self._toggle_sides()
-            case key if view.scrolled("space" if key == " " else key):
-                pass
             case _:
-                self.typed(event, meant=False)
-                return
-        self.typed(event, meant=True)
-        event.stop()
-        event.prevent_default()
+                return self.query_one(PayloadView).scrolled("space" if key == " " else key)
+        return True
 
     def _go(self, by: int) -> None:
         """Scroll to the next file, or to the previous one, and past the last one to the first."""

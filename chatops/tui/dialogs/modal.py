@@ -36,13 +36,24 @@ class Page(Modal[str]):
         self._typed = ""
         self._typed_at = 0.0
 
-    def typed(self, event: events.Key, *, meant: bool) -> None:
-        """Account for a key. A letter that means something here is part of a text if another key follows soon."""
-        if not (event.is_printable and event.character):
-            return
-        begun = self._typed if event.time - self._typed_at < TYPING_S else ""
-        self._typed, self._typed_at = begun + event.character, event.time
-        if not meant and self._typed.strip():
+    def pressed(self, key: str) -> bool | None:
+        """Handle a key, which is a character if it types one. False: it means nothing here. None: a field takes it."""
+        raise NotImplementedError
+
+    def on_key(self, event: events.Key) -> None:
+        """Handle a key. A letter that means something here is part of a text if another key follows soon."""
+        character = event.character if event.is_printable and event.character else ""
+        meant = self.pressed(character or event.key)
+        if meant is False and (character or event.key) in ("escape", "q", "enter"):
+            meant = True
+            self.dismiss("")
+        if meant is not None and character:
+            begun = self._typed if event.time - self._typed_at < TYPING_S else ""
+            self._typed, self._typed_at = begun + character, event.time
+        if meant:
+            event.stop()
+            event.prevent_default()
+        elif meant is False and character and self._typed.strip():
             self.dismiss(self._typed)
 
     def on_paste(self, event: events.Paste) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.coordinate import Coordinate
@@ -105,19 +105,10 @@ class RightsScreen(Page):
         lines = self._rights.explain(self._rights.tools[at.row], self._roles[at.column - 1])
         return sanitize("\n".join([*lines, _WITH_ARGUMENTS]))
 
-    def on_key(self, event: events.Key) -> None:
-        """Move, copy or close."""
-        table = self.query_one(DataTable[Text])
-        match (event.character or "") if event.is_printable else event.key:
-            case "escape" | "q" | "enter":
-                self.dismiss("")
-            case "y":
-                copy(self.app, self._explanation, "this explanation")
-            case key if key in self._MOVES:
-                self._MOVES[key](table)
-            case _:
-                self.typed(event, meant=False)
-                return
-        self.typed(event, meant=True)
-        event.stop()
-        event.prevent_default()
+    def pressed(self, key: str) -> bool:
+        """Move or copy."""
+        if key == "y":
+            copy(self.app, self._explanation, "this explanation")
+        elif key in self._MOVES:
+            self._MOVES[key](self.query_one(DataTable[Text]))
+        return key == "y" or key in self._MOVES

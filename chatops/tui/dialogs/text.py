@@ -106,10 +106,10 @@ class TextScreen(Page):
         self.query_one(HangingText).show(found or "Nothing matches. Esc ends the search.")
         body.scroll_home(animate=False)
 
-    def on_key(self, event: events.Key) -> None:
-        """Scroll, search, copy or close."""
+    def pressed(self, key: str) -> bool | None:
+        """Scroll, search or copy."""
         search, body = self.query_one(LineField), self.query_one("#text-body", VerticalScroll)
-        match event.key:
+        match key:
             case "escape" if search.display:
                 search.value = ""
                 search.display = False
@@ -119,26 +119,21 @@ class TextScreen(Page):
             case "enter" if search.has_focus:
                 body.focus()
             case "up" | "down" | "pageup" | "pagedown":
-                _SCROLLS[event.key](body)
+                _SCROLLS[key](body)
             case _ if search.has_focus:
-                return
-            case "escape" | "q" | "enter":
-                self.dismiss("")
-            case "slash":
+                return None
+            case "/":
                 # The window keeps its size while one types, and the field takes a line of the text.
                 body.styles.max_height = body.styles.min_height = max(1, body.size.height - 1)
                 search.display = True
                 search.focus()
             case "y":
                 copy(self.app, self._text, "this text")
-            case key if key in _SCROLLS:
+            case _ if key in _SCROLLS:
                 _SCROLLS[key](body)
             case _:
-                self.typed(event, meant=False)
-                return
-        self.typed(event, meant=True)
-        event.stop()
-        event.prevent_default()
+                return False
+        return True
 
 
 _SCROLLS: dict[str, Callable[[VerticalScroll], None]] = {
@@ -150,7 +145,6 @@ _SCROLLS: dict[str, Callable[[VerticalScroll], None]] = {
     "j": lambda body: body.scroll_down(animate=False),
     "g": lambda body: body.scroll_home(animate=False),
     "G": lambda body: body.scroll_end(animate=False),
-    "upper_g": lambda body: body.scroll_end(animate=False),
 }
 
 
