@@ -24,84 +24,50 @@ _STANDS_OUT = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symbols:
-    """Signs that support the words beside them. Each takes one cell, except the ASCII arrow and boxes."""
+    """Signs that support the words beside them. Each takes one cell, except the ASCII arrow and boxes.
 
-    user: str
-    done: str
-    failed: str
-    waiting: str
-    unsettled: str
-    running: str
-    unknown: str
-    folded: str
-    unfolded: str
-    selected: str
+    The encoder of output has an ASCII sign for each. `ASCII` holds those that could not be told apart there, and those
+    beside a text of which a dialog shows each character exactly.
+    """
+
+    user: str = "▌"
+    done: str = "✓"
+    failed: str = "✗"
+    waiting: str = "?"
+    unsettled: str = "…"
+    running: str = "»"
+    unknown: str = "‼"
+    folded: str = "▸"
+    unfolded: str = "▾"
+    selected: str = "❯"
     """Beside the first line of the selected block; `selected_more` stands beside the others."""
-    selected_more: str
-    rule: str
-    bar: str
-    bullet: str
-    ellipsis: str
-    minus: str
-    arrow: str
-    dot: str
-    quote: str
-    box: str
-    ticked: str
-    wrapped: str
+    selected_more: str = "┃"
+    rule: str = "─"
+    bar: str = "│"
+    bullet: str = "•"
+    ellipsis: str = "…"
+    minus: str = "−"
+    arrow: str = "→"
+    dot: str = "·"
+    quote: str = "▎"
+    box: str = "☐"
+    ticked: str = "☑"
+    wrapped: str = "↪"
     """Before a continuation of a line of code."""
-    risky: str
+    risky: str = "▲"
     """Before a line of a command with a part to look at."""
 
 
-UNICODE = Symbols(
-    user="▌",
-    done="✓",
-    failed="✗",
-    waiting="?",
-    unsettled="…",
-    running="»",
-    unknown="‼",
-    folded="▸",
-    unfolded="▾",
-    selected="❯",
-    selected_more="┃",
-    rule="─",
-    bar="│",
-    bullet="•",
-    ellipsis="…",
-    minus="−",
-    arrow="→",
-    dot="·",
-    quote="▎",
-    box="☐",
-    ticked="☑",
-    wrapped="↪",
-    risky="▲",
-)
+UNICODE = Symbols()
 ASCII = Symbols(
-    user="|",
-    done="+",
-    failed="x",
-    waiting="?",
-    unsettled="~",
     running="*",
-    unknown="!",
-    folded=">",
-    unfolded="v",
-    selected=">",
     selected_more=">",
-    rule="-",
-    bar="|",
-    bullet="*",
     ellipsis="~",
     minus="-",
     arrow="->",
     dot="-",
-    quote="|",
     box="[ ]",
     ticked="[x]",
-    wrapped="\\",
     risky="^",
 )
 
@@ -109,7 +75,7 @@ SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 def symbols_for(encoding: str | None) -> Symbols:
-    """Return the signs that a terminal with this encoding can show."""
+    """Return the signs for a terminal with this encoding."""
     try:
         name = codecs.lookup(encoding or "ascii").name
     except LookupError:

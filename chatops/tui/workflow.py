@@ -8,13 +8,12 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Literal
+from typing import NamedTuple
 
 from rich.cells import cell_len
 from textual import events
 from textual.content import Content
 from textual.message import Message
-from textual.style import Style
 
 from chatops.domain.canonical import json_or_text
 from chatops.domain.events import TurnStatus
@@ -25,13 +24,11 @@ from chatops.policy.workflow import CommandGate, StepSpec
 from chatops.tui.keys import key_of
 from chatops.tui.status import count
 from chatops.tui.textual_internals import ErrorBoundary
-from chatops.tui.theme import Symbols, symbols_for
+from chatops.tui.theme import UNICODE
 from chatops.tui.ticker import Moving
-from chatops.tui.transcript.lines import one_line, truncated
+from chatops.tui.transcript.lines import one_line
 from chatops.wiring.rows import RunRow, WorkflowRow
 
-SpanTone = Literal["plain", "strong", "muted", "good", "warn", "bad"]
-"""The longest hint that fits is shown."""
 _LONGEST_REASON = 400
 WIDE, TALL = 118, 22
 """From this window size on, the panel is beside the transcript."""
@@ -39,18 +36,23 @@ SIDE_WIDTH = 42
 ROOMY_WIDTH, ROOMY_HEIGHT = 56, 20
 """Below this window size, the panel folds to one line by itself."""
 USAGE = "/workflow run NAME QUERY"
+_MUTED, _STRONG = "$text-muted", "bold"
+_MARKS = {
+    StepMark.WAITING: (UNICODE.dot, _MUTED),
+    StepMark.RUNNING: (UNICODE.folded, _STRONG),
+    StepMark.ASKING: (UNICODE.waiting, "bold $text-warning"),
+    StepMark.DONE: (UNICODE.done, "$text-success"),
+    StepMark.FAILED: (UNICODE.failed, "$text-error"),
+    StepMark.SKIPPED: (UNICODE.minus, _MUTED),
+}
+"""The sign of each mark, and its style."""
 
 
-@dataclass(frozen=True, slots=True)
-class StyledSpan:
-    """A part of a line. A click on it selects the step with the index `step`."""
+class PanelLine(NamedTuple):
+    """A line of the panel. A click on it selects the step with the index `step`."""
 
-    text: str
-    tone: SpanTone = "plain"
+    text: Content
     step: int | None = None
-
-
-StyledLine = tuple[StyledSpan, ...]
 
 
 class PanelShape(Enum):
@@ -73,20 +75,11 @@ def shape_for(width: int, height: int, *, opened: bool | None) -> PanelShape:
 class WorkflowPanel(ErrorBoundary, Moving):
     """Draws what `look` returns: when `draw` is called, and once a second while the run works."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        f"workflow--{tone}" for tone in ("plain", "strong", "muted", "good", "warn", "bad")
-    }
     DEFAULT_CSS = """
     WorkflowPanel {
         height: auto;
         padding: 0 1;
         background: $surface;
-        & .workflow--plain { color: $foreground; }
-        & .workflow--strong { text-style: bold; }
-        & .workflow--muted { color: $text-muted; }
-        & .workflow--good { color: $text-success; }
-        & .workflow--warn { color: $text-warning; text-style: bold; }
-        & .workflow--bad { color: $text-error; }
     }
     WorkflowPanel.-beside {
         dock: right;
@@ -108,13 +101,8 @@ class WorkflowPanel(ErrorBoundary, Moving):
         super().__init__(id=id)
         self._look = look
         self._opened: bool | None = None
-        self._lines: list[StyledLine] = []
+        self._lines: list[PanelLine] = []
         self._working = False
-
-    @property
-    def _signs(self) -> Symbols:
-        """The symbols that this terminal can show."""
-        return symbols_for(getattr(self.app, "charset", "utf-8"))
 
     @property
     def shape(self) -> PanelShape:
@@ -149,30 +137,15 @@ class WorkflowPanel(ErrorBoundary, Moving):
         self._working = view.working
         self.set_class(shape is PanelShape.BESIDE, "-beside")
         width = (SIDE_WIDTH - 1 if shape is PanelShape.BESIDE else size.width) - 2
-        lines = self._laid_out(view, shape, width=width, height=size.height)
+        lines = _laid_out(view, shape, width=width, height=size.height)
         if lines != self._lines:
             taller = len(lines) != len(self._lines)
             self._lines = lines
             self.refresh(layout=taller)
 
-    def _laid_out(self, view: RunView, shape: PanelShape, *, width: int, height: int) -> list[StyledLine]:
-        match shape:
-            case PanelShape.LINE:
-                return folded(view, width=width, signs=self._signs)
-            case PanelShape.ABOVE:
-                return above(view, width=width, height=max(3, height // 3), signs=self._signs)
-            case PanelShape.BESIDE:
-                return beside(view, width=width, height=height, signs=self._signs)
-
     def render(self) -> Content:
         """Return the lines in the colours of the theme."""
-        return Content("\n").join(Content("").join(self._styled(line)) for line in self._lines)
-
-    def _styled(self, line: StyledLine) -> list[Content]:
-        return [Content.styled(span.text, self._style(span.tone)) for span in line]
-
-    def _style(self, tone: SpanTone) -> Style:
-        return self.get_visual_style(f"workflow--{tone}")
+        return Content("\n").join(line.text for line in self._lines)
 
     def on_resize(self) -> None:
         """Lay the lines out for the new size."""
@@ -182,15 +155,24 @@ class WorkflowPanel(ErrorBoundary, Moving):
         """Post `StepClicked` for a click on a step; fold or open the panel after any other."""
         event.stop()
         offset = event.get_content_offset(self)
-        line = self._lines[offset.y] if offset is not None and offset.y < len(self._lines) else ()
-        step = next((span.step for span in line if span.step is not None), None)
+        step = self._lines[offset.y].step if offset is not None and offset.y < len(self._lines) else None
         if step is None:
             self.toggle()
         else:
             self.post_message(self.StepClicked(step))
 
 
-def folded(view: RunView, *, width: int, signs: Symbols) -> list[StyledLine]:
+def _laid_out(view: RunView, shape: PanelShape, *, width: int, height: int) -> list[PanelLine]:
+    match shape:
+        case PanelShape.LINE:
+            return [PanelLine(folded(view, width=width))]
+        case PanelShape.ABOVE:
+            return above(view, width=width, height=max(3, height // 3))
+        case PanelShape.BESIDE:
+            return beside(view, width=width, height=height)
+
+
+def folded(view: RunView, *, width: int) -> Content:
     """Return one line: the current step, and as much of its state as fits."""
     step = view.steps[view.at] if view.at is not None else None
     parts = [view.word] if step is None or view.problem or view.mark is not StepMark.RUNNING else []
@@ -199,14 +181,13 @@ def folded(view: RunView, *, width: int, signs: Symbols) -> list[StyledLine]:
         parts += _progress(step)
         parts += [_validations(step)] if step.validations else []
     parts += [f"{count(view.tokens)} tokens"] if view.tokens is not None else []
-    head = f"{_sign(view.mark, signs)} {one_line(view.workflow)} "
+    sign, style = _MARKS[view.mark]
+    head = Content.styled(f"{sign} {one_line(view.workflow)} ", style)
     end = clock(view.seconds)
-    room = width - cell_len(head) - cell_len(end) - 2
-    while len(parts) > 1 and cell_len(_joined(parts, signs)) > room:
+    room = width - head.cell_length - cell_len(end) - 2
+    while len(parts) > 1 and cell_len(_joined(parts)) > room:
         parts.pop()
-    text = truncated(_joined(parts, signs), width=max(0, room), ellipsis=signs.ellipsis)
-    left = (StyledSpan(head, _tone(view.mark)), StyledSpan(text))
-    return [_spread(left, end, width=width, signs=signs)]
+    return _spread(head + _cut(Content(_joined(parts)), width=max(0, room)), end, width=width)
 
 
 def _hints() -> tuple[str, str]:
@@ -215,31 +196,35 @@ def _hints() -> tuple[str, str]:
     return f"{key_of('steps')} outputs, {folds}", folds
 
 
-def above(view: RunView, *, width: int, height: int, signs: Symbols) -> list[StyledLine]:
+def above(view: RunView, *, width: int, height: int) -> list[PanelLine]:
     """Return at most `height` lines over the whole width."""
-    at = f" {signs.dot} step {view.at + 1} of {len(view.steps)}" if view.at is not None else ""
-    tokens = f" {signs.dot} {count(view.tokens)} tokens" if view.tokens is not None else ""
-    head = [StyledSpan(one_line(view.workflow), "strong"), StyledSpan("  "), StyledSpan(view.word, _tone(view.mark))]
-    head.append(StyledSpan(f"{at}{tokens} {signs.dot} {clock(view.seconds)}", "muted"))
-    room = width - sum(cell_len(span.text) for span in head) - 3
-    hint = next((hint for hint in _hints() if cell_len(hint) <= room), "")
-    lines = [_spread(head, hint, width=width, signs=signs), *_problem(view, width=width)]
-    steps = [_above_step(step, width=width, signs=signs, here=step.number - 1 == view.at) for step in view.steps]
-    return [*lines, *_window(steps, view, room=height - len(lines), width=width, signs=signs)]
+    at = f" · step {view.at + 1} of {len(view.steps)}" if view.at is not None else ""
+    tokens = f" · {count(view.tokens)} tokens" if view.tokens is not None else ""
+    head = Content.assemble(
+        (one_line(view.workflow), _STRONG),
+        "  ",
+        (view.word, _MARKS[view.mark][1]),
+        (f"{at}{tokens} · {clock(view.seconds)}", _MUTED),
+    )
+    hint = next((hint for hint in _hints() if cell_len(hint) <= width - head.cell_length - 3), "")
+    lines = [PanelLine(_spread(head, hint, width=width)), *_problem(view, width=width)]
+    steps = [_above_step(step, width=width, here=step.number - 1 == view.at) for step in view.steps]
+    return [*lines, *_window(steps, view, room=height - len(lines), width=width)]
 
 
-def beside(view: RunView, *, width: int, height: int, signs: Symbols) -> list[StyledLine]:
+def beside(view: RunView, *, width: int, height: int) -> list[PanelLine]:
     """Return at most `height` lines for a column at the side."""
-    tokens = f" {signs.dot} {count(view.tokens)} tokens" if view.tokens is not None else ""
+    tokens = f" · {count(view.tokens)} tokens" if view.tokens is not None else ""
     lines = [
-        _spread((StyledSpan(one_line(view.workflow), "strong"),), clock(view.seconds), width=width, signs=signs),
-        (StyledSpan(view.word, _tone(view.mark)), StyledSpan(tokens, "muted")),
+        PanelLine(_spread(Content.styled(one_line(view.workflow), _STRONG), clock(view.seconds), width=width)),
+        PanelLine(Content.assemble((view.word, _MARKS[view.mark][1]), (tokens, _MUTED))),
         *_problem(view, width=width),
-        (),
+        PanelLine(Content("")),
     ]
-    steps = [_beside_step(step, width=width, signs=signs, here=step.number - 1 == view.at) for step in view.steps]
-    lines += _window(steps, view, room=height - len(lines) - 2, width=width, signs=signs)
-    return [_cut(line, width=width, signs=signs) for line in (*lines, (), (StyledSpan(_hints()[0], "muted"),))]
+    steps = [_beside_step(step, width=width, here=step.number - 1 == view.at) for step in view.steps]
+    lines += _window(steps, view, room=height - len(lines) - 2, width=width)
+    lines += [PanelLine(Content("")), PanelLine(Content.styled(_hints()[0], _MUTED))]
+    return [PanelLine(_cut(line.text, width=width), line.step) for line in lines]
 
 
 def clock(seconds: float) -> str:
@@ -249,9 +234,7 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def _window(
-    steps: Sequence[list[StyledLine]], view: RunView, *, room: int, width: int, signs: Symbols
-) -> list[StyledLine]:
+def _window(steps: Sequence[list[PanelLine]], view: RunView, *, room: int, width: int) -> list[PanelLine]:
     """Return the steps in `room` lines: the present one in full first, then its neighbours."""
     if sum(len(lines) for lines in steps) <= room:
         return [line for lines in steps for line in lines]
@@ -272,48 +255,49 @@ def _window(
     hidden = len(steps) - len(shown)
     lines = [line for index in sorted(shown) for line in shown[index]]
     if hidden and left:
-        text = f"{signs.ellipsis} {plural(hidden, 'more step')}"
-        lines.append((StyledSpan(truncated(text, width=width, ellipsis=signs.ellipsis), "muted"),))
+        more = Content.styled(f"{UNICODE.ellipsis} {plural(hidden, 'more step')}", _MUTED)
+        lines.append(PanelLine(_cut(more, width=width)))
     return lines
 
 
-def _above_step(step: StepView, *, width: int, signs: Symbols, here: bool) -> list[StyledLine]:
-    left = [*_title(step, signs, here=here)]
-    facts = [*_attempt(step), *(_progress(step) if here else ())]
-    if facts:
-        left.append(StyledSpan(f"  {_joined(facts, signs)}", "muted"))
+def _above_step(step: StepView, *, width: int, here: bool) -> list[PanelLine]:
+    facts = _joined([*_attempt(step), *(_progress(step) if here else ())])
+    title = _title(step, here=here) + Content.styled(f"  {facts}" if facts else "", _MUTED)
     tokens = count(step.tokens) if step.tokens is not None else ""
     time = clock(step.seconds) if step.seconds is not None else ""
-    lines = [_spread(left, f"{tokens:>7}{time:>8}" if tokens or time else "", width=width, signs=signs)]
-    if here:
-        for label, checks in (("validations", step.validations), ("gates", step.gates)):
-            if checks:
-                lines.append(_checks(label, checks, width=width, signs=signs))
-    return lines + [_cut(line, width=width, signs=signs) for line in _reason(step, width=width, most=1, signs=signs)]
+    right = f"{tokens:>7}{time:>8}" if tokens or time else ""
+    lines = [
+        Content("  ").join((Content.styled(f"    {label}", _MUTED), *map(_check, checks)))
+        for label, checks in (("validations", step.validations), ("gates", step.gates))
+        if here and checks
+    ]
+    lines += _reason(step, width=width, most=1)
+    return [
+        PanelLine(_spread(title, right, width=width), step.number - 1),
+        *(PanelLine(_cut(line, width=width)) for line in lines),
+    ]
 
 
-def _beside_step(step: StepView, *, width: int, signs: Symbols, here: bool) -> list[StyledLine]:
+def _beside_step(step: StepView, *, width: int, here: bool) -> list[PanelLine]:
     time = clock(step.seconds) if step.seconds is not None else ""
-    lines = [_spread(_title(step, signs, here=here), time, width=width, signs=signs)]
-    facts = [*_attempt(step), *(_progress(step) if here else ())]
-    tokens = [f"{count(step.tokens)} tokens"] if here and step.tokens is not None else []
-    if facts:
-        lines.append((StyledSpan(f"    {_joined(facts, signs)}", "muted"),))
-    if tokens:
-        lines.append((StyledSpan(f"    {_joined(tokens, signs)}", "muted"),))
+    facts = [_joined([*_attempt(step), *(_progress(step) if here else ())])]
+    facts += [f"{count(step.tokens)} tokens"] if here and step.tokens is not None else []
+    lines = [Content.styled(f"    {fact}", _MUTED) for fact in facts if fact]
     if here:
-        lines += [(StyledSpan("    "), *_check(check, signs)) for check in step.validations]
-        lines += [(StyledSpan("    "), *_check(check, signs, label="gate ")) for check in step.gates]
-    lines += _reason(step, width=width, most=4, signs=signs)
-    return [_cut(line, width=width, signs=signs) for line in lines]
+        lines += [Content.assemble("    ", _check(check)) for check in step.validations]
+        lines += [Content.assemble("    ", _check(check, label="gate ")) for check in step.gates]
+    lines += _reason(step, width=width, most=4)
+    return [
+        PanelLine(_spread(_title(step, here=here), time, width=width), step.number - 1),
+        *(PanelLine(_cut(line, width=width)) for line in lines),
+    ]
 
 
-def _title(step: StepView, signs: Symbols, *, here: bool) -> Iterator[StyledSpan]:
-    index = step.number - 1
-    yield StyledSpan(f"{_sign(step.mark, signs)} ", _tone(step.mark), index)
-    yield StyledSpan(f"{step.number} {one_line(step.name)}", "strong" if here else "plain", index)
-    if step.word:
-        yield StyledSpan(f"  {step.word}", _tone(step.mark), index)
+def _title(step: StepView, *, here: bool) -> Content:
+    sign, style = _MARKS[step.mark]
+    word = f"  {step.word}" if step.word else ""
+    name = f"{step.number} {one_line(step.name)}"
+    return Content.assemble((f"{sign} ", style), (name, _STRONG if here else ""), (word, style))
 
 
 def _attempt(step: StepView) -> list[str]:
@@ -333,102 +317,55 @@ def _validations(step: StepView) -> str:
     return f"{step.passed}/{len(step.validations)} validated{failing}"
 
 
-def _reason(step: StepView, *, width: int, most: int, signs: Symbols) -> list[StyledLine]:
+def _reason(step: StepView, *, width: int, most: int) -> list[Content]:
     """Return why the step, or its last attempt, was not accepted."""
     if not step.refusal or step.mark is StepMark.DONE:
         return []
-    tone: SpanTone = "bad" if step.mark is StepMark.FAILED else "muted"
+    style = _MARKS[step.mark][1] if step.mark is StepMark.FAILED else _MUTED
     text = one_line(step.refusal[:_LONGEST_REASON])
     parts = textwrap.wrap(text, max(1, width - 4)) or [""]
     if len(parts) > most:
-        parts = [*parts[: most - 1], f"{parts[most - 1]} {signs.ellipsis}"]
-    return [(StyledSpan(f"    {part}", tone),) for part in parts]
+        parts = [*parts[: most - 1], f"{parts[most - 1]} {UNICODE.ellipsis}"]
+    return [Content.styled(f"    {part}", style) for part in parts]
 
 
-def _checks(label: str, checks: Sequence[StepCheck], *, width: int, signs: Symbols) -> StyledLine:
-    spans = [StyledSpan(f"    {label}", "muted")]
-    for check in checks:
-        spans.append(StyledSpan("  "))
-        spans += _check(check, signs)
-    return _cut(tuple(spans), width=width, signs=signs)
+def _check(check: StepCheck, label: str = "") -> Content:
+    sign, style = _MARKS[check.mark]
+    return Content.assemble(
+        (f"{sign} ", style),
+        (f"{label}{one_line(check.name)}", _MUTED if check.mark is StepMark.WAITING else ""),
+        (f" {one_line(check.about)}" if check.about else "", _MUTED),
+    )
 
 
-def _check(check: StepCheck, signs: Symbols, *, label: str = "") -> Iterator[StyledSpan]:
-    yield StyledSpan(f"{_sign(check.mark, signs)} ", _tone(check.mark))
-    yield StyledSpan(f"{label}{one_line(check.name)}", "muted" if check.mark is StepMark.WAITING else "plain")
-    if check.about:
-        yield StyledSpan(f" {one_line(check.about)}", "muted")
-
-
-def _problem(view: RunView, *, width: int) -> list[StyledLine]:
+def _problem(view: RunView, *, width: int) -> list[PanelLine]:
     if not view.problem:
         return []
     parts = textwrap.wrap(one_line(f"{view.problem} R tries again."), max(1, width))
-    return [(StyledSpan(part, "bad"),) for part in parts[:3]]
+    return [PanelLine(Content.styled(part, "$text-error")) for part in parts[:3]]
 
 
-def _sign(mark: StepMark, signs: Symbols) -> str:
-    match mark:
-        case StepMark.WAITING:
-            return signs.dot
-        case StepMark.RUNNING:
-            return signs.folded
-        case StepMark.ASKING:
-            return signs.waiting
-        case StepMark.DONE:
-            return signs.done
-        case StepMark.FAILED:
-            return signs.failed
-        case StepMark.SKIPPED:
-            return signs.minus
+def _joined(parts: Sequence[str]) -> str:
+    return " · ".join(parts)
 
 
-def _tone(mark: StepMark) -> SpanTone:
-    match mark:
-        case StepMark.WAITING | StepMark.SKIPPED:
-            return "muted"
-        case StepMark.RUNNING:
-            return "strong"
-        case StepMark.ASKING:
-            return "warn"
-        case StepMark.DONE:
-            return "good"
-        case StepMark.FAILED:
-            return "bad"
-
-
-def _joined(parts: Sequence[str], signs: Symbols) -> str:
-    return f" {signs.dot} ".join(parts)
-
-
-def _spread(left: Sequence[StyledSpan] | Iterator[StyledSpan], right: str, *, width: int, signs: Symbols) -> StyledLine:
+def _spread(left: Content, right: str, *, width: int) -> Content:
     """Return a line with `left`, and `right` at its end.
 
     `left` is cut if needed. With too little room, `right` is omitted.
     """
-    spans = tuple(left)
     room = width - cell_len(right) - 1
-    if right and room >= min(width * 2 // 3, sum(cell_len(span.text) for span in spans)):
-        cut = _cut(spans, width=room, signs=signs)
-        used = sum(cell_len(span.text) for span in cut)
-        return (*cut, StyledSpan(" " * (width - used - cell_len(right))), StyledSpan(right, "muted"))
-    return _cut(spans, width=width, signs=signs)
+    if not right or room < min(width * 2 // 3, left.cell_length):
+        return _cut(left, width=width)
+    left = _cut(left, width=room)
+    return Content.assemble(left, " " * (width - left.cell_length - cell_len(right)), (right, _MUTED))
 
 
-def _cut(line: StyledLine, *, width: int, signs: Symbols) -> StyledLine:
+def _cut(line: Content, *, width: int) -> Content:
     """Return the line in `width` cells, with an ellipsis if it was cut."""
-    if sum(cell_len(span.text) for span in line) <= width:
+    if line.cell_length <= width:
         return line
-    kept: list[StyledSpan] = []
-    left = width
-    for span in line:
-        if cell_len(span.text) < left:
-            kept.append(span)
-            left -= cell_len(span.text)
-            continue
-        kept.append(StyledSpan(truncated(f"{span.text} ", width=left, ellipsis=signs.ellipsis), span.tone, span.step))
-        break
-    return tuple(kept)
+    return line.truncate(line.truncate(max(0, width - 1)).rstrip().cell_length + 1, ellipsis=True)
 
 
 def step_text(run: WorkflowState, view: StepView) -> str:

@@ -24,7 +24,7 @@ from chatops.tui.dialogs.rows import line
 from chatops.tui.keys import BACK, KeyHint, KeyLegend
 from chatops.tui.text_fields import LineField, TextField
 from chatops.tui.textual_internals import ErrorBoundary
-from chatops.tui.theme import symbols_for
+from chatops.tui.theme import UNICODE
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
@@ -234,7 +234,7 @@ class ArgumentsForm(Modal[Decision | None]):
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Mark the label of the field that has the cursor, not by colour alone."""
-        sign = symbols_for(getattr(self.app, "charset", "utf-8")).selected
+        sign = UNICODE.selected
         for number, field in enumerate(self._fields):
             has_cursor = event.widget.id == f"field-{number}"
             self.query_one(f"#label-{number}", Static).update(_label(field, sign if has_cursor else " "))

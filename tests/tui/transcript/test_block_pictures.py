@@ -5,9 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.tools import Outcome
+from chatops.tui.output_writer import encoder_for
 from chatops.tui.theme import ASCII, PLAIN, symbols_for
 from chatops.tui.transcript.answer import warm_up
 from chatops.tui.transcript.blocks import Block, CardStatus, ToolCardBlock
@@ -51,7 +53,8 @@ def test_no_line_is_wider_than_its_width(width: int) -> None:
 
 
 def test_a_terminal_without_utf8_gets_plain_signs() -> None:
-    assert picture(80, ascii_only=True).isascii()
+    shown = picture(80, ascii_only=True)
+    assert [*map(len, encoder_for("ascii")(shown).split(b"\n"))] == [*map(cell_len, shown.split("\n"))]
     assert symbols_for("ISO-8859-1") is ASCII
     assert symbols_for(None) is ASCII
     assert symbols_for("utf-8") is not ASCII

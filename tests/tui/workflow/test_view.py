@@ -1,15 +1,12 @@
 """State of a run, as values and as lines, from runs of the real machines."""
 
-from rich.cells import cell_len
-
 from chatops.domain.tools import Outcome
 from chatops.engine.workflow.inputs import Accept, Skip, TryAgain
 from chatops.engine.workflow.view import RunView, StepCheck, StepMark, StepView, run_view
 from chatops.policy.workflow import CommandGate, OnFail, PatternGate, Subject, Validation
 from chatops.tui.screens.run import StepClock
 from chatops.tui.status import count
-from chatops.tui.theme import ASCII, UNICODE, Symbols
-from chatops.tui.workflow import StyledLine, above, beside, clock, folded, listing, readable, step_text
+from chatops.tui.workflow import PanelLine, above, beside, clock, folded, listing, readable, step_text
 from chatops.wiring.rows import RunRow, WorkflowRow
 from tests.support.runs import RUN, Played, flow, step
 
@@ -231,15 +228,15 @@ def test_times_and_counts_in_words() -> None:
 # its lines
 
 
-def text(lines: list[StyledLine]) -> str:
-    return "\n".join("".join(span.text for span in line).rstrip() for line in lines)
+def text(lines: list[PanelLine]) -> str:
+    return "\n".join(line.text.plain.rstrip() for line in lines)
 
 
-def shapes(view: RunView, *, width: int, height: int, signs: Symbols = UNICODE) -> dict[str, list[StyledLine]]:
+def shapes(view: RunView, *, width: int, height: int) -> dict[str, list[PanelLine]]:
     return {
-        "folded": folded(view, width=width, signs=signs),
-        "above": above(view, width=width, height=height, signs=signs),
-        "beside": beside(view, width=width, height=height, signs=signs),
+        "folded": [PanelLine(folded(view, width=width))],
+        "above": above(view, width=width, height=height),
+        "beside": beside(view, width=width, height=height),
     }
 
 
@@ -253,15 +250,15 @@ def busy() -> Played:
 
 def test_one_line_says_where_the_run_is() -> None:
     view = seen(busy(), seconds=(12, 30, 0))
-    (line,) = text(folded(view, width=100, signs=UNICODE)).split("\n")
+    line = folded(view, width=100).plain
     assert line.startswith("▸ release 2/3 configure · iteration 3/4 · 1/2 validated, 1 failing · 4.9k tokens")
     assert line.endswith(" 0:42")
-    (short,) = text(folded(view, width=36, signs=UNICODE)).split("\n")
+    short = folded(view, width=36).plain
     assert short == "▸ release 2/3 configure         0:42"
 
 
 def test_above_the_conversation_the_present_step_says_everything() -> None:
-    shown = text(above(seen(busy(), seconds=(12, 30, 0)), width=80, height=12, signs=UNICODE))
+    shown = text(above(seen(busy(), seconds=(12, 30, 0)), width=80, height=12))
     assert shown == (
         "release  running · step 2 of 3 · 4.9k tokens · 0:42                 ctrl+t folds\n"
         "✓ 1 discover                                                        1.2k    0:12\n"
@@ -284,10 +281,10 @@ def test_no_line_is_wider_than_its_room_and_there_are_not_more_than_fit() -> Non
         for width in (20, 38, 60, 120):
             for height in (4, 8, 30):
                 for name, lines in shapes(seen(played), width=width, height=height).items():
-                    assert all(cell_len("".join(span.text for span in line)) <= width for line in lines), (name, width)
+                    assert all(line.text.cell_length <= width for line in lines), (name, width)
                     assert len(lines) <= max(height, 7), (name, height)
-    assert "▸ 13 a step" in text(beside(seen(many), width=38, height=14, signs=UNICODE))
-    assert "more steps" in text(beside(seen(many), width=38, height=14, signs=UNICODE))
+    assert "▸ 13 a step" in text(beside(seen(many), width=38, height=14))
+    assert "more steps" in text(beside(seen(many), width=38, height=14))
 
 
 def test_nothing_in_a_name_or_a_reason_acts_or_hides() -> None:
@@ -298,17 +295,12 @@ def test_nothing_in_a_name_or_a_reason_acts_or_hides() -> None:
         assert "\x1b" not in shown
         assert "\u202e" not in shown
         assert "\x07" not in shown
-    assert "[b]bold[/b]" in text(above(seen(played), width=90, height=20, signs=UNICODE))
-
-
-def test_a_terminal_without_utf8_gets_plain_signs() -> None:
-    view = seen(busy())
-    assert text(beside(view, width=60, height=30, signs=ASCII)).replace("·", "").isascii()
+    assert "[b]bold[/b]" in text(above(seen(played), width=90, height=20))
 
 
 def test_a_click_on_a_step_knows_which_one() -> None:
-    lines = beside(seen(busy()), width=38, height=30, signs=UNICODE)
-    steps = [span.step for line in lines for span in line if span.step is not None]
+    lines = beside(seen(busy()), width=38, height=30)
+    steps = [line.step for line in lines if line.step is not None]
     assert sorted(set(steps)) == [0, 1, 2]
 
 
