@@ -184,17 +184,5 @@ class TranscriptPresenter:
 
     def press(self, key: str) -> None:
         """Handle a key that scrolls, or selects, opens and copies blocks."""
-        transcript = self._transcript
-        if transcript is None:
-            return
-        match key:
-            case "pageup":
-                transcript.action_page_up()
-            case "pagedown":
-                transcript.action_page_down()
-            case "home" | "ctrl+home":
-                transcript.action_scroll_home()
-            case "end" | "ctrl+end":
-                transcript.action_scroll_end()
-            case _:
-                transcript.press(key)
+        if self._transcript is not None:
+            self._transcript.press(key)

@@ -2,19 +2,43 @@
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from textual import events, on
+from textual.app import ComposeResult
+from textual.containers import Horizontal
 from textual.screen import Screen
+from textual.widgets import Input, Static
 
 from chatops.tui.composer import ALONE_S, Composer
+from chatops.tui.keys import BACK, KeyHint, KeyLegend
 from chatops.tui.screens.drawing import TranscriptPresenter
-from chatops.tui.text_fields import FindBar
+from chatops.tui.text_fields import LineField
+from chatops.tui.textual_internals import ErrorBoundary
 
 if TYPE_CHECKING:
-    from chatops.tui.text_fields import FindBar
     from chatops.tui.transcript.finding import TextSearch
+    from chatops.tui.transcript.transcript import Transcript
 
+_KEYS = frozenset({"escape", "up", "down", "pageup", "pagedown"})
+_MOVE = (KeyHint("n", "older"), KeyHint("N", "newer"))
+_MOVING = (
+    KeyLegend([[*_MOVE, KeyHint(does="edit", id="find"), BACK]]),
+    KeyLegend([[*_MOVE, BACK]], "  "),
+    KeyLegend([[KeyHint("n N"), BACK]], "  "),
+    KeyLegend([[KeyHint("n N Esc")]]),
+)
+_TYPING = (
+    KeyLegend([[KeyHint(does="Enter, then n N"), BACK]]),
+    KeyLegend([[KeyHint(does="Enter, n N"), KeyHint("escape")]], "  "),
+    KeyLegend([[KeyHint("enter"), KeyHint("escape")]], "  "),
+    KeyLegend([[KeyHint("enter")]]),
+)
+"""The keys, in as many words as there is room for."""
+_OTHERS = 15
+"""Cells of the line outside count and keys: the label, the edges and some of the text."""
 _SLICE_S = 0.006
 """Longest time that a part of the search may delay keys."""
 _PAUSE_S = 0.002
@@ -22,15 +46,19 @@ _MOST_NEAR = 500
 """Characters that tell a message from others with the same text."""
 
 
-class FindPresenter:
-    """Shows the find bar, searches in slices, and moves from place to place."""
+class FindBar(ErrorBoundary, Horizontal, can_focus=True):
+    """Searches in slices, and moves from place to place.
 
-    def __init__(self, screen: Screen[Any], composer: Composer, drawing: TranscriptPresenter) -> None:
-        """Create it for the chat screen, its message field and its transcript."""
-        self._screen = screen
+    It is a field while the text is typed. After Enter the bar itself has the focus, and letters are keys.
+    """
+
+    def __init__(self, text: str, transcript: "Transcript", composer: Composer, *, close: Callable[[], object]) -> None:
+        """Create it with a text to find. `close` removes it."""
+        super().__init__(id="find")
+        self._text = text
+        self._transcript = transcript
         self._composer = composer
-        self._drawing = drawing
-        self._bar: FindBar | None = None
+        self._close = close
         self._search: TextSearch | None = None
         self._number = 0
         """The place that is shown, counted from 0."""
@@ -38,71 +66,97 @@ class FindPresenter:
         """The block from which on the nearest place is looked for upwards."""
         self._letter, self._letter_at = "", 0.0
         """The `n` or `N` that was pressed last, which may start a message, and when."""
+        self._count = ""
+        self._keys: Sequence[KeyLegend] = _TYPING
 
-    async def open(self, text: str = "", near: str = "") -> None:
-        """Let the user type a text to find. With `text`, find that, first in the message that contains `near`."""
-        transcript = self._drawing.transcript
-        if transcript is None:
-            return
-        self._from = transcript.last_visible
-        # Its keys are letters, which are typed into the field now.
-        transcript.select_block("")
-        if self._bar is None:
-            self._bar = FindBar(text, changed=self._changed, pressed=self._pressed, id="find")
-            await self._screen.mount(self._bar, before="#queued")
-        self._bar.edit(text or None)
+    def compose(self) -> ComposeResult:
+        """Yield label, field, count and keys."""
+        yield Static("find", id="find-label")
+        yield LineField(self._text, placeholder="text", id="find-text", compact=True)
+        yield Static("", id="find-count", markup=False)
+        yield Static("", id="find-keys")
+
+    async def open(self, text: str, *, near: str, last: int) -> None:
+        """Let the user type. With `text`, find that, first in the message that contains `near`; `last` is in view."""
+        self._from, field = last, self.query_one(Input)
+        field.value = text or field.value
+        field.focus()
         if text:
-            self._bar.move()
+            self.focus()
             await self._find(text, near=near)
 
-    def close(self) -> bool:
-        """Close the bar and leave the view where it is. Return False if it was not open."""
-        if self._bar is None:
-            return False
-        bar, self._bar, self._search = self._bar, None, None
-        self._composer.focus()
-        bar.remove()
-        if self._drawing.transcript is not None:
-            self._drawing.transcript.show_places(None)
-        return True
+    def on_focus(self) -> None:
+        """Show the keys that move."""
+        self._keys = _MOVING
+        self.show_keys()
 
-    def _changed(self, text: str) -> None:
+    def on_blur(self) -> None:
+        """Show the keys of the field."""
+        self._keys = _TYPING
+        self.show_keys()
+
+    @on(events.Resize)
+    def show_keys(self) -> None:
+        """Show the keys that act, in as many words as fit."""
+        room = self.size.width - _OTHERS - len(self._count)
+        fitting = (keys for keys in (legend.draw() for legend in self._keys) if keys.cell_length <= room)
+        self.query_one("#find-keys", Static).update(next(fitting, ""))
+
+    def _show_count(self, words: str) -> None:
+        self.query_one("#find-count", Static).update(words)
+        self._count = words
+        self.show_keys()
+
+    @on(Input.Changed)
+    def typed(self, event: Input.Changed) -> None:
         """Find another text."""
+        event.stop()
         # What is typed here is not meant for a dialog that opens in the same moment.
         self._composer.note_typing()
-        if self._search is None or text != self._search.wanted:
-            self._screen.run_worker(partial(self._find, text), group="find", exclusive=True)  # type: ignore[arg-type]
+        if self._search is None or event.value != self._search.wanted:
+            self.run_worker(partial(self._find, event.value), group="find", exclusive=True)  # type: ignore[arg-type]
 
-    def _pressed(self, key: str, character: str) -> None:
-        """Handle a key of the bar. A letter without a meaning starts a message, with an `n` or `N` right before it."""
+    @on(Input.Submitted)
+    def entered(self, event: Input.Submitted) -> None:
+        """Move among the places from now on (Enter)."""
+        event.stop()
+        if event.value:
+            self.focus()
+
+    def on_key(self, event: events.Key) -> None:
+        """Handle a key. A letter without a meaning starts a message, with an `n` or `N` right before it."""
+        typed = event.character if self.has_focus and event.is_printable and event.character else ""
+        enter = self.has_focus and event.key == "enter"
+        if not (typed or enter or event.key in _KEYS):
+            return
+        event.stop()
+        event.prevent_default()
         now = self._composer.note_typing()
         begun = self._letter if now - self._letter_at < ALONE_S else ""
-        self._letter, self._letter_at = character if key else "", now
-        match key:
-            case "n" | "up":
+        self._letter, self._letter_at = typed if typed in ("n", "N") else "", now
+        match typed or event.key:
+            case "n" | "up" | "enter":
                 self._step(-1)
             case "N" | "down":
                 self._step(1)
-            case "pageup" | "pagedown":
-                self._drawing.press(key)
+            case "pageup" | "pagedown" as key:
+                self._transcript.press(key)
             case _:
-                if character and begun:
+                if typed and begun:
                     self._step(1 if begun == "n" else -1)
-                self.close()
-                if character:
-                    self._composer.append_typed(f"{begun}{character}")
+                self._close()
+                if typed:
+                    self._composer.append_typed(f"{begun}{typed}")
 
     async def _find(self, text: str, *, near: str = "") -> None:
         """Search all blocks, with pauses for keys, and show the nearest place."""
         from chatops.tui.transcript.finding import TextSearch, searched_text
 
-        transcript, bar = self._drawing.transcript, self._bar
-        if transcript is None or bar is None:
-            return
+        transcript = self._transcript
         if not text:
             self._search = None
             transcript.show_places(None)
-            bar.show_count("")
+            self._show_count("")
             return
         search, wanted = TextSearch(text), near[:_MOST_NEAR]
         chosen, end = None, time.perf_counter() + _SLICE_S
@@ -112,25 +166,53 @@ class FindPresenter:
             if time.perf_counter() > end:
                 await asyncio.sleep(_PAUSE_S)
                 end = time.perf_counter() + _SLICE_S
-        if bar is not self._bar:
+        if not self.is_attached:
             return
         self._search = search
         transcript.show_places(search)
         self._number = search.last_up_to(self._from) if chosen is None else search.first_in(chosen)
-        self._show()
+        self._step(0)
+        if not len(search):
+            self._show_count("not found")
 
     def _step(self, by: int) -> None:
-        if self._search is not None and len(self._search):
-            self._number = (self._number + by) % len(self._search)
-            self._show()
+        """Show the place `by` places on, and its number."""
+        if (search := self._search) is not None and len(search):
+            self._number = (self._number + by) % len(search)
+            self._show_count(f"{self._number + 1:,} of {len(search):,}")
+            self._transcript.show_place(*search.place(self._number))
 
-    def _show(self) -> None:
-        """Show the present place and its number."""
-        search, bar, transcript = self._search, self._bar, self._drawing.transcript
-        if search is None or bar is None or transcript is None:
+
+class FindPresenter:
+    """Opens and closes the find bar."""
+
+    def __init__(self, screen: Screen[Any], composer: Composer, drawing: TranscriptPresenter) -> None:
+        """Create it for the chat screen, its message field and its transcript."""
+        self._screen = screen
+        self._composer = composer
+        self._drawing = drawing
+        self._bar: FindBar | None = None
+
+    async def open(self, text: str = "", near: str = "") -> None:
+        """Let the user type a text to find. With `text`, find that, first in the message that contains `near`."""
+        transcript = self._drawing.transcript
+        if transcript is None:
             return
-        if not len(search):
-            bar.show_count("not found")
-            return
-        bar.show_count(f"{self._number + 1:,} of {len(search):,}")
-        transcript.show_place(*search.place(self._number))
+        last = transcript.last_visible
+        # Its keys are letters, which are typed into the field now.
+        transcript.select_block("")
+        if self._bar is None:
+            self._bar = FindBar(text, transcript, self._composer, close=self.close)
+            await self._screen.mount(self._bar, before="#queued")
+        await self._bar.open(text, near=near, last=last)
+
+    def close(self) -> bool:
+        """Close the bar and leave the view where it is. Return False if it was not open."""
+        bar, self._bar = self._bar, None
+        if bar is None:
+            return False
+        self._composer.focus()
+        bar.remove()
+        if self._drawing.transcript is not None:
+            self._drawing.transcript.show_places(None)
+        return True

@@ -442,8 +442,16 @@ class Transcript(Viewport, Moving):
             self.press(event.key)
 
     def press(self, key: str) -> None:
-        """Handle a key for the selected block that another widget has got."""
+        """Handle a key that another widget has got: it scrolls, or selects, opens or copies a block."""
         match key:
+            case "pageup":
+                self.action_page_up()
+            case "pagedown":
+                self.action_page_down()
+            case "home" | "ctrl+home":
+                self.action_scroll_home()
+            case "end" | "ctrl+end":
+                self.action_scroll_end()
             case "y":
                 self.copy_block()
             case "o":
