@@ -88,6 +88,7 @@ def _given_without_prompt(arguments: "Namespace") -> str:
         "--max-rounds": arguments.max_rounds is not None,
         "--summary": arguments.summary,
         "--contain": arguments.contain,
+        "--background": arguments.background,
     }
     return next((flag for flag, is_given in given.items() if is_given), "")
 

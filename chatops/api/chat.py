@@ -29,6 +29,7 @@ from chatops.policy.registry import RoleSpec
 from chatops.runtime.session import Session
 from chatops.toolkit.threads import DaemonThreadExecutor
 from chatops.wiring.app import App
+from chatops.wiring.jobs import start_if_job
 from chatops.wiring.rights import current_user
 from chatops.wiring.stored import Options, Storage, at_home, open_store, principal_of
 
@@ -70,8 +71,10 @@ class Asked:
         """Everything that the approval dialog shows, line by line, with invisible characters made visible."""
         return describe(self.pending)
 
-    def approve(self, *, digest: str) -> None:
+    def approve(self, *, digest: str) -> str:
         """Let the call run at the next `Chat.resume`, exactly as shown under this `digest`.
+
+        A job goes on at once, in the background. Then return what became of it, as a sentence; else an empty text.
 
         The changes of a contained turn and a call whose outcome is unknown need a user: ``chatops approvals``.
 
@@ -89,16 +92,16 @@ class Asked:
             raise ChatopsError(
                 f"Only a user decides about {self.tool} ({self.id}).", advice=f"chatops approvals show {self.id}"
             )
-        self._post(Approved())
+        return self._post(Approved())
 
-    def deny(self, reason: str = "") -> None:
-        """Refuse the call at the next `Chat.resume`, and give the model the reason.
+    def deny(self, reason: str = "") -> str:
+        """Refuse the call at the next `Chat.resume`, and give the model the reason. Return the same as `approve`.
 
         Raises ChatopsError if it was decided already, or if the site does not let programs decide.
         """
-        self._post(Rejected(reason=reason))
+        return self._post(Rejected(reason=reason))
 
-    def _post(self, decision: Decision) -> None:
+    def _post(self, decision: Decision) -> str:
         App(Options(via=_VIA)).rights.check_surface(_VIA)
         by = principal_of(current_user(), via=_VIA)
         with open_store(Storage.NEEDED) as store:
@@ -108,6 +111,7 @@ class Asked:
                     f"{self.tool} ({self.id}) waits no longer: it was decided, or has changed.",
                     advice="chatops audit list shows what was decided.",
                 )
+            return start_if_job(store, SessionId(self.id.partition(".")[0]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,10 @@ def run(arguments: Namespace) -> int:
             *app.rights.withheld(session.grant().role, but=app.catalog.unavailable),
         ):
             view.say(notice)
+        if arguments.background:
+            from chatops.commands.jobs import begin
+
+            return await begin(app, session, prompt, arguments)
         # Once the modules that the request needs are imported as well.
         asyncio.get_running_loop().call_later(COLLECT_AFTER_S, settle_collector)
         return await ask(
@@ -63,7 +67,9 @@ def run(arguments: Namespace) -> int:
             on_approval=OnApproval(arguments.on_approval),
         )
 
-    return with_app(arguments, work, session=arguments.session or "", storage=Storage.WANTED)
+    # What goes on in another process has to be stored.
+    storage = Storage.NEEDED if arguments.background else Storage.WANTED
+    return with_app(arguments, work, session=arguments.session or "", storage=storage)
 
 
 def check_folder(named: str | None) -> None:

@@ -191,15 +191,17 @@ def with_app(
 
     With `session`, the workspace is that of the session, whatever the current folder is. `broken_ok` as in `app`.
     """
+    chosen = options(arguments, via=via, storage=storage)
+    return run_app(in_its_workspace(chosen, session) if session else chosen, work, broken_ok=broken_ok)
+
+
+def run_app(chosen: Options, work: "Callable[[App], Awaitable[int]]", *, broken_ok: bool = False) -> int:
+    """Run `work` with the application under these options. `broken_ok` as in `app`."""
     import asyncio
 
     forget_said()
     from chatops.toolkit.threads import DaemonThreadExecutor
     from chatops.wiring.app import App
-
-    chosen = options(arguments, via=via, storage=storage)
-    if session:
-        chosen = in_its_workspace(chosen, session)
 
     async def run() -> int:
         asyncio.get_running_loop().set_default_executor(DaemonThreadExecutor())

@@ -22,6 +22,7 @@ HOST_TYPES = ("openai", "openwebui", "ollama", "vllm", "llamacpp", "litellm", "o
 SHELLS = ("bash", "zsh", "fish")
 CALL = "of the call, as approvals list shows it; 6 or more characters of its beginning or end will do"
 SESSION = "its id, as sessions list shows it"
+JOB = "the id of its session, as jobs list shows it"
 
 DESCRIPTION = "A terminal chat app with role-based tool access: gated tools ask, and every approval survives a crash."
 EPILOG = (
@@ -214,6 +215,9 @@ def _chat(parser: Parser) -> None:
     headless.add_argument(
         "--contain", action="store_true", help="work on a copy, and ask once about all changes (exit code 3)"
     )
+    headless.add_argument(
+        "--background", action="store_true", help="print the session's id and go on in the background: chatops jobs"
+    )
     headless.add_argument("--summary", action="store_true", help="a short result, not in the persona's voice")
 
 
@@ -268,6 +272,7 @@ class _Group:
         """Add the commands in the order that help shows."""
         self._approvals()
         self._resume()
+        self._jobs()
         self._sessions()
         self._rights()
         self._models()
@@ -302,6 +307,21 @@ class _Group:
         )
         resume.add_argument("session", metavar="SESSION", help=SESSION)
         _run_flags(resume)
+
+    def _jobs(self) -> None:
+        actions = self._group("jobs", "turns that go on in the background")
+        self._listing(actions, "list", "jobs of all folders, and what each waits for")
+        for name, text in (
+            ("show", "the state of a job, and what to do"),
+            ("wait", "wait until a job is over or needs you; exit code as with -p"),
+        ):
+            self._listing(actions, name, text).add_argument("id", metavar="ID", help=JOB)
+        self._action(actions, "cancel", "stop a job, wherever it runs or waits").add_argument(
+            "id", metavar="ID", help=JOB
+        )
+        resume = self._action(actions, "resume", "start a job again that was interrupted or not started")
+        resume.add_argument("id", metavar="ID", help=JOB)
+        resume.add_argument("--foreground", action="store_true", help="in this process, until it is over or needs you")
 
     def _sessions(self) -> None:
         actions = self._group("sessions", "stored sessions")

@@ -50,6 +50,8 @@ OtherPoint = Literal[
     "undo_listed",
     # Each step of a contained turn's copy, of freezing its changes and of applying them.
     "contained",
+    # A decision about a call of a job is stored: before the job is started again.
+    "before_job_start",
     # After a restart, a tool was asked whether a started call took effect.
     "after_reconcile",
 ]

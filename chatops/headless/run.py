@@ -143,9 +143,10 @@ async def go_on(session: Session, *, screen: Screen, output: OutputFormat, on_ap
     return await _drive_turn(session, session.resume, screen=screen, printer=printer, on_approval=on_approval)
 
 
-def show_end(state: TurnState, *, workspace: str, screen: Screen, output: OutputFormat) -> int:
-    """Print the result of a turn that is over, and return its exit code."""
-    screen.say("The last turn of this session has already ended:")
+def show_end(state: TurnState, *, workspace: str, screen: Screen, output: OutputFormat, expected: bool = False) -> int:
+    """Print the result of a turn that is over, and return its exit code. Say that it is over, unless `expected`."""
+    if not expected:
+        screen.say("The last turn of this session has already ended:")
     return _end(report(state, workspace=workspace), screen, reporter(output, screen), over=True)
 
 

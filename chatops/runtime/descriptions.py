@@ -175,6 +175,8 @@ def stored_way_to_continue(store: Store, session_id: SessionId) -> str:
     """Return `way_to_continue` for a stored session."""
     run = None
     with suppress(NoSuchSessionError, UnreadableError):
+        if store.job(SessionId(session_id)) is not None:
+            return f"chatops jobs resume {session_id}"
         run = store.load_run(session_id).spec if store.session(session_id).run is not None else None
     return way_to_continue(session_id, run)
 

@@ -10,6 +10,7 @@ take it, and `runtime.follower` is the side of a process that wants it.
 - Requested: another process has written its name into the row. The task reports it through `asked`. The owner finishes
   what runs, then calls `hand_over`, which makes the newest requester the holder, or releases the lease if there is
   none.
+- Asked to stop: another process wants the turn stopped. The task reports it through `stop` until that returns True.
 - Lost: the row names another holder, or is gone. The task reports it through `lost`, once, and ends. A lease that is
   gone counts as lost: while this process was suspended, another may have owned the session and left it again, so the
   state in memory may be outdated. It is never taken again.
@@ -49,12 +50,14 @@ class Lease:
         *,
         asked: Callable[[Holder | None], None],
         lost: Callable[[Holder | None], None],
+        stop: Callable[[], bool],
         looked: Callable[[], None],
     ) -> None:
         """Set up the lease of one session, without taking it.
 
         `asked` is called with each process that requests the session, and with None when the request is withdrawn.
-        `lost` is called once, with the new holder, or None if that has left again. `looked` is called after each look
+        `lost` is called once, with the new holder, or None if that has left again. `stop` is called when the turn is to
+        be stopped, and returns False if it cannot be yet. `looked` is called after each look
         at the store, since the store may have noticed a problem of its own.
         """
         self._store = store
@@ -62,6 +65,7 @@ class Lease:
         self._holder = holder
         self._asked = asked
         self._lost = lost
+        self._stop = stop
         self._looked = looked
         self._session: SessionId | None = None
         self._keeping: asyncio.Task[None] | None = None
@@ -138,6 +142,11 @@ class Lease:
                     continue
                 lease = await self._worker(self._store.lease, session)
                 seen = version
+                if lease is not None and lease.holder == self._holder and lease.stop:
+                    if self._stop():
+                        await self._worker(self._store.ask_to_stop, session, stop=False)
+                    else:
+                        seen = -1
             except StoreError as error:
                 log.warning("the lease was not looked at: %s", error)
                 continue

@@ -23,7 +23,7 @@ from chatops.domain.errors import (
 from chatops.domain.events import RoleSwitched
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.engine.effects import ComposerDraft
-from chatops.engine.inputs import CancelTurn, DecideCall, NarrowGrant, RetryTurn, SwitchRole
+from chatops.engine.inputs import DecideCall, NarrowGrant, RetryTurn, SwitchRole
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import in_flight, may_be_retried
 from chatops.policy.grant import Grant
@@ -166,11 +166,7 @@ class Session(SessionView):
             self.queue.held = True
         if state is None or not in_flight(state):
             return False
-        return await self._cancel_turn()
-
-    async def _cancel_turn(self) -> bool:
-        text, reasoning = self._turns.performer.partial()
-        return await self._runner.take(CancelTurn(partial_text=text, partial_reasoning=reasoning))
+        return await self._turns.cancel()
 
     async def retry(self) -> bool:
         """Retry a failed turn, or store what could not be stored. Returns False if there is nothing to retry."""
@@ -188,6 +184,10 @@ class Session(SessionView):
             await self.queue.send()
         else:
             await self._turns.resume(state)
+
+    async def quiesce(self) -> None:
+        """Wait for a point where another process can resume the turn; if none runs, the next turn is left to it."""
+        await self._runner.quiesce()
 
     async def settle(self) -> TurnState | None:
         """Wait until the turn is paused or finished, and return it."""
@@ -408,9 +408,9 @@ class Session(SessionView):
 
     async def stop_turn(self) -> None:
         """End an unfinished turn, even one that waits for the user. One left by another process is recovered first."""
-        if self._turns.interrupted:
-            await self.resume()
-        await self._cancel_turn()
+        if self._turns.interrupted and self.state is not None:
+            await self._turns.resume(self.state, to_stop=True)
+        await self._turns.cancel()
 
 
 def owned(session: SessionView, refused: str) -> Session:

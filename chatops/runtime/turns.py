@@ -83,6 +83,7 @@ class Turns:
             services.holder,
             asked=self._asked_for,
             lost=self._lost_to,
+            stop=self._stop_asked,
             looked=self._notify_of_store,
         )
         self.performer = Performer(
@@ -157,11 +158,16 @@ class Turns:
         self.runner.load(state)
         self.interrupted = self.unfinished
 
-    async def resume(self, state: TurnState) -> None:
-        """Resume a loaded turn under the current rights, once. A turn that was started here needs no recovery."""
+    async def resume(self, state: TurnState, *, to_stop: bool = False) -> None:
+        """Resume a loaded turn under the current rights, once. A turn that was started here needs no recovery.
+
+        `to_stop`: it is only resumed to be stopped, so nothing that was decided elsewhere starts.
+        """
         if self.interrupted:
             self.interrupted = False
             await self._recover(state)
+        if to_stop:
+            return
         await self.take_decisions()
         # A turn that waits as it was loaded does not pause again, so there is no event for it.
         self._watch()
@@ -322,6 +328,22 @@ class Turns:
         if self._coming is not None and self._coming.cancel():
             self.runner.continue_here()
         self._coming = self.spawn(self._hand_over(by)) if by is not None else None
+
+    def _stop_asked(self) -> bool:
+        """Stop the turn, as another process asks for. Return False while it is being resumed."""
+        if self.interrupted:
+            return False
+
+        async def stop() -> None:
+            await self.cancel()
+
+        self.spawn(stop())
+        return True
+
+    async def cancel(self) -> bool:
+        """Stop the turn, even one that waits for the user. Return False if it is over."""
+        text, reasoning = self.performer.partial()
+        return await self.runner.take(CancelTurn(partial_text=text, partial_reasoning=reasoning))
 
     def _lost_to(self, by: Holder | None) -> None:
         self.spawn(self._let_go(by))

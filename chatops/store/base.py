@@ -166,6 +166,31 @@ class LeaseRow:
     """When the lease expires for other hosts, which cannot see if the holder is alive."""
     requested_by: Holder | None = None
     """The process that requests the session."""
+    stop: bool = False
+    """True if the user asks the holder to stop the turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """A turn that goes on in the background, with the last turn of its session as its own."""
+
+    session: SessionInfo
+    turn_id: TurnId
+    options: str
+    """The options of the command line as JSON; never keys or the environment."""
+    uid: int
+    """The user that it was started by."""
+    host: str
+    boot_id: str
+    folder: str
+    """Device and inode of the workspace when it was started, such as ``65024:131``."""
+    level: int
+    """Value of the SandboxLevel that commands had when it was started."""
+    not_started: str = ""
+    """Reason why the program that decided its call did not start it, as `wiring.jobs` writes it; empty if not known."""
+    seen: bool = False
+    """True if the user was told how it ended."""
+    created_at: float = 0.0
 
 
 class StorePart:

@@ -14,6 +14,8 @@ Transitions
   session in between, and the caller's state may be outdated.
 - Requested: `request_lease` writes the requester into the row. The last requester replaces the one before, which can
   see that. `withdraw_request` withdraws the caller's own request only.
+- Asked to stop: `ask_to_stop` marks the row. The owner stops the turn as if the user had stopped it there, and takes
+  the mark away.
 - Handed over or seized: `seize_lease` replaces the owner, by itself (it makes the requester the holder) or by the
   requester. The caller says from whom it takes the lease. If a third process has it by then, SessionHeldError is
   raised.
@@ -33,6 +35,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
     from chatops.domain.ids import SessionId
 
 _A_DAY = 86_400.0
-_COLUMNS = "host, pid, boot_id, pid_started, expires_at, since, requested_by"
+_COLUMNS = "host, pid, boot_id, pid_started, expires_at, since, requested_by, stop"
 
 
 def keeps_out(lease: LeaseRow, *, me: Holder, now: float, alive: Callable[[Holder], bool]) -> bool:
@@ -105,6 +108,7 @@ def stored(rows: Connection, session_id: SessionId) -> LeaseRow | None:
         expires_at=real(row[4]),
         since=real(row[5]),
         requested_by=_holder(text(row[6])),
+        stop=bool(row[7]),
     )
 
 
@@ -166,6 +170,11 @@ class Leases(StorePart):
         with self._rows.write():
             self._rows.run(sql, session_id, _text(asker))
 
+    def ask_to_stop(self, session_id: SessionId, *, stop: bool = True) -> None:
+        """Ask the holder to stop the turn, or take that back. Has no effect if no process holds the lease."""
+        with self._rows.write():
+            self._rows.run("UPDATE leases SET stop = ? WHERE session_id = ?", int(stop), session_id)
+
     def seize_lease(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
         """Seize the lease from `of` even if it is alive.
 
@@ -206,6 +215,7 @@ def _put(rows: Connection, session_id: SessionId, holder: Holder, *, expires_at:
         expires_at=expires_at,
         since=now,
         requested_by="",
+        stop=0,
     )
 
 
@@ -241,6 +251,11 @@ def this_process() -> Holder:
 
         _known[pid] = Holder(host=socket.gethostname(), pid=pid, boot_id=_boot_id(), pid_started=_stat(pid)[1])
     return _known[pid]
+
+
+def holder_of(pid: int) -> Holder:
+    """Return the identity of another process of this host."""
+    return replace(this_process(), pid=pid, pid_started=_stat(pid)[1])
 
 
 def is_alive(holder: Holder) -> bool:

@@ -224,7 +224,7 @@ def _end_lost_turns(target: sqlite3.Connection) -> int:
     turns = _read_number(target, f"SELECT count(*) FROM sessions WHERE {lost}")
     target.execute(f"UPDATE sessions SET active_turn = NULL WHERE {lost}")
     target.execute("UPDATE sessions SET last_turn = NULL WHERE last_turn NOT IN (SELECT turn_id FROM turns)")
-    for table in ("turns", "turn_grants", "rules", "queued_texts", "leases", "runs"):
+    for table in ("turns", "turn_grants", "rules", "queued_texts", "leases", "runs", "jobs"):
         target.execute(f"DELETE FROM {table} WHERE session_id NOT IN (SELECT id FROM sessions)")
     for table in ("journal", "pending", "posted"):
         target.execute(f"DELETE FROM {table} WHERE turn_id NOT IN (SELECT turn_id FROM turns)")

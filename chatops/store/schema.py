@@ -150,7 +150,8 @@ _FIRST = (
         pid_started TEXT NOT NULL,
         since REAL NOT NULL,
         expires_at REAL NOT NULL,
-        requested_by TEXT NOT NULL DEFAULT ''
+        requested_by TEXT NOT NULL DEFAULT '',
+        stop INTEGER NOT NULL DEFAULT 0
     ) WITHOUT ROWID""",
     "CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     """CREATE TABLE runs (
@@ -195,6 +196,19 @@ _FIRST = (
         body TEXT NOT NULL,
         UNIQUE (session_id, digest)
     )""",
+    """CREATE TABLE jobs (
+        session_id TEXT PRIMARY KEY REFERENCES sessions(id) ON DELETE CASCADE,
+        turn_id TEXT NOT NULL,
+        options TEXT NOT NULL,
+        uid INTEGER NOT NULL,
+        host TEXT NOT NULL,
+        boot_id TEXT NOT NULL,
+        folder TEXT NOT NULL,
+        level INTEGER NOT NULL,
+        not_started TEXT NOT NULL DEFAULT '',
+        seen INTEGER NOT NULL DEFAULT 0,
+        created_at REAL NOT NULL
+    ) WITHOUT ROWID""",
 )
 
 MIGRATIONS: tuple[Migration, ...] = (Migration(version=1, summary="All tables.", statements=_FIRST),)

@@ -18,6 +18,7 @@ from chatops.store import leases, messages, sessions, turns
 from chatops.store.base import Late
 from chatops.store.connection import Connection, integer, text, text_or
 from chatops.store.decisions import DecisionQueue, RememberedRules
+from chatops.store.jobs import Jobs
 from chatops.store.leases import Leases, is_alive, may_take, this_process
 from chatops.store.sessions import new_session_id, turn_number
 from chatops.store.turns import Runs, Turns
@@ -34,7 +35,7 @@ else:
     files, recovery = Late("chatops.store.files"), Late("chatops.store.recovery")
 
 
-class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases):
+class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs):
     """A session store. It may be used from several threads, which take turns.
 
     Each method is one transaction, durable when it returns. Raises StoreError and its subclasses only.

@@ -21,7 +21,7 @@ from chatops.config.workflow_files import Workflows, in_workspace
 from chatops.domain.decisions import Principal, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import CallId, SessionId
-from chatops.domain.sandbox import SandboxNote, SandboxSpec
+from chatops.domain.sandbox import SandboxLevel, SandboxNote, SandboxSpec
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registries, RegistryWarning, RoleSpec
@@ -33,7 +33,7 @@ from chatops.runtime.services import Services, WorkerThread, is_workspace_gone, 
 from chatops.runtime.session import Session, open_session
 from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run
-from chatops.sandbox.confinement import confinement
+from chatops.sandbox.confinement import Confinement, confinement
 from chatops.sandbox.covers import MOUNTED, remove_mount_point
 from chatops.sandbox.process import harden_process
 from chatops.store.base import RuleRow, SessionInfo
@@ -487,12 +487,19 @@ class CallLimits:
 
     def sandbox_note(self) -> SandboxNote:
         """Return how commands are confined here. May run a probe: call it off the event loop."""
-        level = confinement(self.sandbox(), workspace=self._app.workspace, protected=self.protected_paths())
+        level = self._confinement()
         return SandboxNote(
             off=not level.level,
             text=(f"({level.fault})" if level.fault else level.description)
             + ("; commands are refused" if level.refusal else ""),
         )
+
+    def sandbox_level(self) -> SandboxLevel:
+        """Return the level of the sandbox of commands here. May run a probe: call it off the event loop."""
+        return self._confinement().level
+
+    def _confinement(self) -> Confinement:
+        return confinement(self.sandbox(), workspace=self._app.workspace, protected=self.protected_paths())
 
     def protected_paths(self) -> tuple[Path, ...]:
         """Return the paths that no tool may touch, resolved."""

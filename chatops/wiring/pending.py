@@ -126,7 +126,11 @@ class PendingCalls:
         return f"{queued.pending.call.id} {already} already; the first decision counts."
 
     def then(self, queued: "PendingCallRow") -> str:
-        """Return what happens after a decision, as a sentence."""
+        """Start the session again if it is a job, and return what happens after a decision, as sentences."""
+        from chatops.wiring.jobs import start_if_job
+
+        if said := start_if_job(self._store, queued.session_id):
+            return said
         return f"If the session is open in a window, it continues there. Otherwise: {self.way(queued)}"
 
     def way(self, queued: "PendingCallRow") -> str:

@@ -17,8 +17,8 @@ from tests.support.cases import for_each
 from tests.support.command_line import REPOSITORY, CommandLine, program_environment
 
 COMMANDS = {
-    "approvals", "resume", "sessions", "roles", "tools", "policy", "connect", "models", "audit", "registry", "doctor",
-    "completions", "parse", "workflow", "trust", "mcp",
+    "approvals", "resume", "jobs", "sessions", "roles", "tools", "policy", "connect", "models", "audit", "registry",
+    "doctor", "completions", "parse", "workflow", "trust", "mcp",
 }  # fmt: skip
 
 

@@ -27,7 +27,9 @@ async def test_a_lost_lease_is_noticed_after_a_failed_look(
     monkeypatch.setattr(module, "LOOK_S", 0.001)
     store, worker, lost = memory_store(alive=lambda one: True), WorkerThread(), list[Holder | None]()
     info = store.create_session(workspace="/w", role="coder", persona="")
-    lease = Lease(store, worker, this_process(), asked=lambda by: None, lost=lost.append, looked=lambda: None)
+    lease = Lease(
+        store, worker, this_process(), asked=lambda by: None, lost=lost.append, stop=lambda: True, looked=lambda: None
+    )
     await lease.take(info.id)
     held, troubles = store.lease, [StoreError("not now")]
 
@@ -51,7 +53,9 @@ async def test_a_released_lease_counts_as_lost_and_is_not_taken_again(monkeypatc
     monkeypatch.setattr(module, "LEASE_S", 0.0)
     store, worker, lost = memory_store(alive=lambda one: True), WorkerThread(), list[Holder | None]()
     info = store.create_session(workspace="/w", role="coder", persona="")
-    lease = Lease(store, worker, this_process(), asked=lambda by: None, lost=lost.append, looked=lambda: None)
+    lease = Lease(
+        store, worker, this_process(), asked=lambda by: None, lost=lost.append, stop=lambda: True, looked=lambda: None
+    )
     await lease.take(info.id)
     assert await lease.is_ours()
     with monkeypatch.context() as broken, pytest.raises(StoreError, match="cannot be read"):
@@ -71,7 +75,15 @@ async def test_the_newest_requester_gets_the_lease() -> None:
     third = replace(OTHER, pid=OTHER.pid + 1)
     store, worker = memory_store(alive=lambda one: True), WorkerThread()
     info = store.create_session(workspace="/w", role="coder", persona="")
-    lease = Lease(store, worker, this_process(), asked=lambda by: None, lost=lambda by: None, looked=lambda: None)
+    lease = Lease(
+        store,
+        worker,
+        this_process(),
+        asked=lambda by: None,
+        lost=lambda by: None,
+        stop=lambda: True,
+        looked=lambda: None,
+    )
     await lease.take(info.id)
     for asker in (OTHER, third):
         store.request_lease(info.id, asker)

@@ -178,7 +178,7 @@ async def test_a_held_queue_stays_held_after_a_command(tmp_path: Path) -> None:
         await settled(session)
         for text in ("a", "b", "a"):
             await session.submit(text)
-        await session._cancel_turn()
+        await session.stop_turn()
         await run(session, "true")
         assert session.snapshot().queue_held
         assert session.snapshot().queued == ("a", "b", "a")

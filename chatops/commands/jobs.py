@@ -1,0 +1,301 @@
+"""``chatops jobs``, and ``-p … --background``: turns that go on in the background.
+
+A job runs as ``chatops jobs resume ID --foreground`` in a process of its own, see `wiring.jobs`.
+"""
+
+import asyncio
+import time
+from argparse import Namespace
+from collections.abc import Callable
+
+from chatops.commands.context import app, find_session, run_app, screen, show_list, stored, warn_of_use
+from chatops.domain.canonical import JsonValue
+from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionBusyError, SessionHeldError
+from chatops.domain.ids import SessionId
+from chatops.headless.formats import OutputFormat, one_line
+from chatops.headless.pending import next_steps, pending_json
+from chatops.headless.run import ExitCode, OnApproval, go_on, show_end
+from chatops.headless.screen import when
+from chatops.runtime.descriptions import named_call
+from chatops.runtime.session import Session
+from chatops.store.base import JobRow
+from chatops.store.leases import this_process
+from chatops.store.store import Store
+from chatops.wiring.app import App
+from chatops.wiring.jobs import (
+    Job,
+    JobState,
+    NotStarted,
+    WhyNot,
+    hand_over,
+    here,
+    look,
+    on_approval_of,
+    options_of,
+    start,
+    wait_for_lease,
+    why_not,
+)
+from chatops.wiring.stored import Storage, open_store
+
+LOOK_S = 0.3
+"""Seconds between two looks at a job that another process runs."""
+
+
+def run(arguments: Namespace) -> int:
+    """Run the chosen action."""
+    match arguments.action:
+        case "show":
+            return _show(arguments)
+        case "wait":
+            return _wait(arguments)
+        case "cancel":
+            return _cancel(arguments)
+        case "resume":
+            return _resume(arguments)
+        case _:
+            return _list(arguments)
+
+
+# Listing
+
+
+def _list(arguments: Namespace) -> int:
+    with stored(arguments) as opened:
+        jobs = [look(opened.store, row) for row in opened.store.jobs()]
+    rows = [
+        (job.id, job.state.value, when(job.row.session.updated_at), job.row.session.workspace, job.title, _about(job))
+        for job in jobs
+    ]
+    header = ("ID", "STATE", "CHANGED", "FOLDER", "TITLE", "ABOUT")
+    return show_list(arguments, [as_json(job) for job in jobs], header, rows, empty="No jobs.")
+
+
+def _about(job: Job) -> str:
+    """Return what is to know of a job besides its state, in one line."""
+    match job.state:
+        case JobState.RUNNING if job.lease is not None:
+            return f"pid {job.lease.holder.pid}"
+        case JobState.WAITING:
+            return "; ".join(named_call(one.call, one.facts) for one in job.pending)
+        case _:
+            return job.why
+
+
+def as_json(job: Job) -> dict[str, JsonValue]:
+    """Return a job for scripts."""
+    return {
+        "session_id": job.id,
+        "turn_id": job.row.turn_id,
+        "title": job.row.session.title,
+        "state": job.state.value,
+        "why": job.why,
+        "pending": [pending_json(one) for one in job.pending],
+        "pid": job.lease.holder.pid if job.lease is not None else None,
+        "workspace": job.row.session.workspace,
+        "role": job.row.session.role,
+        "created_at": job.row.created_at,
+        "updated_at": job.row.session.updated_at,
+    }
+
+
+def _show(arguments: Namespace) -> int:
+    with stored(arguments) as opened:
+        job = look(opened.store, find_job(opened.store, arguments.id))
+    view = screen()
+    if arguments.output_format == "json":
+        view.json(as_json(job))
+        return 0
+    about = _about(job)
+    facts = {
+        "Job": job.id,
+        "Title": job.title,
+        "State": f"{job.state.value}{f': {about}' if about and job.state is not JobState.WAITING else ''}",
+        "Role": job.row.session.role,
+        "Folder": one_line(job.row.session.workspace),
+        "Started": when(job.row.created_at),
+    }
+    view.answer("\n".join(f"{name + ':':<9} {value}" for name, value in facts.items()))
+    view.say(_further(job))
+    return 0
+
+
+def _further(job: Job) -> str:
+    """Return what a user can do with a job now."""
+    match job.state:
+        case JobState.WAITING:
+            return next_steps(job.pending, then="the job goes on by itself")
+        case JobState.RUNNING:
+            return f"To wait for it: chatops jobs wait {job.id}\nTo stop it: chatops jobs cancel {job.id}"
+        case JobState.NOT_STARTED | JobState.INTERRUPTED:
+            return f"To start it: chatops jobs resume {job.id}"
+        case _:
+            return f"To read it: chatops sessions show {job.id}"
+
+
+def find_job(store: Store, name: str) -> JobRow:
+    """Return the job of a session, by id or unique prefix. Raises ConfigError if it is none."""
+    info = find_session(store, name)
+    if (row := store.job(info.id)) is None:
+        raise ConfigError(
+            f"Session {info.id} is no job: its last turn was not started in the background.",
+            advice="chatops jobs list shows the jobs.",
+        )
+    return row
+
+
+# Waiting and cancelling
+
+
+def _wait(arguments: Namespace) -> int:
+    with stored(arguments, storage=Storage.NEEDED) as opened:
+        row = find_job(opened.store, arguments.id)
+        job = _looked_at(opened.store, row.session.id, until=lambda job: job.state is not JobState.RUNNING)
+        if job.state.is_over:
+            opened.store.update_job(job.id, seen=True)
+    return _tell_end(arguments, job)
+
+
+def _looked_at(store: Store, session_id: SessionId, *, until: Callable[[Job], bool]) -> Job:
+    """Look at a job until a condition holds."""
+    while True:
+        row = store.job(session_id)
+        if row is None:
+            raise NoSuchSessionError(f"Job {session_id} is gone: its session went on, or was deleted.")
+        job = look(store, row)
+        if until(job):
+            return job
+        time.sleep(LOOK_S)
+
+
+def _tell_end(arguments: Namespace, job: Job) -> int:
+    """Print a job that does not run, as ``-p`` does, and return the exit code of ``-p``."""
+    view = screen()
+    if job.turn is None or job.state in (JobState.NOT_STARTED, JobState.INTERRUPTED):
+        if arguments.output_format == "json":
+            view.json(as_json(job))
+        why = f": {job.why}" if job.why else ""
+        view.say(f"Job {job.id} is {job.state.value}{why}.\n{_further(job)}")
+        return ExitCode.ERROR
+    output = OutputFormat(arguments.output_format)
+    if job.state is JobState.WAITING:
+        if output is OutputFormat.JSON:
+            view.json(as_json(job))
+        view.say(_further(job))
+        return ExitCode.PAUSED
+    return show_end(job.turn, workspace=job.row.session.workspace, screen=view, output=output, expected=True)
+
+
+def _cancel(arguments: Namespace) -> int:
+    """Stop a job: its process does that if there is one, else this one."""
+    with app(arguments) as opened:
+        row = find_job(opened.store, arguments.id)
+
+    async def work(opened: App) -> int:
+        store, asked = opened.store, False
+        while not (job := look(store, find_job(store, row.session.id))).state.is_over:
+            if job.lease is None:
+                await _stop_here(opened, job.id)
+            elif not asked:
+                asked = True
+                store.ask_to_stop(job.id)
+            await asyncio.sleep(LOOK_S if job.lease is not None else 0)
+        store.update_job(job.id, seen=True)
+        ended = job.state.value
+        screen().answer(f"{'Cancelled' if job.state is JobState.CANCELLED else f'It has ended ({ended})'}: {job.id}")
+        return 0
+
+    return run_app(options_of(row), work)
+
+
+async def _stop_here(opened: App, session_id: SessionId) -> None:
+    try:
+        session = await opened.open_session(session_id, attended=False)
+    except SessionHeldError:
+        return
+    await session.stop_turn()
+    await session.settle()
+    await session.aclose()
+
+
+# Starting
+
+
+async def begin(opened: App, session: Session, prompt: str, arguments: Namespace) -> int:
+    """Store the turn of a prompt, start its process and print the session's id. The session is closed here.
+
+    Raises SessionBusyError if the last turn is not over, ChatopsError if nothing can be stored.
+    """
+    if session.unfinished:
+        raise SessionBusyError(
+            "The prompt was not sent: the last turn of this session is not finished.",
+            advice=f"Finish it first with: chatops resume {session.session_id}",
+        )
+    await session.quiesce()
+    await session.submit(prompt)
+    session_id = await hand_over(opened, session, on_approval=arguments.on_approval)
+    if arguments.output_format == "text":
+        screen().line(session_id)
+    else:
+        screen().json({"session_id": session_id})
+    return 0
+
+
+def _resume(arguments: Namespace) -> int:
+    with app(arguments) as opened:
+        row = find_job(opened.store, arguments.id)
+        wait_for_lease(opened.store, row)
+        job = look(opened.store, row)
+        if job.lease is not None and job.lease.holder != this_process():
+            screen().say(f"Job {job.id} is open in process {job.lease.holder.pid} already.")
+            return 0
+    if job.state.is_over:
+        raise ChatopsError(f"Job {job.id} has ended: {job.state.value}.", advice=_further(job))
+    if job.state is JobState.WAITING:
+        screen().say(_further(job))
+        return ExitCode.PAUSED
+    try:
+        return run_app(options_of(row), lambda opened: _resume_here(opened, row, foreground=arguments.foreground))
+    except Exception as error:
+        with open_store() as store:
+            store.update_job(row.session.id, not_started=str(NotStarted(WhyNot.FAILED, str(error) or repr(error))))
+        raise
+
+
+async def _resume_here(opened: App, row: JobRow, *, foreground: bool) -> int:
+    """Bind the job to this host, boot, folder and sandbox, because the user starts it here, and start it."""
+    store, view = opened.store, screen()
+    bound = await asyncio.to_thread(here, opened, row)
+    if (why := await asyncio.to_thread(why_not, store, bound)) is not None:
+        raise ChatopsError(f"Job {row.session.id} was not started: {why.sentence}.")
+    if bound.folder != row.folder:
+        view.say(f"Another folder is at {one_line(row.session.workspace)} now than when the job was started.")
+    store.put_job(bound)
+    if foreground:
+        return await _run(opened, bound)
+    pid = await asyncio.to_thread(start, store, bound)
+    view.answer(f"Started: {row.session.id} (pid {pid})")
+    return 0
+
+
+async def _run(opened: App, row: JobRow) -> int:
+    """Go on with a job until it is over or needs the user. Return the exit code of ``-p``.
+
+    A second process finds the session taken, or nothing to do, and ends quietly.
+    """
+    view, store, before, code = screen(), opened.store, None, 0
+    while True:
+        try:
+            session = await opened.open_session(row.session.id, attended=False)
+        except SessionHeldError:
+            return code
+        if session.unfinished:
+            warn_of_use(opened, session.grant())
+            on_approval = OnApproval(on_approval_of(row))
+            code = await go_on(session, screen=view, output=OutputFormat.TEXT, on_approval=on_approval)
+        await session.aclose()
+        # A decision that was posted before the lease was released has found it taken.
+        left = [one for one in store.pending_calls(session_id=row.session.id) if one.decided is not None]
+        if not left or left == before:
+            return code
+        before = left

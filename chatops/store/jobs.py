@@ -1,0 +1,84 @@
+"""Jobs: turns that go on in the background, each a row beside its session.
+
+A session is a job as long as the job's turn is its last one. Whether it runs, waits or is over follows from the lease,
+the turn and the pending calls, so none of it is stored here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chatops.domain.ids import SessionId, TurnId
+from chatops.store import sessions
+from chatops.store.base import JobRow, StorePart
+from chatops.store.connection import SqlRow, integer, number_or_zero, text, text_or
+
+if TYPE_CHECKING:
+    from chatops.store.connection import Connection
+
+_SELECT = """
+    SELECT j.session_id, j.turn_id, j.options, j.uid, j.host, j.boot_id, j.folder, j.level, j.not_started,
+        j.seen, j.created_at
+    FROM jobs j JOIN sessions s ON s.id = j.session_id AND s.last_turn = j.turn_id
+"""
+
+
+class Jobs(StorePart):
+    """The methods of `Store` about jobs."""
+
+    def put_job(self, job: JobRow) -> None:
+        """Store a job in place of the session's earlier one."""
+        with self._rows.write():
+            self._rows.upsert(
+                "jobs",
+                "session_id",
+                session_id=job.session.id,
+                turn_id=job.turn_id,
+                options=job.options,
+                uid=job.uid,
+                host=job.host,
+                boot_id=job.boot_id,
+                folder=job.folder,
+                level=job.level,
+                not_started=job.not_started,
+                seen=int(job.seen),
+                created_at=job.created_at or self._clock(),
+            )
+
+    def update_job(self, session_id: SessionId, *, not_started: str | None = None, seen: bool | None = None) -> None:
+        """Change what is given. Has no effect if the session is no job."""
+        with self._rows.write():
+            self._rows.run(
+                "UPDATE jobs SET not_started = coalesce(?, not_started), seen = coalesce(?, seen) WHERE session_id = ?",
+                not_started,
+                None if seen is None else int(seen),
+                session_id,
+            )
+
+    def job(self, session_id: SessionId) -> JobRow | None:
+        """Return the job of a session, by its id or a unique prefix; None if it is none. Raises NoSuchSessionError."""
+        with self._rows.read():
+            full = sessions.full_id(self._rows, session_id)
+            row = self._rows.one(f"{_SELECT} WHERE j.session_id = ?", full)
+            return None if row is None else _job(self._rows, row)
+
+    def jobs(self) -> list[JobRow]:
+        """Return all jobs, newest activity first."""
+        with self._rows.read():
+            return [_job(self._rows, row) for row in self._rows.all(f"{_SELECT} ORDER BY s.activity DESC")]
+
+
+def _job(rows: Connection, row: SqlRow) -> JobRow:
+    return JobRow(
+        session=sessions.info(rows, SessionId(text(row[0]))),
+        turn_id=TurnId(text(row[1])),
+        options=text_or(row[2], ""),
+        uid=integer(row[3]),
+        host=text_or(row[4], ""),
+        boot_id=text_or(row[5], ""),
+        folder=text_or(row[6], ""),
+        level=int(number_or_zero(row[7])),
+        not_started=text_or(row[8], ""),
+        seen=bool(row[9]),
+        created_at=number_or_zero(row[10]),
+    )

@@ -1,0 +1,429 @@
+"""Jobs: turns that go on in the background, each in a process of its own that ends when the turn waits or is over.
+
+Theory of operation
+
+A job is a row beside its session (`store.jobs`) with the options that it was started with. Its process is
+``chatops jobs resume ID --foreground``, detached: it takes the session's lease and resumes the turn, as every resumed
+turn is. A turn that waits for a decision needs no process.
+
+Who commits a decision calls `start_if_job`. That starts the process and stores the lease in its name, so that of two
+programs that decide at the same time only one starts it: the other process finds the lease taken, and ends. A decision
+that is committed while the process is about to end is found by that process, which looks once more after it has
+released the lease.
+
+The job goes on by itself only where it was: started by its user, who owns the store, on the same host and boot, in the
+same folder, with the model's key, in a sandbox that is no weaker. Otherwise the reason is stored, and shown until the
+user starts it: ``chatops jobs resume ID``. If the program that decided died before it could start the job, no reason is
+stored. After a restart of the machine nothing goes on by itself.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from threading import Thread
+
+from chatops.config.failpoints import reach
+from chatops.config.paths import REGISTRY_VARIABLE
+from chatops.domain.canonical import json_or_text
+from chatops.domain.errors import ChatopsError, SessionHeldError, UnreadableError
+from chatops.domain.events import PendingCall, TurnStatus
+from chatops.domain.ids import SessionId
+from chatops.domain.sandbox import SandboxLevel, SandboxSpec
+from chatops.domain.sanitize import reveal, show_path
+from chatops.domain.tools import AccessLevel
+from chatops.domain.wording import cut
+from chatops.engine.state import Finished, TurnState
+from chatops.engine.view import in_flight
+from chatops.policy.budget import Budget
+from chatops.policy.registry import ModelSpec
+from chatops.policy.registry_checks import model_problem
+from chatops.runtime.ownership import LEASE_S
+from chatops.runtime.session import Session
+from chatops.store.base import JobRow, LeaseRow
+from chatops.store.leases import holder_of, this_process
+from chatops.store.store import Store
+from chatops.toolkit.threads import in_thread
+from chatops.wiring.app import App
+from chatops.wiring.stored import Options
+
+_LONGEST = 200
+_LOOK_S = 0.02
+_STARTER = "CHATOPS_STARTER"
+"""Environment variable with the pid of the process that has started a job's process."""
+
+
+class JobState(StrEnum):
+    """The state of a job. Only a running one has a process."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    NOT_STARTED = "decided, not started"
+    INTERRUPTED = "interrupted"
+    DONE = "done"
+    LIMIT = "limit"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_over(self) -> bool:
+        """True if the turn is over."""
+        return self in _ENDS.values()
+
+
+_ENDS = {
+    TurnStatus.ANSWERED: JobState.DONE,
+    TurnStatus.LIMIT: JobState.LIMIT,
+    TurnStatus.FAILED: JobState.FAILED,
+    TurnStatus.CANCELLED: JobState.CANCELLED,
+}
+
+
+class WhyNot(StrEnum):
+    """Reason why a job was not started again."""
+
+    OWNER = "owner"
+    HOST = "host"
+    BOOT = "boot"
+    FOLDER_GONE = "folder gone"
+    FOLDER = "folder"
+    MODEL = "model"
+    KEY = "key"
+    SANDBOX = "sandbox"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class NotStarted:
+    """A reason with what it is about: a variable, a path, a level, an error."""
+
+    why: WhyNot
+    about: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.why}:{self.about}"
+
+    @property
+    def sentence(self) -> str:
+        """The reason as a clause."""
+        about = reveal(cut(self.about, most=_LONGEST), newlines=False)
+        match self.why:
+            case WhyNot.OWNER:
+                return f"only the user who started it may start it again (uid {about})"
+            case WhyNot.HOST:
+                return f"it belongs to host {about}"
+            case WhyNot.BOOT:
+                return "the machine was restarted since"
+            case WhyNot.FOLDER_GONE:
+                return f"its folder {about} is gone"
+            case WhyNot.FOLDER:
+                return f"another folder is at {about} now"
+            case WhyNot.MODEL:
+                return f"its model {about}"
+            case WhyNot.KEY:
+                return f"its model's key is missing: {about}"
+            case WhyNot.SANDBOX:
+                return f"the sandbox is of level {about}, lower than when it was started"
+            case WhyNot.FAILED:
+                return about.rstrip(".")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job as it is now."""
+
+    row: JobRow
+    state: JobState
+    turn: TurnState | None = None
+    """None if it cannot be read."""
+    pending: tuple[PendingCall, ...] = ()
+    """The calls that wait for a decision."""
+    lease: LeaseRow | None = None
+    why: str = ""
+    """Reason why it was not started or was interrupted, as a clause; empty if none is known."""
+
+    @property
+    def id(self) -> SessionId:
+        """The id of its session."""
+        return self.row.session.id
+
+    @property
+    def title(self) -> str:
+        """The title of its session, in one line."""
+        return reveal(self.row.session.title, newlines=False) or "(no title)"
+
+
+def look(store: Store, row: JobRow) -> Job:
+    """Return the job with its state. Raises StoreError."""
+    lease = store.lease(row.session.id)
+    try:
+        turn = store.load_turn(row.turn_id)
+    except UnreadableError as error:
+        return Job(row=row, state=JobState.INTERRUPTED, lease=lease, why=str(error))
+    queued = store.pending_calls(session_id=row.session.id)
+    pending = tuple(one.pending for one in queued if one.decided is None)
+    why = _stored_reason(row)
+    if isinstance(turn.phase, Finished):
+        state = _ENDS.get(turn.phase.result, JobState.CANCELLED)
+        why = ""
+    elif lease is not None and (in_flight(turn) or not pending):
+        state = JobState.RUNNING
+    elif len(pending) < len(queued):
+        state = JobState.NOT_STARTED
+        why = why or "the program that decided it ended before that"
+    elif pending:
+        state, why = JobState.WAITING, ""
+    else:
+        state = JobState.INTERRUPTED
+    return Job(row=row, state=state, turn=turn, pending=pending, lease=lease, why=why)
+
+
+def _stored_reason(row: JobRow) -> str:
+    why, _, about = row.not_started.partition(":")
+    return NotStarted(WhyNot(why), about).sentence if why in [*WhyNot] else ""
+
+
+# Options
+
+
+def job_row(app: App, session: Session, *, on_approval: str = "pause") -> JobRow:
+    """Return the row for the unfinished turn of a session. May run the probe of the sandbox: call it in a thread."""
+    chosen, state = app.options, session.state
+    assert state is not None
+    registry = chosen.registry or os.environ.get(REGISTRY_VARIABLE)
+    options = {
+        "registry": str(Path(registry).resolve()) if registry else "",
+        "workspace": str(app.workspace),
+        "access": None if chosen.access is None else chosen.access.word,
+        "role": chosen.role,
+        "model": chosen.model,
+        "max_rounds": chosen.max_rounds,
+        "approve": list(chosen.approvals),
+        "summary": chosen.summary,
+        "budget": asdict(chosen.budget),
+        "add_dir": {"read": list(chosen.sandbox.read), "write": list(chosen.sandbox.write)},
+        "on_approval": on_approval,
+        "addresses": {spec.name: _address(spec) for spec in _models(app, state)},
+    }
+    me = this_process()
+    return JobRow(
+        session=app.store.session(session.session_id),
+        turn_id=state.turn_id,
+        options=json.dumps(options),
+        uid=os.getuid(),
+        host=me.host,
+        boot_id=me.boot_id,
+        folder=_identity(app.workspace),
+        level=int(app.limits.sandbox_level()),
+    )
+
+
+async def hand_over(app: App, session: Session, *, on_approval: str = "pause") -> SessionId:
+    """Let a process of its own go on with the unfinished turn of a session that is quiet, and close it here.
+
+    Return the id of the session. Raises ChatopsError if no process can be started: the job can be resumed.
+    """
+    row = await in_thread(partial(job_row, app, session, on_approval=on_approval))
+    await in_thread(app.store.put_job, row)
+    await session.aclose()
+    if session.pending:
+        return row.session.id
+    try:
+        await in_thread(start, app.store, row)
+    except OSError as error:
+        raise ChatopsError(
+            f"The turn does not go on: a process cannot be started ({error.strerror}).",
+            advice=f"To start it: chatops jobs resume {row.session.id}",
+        ) from error
+    return row.session.id
+
+
+def here(app: App, row: JobRow) -> JobRow:
+    """Return the row bound to this host, boot, folder and sandbox: the user starts the job here."""
+    me = this_process()
+    return replace(
+        row,
+        uid=os.getuid(),
+        host=me.host,
+        boot_id=me.boot_id,
+        folder=_identity(app.workspace),
+        level=int(app.limits.sandbox_level()),
+        not_started="",
+        seen=False,
+    )
+
+
+def options_of(row: JobRow) -> Options:
+    """Return the options that a job was started with."""
+    value = _given(row)
+    added = value.get("add_dir") or {}
+    return Options(
+        registry=Path(value["registry"]) if value.get("registry") else None,
+        workspace=Path(value.get("workspace") or row.session.workspace),
+        access=AccessLevel[value["access"].upper()] if value.get("access") else None,
+        role=value.get("role"),
+        model=value.get("model"),
+        max_rounds=value.get("max_rounds"),
+        approvals=tuple(value.get("approve") or ()),
+        summary=bool(value.get("summary")),
+        budget=Budget(**value.get("budget") or {}),
+        sandbox=SandboxSpec(read=tuple(added.get("read") or ()), write=tuple(added.get("write") or ())),
+        via="headless",
+    )
+
+
+def on_approval_of(row: JobRow) -> str:
+    """Return what the job does with a call that no rule answers: ``pause`` or ``deny``."""
+    return "deny" if _given(row).get("on_approval") == "deny" else "pause"
+
+
+def _given(row: JobRow) -> dict:  # type: ignore[type-arg]
+    value = json_or_text(row.options)
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def _identity(folder: Path) -> str:
+    """Return device and inode of a folder; empty if it is gone."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return ""
+    return f"{status.st_dev}:{status.st_ino}"
+
+
+def _models(app: App, state: TurnState) -> list[ModelSpec]:
+    found = (app.rights.model(target.name) for target in state.grant.models)
+    return [spec for spec in found if spec is not None]
+
+
+def _address(spec: ModelSpec) -> str:
+    """Return a digest of a model's address, which may hold a password."""
+    return hashlib.sha256(spec.api_url.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# Starting
+
+_TAKEN = "The job goes on where it is open."
+
+
+def start_if_job(store: Store, session_id: SessionId) -> str:
+    """Start the session's job again after a decision was committed, if it is one.
+
+    Return what the deciding surface has to say, as sentences; empty if the session is no job. Call it in a thread: it
+    may take a second. Raises StoreError.
+    """
+    row = store.job(session_id)
+    if row is None or row.session.active_turn != row.turn_id:
+        return ""
+    if store.lease(row.session.id) is not None:
+        return _TAKEN
+    reach("before_job_start")
+    why = why_not(store, row)
+    if why is None:
+        try:
+            start(store, row)
+        except SessionHeldError:
+            return _TAKEN
+        except OSError as error:
+            why = NotStarted(WhyNot.FAILED, f"a process cannot be started: {error.strerror}")
+        else:
+            return f"The job goes on in the background: chatops jobs show {row.session.id}"
+    store.update_job(row.session.id, not_started=str(why))
+    return f"Decided, not started: {why.sentence}. To start it: chatops jobs resume {row.session.id}"
+
+
+def why_not(store: Store, row: JobRow) -> NotStarted | None:
+    """Return why a job must not go on by itself from here; None if it may."""
+    me, uid = this_process(), os.getuid()
+    if row.uid != uid or _owner(store.path) != uid:
+        return NotStarted(WhyNot.OWNER, str(row.uid))
+    if row.host != me.host:
+        return NotStarted(WhyNot.HOST, row.host)
+    if row.boot_id != me.boot_id:
+        return NotStarted(WhyNot.BOOT)
+    chosen = options_of(row)
+    assert chosen.workspace is not None
+    if not (folder := _identity(chosen.workspace)):
+        return NotStarted(WhyNot.FOLDER_GONE, show_path(str(chosen.workspace)))
+    if folder != row.folder:
+        return NotStarted(WhyNot.FOLDER, show_path(str(chosen.workspace)))
+    try:
+        app = App(chosen, store=store)
+        if app.loaded.broken is not None:
+            raise app.loaded.broken
+        return _why_no_model(app, row, store.load_turn(row.turn_id)) or _why_no_sandbox(app, row)
+    except ChatopsError as error:
+        return NotStarted(WhyNot.FAILED, str(error))
+
+
+def _owner(path: Path) -> int:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return -1
+
+
+def _why_no_model(app: App, row: JobRow, state: TurnState) -> NotStarted | None:
+    """Return why none of the turn's models can be asked from here, by the first of them."""
+    addresses = _given(row).get("addresses") or {}
+    found: list[NotStarted] = []
+    for spec in _models(app, state):
+        if why := model_problem(spec):
+            found.append(NotStarted(WhyNot.MODEL, f"{spec.name} {why}"))
+        elif _address(spec) != addresses.get(spec.name, _address(spec)):
+            found.append(NotStarted(WhyNot.MODEL, f"{spec.name} is at another address now"))
+        elif spec.key.env and not os.environ.get(spec.key.env, "").strip():
+            found.append(NotStarted(WhyNot.KEY, f"{spec.key.env} is not set"))
+        elif spec.key.file and not os.access(Path(spec.key.file).expanduser(), os.R_OK):
+            found.append(NotStarted(WhyNot.KEY, f"{spec.key.file} cannot be read"))
+        else:
+            return None
+    return found[0] if found else None
+
+
+def _why_no_sandbox(app: App, row: JobRow) -> NotStarted | None:
+    level = app.limits.sandbox_level()
+    return NotStarted(WhyNot.SANDBOX, level.word) if level < SandboxLevel(min(row.level, SandboxLevel.HARD)) else None
+
+
+def start(store: Store, row: JobRow) -> int:
+    """Start the process of a job, store the lease in its name, and return its pid.
+
+    The process has a session of its own, so it outlives this one and its terminal. It gets the environment as it is,
+    but for the registry, which its options name. It waits until it has the lease.
+
+    Raises OSError, SessionHeldError if another process has the session, and StoreError.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != REGISTRY_VARIABLE}
+    process = subprocess.Popen(
+        # With -P no module of the current folder is imported.
+        [sys.executable, "-P", "-m", "chatops", "jobs", "resume", row.session.id, "--foreground"],
+        env={**environment, _STARTER: str(os.getpid())},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    Thread(target=process.wait, daemon=True).start()
+    try:
+        store.acquire_lease(row.session.id, holder_of(process.pid), ttl_s=LEASE_S)
+    except BaseException:
+        process.kill()
+        raise
+    return process.pid
+
+
+def wait_for_lease(store: Store, row: JobRow) -> None:
+    """If `start` has started this process, wait until it has the lease, or the process that started it is gone."""
+    starter = os.environ.pop(_STARTER, "")
+    while str(os.getppid()) == starter:
+        lease = store.lease(row.session.id)
+        if lease is not None and lease.holder == this_process():
+            return
+        time.sleep(_LOOK_S)
