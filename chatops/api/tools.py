@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypedDict, Unpack, overload
 
-from chatops.config.workflow_yaml import schema_fault
+from chatops.config.workflow_read import schema_fault
 from chatops.domain.canonical import canonical
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ValidationError
 
 from chatops.api.chat import waited
 from chatops.api.tools import SOURCE, AnyTool, StepKey, ToolRegistry, as_tool
-from chatops.config.document import EXPECTED, key_of, nearest
-from chatops.config.workflow_read import WorkflowEntry, keys_beside, spec_of
+from chatops.config.document import Document, Located
+from chatops.config.workflow_read import definition_in
 from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import PendingCall
@@ -226,18 +226,15 @@ def _step_named(key: StepKey, names: Sequence[str], *, workflow: str, tool: str)
 
 
 def _checked(name: str, value: dict[str, Any]) -> WorkflowSpec:
+    document = Document(
+        located=Located(value=None, places={}), source=f"Workflow {name}", advice="Correct its definition."
+    )
     try:
-        entry = WorkflowEntry.model_validate(value)
-    except ValidationError as error:
-        detail = error.errors(include_url=False, include_input=False)[0]
-        keys = tuple(part for part in detail["loc"] if part != "[key]")
-        why = EXPECTED.get(detail["type"]) or detail["msg"]
-        if detail["type"] == "extra_forbidden":
-            why = f"there is no such key here{nearest(str(keys[-1]), keys_beside(keys))}"
-        raise ConfigError(
-            f"Workflow {name}{key_of(keys)}: {why[:1].lower()}{why[1:]}.", advice="Correct its definition."
-        ) from None
-    return spec_of(entry, name=name, source=SOURCE)
+        definition = definition_in(document, value, name=name)
+    except TypeError as error:
+        # What no file can hold.
+        raise document.error((), str(error)) from None
+    return replace(definition.spec, source=SOURCE)
 
 
 ROLE = RoleSpec(name="python")

@@ -19,6 +19,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
 
 from chatops.domain.errors import ConfigError
 from chatops.policy.spelled import Spelled, Unwritten
@@ -140,25 +141,13 @@ class Document:
     def where(self, path: Path) -> str:
         """Return file, line, column and key of `path` as text."""
         line, column = self.located.place(path)
-        return f"{self.source}, line {line}, column {column}{key_of(path)}"
+        # What a Python program has written has no places.
+        place = f", line {line}, column {column}" if self.located.places else ""
+        return f"{self.source}{place}{key_of(path)}"
 
     def error(self, path: Path, why: str, *, advice: str = "") -> ConfigError:
         """Return an error at `path`."""
         return ConfigError(f"{self.where(path)}: {why}.", advice=advice or self.advice)
-
-    def invalid(
-        self, detail: "ErrorDetails", *, keys: Callable[[Path], Sequence[str]] = lambda path: (), prefix: Path = ()
-    ) -> ConfigError:
-        """Convert an error that pydantic found in the value at `prefix`; `keys` returns the known keys there."""
-        inner = tuple(part for part in detail["loc"] if part != "[key]")
-        path = (*prefix, *inner)
-        # pydantic names the alternatives of a type too.
-        while detail["type"] != "missing" and len(path) > len(prefix) and path not in self.located.places:
-            path = path[:-1]
-        if detail["type"] == "extra_forbidden":
-            return self.error(path, f"there is no such key here{nearest(str(path[-1]), keys(inner))}")
-        message = EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
-        return self.error(path, message[:1].lower() + message[1:])
 
 
 def read_document(
@@ -381,7 +370,20 @@ class EntryReader:
         try:
             return adapter_of(entry).validate_json(json.dumps(known))
         except ValidationError as error:
-            raise self.document.invalid(error.errors(include_url=False, include_input=False)[0], prefix=path) from None
+            raise self._invalid(error.errors(include_url=False, include_input=False)[0], value, path) from None
+
+    def _invalid(self, detail: "ErrorDetails", value: Json, path: Path) -> ConfigError:
+        """Convert an error that pydantic found in the value at `path`."""
+        for part in detail["loc"]:
+            # pydantic names the alternatives of a type too, and the keys of an object.
+            if isinstance(value, dict) and part in value:
+                path, value = (*path, part), value[str(part)]
+            elif isinstance(value, list) and isinstance(part, int):
+                path, value = (*path, part), value[part]
+        if detail["type"] == "missing":
+            path = (*path, detail["loc"][-1])
+        message = EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
+        return self.document.error(path, message[:1].lower() + message[1:])
 
     def _known(self, value: Json, form: Any, path: Path) -> Json:
         form = _form(form, value)
@@ -429,3 +431,27 @@ def _form(hint: Any, value: Json) -> Any:
         kind = tuple if isinstance(value, list) else dict
         return next((form for form in forms if get_origin(form) is kind or (kind is dict and is_dataclass(form))), None)
     return hint
+
+
+class KeySchema(GenerateJsonSchema):
+    """JSON Schema of keys as a file spells them."""
+
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+        """Leave out the fields that are no keys."""
+        found = super().dataclass_schema(schema)
+        keys = keys_of(schema["cls"])
+        found["properties"] = {key: inner for key, inner in found["properties"].items() if key in keys}
+        required = [key for key in found.pop("required", ()) if key in keys]
+        return {**found, **({"required": required} if required else {})}
+
+    def default_schema(self, schema: Any) -> dict[str, Any]:
+        """Leave out defaults that are lists or objects: nearly all are empty."""
+        found = super().default_schema(schema)
+        default = found.get("default")
+        if isinstance(default, list | dict) or default == "{}":
+            del found["default"]
+        return found
+
+    def encode_default(self, dft: Any) -> Any:
+        """Spell a level by its word."""
+        return super().encode_default(getattr(dft, "word", dft))

@@ -11,16 +11,16 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from difflib import get_close_matches
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue, TypeAdapter
-from pydantic.json_schema import GenerateJsonSchema
 
 from chatops.config.document import (
     Document,
     EntryReader,
     Json,
+    KeySchema,
     Path,
     adapter_of,
     free_key,
@@ -363,30 +363,6 @@ def _format(name: str) -> str:
     near = get_close_matches(name.casefold(), [*FREE_FORMATS, *WRITABLE], n=1)
     hint = f"{near[0]!r} may be meant" if near else f"there are auto, native, {', '.join(sorted(WRITABLE))}"
     return f"there is no format {name!r} to ask a model for, so auto is used; {hint}"
-
-
-class KeySchema(GenerateJsonSchema):
-    """JSON Schema of keys as a file spells them."""
-
-    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
-        """Leave out the fields that are no keys."""
-        found = super().dataclass_schema(schema)
-        keys = keys_of(schema["cls"])
-        found["properties"] = {key: inner for key, inner in found["properties"].items() if key in keys}
-        required = [key for key in found.pop("required", ()) if key in keys]
-        return {**found, **({"required": required} if required else {})}
-
-    def default_schema(self, schema: Any) -> dict[str, Any]:
-        """Leave out defaults that are lists or objects: nearly all are empty."""
-        found = super().default_schema(schema)
-        default = found.get("default")
-        if isinstance(default, list | dict) or default == "{}":
-            del found["default"]
-        return found
-
-    def encode_default(self, dft: Any) -> Any:
-        """Spell a level by its word."""
-        return super().encode_default(getattr(dft, "word", dft))
 
 
 def json_schema() -> dict[str, object]:

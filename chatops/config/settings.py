@@ -138,7 +138,7 @@ def _members(path: Path, text: str) -> dict[str, object]:
         return {}
     # Import the YAML parser only if there is something to parse: this runs before the first paint.
     from chatops.config.document import MalformedFileError
-    from chatops.config.workflow_yaml import parse_yaml
+    from chatops.config.yaml_document import parse_yaml
 
     try:
         value = parse_yaml(text.removeprefix("\ufeff")).value

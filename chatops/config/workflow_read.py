@@ -1,32 +1,36 @@
-"""A workflow's definition: its form as pydantic models, and how a file of that form becomes values.
+"""A workflow's definition: how a file spells it, how that becomes values, and what is wrong with these.
 
-It decides what runs, so every unknown key is an error, which names file, line, column and key.
+It decides what runs, so every unknown key is an error, which names file, line, column and key. Problems are found
+before a run, and name these too. An output schema has to compile, and all its references have to be inside it.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    ValidationError,
-    model_validator,
+from annotated_types import Interval, Len, MaxLen
+from pydantic import JsonValue
+
+from chatops.config.document import (
+    MAX_DEPTH,
+    Document,
+    EntryReader,
+    Json,
+    KeySchema,
+    Path,
+    adapter_of,
+    key_of,
+    parse,
+    read_document,
 )
-from pydantic.config import JsonDict
-from pydantic_core import PydanticCustomError
-
-from chatops.config.document import Document, Path, free_key, parse, read_document
-from chatops.config.workflow_yaml import parse_yaml
+from chatops.config.yaml_document import parse_yaml
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import tool_name
+from chatops.domain.wording import cut
 from chatops.policy.resolve import MOST_ROUNDS
-from chatops.policy.spelled import Name, Tokens
+from chatops.policy.spelled import STRICT, Name, Spelled, Tokens, described
 from chatops.policy.workflow import (
     DEFAULT_ATTEMPTS,
     DEFAULT_ITERATIONS,
@@ -45,76 +49,93 @@ from chatops.policy.workflow import (
     Validation,
     WorkflowSpec,
 )
-from chatops.policy.workflow_checks import MOST_ATTEMPTS, MOST_TEMPERATURE, step_name_fault, workflow_name_fault
+from chatops.policy.workflow_checks import (
+    MOST_ATTEMPTS,
+    MOST_TEMPERATURE,
+    Known,
+    ProblemSeverity,
+    WorkflowProblem,
+    check_workflow,
+    step_name_fault,
+    workflow_name_fault,
+)
 
 _CHECK = "Correct it there; chatops registry check shows whether it can be read."
-
-_FREE: JsonDict = {"patternProperties": {r"^(\$schema$|x-)": True}}
-
-
-class Strict(BaseModel):
-    """Base of objects that decide rights: an unknown key is an error."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", json_schema_extra=_FREE, defer_build=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_free_keys(cls, value: object) -> object:
-        if isinstance(value, dict):
-            return {key: inner for key, inner in value.items() if not free_key(str(key))}
-        return value
-
-
-LongText = Annotated[str, Field(max_length=100_000)]
+_LongText = Annotated[str, MaxLen(100_000)]
+_Tools = Annotated[tuple[str, ...], Spelled(tuple[Name, ...], lambda names: tuple(map(tool_name, names)))]
 
 
 def _step_name(value: str) -> str:
     if fault := step_name_fault(value):
-        raise PydanticCustomError("name", "{fault}", {"fault": fault})
+        raise ValueError(fault)
     return value
 
 
-StepName = Annotated[str, AfterValidator(_step_name)]
-
-_Rounds = Annotated[int, Field(ge=1, le=MOST_ROUNDS)]
-_Preset = Literal["quick", "normal", "complex"]
-
-
-def _iterations(value: object) -> object:
-    if isinstance(value, str):
-        if value not in ITERATIONS:
-            raise PydanticCustomError("preset", "expected a whole number or one of quick, normal, complex")
-        return ITERATIONS[value]
-    return value
+def _iterations(value: int | str) -> int:
+    if value in ITERATIONS:
+        return ITERATIONS[str(value)]
+    if isinstance(value, int) and 1 <= value <= MOST_ROUNDS:
+        return value
+    raise ValueError(f"expected a whole number from 1 to {MOST_ROUNDS}, or one of {', '.join(ITERATIONS)}")
 
 
-def _named_only(value: object) -> object:
-    return {"tool": value} if isinstance(value, str) else value
+_Iterations = Annotated[
+    int,
+    Spelled(
+        int | str,
+        _iterations,
+        schema={"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_ROUNDS}, {"enum": list(ITERATIONS)}]},
+    ),
+]
 
 
-class ExitCodePass(Strict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitCodePass:
     """The exit code of a program that a validation runs."""
+
+    __pydantic_config__ = STRICT
 
     exit_code: Literal[0]
 
 
-class ValidationEntry(Strict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationEntry:
     """A tool that has to be called and to pass."""
 
+    __pydantic_config__ = STRICT
+
     tool: Name
-    subject: dict[Name, str] = Field(default_factory=dict)
+    subject: dict[Name, str] = field(default_factory=dict)
     """Argument name to a JSON pointer into the answer, or to ``""``."""
-    depends_on: list[Name] | None = None
+    depends_on: _Tools | None = None
     passes_when: Literal["success"] | ExitCodePass | None = None
     """For a tool that is not a validator by contract; if None, the tool has to return ``{"valid": true, …}``."""
 
 
-class GateEntry(Strict):
+def _validation(given: ValidationEntry | str) -> Validation:
+    if isinstance(given, str):
+        return Validation(tool=tool_name(given))
+    match given.passes_when:
+        case None:
+            passes = PassesWhen.VALID
+        case "success":
+            passes = PassesWhen.SUCCESS
+        case _:
+            passes = PassesWhen.EXIT_CODE_0
+    return Validation(
+        tool=tool_name(given.tool),
+        subject=tuple(Subject(argument=name, pointer=pointer) for name, pointer in given.subject.items()),
+        depends_on=given.depends_on,
+        passes_when=passes,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateEntry:
     """Either a pattern or a command."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            **_FREE,
+    __pydantic_config__ = described(
+        {
             "oneOf": [{"required": ["pattern"]}, {"required": ["command"]}],
             "dependentSchemas": {
                 "command": {"properties": {"pointer": False, "negated": False}},
@@ -127,61 +148,81 @@ class GateEntry(Strict):
     pattern: str | None = None
     pointer: str | None = None
     negated: bool | None = None
-    command: Annotated[str, Field(min_length=1, max_length=10_000)] | None = None
-    timeout_s: Annotated[int, Field(ge=1, le=86_400)] | None = None
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> "GateEntry":
-        if (self.pattern is None) == (self.command is None):
-            raise PydanticCustomError("gate", "a gate has either a pattern or a command")
-        foreign = ("pointer", "negated") if self.command is not None else ("timeout_s",)
-        for key in foreign:
-            if getattr(self, key) is not None:
-                kind = "command" if self.command is not None else "pattern"
-                raise PydanticCustomError("gate", "a gate with a {kind} has no {key}", {"kind": kind, "key": key})
-        return self
+    command: Annotated[str, Len(1, 10_000)] | None = None
+    timeout_s: Annotated[int, Interval(ge=1, le=86_400)] | None = None
 
 
-class StepEntry(Strict):
+def _gate(given: GateEntry) -> Gate:
+    if (given.pattern is None) == (given.command is None):
+        raise ValueError("a gate has either a pattern or a command")
+    kind, foreign = ("pattern", ("timeout_s",)) if given.command is None else ("command", ("pointer", "negated"))
+    for key in foreign:
+        if getattr(given, key) is not None:
+            raise ValueError(f"a gate with a {kind} has no {key}")
+    if given.command is not None:
+        return CommandGate(name=given.name, command=given.command, timeout_s=given.timeout_s)
+    return PatternGate(
+        name=given.name, pattern=given.pattern or "", pointer=given.pointer or "", negated=bool(given.negated)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEntry:
     """One step."""
 
-    name: StepName
-    system_prompt: LongText
+    __pydantic_config__ = STRICT
+
+    name: Annotated[str, Spelled(str, _step_name)]
+    system_prompt: _LongText
     role: str = ""
     model: str = ""
-    tools: list[Name] | None = None
-    validation_tools: list[
-        Annotated[ValidationEntry, BeforeValidator(_named_only, json_schema_input_type=Name | ValidationEntry)]
-    ] = Field(default_factory=list)
-    gates: list[GateEntry] = Field(default_factory=list)
+    tools: _Tools | None = None
+    validation_tools: tuple[Annotated[Validation, Spelled(ValidationEntry | Name, _validation)], ...] = ()
+    gates: tuple[Annotated[Gate, Spelled(GateEntry, _gate)], ...] = ()
     output_schema: dict[str, JsonValue] | None = None
-    max_iterations: Annotated[_Rounds, BeforeValidator(_iterations, json_schema_input_type=_Rounds | _Preset)] = (
-        DEFAULT_ITERATIONS
-    )
-    max_step_retries: Annotated[int, Field(ge=1, le=MOST_ATTEMPTS)] = DEFAULT_ATTEMPTS
+    max_iterations: _Iterations = DEFAULT_ITERATIONS
+    max_step_retries: Annotated[int, Interval(ge=1, le=MOST_ATTEMPTS)] = DEFAULT_ATTEMPTS
     """Number of attempts in all."""
-    temperature: Annotated[float, Field(ge=0, le=MOST_TEMPERATURE)] = DEFAULT_TEMPERATURE
+    temperature: Annotated[float, Interval(ge=0, le=MOST_TEMPERATURE)] = DEFAULT_TEMPERATURE
     max_tokens: Tokens = DEFAULT_OUTPUT_TOKENS
     on_fail: Literal["stop", "ask", "go_on"] = "stop"
     may_skip: bool = False
     review: bool = False
-    order: list[Name] = Field(default_factory=list)
-    once: list[Name] = Field(default_factory=list)
+    order: _Tools = ()
+    once: _Tools = ()
 
 
-class WorkflowEntry(Strict):
+def _step(given: StepEntry) -> StepSpec:
+    return StepSpec(
+        name=given.name,
+        system_prompt=given.system_prompt.strip(),
+        role=given.role,
+        model=given.model,
+        tools=given.tools,
+        validations=given.validation_tools,
+        gates=given.gates,
+        # Keep the order as written: a model writes members in the order of the schema.
+        output_schema="" if given.output_schema is None else json.dumps(given.output_schema, ensure_ascii=False),
+        max_iterations=given.max_iterations,
+        max_attempts=given.max_step_retries,
+        temperature=given.temperature,
+        max_output_tokens=given.max_tokens,
+        on_fail=OnFail(given.on_fail),
+        may_skip=given.may_skip,
+        review=given.review,
+        order=given.order,
+        once=given.once,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowEntry:
     """A workflow: the value of its name in the registry, or the content of a file."""
 
-    description: LongText = ""
-    steps: Annotated[list[StepEntry], Field(min_length=1, max_length=50)]
+    __pydantic_config__ = STRICT
 
-
-def keys_beside(path: Path) -> Sequence[str]:
-    """Return the keys that are valid beside the last one of `path`, which starts at the workflow's object."""
-    words = [part for part in path[:-1] if isinstance(part, str)]
-    models: dict[str, type[BaseModel]] = {"steps": StepEntry, "validation_tools": ValidationEntry, "gates": GateEntry}
-    model = models.get(words[-1], WorkflowEntry) if words else WorkflowEntry
-    return list(model.model_fields)
+    description: _LongText = ""
+    steps: Annotated[tuple[Annotated[StepSpec, Spelled(StepEntry, _step)], ...], Len(1, 50)]
 
 
 def read_workflow(data: bytes, *, source: str, most: int = 1_000_000) -> Definition:
@@ -197,92 +238,145 @@ def read_workflow(data: bytes, *, source: str, most: int = 1_000_000) -> Definit
     return definition_in(document, document.located.value, name=path.stem)
 
 
-def definition_in(document: Document, value: object, *, name: str, prefix: Keys = ()) -> Definition:
+def definition_in(document: Document, value: Json, *, name: str, prefix: Keys = ()) -> Definition:
     """Read the workflow that `value`, at `prefix` of `document`, defines. Raises ConfigError."""
     if not isinstance(value, dict):
         raise document.error(prefix, "expected an object with steps")
     if fault := workflow_name_fault(name):
         raise document.error(prefix, fault)
-    try:
-        entry = WorkflowEntry.model_validate(value)
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False)
-        # Report a misspelt key first, because it explains a missing one.
-        detail = next((detail for detail in details if detail["type"] == "extra_forbidden"), details[0])
-        raise document.invalid(detail, keys=keys_beside, prefix=prefix) from None
-    spec = spec_of(entry, name=name, source=document.source)
+    # An unknown key is always an error here, so nothing is warned of.
+    entry = EntryReader(document, lambda path, why: None).read(WorkflowEntry, value, path=prefix)
+    spec = WorkflowSpec(name=name, description=entry.description.strip(), source=document.source, steps=entry.steps)
     places = {path: place for path, place in document.located.places.items() if path[: len(prefix)] == prefix}
     return Definition(spec=spec, prefix=prefix, places=places)
-
-
-def spec_of(entry: WorkflowEntry, *, name: str, source: str) -> WorkflowSpec:
-    """Convert a validated entry to values."""
-    return WorkflowSpec(
-        name=name,
-        description=entry.description.strip(),
-        source=source,
-        steps=tuple(_step(step) for step in entry.steps),
-    )
 
 
 def workflow_schema() -> dict[str, object]:
     """Return the JSON Schema of a workflow in a file of its own."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **WorkflowEntry.model_json_schema(mode="validation"),
+        **adapter_of(WorkflowEntry).json_schema(schema_generator=KeySchema),
         "title": "chatops workflow",
     }
 
 
-def _step(entry: StepEntry) -> StepSpec:
-    return StepSpec(
-        name=entry.name,
-        system_prompt=entry.system_prompt.strip(),
-        role=entry.role,
-        model=entry.model,
-        tools=None if entry.tools is None else _tools(entry.tools),
-        validations=tuple(_validation(validation) for validation in entry.validation_tools),
-        gates=tuple(_gate(gate) for gate in entry.gates),
-        # Keep the order as written: a model writes members in the order of the schema.
-        output_schema="" if entry.output_schema is None else json.dumps(entry.output_schema, ensure_ascii=False),
-        max_iterations=entry.max_iterations,
-        max_attempts=entry.max_step_retries,
-        temperature=entry.temperature,
-        max_output_tokens=entry.max_tokens,
-        on_fail=OnFail(entry.on_fail),
-        may_skip=entry.may_skip,
-        review=entry.review,
-        order=_tools(entry.order),
-        once=_tools(entry.once),
+MOST_TOLD = 20
+
+
+_REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+_VALUES = frozenset({"const", "enum", "default", "examples"})
+"""Keywords whose values are data, not schemas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """Result of checking one workflow; one sentence per problem."""
+
+    definition: Definition
+    errors: tuple[str, ...] = ()
+    """With any of these, the workflow does not start."""
+    warnings: tuple[str, ...] = ()
+
+    def or_raise(self) -> Definition:
+        """Return the definition. Raises ConfigError with the errors, one per line, if there are any."""
+        if not self.errors:
+            return self.definition
+        more = len(self.errors) - MOST_TOLD
+        lines = (*self.errors[:MOST_TOLD], *((f"… and {more} more.",) if more > 0 else ()))
+        raise ConfigError("\n".join(lines), advice="Correct the workflow; nothing of it was run.")
+
+
+def check(definition: Definition, *, known: Known) -> Checked:
+    """Check everything that can be checked before a run."""
+    problems = check_workflow(definition.spec, known=known, schema_fault=schema_fault)
+    return Checked(
+        definition=definition,
+        errors=tuple(
+            describe_problem(definition, fault) for fault in problems if fault.severity is ProblemSeverity.ERROR
+        ),
+        warnings=tuple(
+            describe_problem(definition, fault) for fault in problems if fault.severity is ProblemSeverity.WARNING
+        ),
     )
 
 
-def _validation(entry: ValidationEntry) -> Validation:
-    return Validation(
-        tool=tool_name(entry.tool),
-        subject=tuple(Subject(argument=name, pointer=pointer) for name, pointer in entry.subject.items()),
-        depends_on=None if entry.depends_on is None else _tools(entry.depends_on),
-        passes_when=_passes_when(entry.passes_when),
-    )
+def describe_problem(definition: Definition, problem: WorkflowProblem) -> str:
+    """Return a problem as a sentence. Without a file it names the workflow and the step."""
+    place = definition.place(problem.keys)
+    if place is None:
+        return f"Workflow {definition.name}{key_of(problem.keys)}: {problem.message}."
+    keys = key_of((*definition.prefix, *problem.keys))
+    return f"{definition.spec.source}, line {place[0]}, column {place[1]}{keys}: {problem.message}."
 
 
-def _passes_when(given: Literal["success"] | ExitCodePass | None) -> PassesWhen:
-    match given:
-        case None:
-            return PassesWhen.VALID
-        case ExitCodePass():
-            return PassesWhen.EXIT_CODE_0
-        case _:
-            return PassesWhen.SUCCESS
+def schema_fault(text: str) -> WorkflowProblem | None:
+    """Return what is wrong with the JSON Schema `text` (draft 2020-12 unless it says otherwise), or None.
+
+    The problem's keys start at the schema. Nothing is ever fetched.
+    """
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError):
+        return _fault((), "the schema is not JSON")
+    if not isinstance(schema, dict):
+        return _fault((), "the schema has to be an object")
+    try:
+        parts = list(_parts(schema, ()))
+    except RecursionError:
+        return _fault((), "the schema is nested too deeply")
+    for path, value in parts:
+        if path[-1] in _REFERENCES and not value.startswith("#"):
+            return _fault(path, f"it refers to {value!r}, and only what is inside the schema is followed (#/$defs/…)")
+        if path[-1] == "$id" and len(path) > 1:
+            return _fault(path, "only the top of the schema may have an $id")
+    return _compiled(schema, references=[(path, value) for path, value in parts if path[-1] in _REFERENCES])
 
 
-def _gate(entry: GateEntry) -> Gate:
-    if entry.command is not None:
-        return CommandGate(name=entry.name, command=entry.command, timeout_s=entry.timeout_s)
-    return PatternGate(
-        name=entry.name, pattern=entry.pattern or "", pointer=entry.pointer or "", negated=bool(entry.negated)
-    )
+def _compiled(schema: dict[str, Any], *, references: list[tuple[Path, str]]) -> WorkflowProblem | None:
+    # Slow to import, and only a workflow with a schema needs it.
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012, specification_with
+
+    kind = validator_for(schema, default=Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+    except SchemaError as error:
+        return _fault(tuple(error.absolute_path), f"the schema does not compile: {cut(error.message, most=200)}")
+    registry: Registry[Any] = Registry()
+    specification = specification_with(str(schema.get("$schema", "")), default=DRAFT202012)
+    resolver = registry.resolver_with_root(specification.create_resource(schema))
+    for path, target in references:
+        try:
+            resolver.lookup(target)
+        except Unresolvable:
+            return _fault(path, f"it refers to {target!r}, which is not in the schema")
+    try:
+        list(kind(schema, registry=registry).iter_errors({}))
+    except RecursionError:
+        return _fault((), "the schema refers to itself without end")
+    except Exception as error:  # a reference to something inside that is not a schema
+        return _fault((), f"the schema cannot be used ({type(error).__name__})")
+    return None
 
 
-def _tools(names: list[str]) -> tuple[str, ...]:
-    return tuple(tool_name(name) for name in names)
+def _fault(path: Path, message: str) -> WorkflowProblem:
+    return WorkflowProblem(keys=path, message=message)
+
+
+def _parts(schema: object, path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield all strings in a schema that are not data, each with its path."""
+    if len(path) > MAX_DEPTH:
+        raise RecursionError
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            if isinstance(value, str):
+                yield (*path, key), value
+            elif key not in _VALUES or (path and path[-1] == "properties"):
+                yield from _parts(value, (*path, key))
+    elif isinstance(schema, list):
+        for index, value in enumerate(schema):
+            yield from _parts(value, (*path, index))

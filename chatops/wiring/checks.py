@@ -11,7 +11,7 @@ from chatops.config.registry import with_built_in_models
 from chatops.config.skills import load_personas, load_skills
 from chatops.config.trust import OwnToolsTrust, TrustedWorkspace
 from chatops.config.workflow_files import FOLDER, find_workflows
-from chatops.config.workflow_yaml import Checked, check
+from chatops.config.workflow_read import Checked, check
 from chatops.domain.errors import ConfigError
 from chatops.models.cli_programs import program_of
 from chatops.policy.grant import Grant

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from chatops.config.workflow_read import read_workflow
-from chatops.config.workflow_yaml import Checked, check
+from chatops.config.workflow_read import Checked, check, read_workflow
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, AccessLevel, ToolSpec, Verdict

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chatops.config.document import MalformedFileError
 from chatops.config.registry_read import json_schema, read_registry
 from chatops.config.workflow_read import read_workflow, workflow_schema
-from chatops.config.workflow_yaml import parse_yaml
+from chatops.config.yaml_document import parse_yaml
 from chatops.domain.errors import ConfigError
 from chatops.policy.workflow import CommandGate, OnFail, PatternGate, StepSpec, Subject, Validation
 from tests.support.cases import for_each
@@ -153,7 +153,7 @@ ERRORS = [
     ({"steps": [{"name": "a.b", "system_prompt": "p"}]}, "steps[0].name", "not a valid step name"),
     ({"steps": ["a"]}, "steps[0]", "an object"),
     ({"steps": [{"name": "a", "system_prompt": "p", "max_iterations": "quik"}]}, "steps[0].max_iterations", "quick"),
-    ({"steps": [{"name": "a", "system_prompt": "p", "max_iterations": 0}]}, "steps[0].max_iterations", "greater"),
+    ({"steps": [{"name": "a", "system_prompt": "p", "max_iterations": 0}]}, "steps[0].max_iterations", "from 1 to"),
     ({"steps": [{"name": "a", "system_prompt": "p", "max_iterations": True}]}, "steps[0].max_iterations", "number"),
     ({"steps": [{"name": "a", "system_prompt": "p", "max_step_retries": 21}]}, "steps[0].max_step_retries", "less"),
     ({"steps": [{"name": "a", "system_prompt": "p", "temperature": 3}]}, "steps[0].temperature", "less"),

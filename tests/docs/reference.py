@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from chatops.config import settings, workflow_read
-from chatops.config.document import adapter_of
-from chatops.config.registry_read import KeySchema, RegistryFile
+from chatops.config.document import KeySchema, adapter_of
+from chatops.config.registry_read import RegistryFile
 from chatops.policy import registry, servers
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
