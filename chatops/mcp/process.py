@@ -15,13 +15,11 @@ import secrets
 import shlex
 import shutil
 import signal
-import socket
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from chatops.config.workspace_files import Item, ItemKind
 from chatops.domain.errors import ChatopsError
@@ -30,12 +28,11 @@ from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import Exposure
 from chatops.mcp.packages import is_changed, runner_of
 from chatops.policy.servers import McpServerSpec
-from chatops.sandbox.confinement import Confinement, WorkspaceAccess, confinement, landlock_limits, sandboxed_command
-from chatops.sandbox.covers import SandboxSetupError, mount_points
-from chatops.sandbox.execution import search_path
-from chatops.sandbox.process import CALL_VARIABLE, DATA, Command, clean_environment, memory_file, supervised
+from chatops.sandbox.confinement import Confinement, WorkspaceAccess, confinement
+from chatops.sandbox.covers import SandboxSetupError
+from chatops.sandbox.execution import base_environment, search_path, set_up
+from chatops.sandbox.process import CALL_VARIABLE, DATA, Command, memory_file, supervised
 from chatops.sandbox.programs import find_program, program_at, workspace_last
-from chatops.sandbox.proxy import Proxy, proxy_environment
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import home_secrets
 from chatops.toolkit.output import visible
@@ -235,12 +232,9 @@ async def _command(
 ) -> Command:
     """Return the command to start, with what it needs around it on `stack`."""
     cwd = Path(spec.cwd) if spec.cwd else limits.workspace
-    given = {name: os.environ[name] for name in sandbox.env if name in os.environ}
     own = {name: expanded(text, environ=os.environ, where=f"env.{name}") for name, text in spec.env}
     environment = {
-        **given,
-        **clean_environment(os.environ),
-        **confined.toolchains.environment,
+        **base_environment(sandbox, confined),
         **_import_limits(spec),
         "PATH": os.pathsep.join(workspace_last(search_path(confined).split(os.pathsep), workspace=limits.workspace)),
         **own,
@@ -250,7 +244,6 @@ async def _command(
         if not await in_thread(limits.permits, start):
             raise NotPermittedError(f"it needs your yes, because its sandbox would be of level {confined.level.word}")
     call = f"mcp.{spec.name}"
-    command = Command(argv=spec.command, cwd=cwd, environment=environment, call=call)
     context = ToolContext(
         workspace=limits.workspace,
         session_id=SessionId(""),
@@ -259,32 +252,9 @@ async def _command(
         exposure=Exposure.MASKED if spec.workspace == "write" else Exposure.READ_ONLY,
         sandbox=sandbox,
     )
-    if confined.level is SandboxLevel.NONE:
-        return command
-    if not confined.program:
-        private = stack.enter_context(TemporaryDirectory(prefix="chatops-", ignore_cleanup_errors=True))
-        landlock = landlock_limits(confined, context, private=Path(private))
-        return replace(command, limits=landlock, environment={**environment, "HOME": private, "TMPDIR": private})
-    environment["TMPDIR"] = "/tmp"
-    channel = None
-    if sandbox.hosts and not sandbox.network:
-        environment |= proxy_environment(sandbox.hosts)
-        ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
-        channel = theirs.fileno()
-        await stack.enter_async_context(Proxy(hosts=sandbox.hosts).serving(ours))
-    stack.enter_context(mount_points(limits.workspace))
-    return await in_thread(
-        sandboxed_command,
-        spec.command,
-        confined=confined,
-        context=context,
-        cwd=cwd,
-        environment=environment,
-        call=call,
-        masked=True,
-        channel=channel,
-        serves=True,
-    )
+    command = Command(argv=spec.command, cwd=cwd, environment=environment, call=call)
+    ready = set_up(command, confined=confined, context=context, masked=True, serves=True)
+    return (await stack.enter_async_context(ready))[0]
 
 
 def _import_limits(spec: McpServerSpec) -> dict[str, str]:

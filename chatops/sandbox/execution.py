@@ -11,8 +11,8 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +30,7 @@ from chatops.sandbox.confinement import (
     sandboxed_command,
 )
 from chatops.sandbox.covers import SandboxSetupError, mount_points
-from chatops.sandbox.git_access import staged
+from chatops.sandbox.git_access import Stage, staged
 from chatops.sandbox.lacks import likely_cause, unreached_cause
 from chatops.sandbox.process import MOST_SHOWN, Command, Ended, attempt_name, clean_environment, run_command
 from chatops.sandbox.proxy import Proxy, proxy_environment
@@ -161,6 +161,66 @@ def search_path(confined: Confinement) -> str:
     return os.pathsep.join(confined.path) or clean_environment(os.environ)["PATH"]
 
 
+def base_environment(spec: SandboxSpec, confined: Confinement) -> dict[str, str]:
+    """Return the environment of a program under `spec`, before what it is given itself.
+
+    No variable that the registry passes on replaces one that the sandbox sets.
+    """
+    given = {name: os.environ[name] for name in spec.env if name in os.environ}
+    return {
+        **given,
+        **clean_environment(os.environ),
+        **confined.toolchains.environment,
+        "PATH": search_path(confined),
+    }
+
+
+@asynccontextmanager
+async def set_up(
+    command: Command,
+    *,
+    confined: Confinement,
+    context: ToolContext,
+    masked: bool,
+    stage: Stage | None = None,
+    serves: bool = False,
+) -> AsyncIterator[tuple[Command, Sequence[str]]]:
+    """Yield `command` under the limits of `context`, with what these need around it, and the hosts not reached so far.
+
+    The arguments are those of `sandboxed_command`. Raises SandboxSetupError or OSError.
+    """
+    limits, unreached = context.sandbox, list[str]()
+    async with AsyncExitStack() as stack:
+        if confined.program:
+            environment, channel = {**command.environment, "TMPDIR": "/tmp"}, None
+            if limits.hosts and not limits.network:
+                environment |= proxy_environment(limits.hosts)
+                ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
+                channel = theirs.fileno()
+                await stack.enter_async_context(Proxy(hosts=limits.hosts, unreached=unreached).serving(ours))
+            command = await in_thread(
+                sandboxed_command,
+                command.argv,
+                confined=confined,
+                context=context,
+                cwd=command.cwd,
+                environment=environment,
+                call=command.call,
+                masked=masked,
+                stage=stage,
+                channel=channel,
+                serves=serves,
+            )
+            place = context.source or context.workspace
+            stack.enter_context(mount_points(place, protects_git=limits.git != "writable"))
+        elif confined.level is SandboxLevel.LANDLOCK:
+            private = stack.enter_context(TemporaryDirectory(prefix="chatops-", ignore_cleanup_errors=True))
+            limited = landlock_limits(confined, context, private=Path(private))
+            own = {**command.environment, "HOME": private, "TMPDIR": private}
+            command = replace(command, limits=limited, environment=own)
+        yield command, unreached
+
+
 def seconds_left(context: ToolContext) -> float:
     """Return how many seconds a program of the call may run."""
     return max(0.5, context.timeout_s - min(_MARGIN_S, context.timeout_s / 10))
@@ -191,17 +251,6 @@ async def run_confined(
         raise ToolFailedError(
             f"The sandbox has changed since the approval: {confined.description}. The command was not run."
         )
-    # Later entries win: no variable that the registry passes on replaces one that the sandbox sets.
-    given = {name: os.environ[name] for name in context.sandbox.env if name in os.environ}
-    environment = {
-        **given,
-        **clean_environment(os.environ),
-        **confined.toolchains.environment,
-        "PATH": search_path(confined),
-        **environment,
-    }
-    if confined.program:
-        environment["TMPDIR"] = "/tmp"
     started = time.monotonic()
     try:
         run = await _run(
@@ -212,7 +261,7 @@ async def run_confined(
             failures=failures,
             seconds=seconds,
             masked=masked,
-            environment=environment,
+            environment={**base_environment(context.sandbox, confined), **environment},
         )
     except SandboxSetupError as error:
         raise _not_set_up(str(error), facts=facts, context=context, failures=failures) from error
@@ -301,64 +350,31 @@ async def _run(
     masked: bool,
     environment: dict[str, str],
 ) -> _Run:
-    """Run the command with what its limits need around it: a proxy, a stage, mount points.
-
-    Raises SandboxSetupError or OSError.
-    """
-    cwd, limits = Path(facts.cwd), context.sandbox
+    """Run the command with what its limits need around it. Raises SandboxSetupError or OSError."""
+    # Only a command that may write the workspace itself gets a stage for the repository.
+    writes = confined.program and context.source is None and context.exposure is not Exposure.READ_ONLY
     call = attempt_name(context.call_id, context.attempt)
-    left: tuple[str, ...] = ()
-    proxy = Proxy(hosts=limits.hosts) if confined.program and limits.hosts and not limits.network else None
-    async with AsyncExitStack() as stack:
-        stage = None
-        if not confined.program:
-            command = Command(argv=argv, cwd=cwd, environment=environment, call=call)
-            if confined.level is SandboxLevel.LANDLOCK:
-                private = stack.enter_context(TemporaryDirectory(prefix="chatops-", ignore_cleanup_errors=True))
-                own = {**environment, "HOME": private, "TMPDIR": private}
-                limited = landlock_limits(confined, context, private=Path(private))
-                command = replace(command, limits=limited, environment=own)
-        else:
-            # Only a command that may write the workspace itself gets a stage for the repository.
-            writes = context.source is None and context.exposure is not Exposure.READ_ONLY
-            stage = stack.enter_context(staged(confined.repository if writes else None, limits.git))
-            channel = None
-            if proxy is not None:
-                environment |= proxy_environment(limits.hosts)
-                ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
-                channel = theirs.fileno()
-                await stack.enter_async_context(proxy.serving(ours))
-            command = await in_thread(
-                sandboxed_command,
-                argv,
-                confined=confined,
-                context=context,
-                cwd=cwd,
-                environment=environment,
-                call=call,
-                masked=masked,
-                stage=stage,
-                channel=channel,
-            )
-            place = context.source or context.workspace
-            stack.enter_context(mount_points(place, protects_git=limits.git != "writable"))
-        failures.forget(facts, context)
-        keep = context.max_output_chars
-        try:
-            ended = await run_command(
-                command,
-                timeout_s=seconds,
-                keep=min(keep, MOST_SHOWN),
-                output=context.output,
-                shown=max(keep, MOST_SHOWN),
-            )
-        finally:
+    command = Command(argv=argv, cwd=Path(facts.cwd), environment=environment, call=call)
+    keep, left = context.max_output_chars, tuple[str, ...]()
+    with staged(confined.repository if writes else None, context.sandbox.git) as stage:
+        ready = set_up(command, confined=confined, context=context, masked=masked, stage=stage)
+        async with ready as (command, unreached):
+            failures.forget(facts, context)
             try:
-                left = stage.finish() if stage is not None else ()
-            except OSError as error:
-                # The command has run, so its result is not lost to an error.
-                left = (f"changes of the files in .git may not have been taken over: {error.strerror}",)
-    return _Run(command=command, ended=ended, unreached=tuple(proxy.unreached) if proxy is not None else (), left=left)
+                ended = await run_command(
+                    command,
+                    timeout_s=seconds,
+                    keep=min(keep, MOST_SHOWN),
+                    output=context.output,
+                    shown=max(keep, MOST_SHOWN),
+                )
+            finally:
+                try:
+                    left = stage.finish() if stage is not None else ()
+                except OSError as error:
+                    # The command has run, so its result is not lost to an error.
+                    left = (f"changes of the files in .git may not have been taken over: {error.strerror}",)
+    return _Run(command=command, ended=ended, unreached=tuple(unreached), left=left)
 
 
 def _not_set_up(reason: str, *, facts: CallFacts, context: ToolContext, failures: SandboxFailures) -> ToolFailedError:
