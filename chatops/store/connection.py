@@ -14,22 +14,26 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import resource
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatops.domain.errors import NotSavedError, StoreError, UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 Value = None | int | float | str
 SqlRow = tuple[Value, ...]
 
@@ -289,6 +293,17 @@ def real(value: Value) -> float:
 def real_or_none(value: Value) -> float | None:
     """Return a number that may be NULL. Raises UnreadableError."""
     return None if value is None else real(value)
+
+
+def readable(rows: Iterable[SqlRow], decode: Callable[[SqlRow], T], *, what: str) -> list[T]:
+    """Return what `decode` makes of each row. A damaged one is left out, and `what` it was is logged."""
+    found: list[T] = []
+    for row in rows:
+        try:
+            found.append(decode(row))
+        except (UnreadableError, ValueError) as error:
+            log.warning("%s is left out: %s", what, error)
+    return found
 
 
 def _damaged(value: Value) -> UnreadableError:

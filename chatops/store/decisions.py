@@ -9,7 +9,6 @@ The others outlive the session that they come from.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from chatops.config.failpoints import reach
@@ -17,7 +16,7 @@ from chatops.domain.decisions import Approved, Edited, Rejected, RememberedRule,
 from chatops.domain.errors import AlreadyDecidedError, UnreadableError
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.store.base import DecisionRow, Late, PendingCallRow, RuleRow, StorePart
-from chatops.store.connection import Connection, SqlRow, integer, integer_or_none, real, real_or_none, text
+from chatops.store.connection import Connection, SqlRow, integer, integer_or_none, readable, real, real_or_none, text
 from chatops.store.sessions import full_id
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 else:
     codec = Late("chatops.store.codec")
     inputs, state, view = (Late(f"chatops.engine.{name}") for name in ("inputs", "state", "view"))
-
-log = logging.getLogger(__name__)
 
 _COLUMNS = (
     "id, scope, folder, role, tool, pattern, definition, source_call, by_uid, made_at, uses, used_at FROM rules "
@@ -89,13 +86,7 @@ class RememberedRules(StorePart):
                 uid,
                 tool,
             )
-        rules: list[RuleRow] = []
-        for row in found:
-            try:
-                rules.append(_rule_row(row))
-            except (UnreadableError, ValueError) as error:
-                log.warning("a remembered rule is left out: %s", error)
-        return rules
+        return readable(found, _rule_row, what="a remembered rule")
 
     def revoke_rule(self, rule_id: str) -> bool:
         """Revoke a rule. Returns False if no rule in force has this id. The row stays, with its uses."""
@@ -232,13 +223,7 @@ class DecisionQueue(StorePart):
                 "WHERE ?1 IS NULL OR q.session_id = ?1 ORDER BY q.seq",
                 session_id,
             )
-        queued: list[PendingCallRow] = []
-        for row in found:
-            try:
-                queued.append(_queued(row))
-            except UnreadableError as error:
-                log.warning("a row of the queue is left out: %s", error)
-        return _in_call_order(queued)
+        return _in_call_order(readable(found, _queued, what="a row of the queue"))
 
     def post_decision(self, decided: DecideCall) -> bool:
         """Post a decision for the turn. Returns False if another one was first or the call is not pending."""
@@ -277,20 +262,7 @@ class DecisionQueue(StorePart):
             found = self._rows.all(
                 "SELECT call_id, digest, decision, by FROM posted WHERE turn_id = ? ORDER BY seq", turn_id
             )
-        answers: list[DecideCall] = []
-        for call_id, digest, decision, by in found:
-            try:
-                answers.append(
-                    inputs.DecideCall(
-                        call_id=CallId(text(call_id)),
-                        digest=text(digest),
-                        decision=codec.decode_decision(decision),
-                        by=codec.decode_principal(by),
-                    )
-                )
-            except UnreadableError as error:
-                log.warning("a posted answer is left out: %s", error)
-        return answers
+        return readable(found, _answer, what="a posted answer")
 
     def decisions(self, *, session_id: SessionId | None = None, limit: int = 1000) -> list[DecisionRow]:
         """Return the newest `limit` entries of the log, oldest first. A damaged one is left out; doctor reports it."""
@@ -301,13 +273,7 @@ class DecisionQueue(StorePart):
                 session_id,
                 limit,
             )
-        entries: list[DecisionRow] = []
-        for row in reversed(found):
-            try:
-                entries.append(_entry(row))
-            except UnreadableError as error:
-                log.warning("an entry of the decision log is left out: %s", error)
-        return entries
+        return readable(reversed(found), _entry, what="an entry of the decision log")
 
 
 def _in_call_order(queued: Sequence[PendingCallRow]) -> list[PendingCallRow]:
@@ -318,6 +284,16 @@ def _in_call_order(queued: Sequence[PendingCallRow]) -> list[PendingCallRow]:
 
 def _numbers(call_id: CallId) -> tuple[int, ...]:
     return tuple(int(part) for part in call_id.split(".")[1:] if part.isdecimal())
+
+
+def _answer(row: SqlRow) -> DecideCall:
+    call_id, digest, decision, by = row
+    return inputs.DecideCall(
+        call_id=CallId(text(call_id)),
+        digest=text(digest),
+        decision=codec.decode_decision(decision),
+        by=codec.decode_principal(by),
+    )
 
 
 def _queued(row: SqlRow) -> PendingCallRow:

@@ -38,7 +38,6 @@ as a turn's does. The run determines the next turn, and no other one may start i
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -49,7 +48,7 @@ from chatops.domain.messages import Usage, countable
 from chatops.domain.tools import Outcome
 from chatops.store import decisions, leases, messages, sessions
 from chatops.store.base import Holder, JournalRow, Late, StorePart
-from chatops.store.connection import Connection, SqlRow, integer, real, real_or_none, text, text_or_none
+from chatops.store.connection import Connection, SqlRow, integer, readable, real, real_or_none, text, text_or_none
 from chatops.store.sessions import turn_number
 
 if TYPE_CHECKING:
@@ -368,8 +367,6 @@ def _journal_row(row: SqlRow) -> JournalRow:
     )
 
 
-log = logging.getLogger(__name__)
-
 _RELOAD_RUN = "Another chatops has continued it. To see its state: chatops workflow show"
 
 
@@ -476,13 +473,8 @@ def _load(rows: Connection, session_id: SessionId) -> WorkflowState:
 
 
 def _posted(rows: Connection, session_id: SessionId) -> list[ReviewStep | CancelRun]:
-    found: list[ReviewStep | CancelRun] = []
-    for (body,) in rows.all("SELECT body FROM posted_reviews WHERE session_id = ? ORDER BY seq", session_id):
-        try:
-            found.append(codec.decode_review(body))
-        except UnreadableError as error:
-            log.warning("a posted review of run %s is left out: %s", session_id, error)
-    return found
+    found = rows.all("SELECT body FROM posted_reviews WHERE session_id = ? ORDER BY seq", session_id)
+    return readable(found, lambda row: codec.decode_review(row[0]), what="a posted review")
 
 
 def _applies(review: ReviewStep | CancelRun, state: WorkflowState) -> bool:

@@ -14,8 +14,6 @@ says can permit more.
 """
 
 import hashlib
-import os
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +22,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from chatops.config.memory import Memories, MemoryScope
+from chatops.config.paths import write_private
 from chatops.config.skills import MAIN, Skill, Skills
 from chatops.domain.errors import ConfigError, ToolFailedError
 from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Outcome, ResultFacts, ToolResult, Verdict
@@ -140,23 +139,19 @@ def scratch_tools(folder: Path) -> tuple[FunctionTool, ...]:
         context: ToolContext,
     ) -> str:
         """Save a note for later in this session. It replaces the previous note."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = folder / f".{secrets.token_hex(8)}.tmp"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as handle:
-            handle.write(text)
-        os.replace(temporary, _file(folder, context))
+        try:
+            write_private(_file(folder, context), text.encode())
+        except ConfigError as error:
+            raise ToolFailedError(error.full) from error
         return f"Saved a note of {len(text):,} characters."
 
     @tool(min_access=AccessLevel.USER, verdict=Verdict.ALLOW, read_only=True, timeout_s=10.0)
     def scratch_read(context: ToolContext) -> str:
         """Read the note that was saved in this session."""
         try:
-            descriptor = os.open(_file(folder, context), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            return _file(folder, context).read_bytes().decode("utf-8", "replace") or "[the note is empty]"
         except FileNotFoundError:
             return "[no note yet]"
-        with os.fdopen(descriptor, "r", encoding="utf-8", errors="replace", newline="") as handle:
-            return handle.read(MAX_NOTE) or "[the note is empty]"
 
     return (scratch_write, scratch_read)
 
