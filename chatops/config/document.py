@@ -10,7 +10,7 @@ gets is without notes and unknown keys, and with the names that the keys of obje
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -374,16 +374,9 @@ class EntryReader:
 
     def _invalid(self, detail: "ErrorDetails", value: Json, path: Path) -> ConfigError:
         """Convert an error that pydantic found in the value at `path`."""
-        for part in detail["loc"]:
-            # pydantic names the alternatives of a type too, and the keys of an object.
-            if isinstance(value, dict) and part in value:
-                path, value = (*path, part), value[str(part)]
-            elif isinstance(value, list) and isinstance(part, int):
-                path, value = (*path, part), value[part]
-        if detail["type"] == "missing":
-            path = (*path, detail["loc"][-1])
+        where = (*path, *error_path(detail["loc"], value, missing=detail["type"] == "missing"))
         message = EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
-        return self.document.error(path, message[:1].lower() + message[1:])
+        return self.document.error(where, message[:1].lower() + message[1:])
 
     def _known(self, value: Json, form: Any, path: Path) -> Json:
         form = _form(form, value)
@@ -431,6 +424,21 @@ def _form(hint: Any, value: Json) -> Any:
         kind = tuple if isinstance(value, list) else dict
         return next((form for form in forms if get_origin(form) is kind or (kind is dict and is_dataclass(form))), None)
     return hint
+
+
+def error_path(location: Path, value: object, *, missing: bool) -> Path:
+    """Return the part of pydantic's location of an error that is a path in the value.
+
+    The rest names the alternatives of a type, and the keys of an object. `missing`: the last part is not there.
+    """
+    path: Path = ()
+    for index, part in enumerate(location):
+        absent = missing and index == len(location) - 1
+        if isinstance(value, Mapping) and (part in value or absent):
+            path, value = (*path, part), value.get(part)
+        elif isinstance(value, list) and isinstance(part, int) and (part < len(value) or absent):
+            path, value = (*path, part), None if absent else value[part]
+    return path
 
 
 class KeySchema(GenerateJsonSchema):

@@ -1,19 +1,19 @@
 """Read the arguments that a model wrote: parse them, require an object, validate it by the schema.
 
-The parsers are tried in order, strictest first. The last one repairs text that has only one possible meaning and
-reports its assumptions, so that the user is asked. Text that was cut off or is ambiguous is a problem; it is never
-guessed.
+Text that is not JSON, control characters in texts apart, is repaired if it has only one possible meaning, and what was
+assumed is reported, so that the user is asked. Text that was cut off or is ambiguous is a problem; it is never guessed.
 """
 
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from chatops.config.document import error_path
 from chatops.dialects.json_reader import UnreadableValueError, read_whole, unwrap
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.tools import Problem, ToolCall
@@ -42,9 +42,6 @@ _MAX_NUMBER = 400
 """Maximum number of digits of a number: longer ones can be an attack on the code that prints them."""
 _MAX_LOGGED = 20_000
 """Maximum number of characters about the problems of one value that are logged."""
-
-Read = tuple[JsonValue, tuple[str, ...]]
-"""A value, and the assumptions that were made to read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,51 +86,29 @@ def parse(call: ToolCall) -> Arguments:
     return Arguments(text=text, value=value, repairs=tuple(dict.fromkeys((*call.repairs, *repairs))))
 
 
-def _strict(text: str) -> Read:
-    return _loads(text, strict=True), ()
-
-
-def _with_control_characters(text: str) -> Read:
-    return _loads(text, strict=False), ()
-
-
-def _tolerant(text: str) -> Read:
-    read = read_whole(text)
-    return read.value, tuple(map(str, read.repairs))
-
-
-_READERS: tuple[Callable[[str], Read], ...] = (_strict, _with_control_characters, _tolerant)
-
-
-def _read(text: str) -> Read:
-    refused: json.JSONDecodeError | None = None
-    for reader in _READERS:
-        try:
-            value, repairs = reader(text)
-        except json.JSONDecodeError as error:
-            refused = refused or error
-        except UnreadableValueError as error:
-            if error.cut:
-                raise _UnfitError("the arguments are incomplete: they were cut off") from None
-        else:
-            return _unwrapped(value, repairs)
-    assert refused is not None
-    raise refused
-
-
-def _unwrapped(value: JsonValue, repairs: tuple[str, ...]) -> Read:
-    """Return the object inside a JSON string that holds one; quoted arguments count as a repair too."""
+def _read(text: str) -> tuple[JsonValue, tuple[str, ...]]:
+    """Return the value, and the assumptions that were made to read it. Raises ValueError or RecursionError."""
+    repairs: tuple[str, ...] = ()
     try:
+        value = _loads(text)
+    except json.JSONDecodeError as refused:
+        try:
+            read = read_whole(text)
+        except UnreadableValueError as error:
+            raise _UnfitError("the arguments are incomplete: they were cut off") if error.cut else refused from None
+        value, repairs = read.value, tuple(map(str, read.repairs))
+    try:
+        # Quoted arguments count as a repair too.
         inner, assumed = unwrap(value)
     except UnreadableValueError:
         return value, repairs
     return inner, (*repairs, *map(str, assumed))
 
 
-def _loads(text: str, *, strict: bool) -> JsonValue:
+def _loads(text: str) -> JsonValue:
     value: JsonValue = json.loads(
         text,
-        strict=strict,
+        strict=False,
         object_pairs_hook=_object,
         parse_constant=_no_constant,
         parse_float=_finite,
@@ -204,7 +179,7 @@ def fit_schema(arguments: Arguments, *, schema: str) -> Arguments:
 
 
 def _problem(detail: Mapping[str, Any], arguments: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> Problem:
-    location = list(_location(detail, arguments))
+    location = error_path(detail["loc"], arguments, missing=detail["type"] == "missing")
     path, value = field_path(location), detail["input"]
     match detail["type"]:
         case "missing":
@@ -217,23 +192,6 @@ def _problem(detail: Mapping[str, Any], arguments: Mapping[str, JsonValue], sche
             return not_allowed(path, value, allowed=allowed)
         case _:
             return wrong(path, str(detail["msg"]), value)
-
-
-def _location(detail: Mapping[str, Any], arguments: Mapping[str, JsonValue]) -> Iterator[str | int]:
-    """Yield the path of an error in the arguments, without the union members that pydantic adds to it."""
-    parts: Sequence[str | int] = detail["loc"]
-    value: JsonValue = arguments
-    for index, part in enumerate(parts):
-        absent = detail["type"] == "missing" and index == len(parts) - 1
-        match value:
-            case Mapping() if isinstance(part, str) and (part in value or absent):
-                value = value.get(part)
-                yield part
-            case list() if isinstance(part, int) and (part < len(value) or absent):
-                value = None if absent else value[part]
-                yield part
-            case _:
-                pass
 
 
 def _unread(call: ToolCall, message: str) -> Arguments:
