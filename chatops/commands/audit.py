@@ -8,7 +8,7 @@ from chatops.domain.sandbox import NARROWEST
 from chatops.headless.json_values import dumps, plain
 from chatops.headless.screen import when
 from chatops.policy.patterns import show_rule
-from chatops.runtime.descriptions import describe_extra
+from chatops.policy.sandbox import describe_extra
 from chatops.store.base import DecisionRow
 
 EVERYTHING = 1_000_000_000

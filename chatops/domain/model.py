@@ -31,6 +31,8 @@ class ModelTarget:
     context_window: int | None = None
     """None if neither the registry nor the server states it."""
     max_output_tokens: int = 4_096
+    endpoint: str = ""
+    """Where requests go: host of the server, ``program NAME``, ``the demo``. Empty: not known."""
 
     @property
     def effective_window(self) -> int:

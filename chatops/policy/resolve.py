@@ -144,14 +144,14 @@ def resolve_grant(
     if site is not None and (ceiling := site.role(role)) is not None and ceiling is not chosen:
         roles.insert(0, ceiling)
     level = access_level(registries=registries, user=user, access_cap=access_cap)
-    layers = [
+    of_registry = (
         *_tool_layers(specs, registries=registries),
         *binding_layers(specs, at=at),
         _level_layer(specs, registries=registries, level=level),
         *_confirm_deny_layers(registries, user=user),
         *(layer for spec in roles for layer in _role_layers(spec, specs=specs)),
-        *extra_layers,
-    ]
+    )
+    layers = [*(replace(layer, of_registry=True) for layer in of_registry), *extra_layers]
     limits = sandbox_layers(registries, role=role, command_line=command_line, session=session)
     grant = Grant(
         role=role,

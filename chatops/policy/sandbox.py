@@ -38,6 +38,7 @@ from ipaddress import ip_address
 
 from chatops.domain.errors import ConfigError
 from chatops.domain.sandbox import GIT_ACCESS, NARROWEST, GitAccess, SandboxLevel, SandboxSpec
+from chatops.domain.sanitize import show_path
 
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"(?:\*\.(?={_LABEL}\.))?(?:{_LABEL}\.)+(?=[a-z0-9-]*[a-z]){_LABEL}")
@@ -202,6 +203,38 @@ def widened(spec: SandboxSpec, extra: SandboxSpec) -> SandboxSpec:
         write=_union(spec.write, extra.write),
         env=_union(spec.env, extra.env),
     )
+
+
+def beyond(spec: SandboxSpec, limits: SandboxSpec) -> SandboxSpec:
+    """Return what `spec` permits and `limits` do not, apart from `require`; `NARROWEST` if that is nothing."""
+    inside = (*limits.read, *limits.write)
+    return SandboxSpec(
+        network=spec.network and not limits.network,
+        hosts=tuple(
+            host
+            for host in spec.hosts
+            if not limits.network and not any(covers_host(one, host) for one in limits.hosts)
+        ),
+        git=spec.git if GIT_ACCESS.index(spec.git) > GIT_ACCESS.index(limits.git) else NARROWEST.git,
+        read=tuple(path for path in spec.read if not any(_inside(path, folder) for folder in inside)),
+        write=tuple(path for path in spec.write if not any(_inside(path, folder) for folder in limits.write)),
+        env=tuple(name for name in spec.env if name not in limits.env),
+    )
+
+
+def describe_extra(extra: SandboxSpec) -> str:
+    """Return further limits in words: ``the whole network and .git for commits``."""
+    git = {"protect": "", "commit": ".git for commits", "writable": "all of .git, with config and hooks"}
+    parts = [
+        "the whole network" if extra.network else "",
+        *(f"the host {host}" for host in extra.hosts),
+        git[extra.git],
+        *(f"reading {show_path(path)}" for path in extra.read),
+        *(f"writing in {show_path(path)}" for path in extra.write),
+        *(f"the variable {name}" for name in extra.env),
+    ]
+    named = [part for part in parts if part]
+    return " and ".join(filter(None, (", ".join(named[:-1]), named[-1] if named else "")))
 
 
 def covers_host(pattern: str, host: str) -> bool:

@@ -50,6 +50,8 @@ class Layer:
     default: Verdict = Verdict.ALLOW
     asks: str = ""
     """Why this layer asks, as a clause for the user; if empty, its name is shown."""
+    of_registry: bool = False
+    """True if `resolve_grant` makes it anew for each role. Any other layer binds the children of a turn too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

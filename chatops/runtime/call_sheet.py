@@ -21,12 +21,11 @@ from chatops.domain.tools import BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, is_
 from chatops.engine.containment import CHANGING
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rules
 from chatops.policy.remembered import why_not_written
-from chatops.policy.sandbox import widened
+from chatops.policy.sandbox import describe_extra, widened
 from chatops.runtime.descriptions import (
     NO_OUTPUT,
     UNKNOWN,
     denial_sentence,
-    describe_extra,
     describe_processes,
     describe_start,
 )

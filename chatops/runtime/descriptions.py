@@ -15,8 +15,8 @@ from chatops.domain.decisions import Answered, Approved, Edited, MarkedDone, Pri
 from chatops.domain.errors import ConfigError, NoSuchSessionError, UnreadableError
 from chatops.domain.events import Denial, PendingCall
 from chatops.domain.ids import CallId, SessionId
-from chatops.domain.sandbox import NARROWEST, SandboxSpec
-from chatops.domain.sanitize import reveal, show_path
+from chatops.domain.sandbox import NARROWEST
+from chatops.domain.sanitize import reveal
 from chatops.domain.tools import CONTAINED_APPLY, CallFacts, Interruption, Processes, ToolCall, Verdict
 from chatops.domain.wording import cut, plural
 from chatops.engine.state import (
@@ -37,6 +37,7 @@ from chatops.engine.state import (
 from chatops.engine.view import pending_calls
 from chatops.engine.workflow.inputs import ReviewStep
 from chatops.policy.grant import Grant
+from chatops.policy.sandbox import describe_extra
 from chatops.policy.workflow import PYTHON_PROGRAM, WorkflowSpec
 from chatops.runtime.settings import Rights, SessionSettings, stored_settings
 from chatops.store.base import DecisionRow, PendingCallRow, SessionInfo
@@ -132,21 +133,6 @@ def describe_processes(interruption: Interruption, facts: CallFacts) -> str:
             return "none here: this machine was restarted since, or the call ran on another one or in a container"
         case Processes.UNSEEN:
             return "cannot be inspected on this machine"
-
-
-def describe_extra(extra: SandboxSpec) -> str:
-    """Return further limits in words: ``the whole network and .git for commits``."""
-    git = {"protect": "", "commit": ".git for commits", "writable": "all of .git, with config and hooks"}
-    parts = [
-        "the whole network" if extra.network else "",
-        *(f"the host {host}" for host in extra.hosts),
-        git[extra.git],
-        *(f"reading {show_path(path)}" for path in extra.read),
-        *(f"writing in {show_path(path)}" for path in extra.write),
-        *(f"the variable {name}" for name in extra.env),
-    ]
-    named = [part for part in parts if part]
-    return " and ".join(filter(None, (", ".join(named[:-1]), named[-1] if named else "")))
 
 
 def _ago(seconds: float) -> str:

@@ -10,6 +10,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from chatops.config.memory import Memories
 from chatops.config.skills import Persona, Personas
@@ -336,7 +337,12 @@ class RegistryRights:
         if spec is None:
             # The model client reports what is missing. A backup may still answer.
             return ModelTarget(name=name, label=name)
-        sized = ModelTarget(name=name, label=spec.label or name, context_window=self._context_window(spec))
+        sized = ModelTarget(
+            name=name,
+            label=spec.label or name,
+            context_window=self._context_window(spec),
+            endpoint=endpoint_of(spec),
+        )
         if spec.max_output_tokens is None:
             return sized
         return replace(sized, max_output_tokens=spec.max_output_tokens)
@@ -370,6 +376,17 @@ class RegistryRights:
             step="" if step is None else step_prompt(step.workflow, step.step),
             step_source="" if step is None else f"{step.place} in {step.workflow.source}",
         )
+
+
+def endpoint_of(spec: ModelSpec) -> str:
+    """Return where requests to a model go: the host of its server, with a path that is not the usual one."""
+    if spec.type is ModelType.DEMO:
+        return "the demo"
+    if spec.type is ModelType.CLI:
+        return f"the program {spec.command[0] if spec.command else spec.name}"
+    found = urlsplit(spec.api_url)
+    host, path = found.netloc.rpartition("@")[2].lower(), found.path.rstrip("/")
+    return f"{host}{'' if path in ('/v1', '/api') else path}" or str(spec.type)
 
 
 def _find_persona(personas: Personas, chosen: str, role: RoleSpec) -> Persona | None:

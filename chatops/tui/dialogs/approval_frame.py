@@ -20,8 +20,9 @@ from chatops.domain.events import PendingCall
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import CallFacts
 from chatops.domain.wording import cut
+from chatops.policy.sandbox import describe_extra
 from chatops.runtime.call_sheet import CallSheet, Fact, Form, OfferKey, Weight, call_sheet, risky_parts
-from chatops.runtime.descriptions import describe_decision, describe_extra
+from chatops.runtime.descriptions import describe_decision
 from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
 from chatops.tui.dialogs.dialog_keys import (
     ESCAPE,
