@@ -357,6 +357,21 @@ def adapter_of(entry: type[Value]) -> TypeAdapter[Value]:
     return _ADAPTERS[entry]
 
 
+def spelled(value: object) -> bytes:
+    """Return a dataclass, or other values that JSON can hold, as they are stored."""
+    return json.dumps(value, default=_members).encode("ascii")
+
+
+def stored(form: type[Value], data: bytes | str) -> Value:
+    """Return the value that was stored. Raises ValueError if `data` is of another form."""
+    # Names of files may hold lone surrogates, which pydantic's own parser refuses.
+    return adapter_of(form).validate_python(json.loads(data))
+
+
+def _members(value: Any) -> dict[str, object]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
 @dataclass(frozen=True, slots=True)
 class EntryReader:
     """Reads the objects of one document. An unknown key is an error, or a warning where no rights are decided."""

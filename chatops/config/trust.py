@@ -29,10 +29,12 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
+from chatops.config.document import spelled, stored
 from chatops.config.paths import file_version, folder_identity, locked, packaged_registry, write_private
 from chatops.config.registry import Loaded
 from chatops.config.workspace_files import MAX_BYTES, MAX_FILES, Item, ItemKind, WorkspaceFiles, read_workspace
@@ -74,6 +76,7 @@ class TrustEntry:
 class TrustRecord:
     """The stored answers about one folder."""
 
+    version: Literal[1] = 1
     folder: str
     """Identity of the folder."""
     entries: tuple[TrustEntry, ...] = ()
@@ -366,20 +369,20 @@ def read_record(file: Path, *, folder: str) -> TrustRecord:
                 raise _unusable(file, "it is not a plain file")
             if status.st_uid != os.getuid() or status.st_mode & 0o022:
                 raise _unusable(file, "others can write to it")
-            record = _decoded(json.loads(opened.read(_MAX_RECORD)))
+            record = stored(TrustRecord, opened.read(_MAX_RECORD))
     except (FileNotFoundError, NotADirectoryError):
         return empty
     except OSError as error:
         why = "it is a link" if error.errno == errno.ELOOP else error.strerror or str(error)
         raise _unusable(file, why) from None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, RecursionError):
         raise _unusable(file, "it is damaged") from None
     return record if record.folder == folder else empty
 
 
 def write_record(file: Path, record: TrustRecord) -> None:
     """Write the record. Raises ConfigError."""
-    write_private(file, json.dumps({"version": 1, **asdict(record)}, indent=1).encode())
+    write_private(file, spelled(record))
 
 
 def revoke_trust(workspace: Path, *, folder: Path) -> bool:
@@ -405,15 +408,6 @@ def _unusable(file: Path, why: str) -> ConfigError:
         f"{file}, which records what you trust in this folder, cannot be used: {why}.",
         advice="Repair it, or forget your answers: chatops trust --revoke",
     )
-
-
-def _decoded(value: dict[str, object]) -> TrustRecord:
-    """Return a record from its JSON. Raises KeyError, TypeError or ValueError if it is not one."""
-    folder, entries = value["folder"], value["entries"]
-    if value["version"] != 1 or not isinstance(folder, str) or not isinstance(entries, list):
-        raise ValueError("not a record of trust")
-    found = tuple(TrustEntry(**{**entry, "answer": TrustAnswer(entry["answer"])}) for entry in entries)
-    return TrustRecord(folder=folder, entries=found)
 
 
 class ServerTrust(WorkspaceTrust):

@@ -14,7 +14,6 @@ written, and comparing the file tells that it was not.
 import ctypes
 import fcntl
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -22,12 +21,12 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self
 
-from chatops.config.document import adapter_of
+from chatops.config.document import Value, spelled, stored
 from chatops.config.failpoints import reach
 from chatops.config.paths import folder_identity
 from chatops.domain.errors import ToolFailedError
@@ -65,24 +64,6 @@ class State:
 ABSENT = State()
 
 
-Stored = TypeVar("Stored")
-
-
-def spelled(value: object) -> bytes:
-    """Return a dataclass, or other values that JSON can hold, as they are stored."""
-    return json.dumps(value, default=_members).encode("ascii")
-
-
-def stored(form: type[Stored], data: bytes | str) -> Stored:
-    """Return the value that was stored. Raises ValueError if `data` is of another form."""
-    # Names of files may hold lone surrogates, which pydantic's own parser refuses.
-    return adapter_of(form).validate_python(json.loads(data))
-
-
-def _members(value: Any) -> dict[str, object]:
-    return {field.name: getattr(value, field.name) for field in fields(value)}
-
-
 @dataclass(frozen=True, slots=True)
 class TurnFolder:
     """Folder of one contained turn: ``contained/<id>`` in the data folder."""
@@ -104,7 +85,7 @@ class TurnFolder:
         """True if it holds a list for ``/undo``: the changes of other turns, for which no copy was made."""
         return not self.exists
 
-    def read(self, name: str, form: type[Stored]) -> Stored | None:
+    def read(self, name: str, form: type[Value]) -> Value | None:
         """Return the value in a file of the folder; None if there is none that can be read."""
         try:
             return stored(form, (self.path / f"{name}.json").read_bytes())

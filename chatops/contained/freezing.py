@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from chatops.config.document import stored
 from chatops.config.failpoints import reach
 from chatops.contained.copying import (
     MAX_DEPTH,
@@ -22,7 +23,7 @@ from chatops.contained.copying import (
     is_git,
     read_manifest,
 )
-from chatops.contained.folder import ABSENT, FILE, Below, Kind, State, TurnFolder, observe, opened, stored
+from chatops.contained.folder import ABSENT, FILE, Below, Kind, State, TurnFolder, observe, opened
 from chatops.domain.canonical import digest
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.secrets import PACKAGE_FOLDERS

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from chatops.config.document import spelled
 from chatops.contained import applying
 from chatops.contained.applying import Applied, NotAppliedError, journal, next_undo, not_undone, undoable
 from chatops.contained.copying import GIT_CONFIGS, GIT_EMPTY, make_copy, read_manifest
@@ -25,7 +26,6 @@ from chatops.contained.folder import (
     locked,
     outdated,
     remove_tree,
-    spelled,
     sweep_kept,
     turn_folder,
 )

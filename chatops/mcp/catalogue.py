@@ -8,18 +8,15 @@ until the server is connected. A tool that differs from the one that was used la
 runs again, whatever rules say. One file for each server, mode 0600.
 """
 
-import json
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from chatops.config.document import adapter_of
+from chatops.config.document import spelled, stored
 from chatops.config.paths import file_version, locked, write_private
 from chatops.domain.canonical import canonical, digest, json_or_text
 from chatops.domain.errors import ConfigError
@@ -197,11 +194,11 @@ class Record:
 
     def keep_tools(self, tools: Iterable[Described]) -> None:
         """Remember the list of tools."""
-        self._change(lambda stored: replace(stored, tools=tuple(tools)))
+        self._change(lambda known: replace(known, tools=tuple(tools)))
 
     def keep_used(self, tool: str, definition: str) -> None:
         """Remember that the user let `tool` run as it is now."""
-        self._change(lambda stored: replace(stored, used={**stored.used, tool: definition}))
+        self._change(lambda known: replace(known, used={**known.used, tool: definition}))
 
     def _change(self, change: Callable[[_Stored], _Stored]) -> None:
         """Change what other processes wrote last."""
@@ -210,7 +207,7 @@ class Record:
                 self._read()
                 if (changed := change(self._stored)) != self._stored:
                     self._stored = changed
-                    write_private(self._path, json.dumps(asdict(changed)).encode())
+                    write_private(self._path, spelled(changed))
         except ConfigError as error:
             log.warning("the record of a server cannot be written: %s", error)
 
@@ -219,9 +216,9 @@ class Record:
             return
         self._seen = version
         try:
-            stored = adapter_of(_Stored).validate_json(self._path.read_bytes())
-        except (OSError, ValidationError) as error:
+            found = stored(_Stored, self._path.read_bytes())
+        except (OSError, ValueError) as error:
             log.warning("the record of a server cannot be read: %s", type(error).__name__)
             return
-        if stored.server == self._stored.server:
-            self._stored = stored
+        if found.server == self._stored.server:
+            self._stored = found

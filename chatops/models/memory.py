@@ -6,17 +6,13 @@ second to load. A price is therefore looked up outside of any request, and store
 """
 
 import importlib.util
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Protocol
 from urllib.parse import urlsplit
 
-from pydantic import ValidationError
-
-from chatops.config.document import adapter_of
+from chatops.config.document import Value, spelled, stored
 from chatops.domain import __version__
-from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.models.hosts import base_url, is_loopback, without_secrets
 from chatops.models.statuses import DROPPABLE
@@ -105,9 +101,6 @@ class TaskScore:
         return f"tools {self.done} of {self.of}"
 
 
-Note = TypeVar("Note")
-
-
 class EndpointMemory:
     """Knowledge about one model at one endpoint, in notes that the caller may store. Unreadable ones count as none."""
 
@@ -135,7 +128,7 @@ class EndpointMemory:
     def learn(self, learned: Learned) -> None:
         """Remember how the model calls tools, replacing earlier knowledge."""
         if learned != self.learned():
-            self._write("tools", asdict(learned))
+            self._write("tools", learned)
 
     def forget(self) -> None:
         """Forget how the model calls tools."""
@@ -149,7 +142,7 @@ class EndpointMemory:
     def keep_count(self, count: TokenCount | None) -> None:
         """Store a count to compare with the next one; None discards it."""
         if count != self.count():
-            self._write("count", None if count is None else asdict(count))
+            self._write("count", count)
 
     def learn_limit(self, limit: int, *, window: int | None) -> None:
         """Remember the context limit that the server has named, as long as the registry says `window`."""
@@ -183,7 +176,7 @@ class EndpointMemory:
 
     def learn_price(self, price: Price | None) -> None:
         """Store what a lookup found, in US dollars per million tokens; None if it found nothing."""
-        self._write("price", None if price is None else asdict(price))
+        self._write("price", price)
 
     def score(self) -> TaskScore | None:
         """Return how the model did the tasks."""
@@ -192,19 +185,19 @@ class EndpointMemory:
 
     def learn_score(self, score: TaskScore) -> None:
         """Remember how the model did the tasks."""
-        self._write("tasks", asdict(score))
+        self._write("tasks", score)
 
     def _key(self, subject: str) -> str:
         return f"endpoint:{subject}:{self._endpoint}"
 
-    def _read(self, subject: str, form: type[Note]) -> Note | None:
+    def _read(self, subject: str, form: type[Value]) -> Value | None:
         try:
-            return adapter_of(form).validate_json(self._store.get(self._key(subject)) or "")
-        except ValidationError:
+            return stored(form, self._store.get(self._key(subject)) or "")
+        except ValueError:
             return None
 
-    def _write(self, subject: str, value: JsonValue) -> None:
-        self._store.set(self._key(subject), json.dumps(value))
+    def _write(self, subject: str, value: object) -> None:
+        self._store.set(self._key(subject), spelled(value).decode())
 
 
 def memory_of(spec: ModelSpec, store: TextStore) -> EndpointMemory | None:
