@@ -142,7 +142,10 @@ def find_paths(env: Mapping[str, str]) -> Paths:
     """Return the folders for this process. Raises ConfigError if there is no usable place for them."""
     chosen = env.get(HOME_VARIABLE, "")
     if chosen:
-        return _below(_absolute(Path(chosen)))
+        base = Path(chosen)
+        if not base.is_absolute():
+            raise ConfigError(f"{HOME_VARIABLE} is {chosen!r}, which is not an absolute path.", advice=_WAY_OUT)
+        return Paths(config=base / "config", data=base / "data", log=base / "log")
     config, data, log = _usual()
     home = Path(os.path.expanduser("~"))
     # With an empty HOME the folders would be created in the root of the file system.
@@ -165,10 +168,6 @@ def find_paths(env: Mapping[str, str]) -> Paths:
 
 
 _WAY_OUT = f"Set HOME, or {HOME_VARIABLE} to an absolute folder for the files of chatops."
-
-
-def _below(base: Path) -> Paths:
-    return Paths(config=base / "config", data=base / "data", log=base / "log")
 
 
 def _usual() -> tuple[Path, Path, Path]:
@@ -295,7 +294,8 @@ def write_new_private(path: Path, data: bytes) -> None:
     except FileExistsError:
         raise _exists(path) from None
     except OSError as error:
-        raise _not_written(path, error) from None
+        why = error.strerror or error
+        raise ChatopsError(f"{path} cannot be written: {why}.", advice="Name another file.") from None
 
 
 @contextmanager
@@ -334,16 +334,6 @@ def _name_new(file: Path, name: Path) -> None:
 
 def _exists(path: Path) -> ChatopsError:
     return ChatopsError(f"{path} exists and is not overwritten.", advice="Name another file.")
-
-
-def _not_written(path: Path, error: OSError) -> ChatopsError:
-    return ChatopsError(f"{path} cannot be written: {error.strerror or error}.", advice="Name another file.")
-
-
-def _absolute(path: Path) -> Path:
-    if path.is_absolute():
-        return path
-    raise ConfigError(f"{HOME_VARIABLE} is {str(path)!r}, which is not an absolute path.", advice=_WAY_OUT)
 
 
 _AT_FDCWD = -100

@@ -245,13 +245,9 @@ def _instead(lookup: _Lookup, path: Path) -> tuple[Registry, AccessLevel | None,
     try:
         return read_registry(_read(lookup.packaged), source=str(lookup.packaged)), AccessLevel.VIEWER, note
     except ConfigError:
-        return _bare(), AccessLevel.VIEWER, note
-
-
-def _bare() -> Registry:
-    """Return a registry that allows nothing but chatting, for a damaged packaged file."""
-    roles = (RoleSpec(name="assistant", tools=()),)
-    return Registry(source="built in", digest="built in", roles=roles)
+        # Allow nothing but chatting.
+        bare = Registry(source="built in", digest="built in", roles=(RoleSpec(name="assistant", tools=()),))
+        return bare, AccessLevel.VIEWER, note
 
 
 def _copy_of(paths: Paths, path: Path) -> Path:

@@ -476,7 +476,8 @@ class OwnToolsTrust(WorkspaceTrust):
 
     def _found(self) -> WorkspaceFiles:
         try:
-            names = sorted(entry.name for entry in os.scandir(self._tools) if _is_tool_file(entry.name))
+            listed = sorted(os.listdir(self._tools))
+            names = [name for name in listed if name.endswith(".py") and not name.startswith((".", "_"))]
             identity = folder_identity(self._tools) or str(self._tools)
         except OSError:
             return WorkspaceFiles(folder="", path=str(self._tools))
@@ -508,10 +509,6 @@ def _names(data: bytes) -> Iterator[str]:
                 yield from (
                     name for name in given or [found.name] if isinstance(name, str) and _TOOL_NAME.fullmatch(name)
                 )
-
-
-def _is_tool_file(name: str) -> bool:
-    return name.endswith(".py") and not name.startswith((".", "_"))
 
 
 def _item(file: Path) -> Item:

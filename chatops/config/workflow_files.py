@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 from chatops.config.paths import PACKAGE, Paths
 from chatops.config.registry_read import SitePlace, UntrustedFileError, read_trusted
@@ -180,7 +179,8 @@ def _read_own(path: Path) -> bytes:
     """
     try:
         _check(path.parent, os.stat(path.parent))
-        with _opened(path) as file:
+        # Without O_NONBLOCK opening a named pipe would block.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise UntrustedFileError("it is not a plain file")
@@ -188,11 +188,6 @@ def _read_own(path: Path) -> bytes:
             return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UntrustedFileError(f"it cannot be read ({error.strerror})") from None
-
-
-def _opened(path: Path) -> BinaryIO:
-    # Without O_NONBLOCK opening a named pipe would block.
-    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
 
 
 def _check(path: Path, status: os.stat_result) -> None:

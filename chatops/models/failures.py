@@ -61,7 +61,8 @@ def _of_network(
 ) -> AttemptFailure:
     began_tls = [cause for cause in causes if isinstance(cause, ssl.SSLError)]
     if tls := next((cause for cause in began_tls if not isinstance(cause, _WAITS)), None):
-        return _tls(tls, endpoint=endpoint)
+        reason = plain_line(tls.reason or str(tls)).rstrip(".")
+        return _unreachable(f"{endpoint.host} does not answer in valid TLS: {reason}.", _NO_TLS)
     if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes):
         if began_tls:
             return _unreachable(
@@ -160,11 +161,6 @@ def _certificate(error: ssl.SSLCertVerificationError, *, endpoint: Endpoint) -> 
         f"The certificate of {endpoint.host} is not accepted: {check}.",
         f"{advice} Look at it: openssl s_client -connect {endpoint.host}{through} </dev/null",
     )
-
-
-def _tls(error: ssl.SSLError, *, endpoint: Endpoint) -> AttemptFailure:
-    reason = plain_line(error.reason or str(error)).rstrip(".")
-    return _unreachable(f"{endpoint.host} does not answer in valid TLS: {reason}.", _NO_TLS)
 
 
 def _unreachable(message: str, advice: str) -> AttemptFailure:

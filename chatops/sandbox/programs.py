@@ -291,7 +291,8 @@ def _installation(program: Path, variables: dict[str, str], *, rustup: str) -> I
     root = real.parent.parent
     if _in_any(real, SYSTEM):
         return
-    if is_python(root) or is_node(root) or _is_go(root) or (root / "lib" / "rustlib").is_dir():
+    is_go = (root / "src" / "runtime").is_dir() and (root / "pkg" / "tool").is_dir()
+    if is_python(root) or is_node(root) or is_go or (root / "lib" / "rustlib").is_dir():
         yield root
         if not _in_any(program, (root,)):
             yield home if folder.name == "bin" and is_venv(home) else program
@@ -314,10 +315,6 @@ def is_python(root: Path) -> bool:
 def is_node(root: Path) -> bool:
     """Return True for an installation of Node."""
     return (root / "bin" / "node").is_file() and (root / "include" / "node").is_dir()
-
-
-def _is_go(root: Path) -> bool:
-    return (root / "src" / "runtime").is_dir() and (root / "pkg" / "tool").is_dir()
 
 
 def may_be_shown(place: Path) -> bool:

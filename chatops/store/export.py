@@ -168,7 +168,11 @@ def to_openai(history: Sequence[Message]) -> str:
                 calls = list(zip(message.calls, ids, strict=False))
                 out.append(_openai_assistant(message.text, calls))
                 answers = zip(calls, results.get(place, ()), strict=True)
-                out.extend(_openai_result(id_, result) for (_, id_), result in answers)
+                for (_, id_), result in answers:
+                    content = LOST if result is None else result.content
+                    # Strict servers refuse a result without text.
+                    content = content if content.strip() or result is None else f"({result.outcome.value})"
+                    out.append({"role": "tool", "tool_call_id": id_, "content": content})
             case AssistantMessage() | ToolMessage() | RoleSwitchMessage() | NoticeMessage() | SummaryMessage():
                 pass
             case _:
@@ -184,14 +188,6 @@ def _openai_assistant(text: str, calls: Sequence[tuple[ToolCall, str]]) -> Mappi
         for call, id_ in calls
     ]
     return {"role": "assistant", "content": text or None, "tool_calls": written}
-
-
-def _openai_result(id_: str, result: ToolMessage | None) -> Mapping[str, object]:
-    return {"role": "tool", "tool_call_id": id_, "content": LOST if result is None else _content(result)}
-
-
-def _content(result: ToolMessage) -> str:
-    return result.content if result.content.strip() else f"({result.outcome.value})"
 
 
 def _function_name(call: ToolCall) -> str:

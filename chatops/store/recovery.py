@@ -73,6 +73,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
 HISTORY_TABLES = ("messages", "sessions", "turns", "turn_grants", "decisions", "settings")
 """Tables of what was said and decided. Without leases, journal and rules no turn can be resumed from them."""
 _FROM_BACKUP = {
@@ -126,10 +127,12 @@ def copy_readable(
     `connection.prepared`. Raises sqlite3.Error for `target` alone.
     """
     broken = _skip_broken_schema(source)
+    every = [str(name) for (name,) in target.execute(_TABLES)]
     with transaction(target, unchecked=True):
-        read = {name: _copy_table(source, target, name, broken=broken) for name in tables or _list_tables(target)}
+        read = {name: _copy_table(source, target, name, broken=broken) for name in tables or every}
         turns = _end_lost_turns(target)
-        messages, sessions = _read_number(target, "SELECT count(*) FROM messages"), _session_ids(target)
+        messages = _read_number(target, "SELECT count(*) FROM messages")
+        sessions = [str(id_) for (id_,) in target.execute("SELECT id FROM sessions")]
         if lost := [name for name in _FROM_BACKUP if not read.get(name, True)]:
             _copy_from_backup(backup, target, lost)
         restored = _read_number(target, "SELECT count(*) FROM messages") - messages
@@ -143,11 +146,6 @@ def copy_readable(
             restored=restored,
             whole=all(read.values()),
         )
-
-
-def _list_tables(target: sqlite3.Connection) -> list[str]:
-    found = target.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
-    return [str(name) for (name,) in found.fetchall()]
 
 
 def _skip_broken_schema(source: sqlite3.Connection) -> bool:
@@ -262,10 +260,6 @@ def _join_messages(target: sqlite3.Connection) -> None:
     target.execute(
         f"UPDATE sessions SET head = ({last.format('sessions.id')}) WHERE head NOT IN (SELECT id FROM messages)"
     )
-
-
-def _session_ids(target: sqlite3.Connection) -> list[str]:
-    return [str(id_) for (id_,) in target.execute("SELECT id FROM sessions")]
 
 
 def _read_number(target: sqlite3.Connection, sql: str) -> int:

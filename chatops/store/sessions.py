@@ -215,6 +215,7 @@ def remove_oldest_queued(rows: Connection, session_id: SessionId) -> None:
 def _session(row: SqlRow) -> SessionInfo:
     """Return the session of a row. A damaged value becomes empty or zero and costs nothing else."""
     head, forked_from, active, last = (text_or(row[index], "") for index in (6, 7, 11, 12))
+    workflow, phase, step, result = (text_or(value, "") for value in row[14:])
     return SessionInfo(
         id=SessionId(text(row[0])),
         workspace=text_or(row[1], ""),
@@ -230,13 +231,8 @@ def _session(row: SqlRow) -> SessionInfo:
         active_turn=TurnId(active) if active else None,
         last_turn=TurnId(last) if last else None,
         pending=integer(row[13]),
-        run=None if row[14] is None else _mark(row[14:]),
+        run=None if row[14] is None else RunMark(workflow=workflow, phase=phase, step=step, result=result),
     )
-
-
-def _mark(row: SqlRow) -> RunMark:
-    workflow, phase, step, result = (text_or(value, "") for value in row)
-    return RunMark(workflow=workflow, phase=phase, step=step, result=result)
 
 
 _AT_ONCE = 2_000

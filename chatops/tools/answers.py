@@ -9,12 +9,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from itertools import islice
 from typing import Any
 
-from pydantic import TypeAdapter
-
+from chatops.config.document import adapter_of
 from chatops.dialects.json_reader import UnreadableValueError, read_value, read_whole
 from chatops.domain.canonical import JsonValue, PointerError, canonical, parsed, resolve
 from chatops.domain.tools import Problem
@@ -61,7 +59,7 @@ def read_answer(text: str, *, schema: str, patterns: Sequence[PatternGate] = ())
         return _checked(value, schema, patterns)
     try:
         found = run_isolated(_checked_isolated, value=value, schema=schema, gates=tuple(patterns))
-        return _facts().validate_python(found)
+        return adapter_of(AnswerFacts).validate_python(found)
     except IsolatedCallError as error:
         unchecked = (f"the answer could not be checked: {error}; a shorter answer may help",)
         return AnswerFacts(value=value, bare_unmatched=unchecked, result_unmatched=unchecked)
@@ -69,11 +67,6 @@ def read_answer(text: str, *, schema: str, patterns: Sequence[PatternGate] = ())
 
 def _checked_isolated(value: str, schema: str, gates: Sequence[Mapping[str, Any]]) -> AnswerFacts:
     return _checked(value, schema, [PatternGate(**gate) for gate in gates])
-
-
-@cache
-def _facts() -> TypeAdapter[AnswerFacts]:
-    return TypeAdapter(AnswerFacts)
 
 
 def _checked(spelled_value: str, schema: str, patterns: Sequence[PatternGate]) -> AnswerFacts:

@@ -206,7 +206,11 @@ def skill_tools(skills: Callable[[], Skills]) -> tuple[FunctionTool, ...]:
         skill = skills().get(name)
         if skill is None:
             raise ToolFailedError(f"The skill {visible(name)} is no longer there.")
-        text = _skill_file(skill, path) if path and path != MAIN else _instructions(skill)
+        text = _instructions(skill)
+        if path and path != MAIN:
+            data = skill.file(path) or b""
+            binary = f"[binary file, {len(data):,} bytes, not shown]"
+            text = binary if is_binary(data) else data.decode("utf-8", "replace")
         capped = cap(text, limit=context.max_output_chars)
         return ToolResult(
             outcome=Outcome.SUCCESS,
@@ -216,11 +220,6 @@ def skill_tools(skills: Callable[[], Skills]) -> tuple[FunctionTool, ...]:
         )
 
     return (skill_read,)
-
-
-def _skill_file(skill: Skill, path: str) -> str:
-    data = skill.file(path) or b""
-    return f"[binary file, {len(data):,} bytes, not shown]" if is_binary(data) else data.decode("utf-8", "replace")
 
 
 def _instructions(skill: Skill) -> str:

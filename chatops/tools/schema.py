@@ -11,12 +11,10 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
-from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pydantic import TypeAdapter
-
+from chatops.config.document import adapter_of
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.tools import Problem
 from chatops.sandbox.process import IsolatedCallError, run_isolated
@@ -140,14 +138,10 @@ def schema_problems(value: JsonValue, *, schema: str, noun: str = ARGUMENT) -> t
     if not may_take_long(schema):
         return problems_in_process(value, schema=schema, noun=noun)
     try:
-        return _problems().validate_python(run_isolated(problems_in_process, value=value, schema=schema, noun=noun))
+        found = run_isolated(problems_in_process, value=value, schema=schema, noun=noun)
+        return adapter_of(tuple[Problem, ...]).validate_python(found)
     except IsolatedCallError as error:
         return (Problem(path="", message=f"the arguments could not be checked against the schema: {error}"),)
-
-
-@cache
-def _problems() -> TypeAdapter[tuple[Problem, ...]]:
-    return TypeAdapter(tuple[Problem, ...])
 
 
 def problems_in_process(value: JsonValue, *, schema: str, noun: str) -> tuple[Problem, ...]:
