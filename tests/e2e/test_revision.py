@@ -43,6 +43,8 @@ def test_an_edited_message_is_sent_in_a_copy_that_ends_before_it(installation: I
             terminal.press("enter")
             terminal.wait_for("You said: first question")
             assert users(server.requests[-1]) == ["first question"]
+            # An answer is on the screen a moment before it is stored.
+            terminal.wait_until(lambda _: sessions_of(installation)[0].messages == 2, what="the answer stored")
     copy, middle, original = sessions_of(installation)
     assert (original.messages, middle.messages, copy.messages) == (6, 4, 2)
     assert (middle.forked_from, copy.forked_from) == (original.id, middle.id)
