@@ -11,7 +11,7 @@ from textual.app import App, ComposeResult
 from chatops.domain.sanitize import sanitize
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.answer import AnswerDrawing, warm_up
-from chatops.tui.transcript.blocks import AnswerBlock, Append, Close, Extend, Op, UserBlock
+from chatops.tui.transcript.blocks import AnswerBlock, Extend, Op, Put, UserBlock
 from chatops.tui.transcript.transcript import Transcript
 from tests.support.transcript_blocks import MARKDOWN
 
@@ -73,12 +73,12 @@ def test_sanitising_hostile_text_is_linear() -> None:
 
 async def stream(transcript: Transcript, pilot_pause: Callable[[], object], *, key: str) -> float:
     begin = time.process_time()
-    ops: list[Op] = [Append(block=AnswerBlock(id=key, text="begin ", open=True))]
+    ops: list[Op] = [Put(block=AnswerBlock(id=key, text="begin ", open=True))]
     transcript.apply(ops)
     for start in range(0, 2_000, 25):
         transcript.apply([Extend(id=key, text="".join(TOKENS[start : start + 25]))])
         await pilot_pause()  # type: ignore[misc]
-    transcript.apply([Close(id=key)])
+    transcript.apply([Put(block=AnswerBlock(id=key, text="begin " + "".join(TOKENS[:2_000])))])
     return time.process_time() - begin
 
 

@@ -154,18 +154,11 @@ Block = UserBlock | AnswerBlock | ReasoningBlock | ToolCardBlock | RoleSwitchMes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Append:
-    """Add `block` at the end, or in front of the block `before`."""
+class Put:
+    """Show `block` in place of the one that has its id. A new one stands at the end, or before the block `before`."""
 
     block: Block
     before: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replace:
-    """Replace the block that has the same id."""
-
-    block: Block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,20 +170,13 @@ class Extend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Close:
-    """Mark a text as complete."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Remove:
     """Remove the block."""
 
     id: str
 
 
-Op = Append | Replace | Extend | Close | Remove
+Op = Put | Extend | Remove
 
 
 def changes(before: Mapping[str, Block], after: Sequence[Block]) -> list[Op]:
@@ -198,14 +184,11 @@ def changes(before: Mapping[str, Block], after: Sequence[Block]) -> list[Op]:
     wanted = {block.id for block in after}
     ops: list[Op] = [Remove(id=key) for key in before if key not in wanted]
     following = ""
-    fresh: list[Op] = []
     for block in reversed(after):
-        if block.id not in before:
-            fresh.append(Append(block=block, before=following))
-        elif before[block.id] != block:
-            ops.append(Replace(block=block))
+        if before.get(block.id) != block:
+            ops.append(Put(block=block, before=following))
         following = block.id
-    return [*ops, *fresh]
+    return ops
 
 
 _NORMAL = Ending()

@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 The transcript shows a list of blocks (`blocks`). `Projector` keeps that list in the order of the screen and turns
-events into changes of it: `feed` returns the operations (`Append`, `Replace`, `Extend`, `Close`, `Remove`) that bring
-the screen up to date, and `feed_all` joins neighbouring deltas of one text.
+events into changes of it: `feed` returns the operations (`Put`, `Extend`, `Remove`) that bring the screen up to
+date, and `feed_all` joins neighbouring deltas of one text.
 
 A session that is opened is `load`ed first, from the events that `engine.replay` makes of what is stored. There is no
 other way in, so that a session that is resumed looks like one that was watched. One difference is known: how a turn
@@ -17,8 +17,8 @@ Rules:
   once.
 - Events arrive in the order of the work, blocks are in the order of reading. Text goes before the cards of its round,
   and reasoning before its answer, although the final text arrives after the first card.
-- Streamed text is only appended to (`Extend`). When the final text arrives and equals the streamed one, the block is
-  closed and not drawn again. Otherwise it is replaced.
+- Streamed text is only appended to (`Extend`). The final text is put in its place, and the transcript draws it again only
+  if it differs.
 - Reasoning that led to neither text nor calls is not stored, so its block is removed. A turn stopped in the middle of a
   reply keeps the text and marks it incomplete.
 - Calls beyond the limit of a reply share one card per round.
@@ -73,16 +73,14 @@ from chatops.domain.tools import CONTAINED_APPLY, ResultSource
 from chatops.domain.wording import as_fields
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
-    Append,
     Block,
     CardStatus,
-    Close,
     Extend,
     NoticeBlock,
     Op,
+    Put,
     ReasoningBlock,
     Remove,
-    Replace,
     StepBlock,
     ToolCardBlock,
     UserBlock,
@@ -284,14 +282,9 @@ class Projector:
         return card if card in self.blocks else ""
 
     def _finish(self, block: AnswerBlock | ReasoningBlock, *, before: str) -> list[Op]:
-        """Close a streamed text. Streamed text that equals the final text is not drawn again."""
-        stream = self._streams.pop(block.id, None)
-        if not block.text.strip():
-            return self._remove(block.id)
-        if stream is not None and stream.text == block.text and not getattr(block, "incomplete", False):
-            self.blocks[block.id] = block
-            return [Close(id=block.id)]
-        return [self._put(block, before=before)]
+        """Put the final text in place of the streamed one."""
+        self._streams.pop(block.id, None)
+        return [self._put(block, before=before)] if block.text.strip() else self._remove(block.id)
 
     def _call(
         self, at: float, event: CallProposed | ApprovalRequested | CallDecided | ToolStarted | ToolOutput | ToolFinished
@@ -367,17 +360,13 @@ class Projector:
         return ops
 
     def _put(self, block: Block, *, before: str = "") -> Op:
-        if block.id in self.blocks:
-            self.blocks[block.id] = block
-            return Replace(block=block)
-        if before in self.blocks:
-            rest = list(self.blocks)[list(self.blocks).index(before) :]
-            moved = {key: self.blocks.pop(key) for key in rest}
-            self.blocks[block.id] = block
-            self.blocks.update(moved)
-            return Append(block=block, before=before)
+        moved = list[str]()
+        if block.id not in self.blocks and before in self.blocks:
+            moved = list(self.blocks)[list(self.blocks).index(before) :]
         self.blocks[block.id] = block
-        return Append(block=block)
+        for key in moved:
+            self.blocks[key] = self.blocks.pop(key)
+        return Put(block=block, before=before)
 
     def _remove(self, block_id: str) -> list[Op]:
         self._streams.pop(block_id, None)

@@ -26,16 +26,14 @@ from chatops.tui.notice import copy
 from chatops.tui.ticker import Moving, frame_at
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
-    Append,
     Block,
     CardStatus,
-    Close,
     Extend,
     NoticeBlock,
     Op,
+    Put,
     ReasoningBlock,
     Remove,
-    Replace,
     ToolCardBlock,
     UserBlock,
 )
@@ -152,9 +150,10 @@ class Transcript(Viewport, Moving):
         touched: dict[str, None] = {}
         grown: set[str] = set()
         for op in ops:
+            known = isinstance(op, Put) and op.block.id in self._blocks_layout.index
             keys = self._apply(op)
             touched.update(dict.fromkeys(keys))
-            if isinstance(op, Append | Extend):
+            if not known:
                 grown.update(keys)
         if not self._following:
             self._note_unseen((self._unseen | grown) & self._blocks_layout.index.keys())
@@ -287,28 +286,19 @@ class Transcript(Viewport, Moving):
 
     def _apply(self, op: Op) -> tuple[str, ...]:
         layout = self._blocks_layout
-        if isinstance(op, Append | Replace):
-            (self._calls.add if _runs(op.block) else self._calls.discard)(op.block.id)
         match op:
-            case Append(block=block, before=before):
-                if block.id in layout.index:
-                    return self._apply(Replace(block=block))
-                layout.insert(block, at=layout.index.get(before, len(layout.entries)))
-                return (block.id,)
-            case Replace(block=block):
-                index = layout.index.get(block.id)
-                if index is None:
-                    return self._apply(Append(block=block))
-                layout.entries[index].block = block
-                layout.entries[index].forget()
+            case Put(block=block, before=before):
+                (self._calls.add if _runs(block) else self._calls.discard)(block.id)
+                if (index := layout.index.get(block.id)) is None:
+                    layout.insert(block, at=layout.index.get(before, len(layout.entries)))
+                    return (block.id,)
+                entry = layout.entries[index]
+                shown, entry.block = entry.block, block
+                if not isinstance(shown, AnswerBlock | ReasoningBlock) or replace(shown, open=False) != block:
+                    entry.forget()
                 return (block.id,)
             case Extend(id=key, text=text):
                 return self._extend(key, text)
-            case Close(id=key):
-                index = layout.index.get(key)
-                if index is not None and isinstance(block := layout.entries[index].block, AnswerBlock | ReasoningBlock):
-                    layout.entries[index].block = replace(block, open=False)
-                return (key,)
             case Remove(id=key):
                 if (index := layout.index.get(key)) is not None:
                     if self.selected_block == key:

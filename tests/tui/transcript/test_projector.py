@@ -56,14 +56,12 @@ from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer, Rule
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.blocks import (
-    Append,
     Block,
     CardStatus,
-    Close,
     Extend,
     Op,
+    Put,
     Remove,
-    Replace,
     ToolCardBlock,
 )
 from chatops.tui.transcript.layout import render_block
@@ -110,17 +108,13 @@ class Screen:
         for op in ops:
             place = {block.id: index for index, block in enumerate(self.blocks)}
             match op:
-                case Append(block=block, before=before):
-                    assert block.id not in place
-                    self.blocks.insert(place.get(before, len(self.blocks)), block)
-                case Replace(block=block):
+                case Put(block=block) if block.id in place:
                     self.blocks[place[block.id]] = block
+                case Put(block=block, before=before):
+                    self.blocks.insert(place.get(before, len(self.blocks)), block)
                 case Extend(id=key, text=text):
                     block = self.blocks[place[key]]
                     self.blocks[place[key]] = type(block)(id=key, text=getattr(block, "text", "") + text, open=True)  # type: ignore[call-arg, arg-type]
-                case Close(id=key):
-                    block = self.blocks[place[key]]
-                    self.blocks[place[key]] = type(block)(id=key, text=getattr(block, "text", ""))  # type: ignore[call-arg, arg-type]
                 case Remove(id=key):
                     del self.blocks[place[key]]
 
@@ -370,7 +364,7 @@ def test_deltas_of_one_text_are_joined_into_one_operation() -> None:
     number = RoundId("s.1.1")
     batch = [Published(at=0.0, event=TextDelta(id="t", parent_id=number, text=piece)) for piece in "abcd"]
     ops = Projector().feed_all(batch)
-    assert [type(op) for op in ops] == [Append, Extend]
+    assert [type(op) for op in ops] == [Put, Extend]
     assert ops[1] == Extend(id="t", text="bcd")
 
 
@@ -430,4 +424,4 @@ def test_a_result_without_a_proposal_still_gets_a_card() -> None:
         outcome=Outcome.SUCCESS,
         content="x",
     )
-    assert isinstance(Projector().feed(Published(at=0.0, event=done))[0], Append)
+    assert isinstance(Projector().feed(Published(at=0.0, event=done))[0], Put)

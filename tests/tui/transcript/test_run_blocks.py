@@ -15,14 +15,12 @@ from chatops.engine.workflow.inputs import Accept, Skip, StopRun, TryAgain
 from chatops.policy.workflow import CommandGate, OnFail, Validation
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.blocks import (
-    Append,
     Block,
-    Close,
     Extend,
     NoticeBlock,
     Op,
+    Put,
     Remove,
-    Replace,
     StepBlock,
     UserBlock,
 )
@@ -49,14 +47,13 @@ class Watched(Played):
     def _apply(self, op: Op) -> None:
         place = {block.id: index for index, block in enumerate(self.blocks)}
         match op:
-            case Append(block=block, before=before):
-                assert block.id not in place
-                self.blocks.insert(place.get(before, len(self.blocks)), block)
-            case Replace(block=block):
+            case Put(block=block) if block.id in place:
                 self.blocks[place[block.id]] = block
+            case Put(block=block, before=before):
+                self.blocks.insert(place.get(before, len(self.blocks)), block)
             case Remove(id=key):
                 del self.blocks[place[key]]
-            case Extend() | Close():
+            case Extend():
                 raise AssertionError("nothing streams here")
 
     def shown(self) -> list[str]:

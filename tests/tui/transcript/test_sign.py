@@ -20,7 +20,7 @@ from chatops.domain.events import (
 from chatops.domain.ids import CallId
 from chatops.domain.progress import Progress
 from chatops.tui.theme import SPINNER
-from chatops.tui.transcript.blocks import AnswerBlock, Append, CardStatus, Op, Replace, ToolCardBlock, UserBlock
+from chatops.tui.transcript.blocks import AnswerBlock, CardStatus, Op, Put, ToolCardBlock, UserBlock
 from chatops.tui.transcript.transcript import Transcript
 from tests.support.waiting import PATIENCE
 from tests.tui.app.fakes import ROUND, SESSION, TURN, Clock, FakeSession, pending_call
@@ -81,7 +81,7 @@ async def test_the_sign_shows_time_and_tokens_and_goes_when_text_flows_without_m
         app.passes(3)
         assert app.shown[-1].strip()[1:] == " 3 s · 13 tokens · Esc to stop"
         before = app.shown
-        app.happens(says("Hi"), Append(block=AnswerBlock(id="a", text="Hi", open=True)))
+        app.happens(says("Hi"), Put(block=AnswerBlock(id="a", text="Hi", open=True)))
         assert app.shown[:-1] == before[:-1] and app.shown[-1].strip() == "Hi"
 
 
@@ -104,7 +104,7 @@ async def test_the_sign_comes_back_when_text_stalls_and_its_end_moves_no_line() 
     async with Host().run_test(size=(60, 10)) as pilot:
         app = pilot.app
         assert isinstance(app, Host)
-        app.happens(says("Hi"), Append(block=AnswerBlock(id="a", text="Hi", open=True)))
+        app.happens(says("Hi"), Put(block=AnswerBlock(id="a", text="Hi", open=True)))
         app.passes(1)
         assert app.shown[-1].strip() == "Hi"
         app.passes(1)
@@ -113,7 +113,7 @@ async def test_the_sign_comes_back_when_text_stalls_and_its_end_moves_no_line() 
         assert app.shown[-1].endswith("Esc to stop"), "it does not come and go beneath text that is read"
         app.happens(ENDED)
         assert app.shown[-3].strip() == "Hi" and not app.shown[-1]
-        app.transcript.apply([Append(block=UserBlock(id="next", text="Thanks"))])
+        app.transcript.apply([Put(block=UserBlock(id="next", text="Thanks"))])
         assert app.shown[-1].endswith("Thanks") and app.shown[-3].strip() == "Hi"
 
 
@@ -125,7 +125,7 @@ async def test_the_view_of_a_user_who_has_scrolled_away_stays() -> None:
         app.transcript.action_page_up()
         before = app.shown
         app.passes(5)
-        app.happens(says("Hi"), Append(block=AnswerBlock(id="a", text="Hi", open=True)))
+        app.happens(says("Hi"), Put(block=AnswerBlock(id="a", text="Hi", open=True)))
         app.passes(5)
         app.happens(ENDED)
         assert app.shown == before
@@ -136,14 +136,14 @@ async def test_the_card_of_a_running_call_moves_and_then_stands_still() -> None:
         app = pilot.app
         assert isinstance(app, Host)
         proposed = CallProposed(id=CallId("call"), parent_id=ROUND, tool="shell_exec", arguments=CARD.arguments)
-        app.happens(proposed, Append(block=CARD))
+        app.happens(proposed, Put(block=CARD))
         signs = set()
         for _ in range(len(SPINNER)):
             app.passes(1 / 8)
             assert app.shown[-1].endswith("running"), "no sign of an answer besides"
             signs.add(app.shown[-1].strip()[0])
         assert signs == set(SPINNER)
-        app.transcript.apply([Replace(block=ToolCardBlock(id="call", tool="shell_exec", arguments="{}"))])
+        app.transcript.apply([Put(block=ToolCardBlock(id="call", tool="shell_exec", arguments="{}"))])
         assert app.transcript.moves
         app.happens(ENDED)
         assert not app.transcript.moves
@@ -158,7 +158,7 @@ async def test_with_reduced_motion_only_seconds_are_shown() -> None:
         assert not app.shown[-1]
         app.passes(2.5)
         assert app.shown[-1].strip() == "3 s · Esc to stop"
-        app.transcript.apply([Append(block=CARD)])
+        app.transcript.apply([Put(block=CARD)])
         assert app.shown[-1].strip().startswith("» Shell")
 
 
@@ -189,7 +189,7 @@ async def test_a_card_shows_how_far_its_call_is_while_it_is_inspected_or_runs() 
         app = pilot.app
         assert isinstance(app, Host)
         card = replace(CARD, status=CardStatus.UNSETTLED)
-        app.happens(CallProposed(id=CallId("call"), parent_id=ROUND, tool=card.tool, arguments=""), Append(block=card))
+        app.happens(CallProposed(id=CallId("call"), parent_id=ROUND, tool=card.tool, arguments=""), Put(block=card))
 
         def copied(progress: Progress | None) -> None:
             event = CallProgressed(id=CallId("call"), parent_id=ROUND, progress=progress)
@@ -204,7 +204,7 @@ async def test_a_card_shows_how_far_its_call_is_while_it_is_inspected_or_runs() 
         assert app.shown[-2].strip()[0] in SPINNER
         copied(None)
         assert app.shown[-1].endswith("no result yet") and app.shown[-1].strip()[0] not in SPINNER
-        app.transcript.apply([Replace(block=replace(CARD, status=CardStatus.SETTLED))])
+        app.transcript.apply([Put(block=replace(CARD, status=CardStatus.SETTLED))])
         copied(so_far(200, 400, since=app.clock() - 7))
         app.passes(1)
         assert "400" not in "".join(app.shown), "a call that was given up may still work"

@@ -18,14 +18,12 @@ from chatops.tui.transcript import answer
 from chatops.tui.transcript.answer import AnswerDrawing, warm_up
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
-    Append,
     Block,
     CardStatus,
-    Close,
     Extend,
     NoticeBlock,
+    Put,
     Remove,
-    Replace,
     ToolCardBlock,
     UserBlock,
 )
@@ -115,7 +113,7 @@ async def test_new_text_scrolls_into_view_until_the_user_scrolls_away() -> None:
         assert isinstance(app, Host)
         transcript = app.transcript
         transcript.set_blocks(users(50))
-        transcript.apply([Append(block=AnswerBlock(id="a", text="start\n\n", open=True))])
+        transcript.apply([Put(block=AnswerBlock(id="a", text="start\n\n", open=True))])
         transcript.apply([Extend(id="a", text="word\n\n" * 30 + "the newest")])
         await pilot.pause()
         assert "the newest" in screen(app)[-1]
@@ -127,7 +125,7 @@ async def test_new_text_scrolls_into_view_until_the_user_scrolls_away() -> None:
         assert screen(app) == before
         await pilot.press("end")
         assert transcript.following
-        transcript.apply([Extend(id="a", text="\n\nlast of all"), Close(id="a")])
+        transcript.apply([Extend(id="a", text="\n\nlast of all")])
         await pilot.pause()
         assert "last of all" in screen(app)[-1]
 
@@ -225,7 +223,7 @@ async def test_a_card_stays_open_when_its_state_changes() -> None:
         running = ToolCardBlock(id="card", tool="file_read", arguments="{}", status=CardStatus.RUNNING)
         app.transcript.set_blocks([running])
         app.transcript.toggle("card")
-        app.transcript.apply([Replace(block=CARD)])
+        app.transcript.apply([Put(block=CARD)])
         await pilot.pause()
         assert any("second line" in line for line in screen(app))
 
@@ -236,7 +234,7 @@ async def test_blocks_can_be_inserted_before_others_and_removed() -> None:
         assert isinstance(app, Host)
         transcript = app.transcript
         transcript.set_blocks([UserBlock(id="u", text="one"), CARD])
-        transcript.apply([Append(block=AnswerBlock(id="a", text="two"), before="card")])
+        transcript.apply([Put(block=AnswerBlock(id="a", text="two"), before="card")])
         await pilot.pause()
         assert [block.id for block in transcript.blocks] == ["u", "a", "card"]
         assert [line.strip() for line in screen(app)[:4]] == ["▌ one", "", "two", ""]
@@ -405,12 +403,17 @@ async def test_streamed_and_whole_answers_look_the_same_on_the_screen() -> None:
         assert isinstance(app, Host)
         transcript = app.transcript
         transcript.set_blocks([])
-        transcript.apply([Append(block=AnswerBlock(id="a", text=MARKDOWN[:1], open=True))])
+        transcript.apply([Put(block=AnswerBlock(id="a", text=MARKDOWN[:1], open=True))])
         for start in range(1, len(MARKDOWN), 7):
             transcript.apply([Extend(id="a", text=MARKDOWN[start : start + 7])])
-        transcript.apply([Close(id="a")])
+        drawn = transcript._blocks_layout.entries[0].drawing
+        transcript.apply([Put(block=AnswerBlock(id="a", text=MARKDOWN))])
         await pilot.pause()
         streamed = screen(app)
+        assert drawn is transcript._blocks_layout.entries[0].drawing, "the same text is not drawn again"
+        transcript.apply([Put(block=AnswerBlock(id="a", text=MARKDOWN, incomplete=True))])
+        await pilot.pause()
+        assert "cut off here" in "".join(screen(app))
         transcript.set_blocks([AnswerBlock(id="a", text=MARKDOWN)])
         await pilot.pause()
         assert screen(app) == streamed
@@ -473,6 +476,6 @@ async def test_operations_before_the_first_layout_are_not_lost() -> None:
         transcript = Transcript()
         transcript.id = "second"
         await app.mount(transcript)
-        transcript.apply([Append(block=UserBlock(id="u", text="early"))])
+        transcript.apply([Put(block=UserBlock(id="u", text="early"))])
         await pilot.pause()
         assert any("early" in transcript.render_line(y).text for y in range(3))
