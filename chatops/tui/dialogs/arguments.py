@@ -19,9 +19,9 @@ from chatops.domain.events import PendingCall
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import Problem
 from chatops.tui.dialogs.fields import ArgumentField, FieldKind, Given, choice_text, fields_of, with_values
-from chatops.tui.dialogs.modal import TALL, Modal
+from chatops.tui.dialogs.modal import TALL, Legend, Modal
 from chatops.tui.dialogs.rows import line
-from chatops.tui.keys import BACK, KeyHint, KeyLegend
+from chatops.tui.keys import BACK, KeyHint
 from chatops.tui.text_fields import LineField, TextField
 from chatops.tui.textual_internals import ErrorBoundary
 from chatops.tui.theme import UNICODE
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _EDITED = " · your earlier edit"
 _AROUND = 8
 """Lines of the window that the fields cannot have: frame, title, problem, keys."""
-_MAX_WIDTH, _SIDES = 110, 4
 _BY = {"up": -1, "down": 1}
 """Fields that a key moves the cursor on."""
 _HEAD = re.compile(r"[^.\[]*")
@@ -175,7 +174,7 @@ class ArgumentsForm(Modal[Decision | None]):
                     yield self._widget(number, field)
                     yield Static("", id=f"problem-{number}", classes="argument-problem", markup=False)
             yield Static("", id="arguments-problem", markup=False)
-            yield Static("", id="arguments-keys")
+            yield Legend(id="arguments-keys")
 
     def _widget(self, number: int, field: ArgumentField) -> _Text | _Line | ChoiceField:
         name, text = f"field-{number}", field.text
@@ -221,9 +220,7 @@ class ArgumentsForm(Modal[Decision | None]):
         keys = [self.SEND, KeyHint("tab", "next field"), BACK]
         if self._other:
             keys.append(KeyHint("ctrl+r", "the original" if edited else "your earlier edit"))
-        low = self.size.height < TALL
-        width = max(1, self.size.width if low else min(self.size.width, _MAX_WIDTH) - _SIDES)
-        self.query_one("#arguments-keys", Static).update(KeyLegend([keys]).draw(width))
+        self.query_one(Legend).show(*keys)
 
     def on_resize(self) -> None:
         """Limit the height of the fields, which scroll, so that problem, keys and cursor stay on screen."""

@@ -18,10 +18,10 @@ from chatops.domain.wording import cut, plural
 from chatops.policy.patterns import STAR, rule_text, show_rule
 from chatops.policy.remembered import SCOPE_NAMES, SCOPES
 from chatops.runtime.view import RecordedCall, RuleOffer
-from chatops.tui.dialogs.modal import TALL, Modal
+from chatops.tui.dialogs.modal import TALL, Legend, Modal
 from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import line
-from chatops.tui.keys import BACK, KeyHint, KeyLegend
+from chatops.tui.keys import BACK, KeyHint
 
 SHOWN = 5
 """Recorded calls that are named. Further ones are counted."""
@@ -31,9 +31,6 @@ _LONGEST = 300
 """Characters of a recorded call that are shown."""
 _WORDS_ONLY = "The rule covers the words. The files that they run may hold something else by then."
 _NOTHING_RECORDED = "This session has no earlier call of this tool."
-
-_MAX_WIDTH, _SIDES = 110, 4
-"""Cells: the widest dialog, as in ``dialogs.tcss``, and its border and padding."""
 
 
 class RuleDialog(Modal[Approved | None]):
@@ -72,7 +69,7 @@ class RuleDialog(Modal[Approved | None]):
             with VerticalScroll(id="rule-body"):
                 yield Static("", id="rule-choices", markup=False)
             yield Static("", id="rule-note", markup=False)
-            yield Static("", id="rule-keys", markup=False)
+            yield Legend(id="rule-keys")
 
     def on_mount(self, event: events.Mount) -> None:
         """Draw the choices, and read the recorded calls."""
@@ -184,8 +181,7 @@ class RuleDialog(Modal[Approved | None]):
         self.query_one("#rule-note", Static).update(Content(self._note))
         # Names the scope, which may be scrolled out of a low window.
         approves = KeyHint("ctrl+s", f"approves, with a rule for {SCOPE_NAMES[self._scope]}")
-        keys = KeyLegend([[approves, KeyHint("e", "edit"), BACK]])
-        self.query_one("#rule-keys", Static).update(keys.draw(min(self.app.size.width, _MAX_WIDTH) - _SIDES))
+        self.query_one(Legend).show(approves, KeyHint("e", "edit"), BACK)
         self._note = ""
         self.call_after_refresh(self._name_scroll_keys)
 

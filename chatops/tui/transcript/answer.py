@@ -6,13 +6,13 @@ its end.
 The Markdown parser and pygments are imported after the first paint. Until then text is drawn plain.
 """
 
-import importlib
 import re
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast, overload
+from types import ModuleType
+from typing import overload
 
 from rich.text import Text
 from textual.strip import Strip
@@ -54,10 +54,12 @@ class MarkdownSegmenter:
 
     def __init__(self) -> None:
         self.closed: list[MarkdownSegment] = []
-        self._buffer = ""
+        self.tail = ""
+        """The open segment, including an incomplete last line."""
         self._scanned = 0
         """End of the complete lines of the buffer that have been scanned."""
-        self._gap = True
+        self.tail_gap = True
+        """True if an empty line precedes the open segment."""
         self._reset()
 
     def _reset(self) -> None:
@@ -70,38 +72,28 @@ class MarkdownSegmenter:
         self._fence_is_block = False
 
     @property
-    def tail(self) -> str:
-        """The open segment, including an incomplete last line."""
-        return self._buffer
-
-    @property
-    def tail_gap(self) -> bool:
-        """True if an empty line precedes the open segment."""
-        return self._gap
-
-    @property
     def tail_is_code(self) -> bool:
         """True if the open segment is a top-level code block."""
         return self._fence_is_block and bool(self._fence)
 
     def feed(self, text: str) -> None:
         """Add `text`, closing what can be closed."""
-        self._buffer += text
-        end = self._buffer.rfind("\n") + 1
+        self.tail += text
+        end = self.tail.rfind("\n") + 1
         while self._scanned < end:
             start = self._scanned
-            stop = self._buffer.index("\n", start) + 1
+            stop = self.tail.index("\n", start) + 1
             self._scanned = stop
-            self._line(self._buffer[start : stop - 1].rstrip("\r"), start, stop)
+            self._line(self.tail[start : stop - 1].rstrip("\r"), start, stop)
             if self._scanned == 0:
                 # A cut has removed the start of the buffer, up to this line or further.
-                end = self._buffer.rfind("\n") + 1
+                end = self.tail.rfind("\n") + 1
 
     def close(self) -> None:
         """Close the last segment, because no more text comes."""
-        if self._buffer and not self._buffer.endswith("\n"):
+        if self.tail and not self.tail.endswith("\n"):
             self.feed("\n")
-        self._cut(len(self._buffer), gap=True)
+        self._cut(len(self.tail), gap=True)
 
     def _line(self, line: str, start: int, stop: int) -> None:
         if self._fence:
@@ -159,37 +151,33 @@ class MarkdownSegmenter:
                 self._cut(stop, gap=True)
 
     def _cut(self, at: int, *, gap: bool) -> None:
-        source, self._buffer = self._buffer[:at], self._buffer[at:]
+        source, self.tail = self.tail[:at], self.tail[at:]
         if source.strip():
-            self.closed.append(MarkdownSegment(source=source, gap=self._gap))
-            self._gap = gap
+            self.closed.append(MarkdownSegment(source=source, gap=self.tail_gap))
+            self.tail_gap = gap
         self._scanned = 0
         self._reset()
 
 
-class _MarkdownModule(Protocol):
-    markdown_lines: Callable[..., list[Text]]
-    code_lines: Callable[..., list[Text]]
-    highlight: Callable[..., Text]
-
-
-_loaded: list[_MarkdownModule] = []
+_loaded: "list[ModuleType]" = []
+"""The Markdown renderer, once it is imported."""
 
 
 def warm_up() -> None:
     """Import the Markdown renderer. Call it in a thread after the first paint; takes about 0.1 s once."""
-    if _loaded:
-        return
-    module = cast(_MarkdownModule, importlib.import_module("chatops.tui.transcript.markdown"))
-    module.markdown_lines("*a*\n\n```python\nb = 1\n```\n", width=40, theme=PLAIN)
-    _loaded.append(module)
+    if not _loaded:
+        from chatops.tui.transcript import markdown
+
+        markdown.markdown_lines("*a*\n\n```python\nb = 1\n```\n", width=40, theme=PLAIN)
+        _loaded.append(markdown)
 
 
 def coloured(code: str, *, language: str, theme: BlockTheme) -> Text:
     """Return code (already sanitised) in syntax colours, once these are loaded."""
     if not _loaded or not language:
         return Text(code, theme.text, end="")
-    return _loaded[0].highlight(code, language=language, theme=theme)
+    text: Text = _loaded[0].highlight(code, language=language, theme=theme)
+    return text
 
 
 def is_warm() -> bool:
@@ -207,14 +195,17 @@ def _draw_markdown(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
     opening = _OPENING.fullmatch(head.rstrip("\r"))
     if not _loaded or (len(source) > _LONGEST and opening is None):
         return wrap(styled((source, theme.text)), width=min(width, PROSE))
+    drawn: list[Text]
     if opening is None:
-        return _loaded[0].markdown_lines(source, width=width, theme=theme)
+        drawn = _loaded[0].markdown_lines(source, width=width, theme=theme)
+        return drawn
     fence, language = opening[1] or opening[3], opening[2] or opening[4] or ""
     lines = body.split("\n")
     end = lines[-1].strip()
     if len(end) >= len(fence) and set(end) == {fence[0]}:
         lines.pop()
-    return _loaded[0].code_lines("\n".join(lines), language=language, width=width, theme=theme)
+    drawn = _loaded[0].code_lines("\n".join(lines), language=language, width=width, theme=theme)
+    return drawn
 
 
 class SegmentLines(Sequence[Strip]):

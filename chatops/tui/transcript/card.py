@@ -168,7 +168,7 @@ def _with_words(line: Text, words: Text, *, width: int) -> Text:
 def _subject(card: ToolCardBlock, known: Capabilities) -> str:
     """Return what the call is about, on one line: without the arguments that its diff shows."""
     if card.tool == CONTAINED_APPLY:
-        only = (_parsed(card.arguments) or {}).get("only")
+        only = (parsed_arguments(card.arguments) or {}).get("only")
         chosen = [path for path in card.paths if not isinstance(only, list) or path in only]
         return one_line(", ".join(chosen)[:_LONGEST_ARGUMENT])
     hidden = known.in_diff if known.writes or card.diff else ()
@@ -287,7 +287,7 @@ def _details(card: ToolCardBlock, known: Capabilities, *, width: int, theme: Blo
 
 def _arguments(arguments: str, *, width: int, theme: BlockTheme) -> list[Text]:
     """Return each argument with its name. Text stands as it is, below its name if it has several lines."""
-    given = _parsed(arguments)
+    given = parsed_arguments(arguments)
     if given is None:
         return fold(styled(("arguments: ", theme.muted), (arguments, theme.text)), width=width)
     lines: list[Text] = []
@@ -318,7 +318,7 @@ def argument_summary(arguments: str, *, without: Collection[str] = (), lead: Seq
     The main one is the first of `lead` and `_TELLING` that is given. Arguments that are no JSON object are returned as
     written.
     """
-    given = _parsed(arguments)
+    given = parsed_arguments(arguments)
     if given is None:
         return one_line(arguments[:_LONGEST_ARGUMENT])
     named = {key: value for key, value in given.items() if key not in without}
@@ -330,11 +330,12 @@ def argument_summary(arguments: str, *, without: Collection[str] = (), lead: Seq
 
 def _path(arguments: str, known: Capabilities) -> str:
     """Return the path that a call names; empty if it names none."""
-    path = (_parsed(arguments) or {}).get(known.path or "path", "")
+    path = (parsed_arguments(arguments) or {}).get(known.path or "path", "")
     return path if isinstance(path, str) else ""
 
 
-def _parsed(arguments: str) -> dict[str, object] | None:
+def parsed_arguments(arguments: str) -> dict[str, object] | None:
+    """Return the arguments of a call by their names; None if they are no JSON object."""
     try:
         given = json.loads(arguments)
     except (ValueError, RecursionError):

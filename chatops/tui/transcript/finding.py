@@ -1,6 +1,5 @@
 """The text of a block, and the search for a text in it."""
 
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -21,6 +20,7 @@ from chatops.tui.transcript.blocks import (
     ToolCardBlock,
     UserBlock,
 )
+from chatops.tui.transcript.card import parsed_arguments
 from chatops.tui.transcript.lines import marked
 
 _CURRENT = Style(reverse=True, bold=True)
@@ -93,11 +93,7 @@ def _call_text(card: ToolCardBlock, known: Capabilities) -> str:
 
 def _strings(arguments: str) -> list[str]:
     """Return the texts among the arguments of a call; none if they cannot be read."""
-    try:
-        given = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return []
-    return [value for value in given.values() if isinstance(value, str)] if isinstance(given, dict) else []
+    return [value for value in (parsed_arguments(arguments) or {}).values() if isinstance(value, str)]
 
 
 class TextSearch:

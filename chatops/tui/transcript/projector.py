@@ -17,8 +17,7 @@ Rules:
   once.
 - Events arrive in the order of the work, blocks are in the order of reading. Text goes before the cards of its round,
   and reasoning before its answer, although the final text arrives after the first card.
-- Streamed text is only appended to (`Extend`). The final text is put in its place, and the transcript draws it again only
-  if it differs.
+- Streamed text is only appended to (`Extend`). The final text is put in its place, and drawn again only if it differs.
 - Reasoning that led to neither text nor calls is not stored, so its block is removed. A turn stopped in the middle of a
   reply keeps the text and marks it incomplete.
 - Calls beyond the limit of a reply share one card per round.
