@@ -124,7 +124,8 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         except ChatopsError as error:
             problem = problem or f"settings.yaml: {error} The default keys are used."
         use(self._user_keys)
-        self._chat = ChatScreen(clock=clock, keep_unsent=keep_unsent, themes=self.themes)
+        self.chat = ChatScreen(clock=clock, keep_unsent=keep_unsent, themes=self.themes)
+        """The session's screen."""
         self._shown_above: set[str] = set()
         """Notices that were shown above the message field, which need no toast over a later dialog."""
         self._settings_problem = problem
@@ -149,14 +150,9 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
         return self.themes.many_colours and symbols_for(self.charset) is UNICODE
 
-    @property
-    def chat(self) -> ChatScreen:
-        """The session's screen."""
-        return self._chat
-
     def get_default_screen(self) -> Screen[None]:
         """Return the chat screen, which is below all others."""
-        return self._chat
+        return self.chat
 
     def on_mount(self) -> None:
         """Open the session after the first paint."""
@@ -164,7 +160,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     async def before_first_message(self) -> None:
         """Wait until the message field has the focus, so that keys typed earlier reach it in order."""
-        await wait_until_mounted(self._chat)
+        await wait_until_mounted(self.chat)
 
     def _painted(self) -> None:
         if not self.is_headless:
@@ -180,27 +176,27 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             self.key_order.release()
 
     async def _open(self) -> None:
-        await self._chat.switcher.prepare(at_once=self.is_headless)
+        await self.chat.switcher.prepare(at_once=self.is_headless)
         try:
             opened = await self._opener()
         except ChatopsError as error:
             self.failure = error
-            if self._chat.sending.unsaved_text or self.is_headless:
+            if self.chat.sending.unsaved_text or self.is_headless:
                 # Keep the screen, because what was typed would be lost with it.
-                self._chat.sending.fail(error)
+                self.chat.sending.fail(error)
             else:
                 self.exit()
             return
         if self._leaving:
             await opened.session.aclose()
             return
-        self._chat.show_first(opened)
+        self.chat.show_first(opened)
         if self._traits.notice:
             show_notice(self, self._traits.notice)
         if self._settings_problem:
             show_notice(self, self._settings_problem)
         if opened.choose_session:
-            await self._chat.open_sessions()
+            await self.chat.open_sessions()
             await wait_until_mounted(self.screen)
 
     async def action_interrupt(self) -> None:
@@ -212,12 +208,12 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             return
         now = self._clock()
         again = self._interrupted_at is not None and now - self._interrupted_at <= TWICE_S
-        if again and not self._chat.sending.unsaved_text:
-            self._chat.sending.restore()
+        if again and not self.chat.sending.unsaved_text:
+            self.chat.sending.restore()
             await self.action_quit()
             return
         self._interrupted_at = now
-        done = await self._chat.sending.interrupt()
+        done = await self.chat.sending.interrupt()
         self.notify(f"{done} {key_of('interrupt')} again quits.".strip(), markup=False, timeout=TWICE_S)
         # The time to answer starts when the notice can be read. On a busy machine that may be a while after the key.
         self.call_after_refresh(self._asked_whether_to_quit)
@@ -246,7 +242,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self._attention.close()
         try:
             await self.key_order.typed()
-            await self._chat.close()
+            await self.chat.close()
         except Exception as error:
             # The terminal has to be restored even if closing fails.
             self._errors.note(error)
@@ -274,15 +270,15 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def on_guarded_dialog_help_wanted(self, message: "GuardedDialog.HelpWanted") -> None:
         """Show the help over a dialog (F1)."""
-        self._chat.action_help(message.key_group)
+        self.chat.action_help(message.key_group)
 
     def shows_notices(self, notices: Sequence[Notification]) -> bool:
         """Show each notice once: above the message field, or as a toast if it comes while another screen is on top."""
-        above = bool(self.screen_stack) and self.screen is self._chat
+        above = bool(self.screen_stack) and self.screen is self.chat
         if above:
             self._shown_above = {notice.identity for notice in notices}
         old = [notice for notice in notices if notice.identity in self._shown_above]
-        self._chat.show_notices(old)
+        self.chat.show_notices(old)
         return len(old) == len(notices)
 
     async def on_event(self, event: events.Event) -> None:
@@ -343,7 +339,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def takes_text(self) -> bool:
         """Return True if a letter can only be inserted: no dialog is open, and R is not offered to retry the turn."""
-        return self.screen_stack == [self._chat] and not self._chat.composer.retry_offered
+        return self.screen_stack == [self.chat] and not self.chat.composer.retry_offered
 
     def redraw(self) -> None:
         """Redraw everything, because the terminal has lost its content."""
@@ -388,7 +384,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def handle_error(self, error: Exception) -> None:
         """Show the error and continue, as long as a session is on the screen."""
-        can_continue = self.is_running and self._errors.note(error) and (self._chat.opened or self.failure is not None)
+        can_continue = self.is_running and self._errors.note(error) and (self.chat.opened or self.failure is not None)
         if not can_continue and self.fault is None:
             self.fault = error
             if self.is_running:
@@ -407,7 +403,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
                 yield SystemCommand(f"/{command.name}", command.help, self._runner(command.name))
 
     def _runner(self, name: str) -> Callable[[], None]:
-        return lambda: self._chat.run_command(f"/{name}")
+        return lambda: self.chat.run_command(f"/{name}")
 
 
 def _without_colours() -> LineFilter:

@@ -18,7 +18,7 @@ from textual.notifications import Notification
 from textual.widgets import Static
 
 from chatops.domain.sanitize import sanitize
-from chatops.domain.wording import money, plural, spent
+from chatops.domain.wording import money, spent
 from chatops.tui.keys import BACK, KeyHint, KeyLegend, key_of
 from chatops.tui.textual_internals import ErrorBoundary, refresh_notices
 from chatops.tui.ticker import Moving
@@ -299,11 +299,6 @@ def _model(snapshot: "Snapshot") -> str:
     if not snapshot.is_demo:
         return label
     return label if "demo" in label.lower() and label.isupper() else "DEMO model, no AI"
-
-
-def approvals_pending(number: int) -> str:
-    """Return the number of pending approvals in words."""
-    return f"{plural(number, 'approval')} pending"
 
 
 def count(tokens: int) -> str:

@@ -8,11 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color, ColorParseError
 from textual.filter import LineFilter
+
+if TYPE_CHECKING:
+    from textual.app import App
 
 _STRONG, _EMPHASIS, _STRIKE = Style(bold=True), Style(italic=True), Style(strike=True)
 _NONE, _EMPHATIC = Style(), Style(underline=True)
@@ -173,6 +177,12 @@ def theme_from(
         symbols=symbols,
         roles=tuple((name, Style(color=Color.parse(colour).rich_color, bold=True)) for name, colour in roles.items()),
     )
+
+
+def theme_of(app: "App[Any]", *, roles: Mapping[str, str] = _NO_ROLES) -> BlockTheme:
+    """Return the styles of the theme that the app uses, with the signs that its terminal can show."""
+    symbols = symbols_for(getattr(app, "charset", "utf-8"))
+    return theme_from(app.theme_variables, dark=app.current_theme.dark, symbols=symbols, roles=roles)
 
 
 PLAIN = BlockTheme(

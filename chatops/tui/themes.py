@@ -253,16 +253,7 @@ def _in_sixteen(theme: Theme) -> Theme:
     names = ("primary", "secondary", "accent", "warning", "error", "success")
     colours = {name: SIXTEEN[name][0 if theme.dark else 1] for name in names}
     texts = {f"text-{name}": colour for name, colour in colours.items()}
-    return replace(
-        theme,
-        primary=colours["primary"],
-        secondary=colours["secondary"],
-        accent=colours["accent"],
-        warning=colours["warning"],
-        error=colours["error"],
-        success=colours["success"],
-        variables={**theme.variables, **texts},
-    )
+    return replace(theme, variables={**theme.variables, **texts}, **colours)  # type: ignore[arg-type]
 
 
 def role_colours(roles: Sequence[tuple[str, str]], *, dark: bool, behind: str, sixteen: bool = False) -> dict[str, str]:

@@ -45,10 +45,10 @@ from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room, legend_o
 from chatops.tui.dialogs.external_editor import edit_call
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.key_gate import KeyKind
-from chatops.tui.dialogs.payload import dialog_theme
 from chatops.tui.dialogs.rows import Description, line, missing_columns, read_on
 from chatops.tui.dialogs.rule import RuleDialog
 from chatops.tui.keys import KeyLegend
+from chatops.tui.theme import theme_of
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
@@ -380,7 +380,7 @@ class ApprovalScreen(GuardedDialog):
         if self._described is None or self._described[0] != made_from:
             described = describe(
                 pending,
-                theme=dialog_theme(self.app),
+                theme=theme_of(self.app),
                 before=item.before,
                 details=self._details,
                 side_by_side=sides,

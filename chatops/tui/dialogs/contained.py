@@ -32,11 +32,12 @@ from chatops.tui.dialogs.dialog_keys import LATER, AnswerKey, DialogKey, Room
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.key_gate import KeyKind
 from chatops.tui.dialogs.modal import Legend, Page
-from chatops.tui.dialogs.payload import PayloadView, dialog_theme
+from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import Description, DiffRows, Row, line, missing_columns, read_on
 from chatops.tui.keys import BACK, SCROLL, KeyGroup, KeyHint, KeyLegend
 from chatops.tui.notice import show_notice
+from chatops.tui.theme import theme_of
 
 if TYPE_CHECKING:
     from chatops.contained.text import Change, ContainedReview
@@ -151,7 +152,7 @@ class ContainedScreen(GuardedDialog):
 
     def _colour(self) -> None:
         """Show the diffs in the colours of the theme."""
-        theme, found = dialog_theme(self.app), self._changes.changes if self._changes is not None else ()
+        theme, found = theme_of(self.app), self._changes.changes if self._changes is not None else ()
         self._diffs = {change.path: DiffRows(change.diff, name=change.path, theme=theme) for change in found}
         self.show()
 
@@ -466,7 +467,7 @@ class ChangesScreen(Page):
         self._show()
 
     def _draw(self) -> None:
-        theme = dialog_theme(self.app)
+        theme = theme_of(self.app)
         self._diffs = [DiffRows(change.diff, name=change.path, theme=theme) for change in self._changes]
         added, removed = sum(diff.added for diff in self._diffs), sum(diff.removed for diff in self._diffs)
         counts = f"{plural(len(self._changes), 'file')}, +{added} {theme.symbols.minus}{removed}"

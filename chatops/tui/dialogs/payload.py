@@ -7,14 +7,13 @@ import io
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, get_args
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.segment import Segment
 from rich.text import Text
 from textual import events
-from textual.app import App
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
@@ -34,16 +33,9 @@ from chatops.tui.dialogs.rows import (
     side_width,
     wrapped,
 )
-from chatops.tui.theme import BlockTheme, symbols_for, theme_from
 
 _CONSOLE = Console(file=io.StringIO(), width=80, color_system=None, legacy_windows=False, _environ={})
 """Rich needs one to render. It never writes."""
-
-
-def dialog_theme(app: App[Any]) -> BlockTheme:
-    """Return the styles of code and diffs in a dialog."""
-    symbols = symbols_for(getattr(app, "charset", "utf-8"))
-    return theme_from(app.theme_variables, dark=app.current_theme.dark, symbols=symbols)
 
 
 class PayloadView(ScrollView, can_focus=False):

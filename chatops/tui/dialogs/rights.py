@@ -14,10 +14,10 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import Verdict
 from chatops.domain.wording import cut, plural
 from chatops.tui.dialogs.modal import TALL, Legend, Page
-from chatops.tui.dialogs.payload import dialog_theme
 from chatops.tui.dialogs.text import HangingText
 from chatops.tui.keys import BACK, KeyHint
 from chatops.tui.notice import copy
+from chatops.tui.theme import theme_of
 
 if TYPE_CHECKING:
     from chatops.wiring.explain import RightsMatrix
@@ -71,7 +71,7 @@ class RightsScreen(Page):
 
     def _draw(self) -> None:
         """Fill the matrix. The cursor stays where it is."""
-        table, theme = self.query_one(DataTable[Text]), dialog_theme(self.app)
+        table, theme = self.query_one(DataTable[Text]), theme_of(self.app)
         at = table.cursor_coordinate if table.row_count else Coordinate(0, 1)
         words = {
             Verdict.ALLOW: Text("allow", style=theme.good),

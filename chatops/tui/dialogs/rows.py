@@ -16,7 +16,7 @@ from chatops.domain.sanitize import reveal
 from chatops.domain.wording import plural
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import warm_up
-from chatops.tui.transcript.diff import DiffRow, compared, diff_rows, replacements, syntax
+from chatops.tui.transcript.diff import DiffRow, compared, diff_rows, replacements, run_end, syntax
 from chatops.tui.transcript.lines import cuts
 
 LABEL_WIDTH = 13
@@ -233,18 +233,13 @@ class DiffRows:
                 yield replace(left, beside=self._row(at)) if rows[at].sign else left
                 at += 1
                 continue
-            removed = self._run(at, "-")
-            added = self._run(removed, "+")
+            removed = run_end(rows, at, "-")
+            added = run_end(rows, removed, "+")
             for number in range(max(removed - at, added - removed)):
                 left = self._row(at + number) if at + number < removed else self._nothing
                 right = self._row(removed + number) if removed + number < added else self._nothing
                 yield replace(left, beside=right)
             at = added
-
-    def _run(self, at: int, sign: str) -> int:
-        while at < len(self._rows) and self._rows[at].sign == sign:
-            at += 1
-        return at
 
     @property
     def _nothing(self) -> Row:

@@ -348,7 +348,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     def action_fold_panel(self) -> None:
         """Fold the run's panel to one line, or open it (ctrl+t)."""
         if self._current is not None and (run := self._current.any_run) is not None:
-            run.toggle()
+            run.panel.toggle()
 
     def action_steps(self) -> None:
         """List the steps of the run and their outputs (ctrl+l)."""

@@ -84,7 +84,7 @@ class CommandPresenter:
         from chatops.tui.commands.table import is_known, run_command
 
         await self.opened()
-        self._started = self._sending.clock()
+        self._started = self._screen.query_one(Composer).clock()
         if not await self.perform(await run_command(self._switcher.context(), text)):
             # A name that is wrong is corrected.
             self._sending.give_back(text, refused=is_known(text))
@@ -119,7 +119,9 @@ class CommandPresenter:
 
         current = self._switcher.current
         if current is not None and current.any_run is not None:
-            self.choose(Choose(current.any_run.step_picker(), chosen))
+            from chatops.tui.dialogs.choices import step_picker
+
+            self.choose(Choose(step_picker(current.any_run.view()), chosen))
 
     async def perform(self, replies: Replies) -> bool:
         """Carry out the replies of a command. Return False if nothing was done, or could be done."""
@@ -258,7 +260,7 @@ class CommandPresenter:
             if typed and isinstance(below, GuardedDialog):
                 below.on_paste(events.Paste(typed))
             elif typed:
-                self._sending.continue_typing(typed)
+                self._screen.query_one(Composer).insert_paste(typed)
 
         app.push_screen(page, closed)
 

@@ -13,15 +13,12 @@ from textual.screen import Screen
 from chatops.domain.events import StepFinished, TurnPaused, WorkflowFinished
 from chatops.engine.workflow.state import AwaitingReview, CheckingGate, RunFinished, RunningStep
 from chatops.engine.workflow.view import RunView, current_step, run_view
-from chatops.tui.dialogs.choices import step_picker
-from chatops.tui.dialogs.picker import Picker
 from chatops.tui.keys import key_of
 from chatops.tui.screens.messages import Changed, FollowedChanged
 from chatops.tui.workflow import WorkflowPanel, step_text
 
 if TYPE_CHECKING:
     from chatops.domain.events import Event
-    from chatops.domain.ids import SessionId
     from chatops.engine.state import TurnState
     from chatops.engine.workflow.state import WorkflowState
     from chatops.runtime.follower import SessionFollower
@@ -80,13 +77,8 @@ class RunPresenter:
         self._now = clock
         run = state().run
         self._times = StepClock(len(run.spec.steps), user.step_times(run.session_id))
-        self._panel = WorkflowPanel(self.view)
+        self.panel = WorkflowPanel(self.view)
         self._follow_clock()
-
-    @property
-    def run_id(self) -> "SessionId":
-        """The id of the run and of its session."""
-        return self._state().run.session_id
 
     @property
     def step_names(self) -> tuple[str, ...]:
@@ -101,30 +93,22 @@ class RunPresenter:
 
     async def show(self) -> None:
         """Mount the panel."""
-        await self._screen.mount(self._panel, before=0)
+        await self._screen.mount(self.panel, before=0)
 
     async def remove(self) -> None:
         """Remove the panel."""
-        if self._panel.is_attached:
-            await self._panel.remove()
+        if self.panel.is_attached:
+            await self.panel.remove()
 
     def update(self) -> None:
         """Draw the run's current state."""
         self._follow_clock()
-        self._panel.draw()
-
-    def toggle(self) -> None:
-        """Fold or open the panel."""
-        self._panel.toggle()
+        self.panel.draw()
 
     def step_text(self, index: int) -> tuple[str, str]:
         """Return title and text for the output of a step."""
         step = self.view().steps[index]
         return f"Step {step.number}: {step.name}", step_text(self._state().run, step)
-
-    def step_picker(self) -> Picker:
-        """Return the picker for a step whose output is shown. Its result is the step's index."""
-        return step_picker(self.view())
 
     def _follow_clock(self) -> None:
         now = self._state()
@@ -205,7 +189,7 @@ class OwnRunPresenter(RunPresenter):
         await self.run.aclose()
 
     def _keep_times(self) -> None:
-        self._user.save_step_times(self.run_id, self._times.seconds(now=self._now()))
+        self._user.save_step_times(self.run.run_id, self._times.seconds(now=self._now()))
 
 
 class FollowerPresenter:

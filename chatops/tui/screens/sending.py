@@ -126,10 +126,6 @@ class SendingPresenter:
         """Text typed and messages sent so far, all of which would be lost if no session were ever opened."""
         return "\n\n".join(text for text in (*self.outbox.texts, self._composer.full_text) if text)
 
-    def clock(self) -> float:
-        """Return monotonic seconds, as for `typing_paused`."""
-        return self._composer.clock()
-
     async def typing_paused(self, *, since: float) -> None:
         """Wait for a pause in what has been typed after `since`, before a late screen takes the keyboard."""
         while (self._composer.typed_at or 0.0) > since and not self._composer.paused:  # noqa: ASYNC110
@@ -270,10 +266,6 @@ class SendingPresenter:
         """Put a text into the message field. What is typed there moves to the history."""
         self.set_aside()
         self._composer.offer_text(text)
-
-    def continue_typing(self, text: str) -> None:
-        """Add a text to the message field that was typed while another screen had the keyboard."""
-        self._composer.insert_paste(text)
 
     def set_aside(self) -> bool:
         """Move the typed text to the history. Return False if there is none."""

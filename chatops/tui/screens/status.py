@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.domain.sanitize import sanitize
+from chatops.domain.wording import plural
 from chatops.tui.composer import Composer
 from chatops.tui.first_screen import FirstFacts, FirstScreen, branch_of, first_facts
 from chatops.tui.keys import key_of
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.screens.sending import SendingPresenter
-from chatops.tui.status import Banner, StatusLine, approvals_pending
+from chatops.tui.status import Banner, StatusLine
 from chatops.tui.themes import Themes
 
 if TYPE_CHECKING:
@@ -158,9 +159,10 @@ def calls_pending(pending: "Sequence[PendingCall]") -> BannerText:
 
     what = ", ".join(dict.fromkeys(pending_verb(one) for one in pending))
     again = any(one.reason is AskReason.CHANGED for one in pending)
+    approvals = plural(len(pending), "approval")
     changed = " It has changed since it was approved." if again else ""
     return (
-        f"{approvals_pending(len(pending))} – {key_of('pending')}  ({sanitize(what, newlines=False)}){changed}",
+        f"{approvals} pending – {key_of('pending')}  ({sanitize(what, newlines=False)}){changed}",
         "waiting",
     )
 

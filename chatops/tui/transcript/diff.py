@@ -113,14 +113,15 @@ def replacements(rows: Sequence[DiffRow]) -> Iterator[tuple[int, int]]:
     """Yield the indices of each removed row and of the added row in its place."""
     at = 0
     while at < len(rows):
-        end = middle = _run(rows, at, "-")
+        end = middle = run_end(rows, at, "-")
         if middle > at:
-            end = _run(rows, middle, "+")
+            end = run_end(rows, middle, "+")
             yield from zip(range(at, middle), range(middle, end), strict=False)
         at = max(end, at + 1)
 
 
-def _run(rows: Sequence[DiffRow], at: int, sign: str) -> int:
+def run_end(rows: Sequence[DiffRow], at: int, sign: str) -> int:
+    """Return the index after the rows from `at` on that have this sign."""
     while at < len(rows) and rows[at].sign == sign:
         at += 1
     return at

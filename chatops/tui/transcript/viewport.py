@@ -60,7 +60,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from chatops.tui.textual_internals import ErrorBoundary, report_error
-from chatops.tui.theme import SPINNER, UNICODE, BlockTheme, symbols_for, theme_from
+from chatops.tui.theme import SPINNER, UNICODE, BlockTheme, theme_of
 from chatops.tui.transcript.answer import is_warm, warm_up
 from chatops.tui.transcript.layout import BlockLayout, LaidOutBlock
 from chatops.tui.transcript.lines import GUTTER, marked
@@ -131,10 +131,8 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         return True
 
     def _theme(self) -> BlockTheme:
-        symbols = symbols_for(getattr(self.app, "charset", "utf-8"))
-        spinner = SPINNER if symbols is UNICODE and getattr(self.app, "moves", True) else ""
-        roles = getattr(self.app, "role_colours", {})
-        theme = theme_from(self.app.theme_variables, dark=self.app.current_theme.dark, symbols=symbols, roles=roles)
+        theme = theme_of(self.app, roles=getattr(self.app, "role_colours", {}))
+        spinner = SPINNER if theme.symbols is UNICODE and getattr(self.app, "moves", True) else ""
         return replace(theme, base=self.rich_style, spinner=spinner)
 
     def _place(self) -> tuple[str, int]:
