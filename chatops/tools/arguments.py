@@ -9,7 +9,6 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -19,18 +18,11 @@ from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.tools import Problem, ToolCall
 from chatops.toolkit.output import visible
 from chatops.tools.schema import (
-    ARGUMENT,
-    MEMBER,
     field_path,
     first,
     given,
     kind_of,
-    members,
-    missing,
-    not_allowed,
     schema_problems,
-    unknown_key,
-    words,
     wrong,
 )
 
@@ -143,8 +135,10 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-def fit(arguments: Arguments, *, model: type[BaseModel], strict: bool) -> tuple[Arguments, BaseModel | None]:
-    """Validate against the model of a built-in tool. The returned text is the validated value.
+def fit(
+    arguments: Arguments, *, model: type[BaseModel], schema: str, strict: bool
+) -> tuple[Arguments, BaseModel | None]:
+    """Validate against the model of a tool, and its `schema`. The returned text is the validated value. May block.
 
     `strict` allows no coercion: the user then approves exactly what the model wrote.
     """
@@ -154,12 +148,22 @@ def fit(arguments: Arguments, *, model: type[BaseModel], strict: bool) -> tuple[
         value = model.model_validate_json(arguments.text, strict=strict)
     except ValidationError as error:
         log.info("arguments of %s do not fit:\n%s", model.__name__, without_values(error))
-        details = error.errors(include_url=False, include_context=True, include_input=True)
-        schema = model.model_json_schema()
-        problems = first(_problem(dict(detail), arguments.value, schema) for detail in details)
-        return replace(arguments, problems=problems), None
+        unfit = fit_schema(arguments, schema=schema)
+        return unfit if unfit.problems else replace(arguments, problems=_beyond_schema(error, arguments.value)), None
     understood = value.model_dump(mode="json", exclude_unset=True)
     return replace(arguments, text=canonical(understood), value=understood), value
+
+
+def _beyond_schema(error: ValidationError, value: Mapping[str, JsonValue]) -> tuple[Problem, ...]:
+    """Return the problems that a function of the model's own has found: a schema cannot say them."""
+    return first(
+        wrong(
+            field_path(error_path(detail["loc"], value, missing=False)),
+            detail["msg"].removeprefix("Value error, "),
+            detail["input"],
+        )
+        for detail in error.errors(include_url=False, include_context=False)
+    )
 
 
 def without_values(error: ValidationError) -> str:
@@ -176,22 +180,6 @@ def fit_schema(arguments: Arguments, *, schema: str) -> Arguments:
     if arguments.problems:
         return arguments
     return replace(arguments, problems=schema_problems(dict(arguments.value), schema=schema))
-
-
-def _problem(detail: Mapping[str, Any], arguments: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> Problem:
-    location = error_path(detail["loc"], arguments, missing=detail["type"] == "missing")
-    path, value = field_path(location), detail["input"]
-    match detail["type"]:
-        case "missing":
-            return missing(path)
-        case "extra_forbidden":
-            noun = ARGUMENT if len(location) == 1 else MEMBER
-            known = members(schema, location[:-1])
-            return unknown_key(path, str(location[-1]), value, known=known, noun=noun)
-        case "literal_error" | "enum" if allowed := words(schema, location):
-            return not_allowed(path, value, allowed=allowed)
-        case _:
-            return wrong(path, str(detail["msg"]), value)
 
 
 def _unread(call: ToolCall, message: str) -> Arguments:

@@ -76,7 +76,10 @@ class FunctionTool:
             read = await in_thread(fit_schema, parse(call), schema=self.spec.schema)
             given = read.value
         else:
-            read, value = fit(parse(call), model=self.arguments, strict=not self.spec.read_only)
+            strict = not self.spec.read_only
+            read, value = await in_thread(
+                fit, parse(call), model=self.arguments, schema=self.spec.schema, strict=strict
+            )
             given = {} if value is None else _fields(value)
         facts = CallFacts(arguments=read.text, problems=read.problems, repairs=read.repairs)
         if facts.problems or self.inspector is None:

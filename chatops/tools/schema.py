@@ -226,44 +226,6 @@ def _below(path: str, name: str) -> str:
     return f"{path}.{part}" if path else part
 
 
-def members(schema: Mapping[str, Any], location: Sequence[str | int]) -> list[str]:
-    """Return the keys that `schema` defines at a location in a value; empty if it defines none."""
-    return [name for node in _at(schema, location) for name in node.get("properties", {})]
-
-
-def words(schema: Mapping[str, Any], location: Sequence[str | int]) -> list[JsonValue]:
-    """Return the values that `schema` allows at a location in a value; empty if it lists none."""
-    return [
-        word for node in _at(schema, location) for word in node.get("enum", [node["const"]] if "const" in node else [])
-    ]
-
-
-def _at(schema: Mapping[str, Any], location: Sequence[str | int]) -> list[Mapping[str, Any]]:
-    """Return the parts of `schema` for a location in a value; references are resolved, alternatives listed."""
-    nodes = _alternatives(schema, schema)
-    for part in location:
-        nodes = [node for inner in _inner(nodes, part) for node in _alternatives(schema, inner)]
-    return nodes
-
-
-def _alternatives(schema: Mapping[str, Any], node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    target = str(node.get("$ref", ""))
-    if target.startswith("#/$defs/"):
-        return _alternatives(schema, schema["$defs"][target.removeprefix("#/$defs/")])
-    options = node.get("anyOf", node.get("oneOf"))
-    return [node for option in options for node in _alternatives(schema, option)] if options else [node]
-
-
-def _inner(nodes: Sequence[Mapping[str, Any]], part: str | int) -> Iterator[Mapping[str, Any]]:
-    for node in nodes:
-        if isinstance(part, str):
-            found = node.get("properties", {}).get(part, node.get("additionalProperties"))
-        else:
-            found = dict(enumerate(node.get("prefixItems", []))).get(part, node.get("items"))
-        if isinstance(found, Mapping):
-            yield found
-
-
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated"})
 """Keywords that may stand beside a reference without restricting a value any further."""
 _DEFINITIONS = ("$defs", "definitions")

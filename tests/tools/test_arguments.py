@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from chatops.domain.ids import CallId
 from chatops.domain.tools import ToolCall
-from chatops.tools.arguments import Arguments, fit, parse
+from chatops.tools import arguments
+from chatops.tools.arguments import Arguments, parse
 from chatops.tools.schema import field_path
 from tests.support.cases import for_each
 from tests.tools.toolkit import call
@@ -147,6 +148,10 @@ class Shape(BaseModel):
     edits: list[Edit] = []
 
 
+def fit(given: Arguments, *, model: type[BaseModel], strict: bool) -> tuple[Arguments, BaseModel | None]:
+    return arguments.fit(given, model=model, schema=json.dumps(model.model_json_schema()), strict=strict)
+
+
 def problems(text: str, *, strict: bool = True) -> list[tuple[str, str, str]]:
     fitted, value = fit(read(text), model=Shape, strict=strict)
     assert (value is None) == bool(fitted.problems)
@@ -162,8 +167,8 @@ def test_problems_name_the_field_the_value_and_the_nearest_valid_name() -> None:
     [(path, _, shown)] = problems('{"command":"x","edits":[{"old":"a"},{"old":3}]}')
     assert (path, shown) == ("edits[1].old", "3")
     assert problems('{"command":"x","edits":[{"odl":"a"}]}') == [
-        ("edits[0].old", "is required but missing", ""),
         ("edits[0].odl", "is not a key of this object; did you mean 'old'?", "a"),
+        ("edits[0].old", "is required but missing", ""),
     ]
 
 
@@ -171,11 +176,19 @@ def test_the_path_of_a_problem_leaves_out_union_members() -> None:
     class Either(BaseModel):
         where: int | list[int] | Edit
 
+        @model_validator(mode="after")
+        def _small(self) -> "Either":
+            if self.where == 99:
+                raise ValueError("99 is too much")
+            return self
+
     fitted, _ = fit(read('{"where":{"odl":1}}'), model=Either, strict=True)
-    assert {problem.path for problem in fitted.problems} == {"where", "where.old", "where.odl"}
+    assert {problem.path for problem in fitted.problems} == {"where.old", "where.odl"}
     assert "did you mean 'old'" in next(problem for problem in fitted.problems if problem.path == "where.odl").message
     fitted, _ = fit(read('{"where":["x"]}'), model=Either, strict=True)
-    assert {problem.path for problem in fitted.problems} == {"where", "where[0]"}
+    assert {problem.path for problem in fitted.problems} == {"where[0]"}
+    fitted, _ = fit(read('{"where":99}'), model=Either, strict=True)
+    assert [(problem.path, problem.message) for problem in fitted.problems] == [("", "99 is too much")]
 
 
 def test_a_key_with_an_invisible_character_is_shown_as_such() -> None:
