@@ -245,7 +245,7 @@ def write_private(path: Path, data: bytes) -> None:
     """Write `path` atomically with mode 0600. Raises ConfigError."""
     private_dir(path.parent)
     try:
-        with _unnamed(path.parent, f".{path.name}.", data) as temporary:
+        with complete_file(path.parent, f".{path.name}.", data) as temporary:
             temporary.replace(path)
     except OSError as error:
         raise ConfigError(
@@ -289,7 +289,7 @@ def write_new_private(path: Path, data: bytes) -> None:
     if os.path.lexists(path):
         raise _exists(path)
     try:
-        with _unnamed(path.parent, f".{APP}-", data) as temporary:
+        with complete_file(path.parent, f".{APP}-", data) as temporary:
             _name_new(temporary, path)
     except FileExistsError:
         raise _exists(path) from None
@@ -299,8 +299,8 @@ def write_new_private(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def _unnamed(folder: Path, prefix: str, data: bytes) -> Iterator[Path]:
-    """Yield a complete, synced temporary file to be renamed; remove it afterwards if it was not.
+def complete_file(folder: Path, prefix: str, data: bytes) -> Iterator[Path]:
+    """Yield a complete, synced temporary file in `folder` to be renamed; remove it afterwards if it was not.
 
     It has mode 0600 from the start, because only its owner may read the content. Raises OSError.
     """

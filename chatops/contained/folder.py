@@ -28,7 +28,7 @@ from typing import Self
 
 from chatops.config.document import Value, spelled, stored
 from chatops.config.failpoints import reach
-from chatops.config.paths import folder_identity
+from chatops.config.paths import complete_file, folder_identity
 from chatops.domain.errors import ToolFailedError
 from chatops.toolkit.base import ToolContext
 
@@ -127,13 +127,8 @@ def turn_folder(data: Path, name: str) -> TurnFolder:
 
 def write_durably(path: Path, data: bytes) -> None:
     """Replace a file so that after a crash it holds the old content or the new one."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, NEW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(temporary, path)
+    with complete_file(path.parent, f".{path.name}.", data) as temporary:
+        temporary.replace(path)
     sync_folder(path.parent)
 
 
