@@ -24,6 +24,15 @@ from chatops.tui.commands.replies import (
     UseTheme,
 )
 from chatops.tui.composer import Completion
+from chatops.tui.dialogs.choices import (
+    ModelPicker,
+    SessionPicker,
+    name_picker,
+    pending_picker,
+    role_picker,
+    rule_picker,
+    unusable_question,
+)
 from chatops.tui.dialogs.picker import Choice, Picker, columns
 from chatops.wiring.rows import HitRow
 
@@ -46,8 +55,6 @@ async def role(context: Context, argument: str) -> Replies:
         return tuple(Notify(notice) for notice in session.snapshot().notices if notice not in before)
     if context.settings_locked:
         return (Notify(context.settings_locked),)
-    from chatops.tui.dialogs.choices import role_picker
-
     # Which tools each role has is computed in a thread, because there may be thousands of roles.
     rows = await asyncio.to_thread(context.workspace.roles)
     current = context.session.snapshot().role
@@ -84,16 +91,12 @@ async def model(context: Context, argument: str) -> Replies:
         return await _choose_model(context, "" if argument == "role" else argument)
     if context.settings_locked:
         return (Notify(context.settings_locked),)
-    from chatops.tui.dialogs.choices import ModelPicker
-
     return (Choose(ModelPicker(context.workspace, current=context.session.snapshot().model), _choose_model),)
 
 
 async def _choose_model(context: Context, name: str) -> Replies:
     """Pin a model, or ask first if it will probably not answer. An empty name leaves the choice to the role again."""
     if problem := await context.workspace.model_problem(name):
-        from chatops.tui.dialogs.choices import unusable_question
-
         return (Choose(unusable_question(name, problem), _pin_model, ""),)
     return await _pin_model(context, name)
 
@@ -115,16 +118,12 @@ async def persona(context: Context, argument: str) -> Replies:
         return (Notify(f"Persona: {argument}, from the next model call on."),)
     if context.settings_locked:
         return (Notify(context.settings_locked),)
-    from chatops.tui.dialogs.choices import name_picker
-
     names, current = context.workspace.personas(), context.workspace.persona(context.session)
     return (Choose(name_picker("Persona", names=names, current=current), persona),)
 
 
 async def pending(context: Context, argument: str) -> Replies:
     """List everything that is pending in this workspace. If that is only this session, open its dialog."""
-    from chatops.tui.dialogs.choices import pending_picker
-
     current = context.session.session_id
     rows = await context.workspace.sessions.pending()
     if not rows:
@@ -195,8 +194,6 @@ async def new(context: Context, argument: str) -> Replies:
 
 async def sessions(context: Context, argument: str) -> Replies:
     """List the sessions, filtered by the words given."""
-    from chatops.tui.dialogs.choices import SessionPicker
-
     session, known = context.session, context.workspace.sessions
     if not (rows := await known.listed()):
         return (Notify("This folder has no session yet. Your first message starts one."),)
@@ -260,8 +257,6 @@ async def export(context: Context, argument: str) -> Replies:
 async def theme(context: Context, argument: str) -> Replies:
     """Switch the theme by name, or let the user choose."""
     if not argument:
-        from chatops.tui.dialogs.choices import name_picker
-
         picker = name_picker("Theme", names=context.themes, current=context.theme, moved=context.preview_theme)
         return (Choose(picker, theme),)
     if argument not in context.themes:
@@ -285,8 +280,6 @@ async def permissions(context: Context, argument: str) -> Replies:
     if verb == "revoke":
         if rest:
             return await _revoke_rule(context, rest)
-        from chatops.tui.dialogs.choices import rule_picker
-
         return (Choose(rule_picker(await context.workspace.rights.rules(session)), _revoke_rule),)
     return (ShowText("Permissions", await context.workspace.rights.permissions(session)),)
 

@@ -9,6 +9,7 @@ from textual import events
 from textual.screen import Screen
 
 from chatops.domain.errors import ChatopsError
+from chatops.tui.commands import handlers
 from chatops.tui.commands.replies import (
     Choose,
     Context,
@@ -30,7 +31,10 @@ from chatops.tui.commands.replies import (
     UseTheme,
     Write,
 )
+from chatops.tui.commands.table import is_known, run_command
 from chatops.tui.composer import Composer
+from chatops.tui.dialogs.choices import step_picker
+from chatops.tui.dialogs.text import TextScreen
 from chatops.tui.notice import copy, show_notice
 from chatops.tui.screens.messages import BackgroundWork
 from chatops.tui.screens.sending import SendingPresenter
@@ -80,9 +84,6 @@ class CommandPresenter:
 
     async def run(self, text: str) -> None:
         """Run a command. Its text goes back into the message field if nothing was done."""
-        # The table imports every handler, which is not needed before the first command.
-        from chatops.tui.commands.table import is_known, run_command
-
         await self.opened()
         self._started = self._screen.query_one(Composer).clock()
         if not await self.perform(await run_command(self._switcher.context(), text)):
@@ -100,16 +101,12 @@ class CommandPresenter:
 
     async def switch_to_next_role(self) -> None:
         """Switch to the next favourite role."""
-        from chatops.tui.commands.handlers import next_role
-
         await self.opened()
-        await self.perform(await next_role(self._switcher.context()))
+        await self.perform(await handlers.next_role(self._switcher.context()))
 
     async def decide_next(self, *, here: bool) -> None:
         """Go to the session with something to decide next; see `decide_next` of the commands."""
-        from chatops.tui.commands.handlers import decide_next
-
-        await self.perform(await decide_next(self._switcher.context(), here=here))
+        await self.perform(await handlers.decide_next(self._switcher.context(), here=here))
 
     def choose_step(self) -> None:
         """Let the user choose a step of the session's run, and show its output."""
@@ -119,8 +116,6 @@ class CommandPresenter:
 
         current = self._switcher.current
         if current is not None and current.any_run is not None:
-            from chatops.tui.dialogs.choices import step_picker
-
             self.choose(Choose(step_picker(current.any_run.view()), chosen))
 
     async def perform(self, replies: Replies) -> bool:
@@ -245,8 +240,6 @@ class CommandPresenter:
 
     def show_text(self, title: str, text: str, *, shares: "Sequence[Share]" = ()) -> None:
         """Show a text to read, and above it the `shares` of a whole as a bar."""
-        from chatops.tui.dialogs.text import TextScreen
-
         self._show_page(TextScreen(title, text=text, shares=shares))
 
     def _show_page(self, page: "Page") -> None:

@@ -6,7 +6,7 @@ come near the view. Lines far from the view are dropped again and only heights a
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import assert_never
 
 from rich.style import Style
@@ -48,45 +48,30 @@ _LAST_THOUGHTS = 12
 """Lines shown of the end of reasoning that is still growing."""
 
 
+@dataclass(slots=True, eq=False)
 class LaidOutBlock:
     """One block and its drawing. `drawn_at` is the width it was drawn for, 0 if the height is an estimate."""
 
-    __slots__ = (
-        "apart",
-        "block",
-        "drawing",
-        "drawn_at",
-        "expanded",
-        "folded",
-        "further",
-        "gap",
-        "head",
-        "height",
-        "note",
-        "strips",
-    )
-
-    def __init__(self, block: Block) -> None:
-        self.block = block
-        self.drawing: AnswerDrawing | None = None
-        """Set for an answer only."""
-        self.head: SegmentLines | None = None
-        """The finished lines of an answer; `strips` then holds the lines after them."""
-        self.strips: list[Strip] | None = None
-        self.height = 0
-        """Lines of the block itself, without the gap."""
-        self.gap = 0
-        """Empty lines before the block."""
-        self.drawn_at = 0
-        self.expanded = False
-        self.further: tuple[ToolCardBlock, ...] = ()
-        """The reads after this one that are folded into it."""
-        self.folded = False
-        """True if this read is folded into an earlier one, and takes no line."""
-        self.apart = False
-        """True if this read was unfolded and stays on a line of its own."""
-        self.note: Text | None = None
-        """A line below a card: how far its call is."""
+    block: Block
+    drawing: AnswerDrawing | None = None
+    """Set for an answer only."""
+    head: SegmentLines | None = None
+    """The finished lines of an answer; `strips` then holds the lines after them."""
+    strips: list[Strip] | None = None
+    height: int = 0
+    """Lines of the block itself, without the gap."""
+    gap: int = 0
+    """Empty lines before the block."""
+    drawn_at: int = 0
+    expanded: bool = False
+    further: tuple[ToolCardBlock, ...] = ()
+    """The reads after this one that are folded into it."""
+    folded: bool = False
+    """True if this read is folded into an earlier one, and takes no line."""
+    apart: bool = False
+    """True if this read was unfolded and stays on a line of its own."""
+    note: Text | None = None
+    """A line below a card: how far its call is."""
 
     def forget(self) -> None:
         """Discard the drawing. The height stays as an estimate."""
