@@ -3,9 +3,13 @@
 import json
 from typing import Any
 
+from textual.strip import Strip
+
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.tools import Outcome
+from chatops.tui.theme import BlockTheme
+from chatops.tui.transcript.answer import AnswerDrawing
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Block,
@@ -17,6 +21,8 @@ from chatops.tui.transcript.blocks import (
     ToolCardBlock,
     UserBlock,
 )
+from chatops.tui.transcript.layout import block_lines
+from chatops.tui.transcript.lines import strips_of
 
 MARKDOWN = """# What it does
 
@@ -161,3 +167,19 @@ def samples() -> list[Block]:
         StepBlock(id="s", title="Step 2: make, attempt 2 of 3", text="The request:\nship it"),
         StepBlock(id="sg", title="Gate tests: pytest -q"),
     ]
+
+
+def render_block(block: Block, width: int, theme: BlockTheme, **given: Any) -> list[Strip]:
+    """Return the lines of any block."""
+    if not isinstance(block, AnswerBlock):
+        return strips_of(block_lines(block, width=width, theme=theme, **given), width=width, base=theme.base)
+    drawing = AnswerDrawing(width=width, theme=theme)
+    drawing.extend(block.text)
+    if not block.open:
+        drawing.close(incomplete=block.incomplete)
+    return all_strips(drawing)
+
+
+def all_strips(drawing: AnswerDrawing) -> list[Strip]:
+    """Return all lines of an answer as it is now."""
+    return [*drawing.finished(), *drawing.open_strips()]

@@ -292,10 +292,6 @@ class AnswerDrawing:
         self._segmenter.close()
         self._incomplete = incomplete
 
-    def strips(self) -> list[Strip]:
-        """Return all current lines."""
-        return [*self.finished(), *self.open_strips()]
-
     def finished(self) -> SegmentLines:
         """Return the lines that will not change any more. It is the same object each time and only grows."""
         while self._finished.segments < len(self._segmenter.closed) + self._incomplete:

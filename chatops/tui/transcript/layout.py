@@ -310,10 +310,10 @@ class BlockLayout:
             entry.strips = []
             return
         if not isinstance(block, AnswerBlock):
-            entry.strips = render_block(
+            lines = block_lines(
                 block,
-                self.width,
-                theme,
+                width=self.width,
+                theme=theme,
                 expanded=entry.expanded,
                 known=self.capabilities(block.tool) if isinstance(block, ToolCardBlock) else None,
                 further=entry.further,
@@ -321,8 +321,8 @@ class BlockLayout:
             )
             if entry.note is not None:
                 indent = Text(" " * (GUTTER + 2), end="")
-                note = prefixed([entry.note], first=indent, rest=indent)
-                entry.strips += strips_of(note, width=self.width, base=theme.base)
+                lines += prefixed([entry.note], first=indent, rest=indent)
+            entry.strips = strips_of(lines, width=self.width, base=theme.base)
             return
         drawing = entry.drawing
         if drawing is None:
@@ -353,33 +353,6 @@ def _no_gap_between(above: LaidOutBlock, below: LaidOutBlock) -> bool:
     return cards and not above.expanded and not below.expanded and above.height <= 1
 
 
-def render_block(
-    block: Block,
-    width: int,
-    theme: BlockTheme,
-    *,
-    expanded: bool = False,
-    known: Capabilities | None = None,
-    further: Sequence[ToolCardBlock] = (),
-    pictures: PictureOf = lambda file: None,
-) -> list[Strip]:
-    """Return `block` in `width` columns, gutter included, without empty lines around it.
-
-    `known` are the capabilities of the tool of a card; None: those of the built-in tool of its name. `further` are the
-    cards that are folded into this one. `pictures` is asked for what can be shown of its images.
-
-    Untrusted text is sanitised: no control character acts, and none is hidden.
-    """
-    if isinstance(block, AnswerBlock):
-        drawing = AnswerDrawing(width=width, theme=theme)
-        drawing.extend(block.text)
-        if not block.open:
-            drawing.close(incomplete=block.incomplete)
-        return drawing.strips()
-    lines = _lines(block, width=width, theme=theme, expanded=expanded, known=known, further=further, pictures=pictures)
-    return strips_of(lines, width=width, base=theme.base)
-
-
 def source_strips(block: Block, width: int, theme: BlockTheme) -> list[Strip]:
     """Return the plain source text of a block that could not be drawn, because a bug must not hide it."""
     values = [
@@ -403,16 +376,23 @@ def can_open(block: Block) -> bool:
             return isinstance(block, ToolCardBlock | ReasoningBlock)
 
 
-def _lines(
+def block_lines(
     block: UserBlock | ReasoningBlock | ToolCardBlock | RoleSwitchMessage | NoticeBlock | StepBlock,
     *,
     width: int,
     theme: BlockTheme,
-    expanded: bool,
-    known: Capabilities | None,
-    further: Sequence[ToolCardBlock],
-    pictures: PictureOf,
+    expanded: bool = False,
+    known: Capabilities | None = None,
+    further: Sequence[ToolCardBlock] = (),
+    pictures: PictureOf = lambda file: None,
 ) -> list[Text]:
+    """Return a block that is no answer in `width` columns, gutter included, without empty lines around it.
+
+    `known` are the capabilities of the tool of a card; None: those of the built-in tool of its name. `further` are the
+    cards that are folded into this one. `pictures` is asked for what can be shown of its images.
+
+    Untrusted text is sanitised: no control character acts, and none is hidden.
+    """
     room = max(1, width - GUTTER)
     prose = min(room, PROSE)
     match block:

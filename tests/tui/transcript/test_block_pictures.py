@@ -14,9 +14,9 @@ from chatops.tui.theme import ASCII, PLAIN, symbols_for
 from chatops.tui.transcript.answer import warm_up
 from chatops.tui.transcript.blocks import Block, CardStatus, ToolCardBlock
 from chatops.tui.transcript.finding import noun_of
-from chatops.tui.transcript.layout import can_open, render_block
+from chatops.tui.transcript.layout import can_open
 from tests.support.cases import for_each
-from tests.support.transcript_blocks import card, samples
+from tests.support.transcript_blocks import card, render_block, samples
 
 GOLDEN = Path(__file__).parent / "golden"
 warm_up()

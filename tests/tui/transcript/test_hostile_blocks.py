@@ -19,9 +19,8 @@ from chatops.tui.transcript import markdown
 from chatops.tui.transcript.answer import warm_up
 from chatops.tui.transcript.blocks import AnswerBlock, Block, CardEnd, CardStatus, ToolCardBlock
 from chatops.tui.transcript.card import argument_summary
-from chatops.tui.transcript.layout import render_block
 from tests.support.cases import for_each
-from tests.support.transcript_blocks import samples
+from tests.support.transcript_blocks import render_block, samples
 
 warm_up()
 MARKUP = ["[/foo]", "[@click=app.bell]x", "[type=x, v={'a[0]'}]", "[bold]x[/bold]", "[link=http://e]x[/link]"]

@@ -12,8 +12,7 @@ from chatops.domain.tools import Outcome
 from chatops.tools.picture import Picture, Raster
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.blocks import ToolCardBlock, UserBlock
-from chatops.tui.transcript.layout import render_block
-from tests.support.transcript_blocks import card
+from tests.support.transcript_blocks import card, render_block
 
 IMAGE = FileRef(path="plot.png", size=1_200, digest="ab" * 32, type="image/png")
 RED, BLUE = bytes((255, 0, 0, 255)), bytes((0, 0, 255, 255))

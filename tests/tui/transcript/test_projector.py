@@ -64,8 +64,8 @@ from chatops.tui.transcript.blocks import (
     Remove,
     ToolCardBlock,
 )
-from chatops.tui.transcript.layout import render_block
 from chatops.tui.transcript.projector import Projector
+from tests.support.transcript_blocks import render_block
 
 ANA = Principal(uid=1, login="ana", via="tui")
 ASKING = ToolSpec(

@@ -24,9 +24,10 @@ from chatops.tui.transcript.blocks import (
     StepBlock,
     UserBlock,
 )
-from chatops.tui.transcript.layout import can_open, render_block
+from chatops.tui.transcript.layout import can_open
 from chatops.tui.transcript.projector import Projector, json_as_fields
 from tests.support.runs import RUN, Played, flow, step
+from tests.support.transcript_blocks import render_block
 
 TESTS = CommandGate(name="tests", command="pytest -q")
 

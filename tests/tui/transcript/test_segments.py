@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.answer import MOST_LINES, AnswerDrawing, MarkdownSegment, MarkdownSegmenter, warm_up
 from chatops.tui.transcript.blocks import AnswerBlock
-from chatops.tui.transcript.layout import render_block
 from tests.support.cases import for_each
+from tests.support.transcript_blocks import all_strips, render_block
 
 warm_up()
 
@@ -40,11 +40,11 @@ def test_any_chunking_gives_the_same_segments_and_lines(text: str, cuts: list[in
     for begin, end in pairwise(places):
         segmenter.feed(text[begin:end])
         drawing.extend(text[begin:end])
-        drawing.strips()
+        all_strips(drawing)
     segmenter.close()
     drawing.close()
     assert segmenter.closed == segments_of(text)
-    assert drawing.strips() == render_block(AnswerBlock(id="a", text=text), 40, PLAIN)
+    assert all_strips(drawing) == render_block(AnswerBlock(id="a", text=text), 40, PLAIN)
 
 
 @given(TEXTS)
@@ -88,12 +88,12 @@ def test_a_long_list_is_cut_between_items_and_keeps_counting() -> None:
 def test_an_open_code_block_is_drawn_by_its_end_only_until_it_is_closed() -> None:
     drawing = AnswerDrawing(width=40, theme=PLAIN)
     drawing.extend("```py\n" + "".join(f"line{number}\n" for number in range(500)))
-    lines = drawn(list(drawing.strips()))
+    lines = drawn(list(all_strips(drawing)))
     assert len(lines) < 70
     assert lines[0].strip() == "py"
     assert lines[-1].strip() == "line499"
     drawing.close()
-    assert len(drawing.strips()) == 501
+    assert len(all_strips(drawing)) == 501
 
 
 @pytest.mark.more
