@@ -86,6 +86,7 @@ def _given_without_prompt(arguments: "Namespace") -> str:
         "--approve": bool(arguments.approve),
         "--on-approval": arguments.on_approval != "pause",
         "--max-rounds": arguments.max_rounds is not None,
+        "--budget": bool(arguments.budget),
         "--summary": arguments.summary,
         "--contain": arguments.contain,
         "--background": arguments.background,

@@ -20,11 +20,12 @@ from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.events import Event, PendingCall, Published, TurnStatus
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import Usage
-from chatops.domain.tools import CONTAINED_APPLY
+from chatops.domain.tools import ENGINE_CALLS
 from chatops.engine.inputs import DecideCall
 from chatops.engine.view import turn_status
 from chatops.headless.pending import describe
 from chatops.headless.report import CallReport, TurnReport, report
+from chatops.policy.budget import NO_BUDGET, parse_budget
 from chatops.policy.registry import RoleSpec
 from chatops.runtime.session import Session
 from chatops.toolkit.threads import DaemonThreadExecutor
@@ -76,7 +77,7 @@ class Asked:
 
         A job goes on at once, in the background. Then return what became of it, as a sentence; else an empty text.
 
-        The changes of a contained turn and a call whose outcome is unknown need a user: ``chatops approvals``.
+        Changes of a contained turn, a call whose outcome is unknown, and a budget need a user: ``chatops approvals``.
 
         Raises ChatopsError if the digest is another one, if the role in force denies the call, if a user has to decide,
         or if the call was decided already.
@@ -88,7 +89,7 @@ class Asked:
             )
         if self.pending.denial is not None:
             raise ChatopsError(f"{self.tool} ({self.id}) cannot be approved: {self.pending.denial.by} denies it.")
-        if self.tool == CONTAINED_APPLY or self.pending.outcome_unknown:
+        if self.tool in ENGINE_CALLS or self.pending.outcome_unknown:
             raise ChatopsError(
                 f"Only a user decides about {self.tool} ({self.id}).", advice=f"chatops approvals show {self.id}"
             )
@@ -147,6 +148,7 @@ class Chat:
         registry: str | Path | None = None,
         approve: Sequence[str] = (),
         max_rounds: int | None = None,
+        budget: str = "",
     ) -> None:
         """Create a chat; its session is stored with the first message.
 
@@ -165,6 +167,7 @@ class Chat:
             model=model or None,
             approvals=tuple(approve),
             max_rounds=max_rounds,
+            budget=parse_budget((budget,)) if budget else NO_BUDGET,
             via=_VIA,
         )
         self.session_id = ""

@@ -9,6 +9,7 @@ from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError
 from chatops.domain.events import AskReason, Notice, PendingCall, Published
+from chatops.domain.tools import ENGINE_CALLS
 from chatops.engine.view import pending_calls
 from chatops.headless.pending import describe, mention
 from chatops.runtime.session import Session
@@ -30,6 +31,8 @@ def decide(arguments: Namespace) -> int:
     edited = edited_arguments(arguments.edit)
     with open_store() as store:
         found = find_call(store, arguments.id)
+        if found.pending.call.name in ENGINE_CALLS:
+            raise ChatopsError(f"{found.pending.call.id} has no arguments to edit; nothing was approved.")
         check_digest(found.pending, arguments.digest)
         check_doubt(found.pending, done=arguments.done, again=arguments.again)
         call, session = found.pending.call.id, found.session_id

@@ -229,6 +229,13 @@ def _run_flags(group: "argparse._ActionsContainer") -> None:
     group.add_argument(
         "--on-approval", choices=("pause", "deny"), default="pause", help="what a gated call does (default: pause)"
     )
+    group.add_argument(
+        "--budget",
+        metavar="LIMIT=N",
+        action="append",
+        default=[],
+        help="ask before a turn goes beyond cost=N, tokens=N or minutes=N; repeatable",
+    )
 
 
 def _with_store(command: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -22,6 +22,7 @@ from chatops.domain.wording import plural
 from chatops.engine.signature import parameters
 from chatops.headless.json_values import plain
 from chatops.headless.screen import table, when
+from chatops.policy.budget import LIMITS, NO_BUDGET
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import show_rule
 from chatops.policy.prompt import PromptLayer
@@ -98,6 +99,7 @@ def _role_text(opened: App, grant: Grant, layers: tuple[PromptLayer, ...]) -> st
         f"Access level: {grant.level.word}",
         f"Models:       {', '.join(model.name for model in grant.models)}",
         f"Max rounds:   {grant.max_rounds}",
+        *([f"Budget:       {grant.budget} a turn, then it asks"] if grant.budget != NO_BUDGET else []),
         f"May:          {' · '.join(rights_in_words(grant))}",
         *(["Turns:        contained, on a copy of the workspace"] if grant.contain and grant.may_contain else []),
         f"Tools:        {', '.join(f'{tool} ({verdict.value})' for tool, verdict in verdicts.items()) or 'none'}",
@@ -119,6 +121,7 @@ def _role_json(opened: App, grant: Grant, layers: tuple[PromptLayer, ...]) -> Js
         "level": grant.level.word,
         "models": [model.name for model in grant.models],
         "max_rounds": grant.max_rounds,
+        "budget": {limit: grant.budget.of(limit) for limit in LIMITS},
         "contain": grant.contain and grant.may_contain,
         "rights": list(rights_in_words(grant)),
         "tools": {tool: verdict.value for tool, verdict in _verdicts(grant).items()},

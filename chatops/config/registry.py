@@ -40,7 +40,7 @@ from chatops.config.workflow_files import Unusable, Workflows, find_workflows, f
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ASSUMED_WINDOW
 from chatops.domain.tools import AccessLevel
-from chatops.policy.registry import ModelSpec, ModelType, Registries, Registry, RegistryWarning, RoleSpec
+from chatops.policy.registry import ModelSpec, ModelType, Price, Registries, Registry, RegistryWarning, RoleSpec
 from chatops.policy.workflow import Definition
 
 DEFAULT_OPENAI_URL = "https://api.openai.com/v1"
@@ -312,6 +312,7 @@ def with_built_in_models(registry: Registry, *, env: Mapping[str, str]) -> Regis
             name="demo",
             type=ModelType.DEMO,
             model_name="demo",
+            price=Price(),
             label="demo (no real model)",
             context_window=ASSUMED_WINDOW,
         ),

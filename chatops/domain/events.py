@@ -63,6 +63,8 @@ class AskReason(StrEnum):
     OUTCOME_UNKNOWN = "outcome_unknown"
     COPIED = "copied"
     """It was permitted in another copy of the store, which may have run it."""
+    BUDGET = "budget"
+    """It is no call of the model: the turn has reached its budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,8 @@ class ModelTarget:
     max_output_tokens: int = 4_096
     endpoint: str = ""
     """Where requests go: host of the server, ``program NAME``, ``the demo``. Empty: not known."""
+    priced: bool = False
+    """True if the price of its tokens is known."""
 
     @property
     def effective_window(self) -> int:

@@ -127,6 +127,11 @@ CONTAINED_APPLY = "contained_apply"
 """Name of the call that applies the changes of a contained turn. The engine makes it; no model can call it."""
 
 
+BUDGET_EXTEND = "budget_extend"
+"""Name of the call that asks whether a turn may spend more. The engine makes it; no model can call it."""
+ENGINE_CALLS = (CONTAINED_APPLY, BUDGET_EXTEND)
+
+
 def is_undo(arguments: str) -> bool:
     """Return True if these arguments of `CONTAINED_APPLY` ask to take changes back."""
     given = json_or_text(arguments)

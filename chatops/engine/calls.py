@@ -408,6 +408,20 @@ def settled_before(draft: Draft, index: int) -> bool:
     return all(isinstance(call.status, Settled) for call in draft.calls()[:index])
 
 
+def time_of_tools(draft: Draft) -> int:
+    """Return how long the calls of the round ran, in milliseconds. Reads in a row ran side by side."""
+    took, side_by_side = 0, 0
+    for one in draft.calls():
+        duration = one.status.result.duration_ms if isinstance(one.status, Settled) else 0
+        if _read_only(draft, one):
+            side_by_side = max(side_by_side, duration)
+        else:
+            took, side_by_side = took + side_by_side + duration, 0
+    return took + side_by_side
+
+
 def _read_only(draft: Draft, one: CallState) -> bool:
-    spec: ToolSpec | None = in_round(draft).proposed_under.tool(one.call.name)
+    phase = draft.state.phase
+    grant = phase.proposed_under if isinstance(phase, InRound) else draft.state.grant
+    spec: ToolSpec | None = grant.tool(one.call.name)
     return spec is not None and spec.read_only

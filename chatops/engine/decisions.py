@@ -16,7 +16,7 @@ from chatops.domain.decisions import (
 from chatops.domain.events import AskReason, CallDecided
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.tools import CallFacts, Interruption, Outcome, ResultFacts, ResultSource, ToolResult, Verdict
-from chatops.engine import calls, containment, feedback, sequence
+from chatops.engine import budgets, calls, containment, feedback, sequence
 from chatops.engine.draft import Draft
 from chatops.engine.effects import DecisionRecord
 from chatops.engine.state import (
@@ -46,6 +46,9 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
         DecisionRecord(call_id=one.call.id, tool=one.call.name, digest=status.digest, decision=decision, by=by)
     )
     draft.events.append(CallDecided(id=one.call.id, parent_id=phase.round_id, decision=decision, by=by))
+    if phase.budget is not None:
+        budgets.decided(draft, phase.budget, decision, by)
+        return
     match decision:
         case Approved():
             _approved(draft, index, status, decision, by)
@@ -73,6 +76,8 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
 
 def _applies(draft: Draft, one: CallState, status: AwaitingDecision, decision: Decision, by: Principal) -> bool:
     """Return True if the decision can be taken on this call, by this user or program."""
+    if calls.in_round(draft).budget is not None:
+        return budgets.can_decide(decision, by)
     if containment.is_apply_round(draft):
         denied = calls.judge_call(draft, one.call, status.facts).verdict is Verdict.DENY
         # Refusing to apply the changes of a contained turn must not discard them: they stay pending.

@@ -11,6 +11,7 @@ from chatops.domain.tools import ToolResult
 from chatops.engine.effects import AttemptResult, ComposerDraft, DecisionRecord, Effect, TurnStep
 from chatops.engine.state import CallState, Counters, InRound, Phase, RoundRecord, Stopping, TurnState
 from chatops.engine.view import pending_calls, turn_status
+from chatops.policy.budget import NO_BUDGET, strictest
 from chatops.policy.grant import Grant
 
 
@@ -37,7 +38,10 @@ class Draft:
         self.state = replace(self.state, phase=phase)
 
     def set_grant(self, grant: Grant) -> None:
-        """Put `grant` in force."""
+        """Put `grant` in force. The budget of the command line stays with the turn."""
+        before = self.state.grant.run_budget
+        if before not in (NO_BUDGET, grant.run_budget):
+            grant = replace(grant, run_budget=strictest(before, grant.run_budget))
         self.state = replace(self.state, grant=grant)
 
     def count(self, counters: Counters) -> None:
@@ -48,6 +52,11 @@ class Draft:
         """Add the cost of a model call."""
         usage = total(self.state.usage, record.usage)
         self.state = replace(self.state, rounds=(*self.state.rounds, record), usage=usage)
+
+    def count_cut_off(self) -> None:
+        """Count a request of which it is not known what it has cost."""
+        spending = self.state.spending
+        self.state = replace(self.state, spending=replace(spending, cut_off=spending.cut_off + 1))
 
     def next_message_id(self) -> MessageId:
         """Return the id for the next message of this turn."""
@@ -65,9 +74,9 @@ class Draft:
         self.say(message)
         self.events.append(Notice(id=message.id, parent_id=self.state.turn_id, text=text, advice=advice, level=level))
 
-    def note(self, text: str, *, to_model: str = "") -> None:
-        """Add a notice that the next request tells the model too, in other words if `to_model` is given."""
-        message = NoticeMessage(id=self.next_message_id(), text=text, for_model=True, to_model=to_model)
+    def note(self, text: str, *, to_model: str = "", for_model: bool = True) -> None:
+        """Add a notice that, if `for_model`, the next request tells the model too, in other words with `to_model`."""
+        message = NoticeMessage(id=self.next_message_id(), text=text, for_model=for_model, to_model=to_model)
         self.say(message)
         self.events.append(Notice(id=message.id, parent_id=self.state.turn_id, text=text, level="info"))
 

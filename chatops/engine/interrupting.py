@@ -46,6 +46,9 @@ def _cancelled(draft: Draft, event: CancelTurn) -> None:
         case InRound() if containment.is_apply_round(draft):
             # Applying is not stopped half-way, and only the user's decision discards the changes.
             pass
+        case InRound() if phase.budget is not None:
+            _withdraw_question(draft, phase)
+            rounds.finish(draft, TurnStatus.CANCELLED, "", detail="Stopped by the user.")
         case InRound():
             _stop_calls(draft, phase, None)
         case Stopping() | Finished():
@@ -64,6 +67,11 @@ def _corrected(draft: Draft, event: CorrectTurn) -> None:
             _abort_reply(draft, phase, number, event)
             rounds.take_correction(draft, correction)
             rounds.ask_model(draft)
+        case InRound() if phase.budget is not None:
+            # The turn asks again, before its next request.
+            _withdraw_question(draft, phase)
+            rounds.take_correction(draft, correction)
+            rounds.ask_model(draft)
         case InRound():
             _stop_calls(draft, phase, correction)
         case Stopping(correction=None):
@@ -79,8 +87,15 @@ def _corrected(draft: Draft, event: CorrectTurn) -> None:
 def _abort_reply(draft: Draft, phase: AwaitingModel, number: RoundId, event: CancelTurn | CorrectTurn) -> None:
     model = rounds.target_of(draft, phase).name
     draft.effects.append(AbortModel(round_id=number))
+    draft.count_cut_off()
     rounds.keep_partial(draft, event.partial_text, event.partial_reasoning, model)
     rounds.close_round(draft, number, model, Status.ERROR)
+
+
+def _withdraw_question(draft: Draft, phase: InRound) -> None:
+    """End the round that asks whether the turn may spend more, without an answer."""
+    _stop_call(draft, 0, feedback.STOPPED)
+    rounds.close_round(draft, phase.round_id, phase.model, Status.ERROR)
 
 
 def _stop_calls(draft: Draft, phase: InRound, correction: Correction | None) -> None:

@@ -86,8 +86,9 @@ def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *
     known = {(attempt.call_id, attempt.attempt): attempt for attempt in interrupted}
     match draft.state.phase:
         case AwaitingModel() as phase:
-            draft.set_phase(replace(phase, under=draft.state.grant))
+            draft.set_phase(replace(phase, under=draft.state.grant, model=""))
             draft.notice(SENT_AGAIN)
+            draft.count_cut_off()
             rounds.send(draft)
         case CheckingAnswer():
             acceptance.ask(draft)

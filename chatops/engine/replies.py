@@ -33,7 +33,8 @@ from chatops.engine.state import (
 def replied(draft: Draft, phase: AwaitingModel, reply: ModelReply, duration_ms: int) -> None:
     """Process a complete reply: an answer, or calls."""
     target = rounds.target_of(draft, phase)
-    draft.record_round(RoundRecord(model=target.name, finish_reason=reply.finish_reason, usage=reply.usage))
+    finished, usage = reply.finish_reason, reply.usage
+    draft.record_round(RoundRecord(model=target.name, finish_reason=finished, usage=usage, duration_ms=duration_ms))
     draft.events.append(
         ThoughtFinished(
             id=thought_id(phase.round_id),
@@ -75,7 +76,9 @@ def _calls_tools(draft: Draft, reply: ModelReply) -> bool:
 def failed(draft: Draft, phase: AwaitingModel, failure: ModelFailure, duration_ms: int) -> None:
     """Process a missing reply: ask a backup if nothing was streamed yet, else end the turn, which can be retried."""
     target = rounds.target_of(draft, phase)
-    draft.record_round(RoundRecord(model=target.name, finish_reason="error", usage=None, failure=failure.kind))
+    draft.record_round(
+        RoundRecord(model=target.name, finish_reason="error", usage=None, failure=failure.kind, duration_ms=duration_ms)
+    )
     draft.events.append(
         ThoughtFinished(
             id=thought_id(phase.round_id),
@@ -89,6 +92,8 @@ def failed(draft: Draft, phase: AwaitingModel, failure: ModelFailure, duration_m
             error=failure.message,
         )
     )
+    if failure.started:
+        draft.count_cut_off()
     rounds.keep_partial(draft, failure.partial_text, failure.partial_reasoning, target.name)
     rounds.close_round(draft, phase.round_id, target.name, Status.ERROR)
     if phase.gathered is not None:

@@ -13,12 +13,13 @@ from chatops.domain.ids import MessageId, RoundId, round_id
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import ModelRequest, ModelTarget, Sampling, ToolChoice
 from chatops.domain.tools import Outcome
-from chatops.engine import calls, containment, feedback, pairing, round_limits
+from chatops.engine import budgets, calls, containment, feedback, pairing, round_limits
 from chatops.engine.contract import StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.effects import CallModel
 from chatops.engine.state import (
     AwaitingModel,
+    BudgetQuestion,
     ContainmentPhase,
     Correction,
     Counters,
@@ -36,12 +37,14 @@ NEARLY_FULL = 0.8
 
 
 def ask_model(draft: Draft, *, purpose: Purpose = Purpose.GATHER, gathered: AssistantMessage | None = None) -> None:
-    """Start a round: make the next model call, under the grant in force."""
+    """Start a round: make the next model call, under the grant in force, or ask first if the budget is reached."""
     counters = replace(draft.state.counters, requests=draft.state.counters.requests + 1)
     draft.count(counters)
     number = round_id(draft.state.turn_id, counters.requests)
-    draft.set_phase(AwaitingModel(round_id=number, under=draft.state.grant, purpose=purpose, gathered=gathered))
-    send(draft)
+    phase = AwaitingModel(round_id=number, under=draft.state.grant, purpose=purpose, gathered=gathered)
+    if not budgets.open_round(draft, target_of(draft, phase), purpose, gathered):
+        draft.set_phase(phase)
+        send(draft)
 
 
 def send(draft: Draft) -> None:
@@ -51,6 +54,7 @@ def send(draft: Draft) -> None:
         return
     _repair_history(draft)
     target = target_of(draft, phase)
+    draft.set_phase(replace(phase, model=target.name))
     request = _request(draft, target, phase)
     draft.effects.append(CallModel(round_id=phase.round_id, request=request))
     draft.events.append(RoundStarted(id=phase.round_id, parent_id=draft.state.turn_id, model=target.name))
@@ -69,8 +73,11 @@ def _repair_history(draft: Draft) -> None:
 
 
 def target_of(draft: Draft, phase: AwaitingModel) -> ModelTarget:
-    """Return the model to ask in this round: the responder for the final answer, else the current model."""
+    """Return the model of a round: the one that was asked, else the one to ask (a responder, or the current model)."""
     responder = phase.under.responder
+    known: tuple[ModelTarget, ...] = (*phase.under.models, *((responder,) if responder is not None else ()))
+    if asked := next((target for target in known if target.name == phase.model), None):
+        return asked
     return responder if phase.purpose is Purpose.RESPOND and responder is not None else model_of(draft)
 
 
@@ -140,6 +147,9 @@ def continue_round(draft: Draft) -> None:
         return
     if containment.is_apply_round(draft):
         _end_apply_round(draft)
+        return
+    if isinstance(phase, InRound) and phase.budget is not None:
+        _end_budget_round(draft, phase, phase.budget)
         return
     outcomes = _write_results(draft)
     good = any(outcome is Outcome.SUCCESS for outcome in outcomes)
@@ -241,23 +251,42 @@ def _end_apply_round(draft: Draft) -> None:
         _finish(draft, phase.ending)
 
 
-def finish_with_gathered(draft: Draft) -> None:
-    """End a turn whose closing call gave no answer: name the limit and show what the tools returned.
+def _end_budget_round(draft: Draft, phase: InRound, question: BudgetQuestion) -> None:
+    """End the round that asked whether the turn may spend more: go on, or end it with what was gathered."""
+    settled = phase.calls[0].status
+    if not isinstance(settled, Settled):
+        return
+    result, answer = settled.result, question.gathered
+    more = result.outcome is Outcome.SUCCESS
+    close_round(draft, phase.round_id, phase.model, Status.SUCCESS if more else Status.ERROR)
+    if more:
+        draft.note(result.content, for_model=False)
+        ask_model(draft, purpose=question.purpose, gathered=answer)
+    elif answer is not None and draft.state.contract is None:
+        draft.say(replace(answer, id=draft.next_message_id()))
+        finish_with_notice(draft, TurnStatus.LIMIT, answer.text, detail=result.content, error=False)
+    else:
+        finish_with_gathered(draft, result.content)
+
+
+def finish_with_gathered(draft: Draft, limit: str = "") -> None:
+    """End a turn that gets no closing answer: name the limit and show what the tools returned, if they did.
 
     Under a contract that would be no answer, so the turn of a step ends without one.
     """
-    if draft.state.contract is not None:
-        finish(draft, TurnStatus.LIMIT, "", detail=round_limits.limit_text(draft))
-        return
     ran = (Outcome.SUCCESS, Outcome.FAILED)
     results = [(m.tool, m.content) for m in draft.state.messages if isinstance(m, ToolMessage) and m.outcome in ran]
-    answer = feedback.gathered(round_limits.limit_text(draft), results)
+    if draft.state.contract is not None or (limit and not results):
+        finish(draft, TurnStatus.LIMIT, "", detail=limit or round_limits.limit_text(draft))
+        return
+    limit = limit or round_limits.limit_text(draft)
+    answer = feedback.gathered(limit, results)
     draft.say(
         AssistantMessage(
             id=draft.next_message_id(), text=answer, model="", role=draft.state.grant.role, finish_reason="limit"
         )
     )
-    finish(draft, TurnStatus.LIMIT, answer, detail=round_limits.limit_text(draft))
+    finish(draft, TurnStatus.LIMIT, answer, detail=limit)
 
 
 def _finish_gate(draft: Draft) -> None:
@@ -352,6 +381,9 @@ def _sampling(contract: StepContract | None) -> Sampling:
 
 def _write_results(draft: Draft) -> list[Outcome]:
     outcomes = []
+    spending = draft.state.spending
+    worked = spending.tools_ms + calls.time_of_tools(draft)
+    draft.state = replace(draft.state, spending=replace(spending, tools_ms=worked))
     asked = {call.id: call for m in draft.state.messages if isinstance(m, AssistantMessage) for call in m.calls}
     for call_state in draft.calls():
         if not isinstance(call_state.status, Settled):

@@ -12,6 +12,7 @@ from chatops.domain.model import FailureKind
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import CallFacts, Interruption, ToolCall, ToolResult, Verdict
 from chatops.engine.contract import StepContract
+from chatops.policy.budget import NO_BUDGET, Budget, LimitName
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import CommandGate
 
@@ -175,6 +176,8 @@ class AwaitingModel:
     purpose: Purpose = Purpose.GATHER
     gathered: AssistantMessage | None = None
     """For a responder: the gathering model's conclusion, which is the answer if the responder gives none."""
+    model: str = ""
+    """The model that was asked, whatever role the user switches to meanwhile; empty: stored by an older version."""
     kind: Literal["awaiting_model"] = "awaiting_model"
 
 
@@ -193,6 +196,21 @@ class CheckingAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetQuestion:
+    """The question whether the turn may go on although it has reached its budget, see `engine.budgets`."""
+
+    limit: LimitName
+    more: float = 0.0
+    """What an approval adds to the limit."""
+    model: str = ""
+    """The model of which it is not known what it spends; empty: the limit is reached."""
+    purpose: Purpose = Purpose.GATHER
+    """Of the request that follows an approval."""
+    gathered: AssistantMessage | None = None
+    """As in `AwaitingModel`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InRound:
     """Phase: the calls of a reply are processed, each judged by `proposed_under` and by the grant in force."""
 
@@ -206,6 +224,8 @@ class InRound:
     as after any other round."""
     applies: bool = False
     """True if its one call, made by the engine, asks about the changes of a contained turn."""
+    budget: BudgetQuestion | None = None
+    """Set if its one call, made by the engine, asks whether the turn may spend more."""
     copied: bool = False
     """True if the store was copied since these calls were proposed. Another copy may run them too, so no rule allows a
     call that changes something."""
@@ -260,6 +280,7 @@ class RoundRecord:
     usage: Usage | None
     failure: FailureKind | None = None
     """Reason for a missing reply."""
+    duration_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +318,24 @@ class Counters:
     """Number of tool results left out of the last request, or shortened in it, to save room."""
     full: bool = False
     """True if the user was notified in this turn that the context is nearly full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """What counts against the budget of a turn, beside its own rounds."""
+
+    earlier: tuple[RoundRecord, ...] = ()
+    """Of the turns before it in a workflow run."""
+    tools_ms: int = 0
+    """Time in which tools ran. Calls that ran side by side count once."""
+    added: Budget = NO_BUDGET
+    """What the user has added to the limits."""
+    uncounted: tuple[str, ...] = ()
+    """A limit and a model each, such as ``cost haiku``: the user lets it go on though what it spends is not known."""
+    cut_off: int = 0
+    """Replies that the server, the user or a restart cut off. What they cost is not known."""
+    denied: bool = False
+    """True if the user has refused to let the turn spend more, which has ended it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,6 +400,7 @@ class TurnState:
     counters: Counters = Counters()
     usage: Usage | None = None
     rounds: tuple[RoundRecord, ...] = ()
+    spending: Spending = Spending()
     contract: StepContract | None = None
     """Requirements on the answer, for an attempt at a step of a workflow."""
     gate: CommandGate | None = None

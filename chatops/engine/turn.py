@@ -35,9 +35,9 @@ Rules:
 - A tool that was started is never assumed to have had no effect (`recovery.py`).
 
 `advance` dispatches to modules by subject: `replies` (model replies), `inspection`, `decisions` and `calls` (calls),
-`questions` (of servers), `containment` (where a contained turn works), `rounds` (round and turn ends), `acceptance`
-(answers under a contract), `interrupting` (cancelling, corrections), `recovery` (restart). They all change a `Draft`,
-which becomes the step.
+`questions` (of servers), `containment` (where a contained turn works), `budgets` (what it may spend), `rounds` (round
+and turn ends), `acceptance` (answers under a contract), `interrupting` (cancelling, corrections), `recovery` (restart).
+They all change a `Draft`, which becomes the step.
 
 Tried and rejected:
 
@@ -109,6 +109,7 @@ from chatops.policy.grant import Grant
 
 TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     ("[*]", "start", "awaiting_model"),
+    ("[*]", "start, the budget asks", "in_round"),
     ("[*]", "start_gate", "in_round"),
     ("[*]", "start_gate, not permitted", "finished"),
     ("[*]", "start_command", "in_round"),
@@ -129,6 +130,12 @@ TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     ("in_round", "call of a gate, or command of the user, settled", "finished"),
     ("awaiting_model", "the end of a contained turn that changed something", "in_round"),
     ("in_round", "changes of a contained turn decided", "finished"),
+    ("awaiting_model", "another request is due, the budget asks", "in_round"),
+    ("checking_answer", "AnswerCheckInput, refused, the budget asks", "in_round"),
+    ("stopping", "last tool returned, a correction, the budget asks", "in_round"),
+    ("finished", "RetryTurn after a failure, the budget asks", "in_round"),
+    ("in_round", "more is spent by a decision of the user", "awaiting_model"),
+    ("in_round", "no more is spent by a decision", "finished"),
     ("in_round", "CancelTurn, nothing runs", "finished"),
     ("in_round", "CancelTurn, tools run", "stopping"),
     ("awaiting_model", "CorrectTurn", "awaiting_model"),

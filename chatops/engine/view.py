@@ -63,6 +63,8 @@ def pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
 def _denial(state: TurnState, phase: InRound, tool: str, facts: CallFacts) -> Denial | None:
     """Return what denies a call under the grant it was proposed under or the one in force; None if nothing does."""
     grants = (phase.proposed_under, state.grant)
+    if phase.budget is not None:
+        return None
     if phase.applies:
         judged = judged_apply(state.containment, grants)
         return Denial(role=state.grant.role, by=judged.reason) if judged.verdict is Verdict.DENY else None
@@ -222,7 +224,7 @@ def results_in_copy(state: TurnState) -> tuple[ToolMessage, ...]:
     A call whose attempt may have taken effect gets none.
     """
     phase = state.phase
-    if not isinstance(phase, InRound):
+    if not isinstance(phase, InRound) or phase.budget is not None:
         return settled_so_far(state)
     held = tuple(pairing.held(call.call) for call in phase.calls if _never_started(call.status))
     return (*settled_so_far(state), *held)

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
 from chatops.domain.canonical import JsonValue
-from chatops.domain.events import Denial, PendingCall
+from chatops.domain.events import AskReason, Denial, PendingCall
 from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import CONTAINED_APPLY, Interruption, is_undo
 from chatops.domain.wording import plural
 from chatops.headless.json_values import arguments_value
-from chatops.runtime.call_sheet import CallSheet, Fact, Form, OfferKey, call_sheet
+from chatops.runtime.call_sheet import CallSheet, Fact, Form, OfferKey, budget_question, call_sheet
 
 SHOWN_IN_LISTS = 100
 """Maximum number of characters of the arguments in a one-line mention."""
@@ -31,7 +31,8 @@ def describe(pending: PendingCall) -> str:
     """Return all facts that the user has to see before deciding, with invisible characters shown."""
     sheet = call_sheet(pending, now=time.time())
     scope = _scope(pending, sheet)
-    asked = [f"Approve {_one_line(pending.call.name)}?", *_lines(sheet.facts), *([""] if scope else []), *scope]
+    question = budget_question(pending) or f"Approve {pending.call.name}?"
+    asked = [_one_line(question), *_lines(sheet.facts), *([""] if scope else []), *scope]
     return "\n".join(asked)
 
 
@@ -110,7 +111,7 @@ def beginning(pending: PendingCall) -> str:
     For a contained turn: whether it applies or undoes, and the files.
     """
     facts = pending.facts
-    text = facts.command or facts.arguments
+    text = budget_question(pending) or facts.command or facts.arguments
     if pending.call.name == CONTAINED_APPLY:
         verb = "undo" if is_undo(facts.arguments) else "apply"
         text = f"{verb}: {', '.join(map(facts.relative, facts.paths)) or 'nothing'}"
@@ -168,6 +169,8 @@ def _scope(pending: PendingCall, sheet: CallSheet) -> list[str]:
             "          deny tells the model that the outcome is unknown.",
         ]
     tool, facts = pending.call.name, pending.facts
+    if pending.reason is AskReason.BUDGET:
+        return ["Scope:    this turn. No rule answers this."]
     if tool == CONTAINED_APPLY:
         what = "takes these changes back in" if is_undo(facts.arguments) else "applies these changes to"
         return [f"Scope:    approving {what} the workspace, once. No rule answers this."]

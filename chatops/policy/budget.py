@@ -1,7 +1,7 @@
 """Budgets: the most that a turn may cost, use and take before it asks a person whether it may go on."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -38,6 +38,16 @@ class Budget:
             tokens=None if self.tokens is None else self.tokens + (added.tokens or 0),
             minutes=None if self.minutes is None else self.minutes + (added.minutes or 0),
         )
+
+    def raised(self, limit: LimitName, more: float) -> "Budget":
+        """Return this budget with more of one limit."""
+        match limit:
+            case "cost":
+                return replace(self, cost=(self.cost or 0) + more)
+            case "tokens":
+                return replace(self, tokens=(self.tokens or 0) + int(more))
+            case "minutes":
+                return replace(self, minutes=(self.minutes or 0) + more)
 
     def __str__(self) -> str:
         given = ((limit, self.of(limit)) for limit in LIMITS)
@@ -79,7 +89,7 @@ def amount(limit: LimitName, value: float) -> str:
     """Return an amount without its unit: ``0.50``, ``500,000``, ``12.5``."""
     match limit:
         case "cost":
-            return money(value, cents_from=_TO_THE_CENT).replace("$", "")
+            return money(value, cents_from=_TO_THE_CENT).replace("$", "") if value else "0.00"
         case "tokens":
             return f"{value:,.0f}"
         case "minutes":

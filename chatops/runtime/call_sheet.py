@@ -19,6 +19,7 @@ from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, is_undo, tool_name
 from chatops.engine.containment import CHANGING
+from chatops.policy.budget import LIMITS, LimitName, amount
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rules
 from chatops.policy.remembered import why_not_written
 from chatops.policy.sandbox import describe_extra, widened
@@ -126,6 +127,25 @@ def call_sheet(pending: PendingCall, *, now: float) -> CallSheet:
     return CallSheet(facts=tuple(facts), offers=tuple(call_offers(pending)))
 
 
+def budget_question(pending: PendingCall) -> str:
+    """Return what a turn asks that has reached its budget, as a sentence; empty for a call."""
+    if pending.reason is not AskReason.BUDGET:
+        return ""
+    limit, more, _, model = _asked_amounts(pending)
+    if model:
+        return f"Go on with {model}, whose {'price is' if limit == 'cost' else 'tokens are'} not known?"
+    return f"Go on for {amount(limit, more)} more{'' if limit == 'cost' else f' {limit}'}?"
+
+
+def _asked_amounts(pending: PendingCall) -> tuple[LimitName, float, float, str]:
+    """Return what a budget's question is about: the limit, what approving adds, what it is now, and the model."""
+    given = json_or_text(pending.facts.arguments)
+    values = given if isinstance(given, dict) else {}
+    limit = next((name for name in LIMITS if name == values.get("limit")), LIMITS[0])
+    more, now = (float(one) if isinstance(one := values.get(key), int | float) else 0.0 for key in ("more", "of"))
+    return limit, more, now, str(values.get("model", ""))
+
+
 def call_offers(pending: PendingCall) -> Iterator[Offer]:
     """Yield the answers that the dialog offers for a call that may run.
 
@@ -137,6 +157,9 @@ def call_offers(pending: PendingCall) -> Iterator[Offer]:
         return
     if pending.denial is not None:
         yield edit
+        return
+    if pending.reason is AskReason.BUDGET:
+        yield Offer(key="a", allows="this turn to go on")
         return
     yield Offer(key="a", allows="this call once, as shown")
     # The user decides each call that was repaired, or that only a decision on itself permits.
@@ -183,6 +206,10 @@ _REASONS = {
 
 def _facts(pending: PendingCall, *, now: float) -> Iterator[Fact]:
     facts, known = pending.facts, pending.interruption
+    if pending.reason is AskReason.BUDGET:
+        yield from _budget(pending)
+        yield from _details(pending)
+        return
     yield Fact(label="note", value=UNKNOWN if pending.outcome_unknown else "", weight=Weight.NOTE)
     yield Fact(label="note", value=_REASONS.get(pending.reason, ""), weight=Weight.NOTE)
     denied = denial_sentence(pending.denial) if pending.denial is not None else ""
@@ -203,6 +230,20 @@ def _facts(pending: PendingCall, *, now: float) -> Iterator[Fact]:
         output = known.output.removesuffix("\n") or NO_OUTPUT
         yield Fact(label="its output until then", value=output, weight=Weight.EFFECT, form=Form.TEXT)
     yield from _details(pending)
+
+
+def _budget(pending: PendingCall) -> Iterator[Fact]:
+    """Yield what was spent, and what each answer does."""
+    limit, more, now, model = _asked_amounts(pending)
+    in_all = (
+        f"{'cost' if limit == 'cost' else 'use'} {amount(limit, now + more)}{'' if limit == 'cost' else f' {limit}'}"
+    )
+    raised = f"this turn may {in_all} in all, then it asks again"
+    if model:
+        raised = f"this turn goes on, and {'the cost' if limit == 'cost' else 'tokens'} of {model} will not be counted"
+    ends = "ends the turn with what it has gathered; nothing more is spent"
+    for label, value in (("budget", pending.why), ("approving", raised), ("denying", ends)):
+        yield Fact(label=label, value=value, weight=Weight.EFFECT)
 
 
 def _call(pending: PendingCall) -> Iterator[Fact]:

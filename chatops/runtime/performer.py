@@ -254,6 +254,7 @@ class Performer:
                 return
             result = await self._result(effect)
             reach("after_tool")
+        began += self._questions.forget_wait(call.id)
         self._deliver(ToolResultInput(call_id=call.id, attempt=attempt, result=_timed(result, began)))
 
     async def _result(self, effect: RunTool) -> ToolResult:
@@ -316,6 +317,8 @@ class Questions:
     def __init__(self, deliver: Callable[[QuestionInput | QuestionWithdrawnInput], None]) -> None:
         self._deliver = deliver
         self._open: dict[CallId, tuple[str, asyncio.Future[Answer]]] = {}
+        self._waited: dict[CallId, float] = {}
+        """Seconds in which a call waited for the user. They are no time of its tool."""
 
     def of_call(self, call_id: CallId, attempt: int) -> Ask:
         """Return a function that asks the user on behalf of one attempt at a call."""
@@ -330,11 +333,14 @@ class Questions:
             answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             self._open[call_id] = (number, answer)
             self._deliver(QuestionInput(call_id=call_id, attempt=attempt, question=replace(question, id=number)))
+            asked_at = time.monotonic()
             try:
                 return await answer
             except asyncio.CancelledError:
                 self._deliver(QuestionWithdrawnInput(call_id=call_id, question_id=number))
                 raise
+            finally:
+                self._waited[call_id] = self._waited.get(call_id, 0.0) + time.monotonic() - asked_at
 
         return ask
 
@@ -343,6 +349,10 @@ class Questions:
         number, waiting = self._open.get(call_id, ("", None))
         if number == question_id and waiting is not None and not waiting.done():
             waiting.set_result(answer)
+
+    def forget_wait(self, call_id: CallId) -> float:
+        """Return how many seconds a call that is over has waited for the user, and forget it."""
+        return self._waited.pop(call_id, 0.0)
 
     def end(self, call_id: CallId) -> None:
         """Answer that there is no answer: the call is over. Its server may still wait in a task of the connection."""

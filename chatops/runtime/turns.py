@@ -23,6 +23,7 @@ from chatops.domain.events import Published, ToolFinished, TurnPaused, TurnStatu
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.domain.messages import RoleSwitchMessage, SummaryMessage
 from chatops.domain.tools import Interruption, Processes
+from chatops.engine.budgets import carried_on
 from chatops.engine.effects import ComposerDraft, TurnStep
 from chatops.engine.inputs import CancelTurn, Recover
 from chatops.engine.recovery import unknown_attempts
@@ -282,12 +283,13 @@ class Turns:
         `grant` is that grant if the caller has made it and not waited since.
         """
         grant = grant or settings.grant(self._services.rights)
+        earlier = self.runner.state if self.workflow else None
         self._archive()
         self.settings, self.grant = settings, grant
         self._last = turn_id
         before = self.history
         turn = new_turn(turn_id, self.session_id, grant=grant, parent_id=before.head, history=before.messages)
-        await self.runner.begin(make(turn))
+        await self.runner.begin(make(turn if earlier is None else carried_on(turn, earlier)))
 
     async def append(self, info: SessionInfo, message: RoleSwitchMessage | SummaryMessage) -> None:
         """Store a message after the last turn. Raises StoreError."""

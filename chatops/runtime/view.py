@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from chatops.domain.decisions import ArgumentPattern, Decision, OpenQuestion, RuleScope
 from chatops.domain.errors import ChatopsError, NotSavedError, ToolFailedError
 from chatops.domain.events import Event, PendingCall, TurnStatus
-from chatops.domain.ids import CallId, MessageId, SessionId, turn_of
+from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, turn_of
 from chatops.domain.messages import Message, SummaryMessage, ToolMessage, Usage, total
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import (
@@ -36,8 +36,9 @@ from chatops.domain.tools import (
     is_undo,
     tool_name,
 )
+from chatops.engine.budgets import summary
 from chatops.engine.pairing import stand_ins
-from chatops.engine.state import Finished, TurnState
+from chatops.engine.state import Finished, TurnState, new_turn
 from chatops.engine.transcript import fit
 from chatops.engine.view import (
     correction_of,
@@ -110,6 +111,8 @@ class Snapshot:
     """Problem of the store that the user should see; empty if there is none."""
     contained: bool = False
     """True if the unfinished turn, or the next one, is contained."""
+    budget: tuple[str, ...] = ()
+    """A line for each limit of the budget of the last turn, else of the next one: what is spent of it and left."""
     registry: str = ""
     """Problem of the registry: its file is broken, or has changed and is not in force; else empty."""
 
@@ -313,6 +316,7 @@ class SessionView(ABC):
             permitted=permitted_calls(state) if state is not None else {},
             contained=state is not None and ended is None and state.containment is not None and not undoes,
             usage=self._source.history.usage(state),
+            budget=tuple(summary(state or new_turn(TurnId(""), self.session_id, grant=grant))),
             context_used=self._source.history.context_used(state, grant),
             context_window=model.context_window,
             notices=rights.notices(grant),

@@ -19,7 +19,7 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import AccessLevel, ToolSpec, Verdict
 from chatops.engine.workflow.texts import step_prompt
-from chatops.policy.budget import NO_BUDGET, Budget
+from chatops.policy.budget import NO_BUDGET, Budget, strictest
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes, skill_notes
 from chatops.policy.registry import SURFACES, ModelSpec, ModelType, Registries, RoleSpec
@@ -283,9 +283,25 @@ class RegistryRights:
             run_budget=self._limits.budget,
             responder=None if step is not None else self._choose_responder(spec, now.registries),
         )
+        if strictest(found.budget, found.run_budget).cost is not None:
+            found = replace(
+                found,
+                models=tuple(self._priced(target) for target in found.models),
+                responder=None if found.responder is None else self._priced(found.responder),
+            )
         if found != self._returned:
             self._returned = found
         return self._returned
+
+    def _priced(self, target: ModelTarget) -> ModelTarget:
+        """Return the target with whether its price is known. That of a public provider is looked up once."""
+        from chatops.models.memory import known_price, memory_of
+
+        spec = self.model(target.name)
+        if target.priced or spec is None or not spec.has_server:
+            return target
+        memory = memory_of(spec, self._settings())
+        return replace(target, priced=memory is not None and known_price(spec, memory) is not None)
 
     def prompt_layers(self, settings: SessionSettings) -> tuple[PromptLayer, ...]:
         """Return the layers of the system prompt, named, as `grant` composes them."""
@@ -337,22 +353,29 @@ class RegistryRights:
         if spec is None:
             # The model client reports what is missing. A backup may still answer.
             return ModelTarget(name=name, label=name)
+        window, priced = self._learned(spec)
         sized = ModelTarget(
             name=name,
             label=spec.label or name,
-            context_window=self._context_window(spec),
+            context_window=window,
+            priced=priced,
             endpoint=endpoint_of(spec),
         )
         if spec.max_output_tokens is None:
             return sized
         return replace(sized, max_output_tokens=spec.max_output_tokens)
 
-    def _context_window(self, spec: ModelSpec) -> int | None:
-        """Return a model's context window in tokens, from an error of its server, else the registry; None: unknown."""
+    def _learned(self, spec: ModelSpec) -> tuple[int | None, bool]:
+        """Return a model's context window in tokens, from an error of its server, else the registry; None: unknown.
+
+        And whether its price is known, without looking it up.
+        """
         from chatops.models.memory import memory_of
 
         memory = memory_of(spec, self._settings())
-        return spec.context_window if memory is None else memory.context_window(spec.context_window)
+        if memory is None:
+            return spec.context_window, spec.price is not None
+        return memory.context_window(spec.context_window), (spec.price or memory.price()) is not None
 
     def _name_prompt_layers(
         self, now: Configuration, role: RoleSpec, settings: SessionSettings, *, tools: Sequence[ToolSpec]

@@ -22,7 +22,7 @@ from chatops.config.trust import OwnToolsTrust
 from chatops.config.workspace_files import Item
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.sanitize import sanitize
-from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, ToolSpec
+from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, ENGINE_CALLS, CallFacts, ToolSpec
 from chatops.policy.resolve import knowledge_sources, web_ports
 from chatops.policy.servers import SERVER_MARK, server_of
 from chatops.policy.workflow import PYTHON_PROGRAM
@@ -143,7 +143,7 @@ class Toolbox:
 
     def _build(self, settings: CatalogSettings, further: tuple[Tool, ...]) -> Catalog:
         built = builtin_catalog(settings)
-        taken = {*(spec.name for spec in built.specs), *built.absent, *ALIASES, CONTAINED_APPLY}
+        taken = {*(spec.name for spec in built.specs), *built.absent, *ALIASES, *ENGINE_CALLS}
         added = []
         for tool in further:
             if tool.spec.name not in taken:
@@ -187,7 +187,7 @@ def name_fault(name: str, *, taken: Collection[str]) -> str:
     """Return why a tool of the user cannot have this name, as a sentence; empty if it can."""
     if name in taken:
         return f"A tool named {name} already exists; this one is left out."
-    if _fold_name(name) in {_fold_name(known) for known in (*BUILT_IN_TOOLS, *ALIASES, CONTAINED_APPLY)}:
+    if _fold_name(name) in {_fold_name(known) for known in (*BUILT_IN_TOOLS, *ALIASES, *ENGINE_CALLS)}:
         return f"The name {name} belongs to a built-in tool; this one is left out."
     if SERVER_MARK in name:
         return f"Two underscores, as in {name}, are for tools of MCP servers; this one is left out."

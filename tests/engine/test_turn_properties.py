@@ -1,5 +1,7 @@
 """Whatever happens in whatever order: no second effect, no unapproved run, no request a strict server refuses."""
 
+from dataclasses import replace
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +16,7 @@ from chatops.domain.decisions import (
     ServerQuestion,
 )
 from chatops.domain.events import TurnStatus
-from chatops.domain.messages import AssistantMessage, ToolMessage
+from chatops.domain.messages import AssistantMessage, ToolMessage, Usage
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply
 from chatops.domain.tools import Outcome, ToolResult, Verdict
 from chatops.engine.effects import CallModel, DeliverAnswer, InspectCall, ReconcileTool, RunTool
@@ -38,6 +40,7 @@ from chatops.engine.round_limits import MAX_REPAIRS
 from chatops.engine.state import Finished, InRound, Inspecting, Rechecking
 from chatops.engine.turn import advance
 from chatops.engine.view import in_flight, open_questions, pending_calls, turn_status
+from chatops.policy.budget import Budget
 from chatops.policy.verdicts import Layer, Rule
 from tests.engine.world import (
     ANA,
@@ -74,6 +77,7 @@ replies = st.one_of(
         max_size=4,
     ).map(lambda calls: reply(*calls, text="so")),
 )
+usages = st.sampled_from([None, *(Usage(input_tokens=used, output_tokens=1) for used in (9, 29, 199))])
 decisions: st.SearchStrategy[Decision] = st.sampled_from(
     [Approved(), Approved(), Rejected(reason="no"), Edited(arguments='{"n":9}'), Edited(arguments="bad"), MarkedDone()]
 )
@@ -104,7 +108,9 @@ def stale_inputs() -> st.SearchStrategy[Input]:
 @settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_history_of_inputs_breaks_the_rules(data: st.DataObject) -> None:
-    world = World.begin(grant(max_rounds=MAX_ROUNDS))
+    tokens = data.draw(st.sampled_from([None, 1, 50]), label="budget")
+    world = World.begin(replace(grant(max_rounds=MAX_ROUNDS), run_budget=Budget(tokens=tokens)))
+    world.tokens = tokens
     for _ in range(data.draw(st.integers(5, 60), label="length")):
         if isinstance(world.state.phase, Finished):
             break
@@ -172,7 +178,8 @@ def _perform(world: World, data: st.DataObject, *, lose: bool) -> None:
             failure = ModelFailure(kind=FailureKind.UNREACHABLE, message="gone")
             world.feed(ModelFailureInput(round_id=effect.round_id, failure=failure))
             return
-        world.perform(index, model=data.draw(replies, label="reply"), lose=lose)
+        said = replace(data.draw(replies, label="reply"), usage=data.draw(usages, label="usage"))
+        world.perform(index, model=said, lose=lose)
     elif isinstance(effect, RunTool) and isinstance(world.state.phase, Finished):
         world.flying.pop(index)
     else:

@@ -54,7 +54,7 @@ from chatops.engine.inputs import (
     Recover,
     ToolResultInput,
 )
-from chatops.engine.state import Finished, TurnState, new_turn
+from chatops.engine.state import AwaitingModel, Finished, TurnState, new_turn
 from chatops.engine.turn import TRANSITIONS, advance, start
 from chatops.engine.view import pending_calls
 from chatops.policy.grant import Grant
@@ -174,6 +174,13 @@ class World:
     """Rules that steps have made, as the store would hold them."""
     tool_says: Callable[[ToolCall], ToolResult | None] = lambda call: None
     """Return a tool's result other than plain success."""
+    tokens: float | None = None
+    """The most that replies may have used before a request: the budget, and what the user has added."""
+    used: int = 0
+    unmeasured: set[str] = field(default_factory=set)
+    """Models of which a reply did not say what it used."""
+    let_go: set[str] = field(default_factory=set)
+    """Those of them that the user has let go on."""
 
     @classmethod
     def begin(
@@ -230,8 +237,12 @@ class World:
         effect = self.flying.pop(index)
         answer: Input
         match effect:
-            case CallModel(round_id=number):
-                answer = ModelReplyInput(round_id=number, reply=model or reply())
+            case CallModel(round_id=number, request=request):
+                said = model or reply()
+                answer = ModelReplyInput(round_id=number, reply=said)
+                phase = self.state.phase
+                if not lose and isinstance(phase, AwaitingModel) and phase.round_id == number:
+                    self._note_usage(request.model, said)
             case CheckAnswer():
                 answer = AnswerCheckInput(round_id=effect.round_id, facts=read_answer(effect.text, effect.schema))
             case InspectCall(call=call):
@@ -255,6 +266,12 @@ class World:
                 raise AssertionError(effect)
         return None if lose else self.feed(answer)
 
+    def _note_usage(self, model: str, said: ModelReply) -> None:
+        if said.usage is None:
+            self.unmeasured.add(model)
+        else:
+            self.used += said.usage.input_tokens + said.usage.output_tokens
+
     def _facts(self, arguments: str) -> CallFacts:
         return facts_of(arguments, version=self.version, definition=self.definition)
 
@@ -271,6 +288,10 @@ class World:
             if pending.outcome_unknown:
                 # The question was whether it runs once more, which is bound to more than what runs.
                 self.approved.add((pending.call.id, call_digest(Draft(self.state), pending.call, pending.facts)))
+            if pending.reason.value == "budget" and self.tokens is not None:
+                asked = json.loads(pending.facts.arguments)
+                self.tokens += asked.get("more", 0)
+                self.let_go.add(asked.get("model", ""))
             if pending.reason.value == "outcome_unknown":
                 self.retries_wanted[pending.call.id] += 1
         return self.feed(DecideCall(call_id=pending.call.id, digest=pending.digest, decision=decision, by=ANA))
@@ -297,6 +318,9 @@ class World:
             case CallModel(request=request):
                 self.requests.append(request)
                 assert len(self.requests) <= MOST_REQUESTS, "the turn does not end"
+                if self.tokens is not None:
+                    assert self.used < self.tokens, "a request beyond the budget"
+                    assert request.model not in self.unmeasured - self.let_go, "what is not known was taken for nothing"
                 check_request(request)
             case RunTool(call=call, facts=facts, attempt=attempt, digest=bound):
                 self.starts[call.id, attempt] += 1

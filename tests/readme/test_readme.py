@@ -19,7 +19,8 @@ def test_the_registry_entries_are_accepted(tmp_path: Path) -> None:
     models = json.loads("\n".join(document.block("models")))
     registry = tmp_path / "model_registry.json"
     knowledge = json.loads("\n".join(document.block("knowledge")))
-    registry.write_text(json.dumps({"version": 3, "models": models, "knowledge": knowledge}))
+    budgets = json.loads("\n".join(document.block("budget")))
+    registry.write_text(json.dumps({"version": 3, "models": models, "knowledge": knowledge, **budgets}))
     done = subprocess.run(
         [sys.executable, "-m", "chatops", "registry", "check", str(registry)],
         cwd=ROOT,

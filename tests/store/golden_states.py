@@ -11,6 +11,7 @@ from chatops.domain.tools import CallFacts, Interruption, Outcome, Problem, Proc
 from chatops.engine.contract import DoneCall, StepContract
 from chatops.engine.state import (
     BeforeEdit,
+    BudgetQuestion,
     CallState,
     CallStatus,
     CheckingAnswer,
@@ -27,9 +28,11 @@ from chatops.engine.state import (
     Rechecking,
     Reconciling,
     RoundRecord,
+    Spending,
     Stopping,
     TurnState,
 )
+from chatops.policy.budget import Budget
 from chatops.policy.workflow import CommandGate, PatternGate, Subject, Validation
 from tests.store import storekit as kit
 
@@ -152,6 +155,17 @@ def golden_states() -> dict[str, TurnState]:
         ),
         "in_round": _state(kit.in_round(*_calls())),
         "in_round_of_a_copy": _state(replace(kit.in_round(*_calls()), copied=True)),
+        "in_round_about_the_budget": replace(
+            _state(replace(kit.in_round(*_calls()), budget=BudgetQuestion(limit="cost", more=0.5, model="m"))),
+            spending=Spending(
+                earlier=(RoundRecord(model="m", finish_reason="stop", usage=None, duration_ms=7),),
+                tools_ms=9,
+                added=Budget(tokens=5, minutes=0.5),
+                uncounted=("cost m",),
+                cut_off=1,
+                denied=True,
+            ),
+        ),
         "checking_answer": replace(
             _state(CheckingAnswer(round_id=round_id, purpose=Purpose.GATHER, text='{"a": 1}')), contract=_contract()
         ),

@@ -31,6 +31,8 @@ class TurnEndInput:
     """Outcome of the command, for the turn of a gate."""
     unanswered: FailureKind | None = None
     """Reason why no model replied in the end, if it does not concern the step."""
+    over_budget: bool = False
+    """True if the user has refused to let it spend more."""
     kind: Literal["turn_end_input"] = "turn_end_input"
 
 

@@ -129,7 +129,8 @@ def _attempt_ended(run: Run, phase: RunningStep, ended: TurnEndInput) -> None:
             progress.wait(run, phase.step, phase.attempt, ReviewReason.UNANSWERED, detail=why)
         case _:
             detail = texts.shortened(ended.detail or "The turn ended without an answer.")
-            _failed(run, phase.step, phase.attempt, detail, told=texts.failed(run.state, detail))
+            told = texts.failed(run.state, detail)
+            _failed(run, phase.step, phase.attempt, detail, told=told, hopeless=ended.over_budget)
 
 
 def _gate_ended(run: Run, phase: CheckingGate, ended: TurnEndInput) -> None:
@@ -253,6 +254,7 @@ def turn_ended(state: TurnState) -> TurnEndInput | None:
         usage=state.usage,
         done=done_calls(state) if state.contract is not None else (),
         outcome=_outcome(state) if state.gate is not None else None,
+        over_budget=state.spending.denied,
         unanswered=kind if (kind := failure_of(state)) in NOT_OF_THE_STEP else None,
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from chatops.config.memory import MAX_READ, MemoryScope
 from chatops.domain.errors import ChatopsError
+from chatops.domain.events import TurnStatus
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import (
     AssistantMessage,
@@ -251,6 +252,10 @@ async def cost(context: Context, argument: str) -> Replies:
     """Show tokens and cost of the session and of its turns, and of each day and model in this folder."""
     snapshot = context.session.snapshot()
     text = cost_text(snapshot.usage, snapshot.messages, session_id=context.session.session_id)
+    if snapshot.budget:
+        unfinished = snapshot.status in (None, TurnStatus.RUNNING, TurnStatus.PAUSED)
+        lines = [f"Budget of {'this' if unfinished else 'the last'} turn", *(f"  {one}" for one in snapshot.budget)]
+        text = "\n".join([text, "", *lines])
     days = await context.workspace.sessions.daily_usage(days=_DAYS)
     return (ShowText("Cost", "\n".join([text, *_by_day(days)])),)
 

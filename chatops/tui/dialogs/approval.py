@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
 
 _ONLY_UNKNOWN = "This key only applies to calls whose outcome is unknown."
+_ONLY_A_PERSON = "Only you decide on a budget, each time: a goes on, d ends the turn."
 _IS_UNKNOWN = "It may have taken effect already: R runs it again, u says unknown, m marks it done."
 
 
@@ -212,6 +213,8 @@ class ApprovalScreen(GuardedDialog):
             super().perform(key)
         elif key.unknown is not None and key.unknown != item.pending.outcome_unknown:
             self.show_note(_ONLY_UNKNOWN if key.unknown else _IS_UNKNOWN)
+        elif item.pending.reason is AskReason.BUDGET and key.act not in ("approve", "deny", "ask_reason"):
+            self.show_note(_ONLY_A_PERSON)
         elif key.missing and key.words(self._asked(item)) is None:
             self.show_note(key.missing)
         else:

@@ -16,12 +16,21 @@ from textual.content import Content
 
 from chatops.domain.decisions import Decision, Rejected
 from chatops.domain.errors import ChatopsError
-from chatops.domain.events import PendingCall
+from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import CallFacts
 from chatops.domain.wording import cut
 from chatops.policy.sandbox import describe_extra
-from chatops.runtime.call_sheet import CallSheet, Fact, Form, OfferKey, Weight, call_sheet, risky_parts
+from chatops.runtime.call_sheet import (
+    CallSheet,
+    Fact,
+    Form,
+    OfferKey,
+    Weight,
+    budget_question,
+    call_sheet,
+    risky_parts,
+)
 from chatops.runtime.descriptions import describe_decision
 from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
 from chatops.tui.dialogs.dialog_keys import (
@@ -79,7 +88,9 @@ def heading(approvals: ApprovalList, *, width: int, narrow: bool, colours: Mappi
     tool, several = pending_verb(item.pending), len(items) > 1
     if narrow and several:
         return Content(f"{index + 1}/{len(items)} {item.mark.value}")
-    if item.pending.outcome_unknown:
+    if asked := budget_question(item.pending):
+        asks = line(asked)
+    elif item.pending.outcome_unknown:
         asks = "Outcome unknown" if narrow else f"{tool} was interrupted, outcome unknown"
     else:
         asks = f"Approve {tool}?" if item.pending.denial is None else f"Not permitted now: {tool}"
@@ -117,9 +128,18 @@ class AskedCall:
     sides_label: str | None = None
     full_label: str | None = None
 
+    @property
+    def facts(self) -> CallFacts:
+        """The facts of the call."""
+        return self.item.pending.facts
+
     def if_offered(self, key: OfferKey, *words: str) -> Words:
         """Return the words of a key, None if the call does not have this answer."""
         return words if self.item.offer(key) is not None else None
+
+    def unless_budget(self, instead: str, *words: str) -> Words:
+        """Return the words of a key, or those `instead` that it has in the question about a budget."""
+        return (instead,) if self.item.pending.reason is AskReason.BUDGET else words
 
     def session_label(self, key: OfferKey) -> Words:
         """Return what a key allows for the session."""
@@ -152,7 +172,7 @@ class AskedCall:
 _approving = partial(AnswerKey, runs=True, reads=True)
 _for_unknown = partial(AnswerKey, unknown=True, group="unknown")
 KEYS = (
-    _approving("a", "approve", "approve once", ("approve once", "approve")),
+    _approving("a", "approve", "approve once", lambda asked: asked.unless_budget("go on", "approve once", "approve")),
     _approving(
         "s",
         "approve_exactly",
@@ -178,14 +198,25 @@ KEYS = (
         lambda asked: asked.extra_label,
         missing="Nothing is known that this call lacks in its sandbox.",
     ),
-    AnswerKey("e", "edit", "edit the arguments, one field each; they are checked again, then shown", "edit"),
+    AnswerKey(
+        "e",
+        "edit",
+        "edit the arguments, one field each; they are checked again, then shown",
+        lambda asked: asked.if_offered("e", "edit"),
+    ),
     AnswerKey(
         "E",
         "edit_outside",
         "edit the main text of the call (command, content) in $VISUAL or $EDITOR",
-        lambda asked: "in your editor" if main_text(asked.item.pending.facts.arguments)[0] else None,
+        lambda asked: asked.if_offered("e", "in your editor") if main_text(asked.facts.arguments)[0] else None,
     ),
-    AnswerKey("d", "deny", "deny this call; the turn continues", "deny", kind=KeyKind.DENY),
+    AnswerKey(
+        "d",
+        "deny",
+        "deny this call; the turn continues",
+        lambda asked: asked.unless_budget("end the turn", "deny"),
+        kind=KeyKind.DENY,
+    ),
     AnswerKey(
         "D",
         "ask_reason",

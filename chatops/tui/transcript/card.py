@@ -13,6 +13,7 @@ from rich.text import Text
 from chatops.domain.decisions import deciding_login
 from chatops.domain.events import PendingCall
 from chatops.domain.tools import (
+    BUDGET_EXTEND,
     BUILT_IN_TOOLS,
     CONTAINED_APPLY,
     NOT_RUN_HERE,
@@ -47,9 +48,9 @@ _MOST_NAMES = 3
 """Names of files in the line of several reads."""
 _LEAST_SUMMARY = 14
 _LONGEST_ARGUMENT = 400
-_APPLY, _UNDO = "Apply", "Undo"
-"""Verbs of `CONTAINED_APPLY`, the call of the engine, which is no tool and has no capabilities."""
-_OUR_VERBS = {verb.casefold() for verb in (_APPLY, _UNDO, *(known.verb for known in BUILT_IN_TOOLS.values()))}
+_APPLY, _UNDO, _BUDGET = "Apply", "Undo", "Budget"
+"""Verbs of the calls of the engine, which are no tools and have no capabilities."""
+_OUR_VERBS = {verb.casefold() for verb in (_APPLY, _UNDO, _BUDGET, *(known.verb for known in BUILT_IN_TOOLS.values()))}
 _TELLING = ("command", "path", "query", "url", "pattern", "code", "text")
 """Arguments that identify a call by themselves, after those that its tool declares. The first one present is used."""
 clock = time.time
@@ -117,6 +118,8 @@ def verb(tool: str, known: Capabilities, arguments: str = "") -> str:
     """Return the name to show for a tool. Another tool cannot have the name that one of ours is shown by."""
     if tool == CONTAINED_APPLY:
         return _UNDO if is_undo(arguments) else _APPLY
+    if tool == BUDGET_EXTEND:
+        return _BUDGET
     if known.verb and _is_ours(tool):
         return known.verb
     declared = one_line(known.verb).strip()
@@ -167,6 +170,8 @@ def _with_words(line: Text, words: Text, *, width: int) -> Text:
 
 def _subject(card: ToolCardBlock, known: Capabilities) -> str:
     """Return what the call is about, on one line: without the arguments that its diff shows."""
+    if card.tool == BUDGET_EXTEND:
+        return ""
     if card.tool == CONTAINED_APPLY:
         only = (parsed_arguments(card.arguments) or {}).get("only")
         chosen = [path for path in card.paths if not isinstance(only, list) or path in only]

@@ -68,7 +68,7 @@ from chatops.domain.events import (
 )
 from chatops.domain.ids import CallId, RoundId, thought_id
 from chatops.domain.messages import RoleSwitchMessage, Speaker
-from chatops.domain.tools import CONTAINED_APPLY, ResultSource
+from chatops.domain.tools import BUDGET_EXTEND, CONTAINED_APPLY, ResultSource
 from chatops.domain.wording import as_fields
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
@@ -327,7 +327,7 @@ class Projector:
             case ResultSource.HELD:
                 card = ToolCardBlock(id=event.id, tool=event.tool, arguments=event.arguments, own=own)
                 return [self._put(replace(card, status=CardStatus.HELD))]
-            case _ if event.tool == CONTAINED_APPLY:
+            case _ if event.tool in (CONTAINED_APPLY, BUDGET_EXTEND):
                 # The notice that follows tells the result, also after the session was opened again.
                 return self._remove(event.id)
             case _:

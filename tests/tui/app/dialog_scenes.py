@@ -3,8 +3,10 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
-from chatops.domain.events import PendingCall
+from chatops.domain.canonical import JsonValue, canonical
+from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sandbox import Lack, SandboxSpec
+from chatops.domain.tools import BUDGET_EXTEND, CallFacts
 from tests.tui.app.fakes import edit_facts, pending_call, shell_facts
 from tests.tui.app.support_app import Stage
 
@@ -40,6 +42,20 @@ def risky() -> PendingCall:
     lacks = (Lack(by="git push", needs=SandboxSpec(network=True)), Lack(by="git push", needs=SandboxSpec(git="commit")))
     facts = replace(shell_facts(RISKY, argv=()), lacks=lacks, extra=extra, sandbox="workspace writable, no network")
     return pending_call(1, facts=facts)
+
+
+def budget() -> PendingCall:
+    amounts: dict[str, JsonValue] = {"limit": "cost", "of": 0.5, "spent": 0.52, "more": 0.5}
+    return replace(
+        pending_call(
+            tool=BUDGET_EXTEND,
+            facts=CallFacts(arguments=canonical(amounts)),
+            reason=AskReason.BUDGET,
+            why="cost 0.52 of 0.50: qwen-big 0.48, haiku 0.04; 14 rounds with 9 file_read, 3 shell_exec",
+            said="",
+        ),
+        model="",
+    )
 
 
 async def ask(running: Stage, *calls: PendingCall, keys: tuple[str, ...] = ()) -> None:

@@ -23,7 +23,7 @@ from chatops.tui.dialogs.dialog_keys import Room
 from chatops.tui.dialogs.rows import Row, line
 from chatops.tui.theme import PLAIN
 from tests.support.cases import for_each
-from tests.tui.app.dialog_scenes import edit, risky
+from tests.tui.app.dialog_scenes import budget, edit, risky
 from tests.tui.app.fakes import code_facts, edit_facts, fetch_facts, pending_call, shell_facts
 from tests.tui.app.support_app import stage
 
@@ -45,6 +45,7 @@ CALLS = {
     "changed": pending_call(reason=AskReason.CHANGED, facts=replace(shell_facts("make"), hashes=("/w/Makefile 0",))),
     "edited": pending_call(reason=AskReason.EDITED),
     "copied": pending_call(reason=AskReason.COPIED),
+    "budget": budget(),
     "unknown": replace(
         UNKNOWN,
         interruption=Interruption(

@@ -25,6 +25,7 @@ from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.rule import RuleDialog
 from chatops.tui.key_order import WAITED_FOR
 from chatops.tui.notice import show_notice
+from tests.tui.app.dialog_scenes import budget
 from tests.tui.app.fakes import ROUND, FakeSession, edit_facts, fetch_facts, long_facts, pending_call, shell_facts
 from tests.tui.app.support_app import Stage, stage
 
@@ -529,6 +530,21 @@ async def test_an_unknown_outcome_has_keys_of_its_own(key: str, decision: object
         assert running.session.taken == [] and "It may have taken effect already" in running.text
         await running.press(key)
         assert [taken.decision for taken in running.session.taken] == [decision]
+
+
+async def test_a_budget_takes_only_a_plain_yes_or_no() -> None:
+    async with stage() as running:
+        await asked(running, budget())
+        for key in ("s", "S", "r", "+", "e", "E", "c", "A", "R", "u", "m"):
+            await running.press(key)
+            assert running.session.taken == [] and running.dialog_is_open, key
+        assert "a go on" in running.text and "d end the turn" in running.text
+        await running.press("a")
+        assert [taken.decision for taken in running.session.taken] == [Approved()]
+    async with stage() as running:
+        await asked(running, budget())
+        await running.press("d")
+        assert [taken.decision for taken in running.session.taken] == [Rejected()]
 
 
 @pytest.mark.more

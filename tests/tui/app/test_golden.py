@@ -14,6 +14,7 @@ from chatops.contained.text import Change
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.tools import Interruption, Processes
 from chatops.engine.recovery import LOST
+from tests.tui.app.dialog_scenes import budget
 from tests.tui.app.fakes import (
     FakeSession,
     FakeWorkspace,
@@ -94,6 +95,13 @@ async def unknown(running: Stage) -> None:
     await running.press("home")
 
 
+async def over_budget(running: Stage) -> None:
+    await talk(running)
+    running.session.ask(budget())
+    await running.settle()
+    await running.press("home")
+
+
 async def later(running: Stage) -> None:
     await three(running)
     await running.press("escape")
@@ -162,6 +170,7 @@ SCENES: dict[str, Scene] = {
     "dialog-long": long,
     "dialog-repaired": repaired,
     "dialog-unknown": unknown,
+    "dialog-budget": over_budget,
     "dialog-later": later,
     "dialog-edit": lambda running: keyed(running, "e"),
     "dialog-rule": lambda running: keyed(running, *["pagedown"] * 4, "r"),

@@ -17,6 +17,7 @@ from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import UserMessage
 from chatops.domain.tools import Verdict
+from chatops.policy.budget import Budget
 from chatops.policy.patterns import suggest_exact
 from chatops.runtime.session import Session, owned
 from chatops.tui.bars import Share
@@ -159,6 +160,19 @@ async def test_the_cost_is_shown_by_day_and_model(commands: CommandLine) -> None
     await commands.type("/cost")
     assert "By day and model, all sessions of this folder" in commands.shown
     assert re.search(r"\d{4}-\d\d-\d\d  demo +█+ +[\d,]+  ", commands.shown)
+
+
+async def test_the_cost_names_the_budget_and_what_is_left_of_it(tmp_path: Path) -> None:
+    app = App(Options(workspace=tmp_path, role="coder", budget=Budget(cost=0.5, tokens=200_000)))
+    app.prepare()
+    commands = CommandLine(app=app, workspace=Workspace(app), session=await app.open_session(None, attended=True))
+    await commands.type("/cost")
+    assert "Budget of this turn\n  cost 0.00 of 0.50, 0.50 left\n  0 of 200,000 tokens, 200,000 left" in commands.shown
+    await commands.send("hello")
+    await commands.type("/cost")
+    shown = re.search(r"Budget of the last turn\n  cost 0.00 of 0.50, 0.50 left\n  ([\d,]+) of 200,000", commands.shown)
+    assert shown is not None and shown[1] != "0"
+    await app.aclose()
 
 
 async def test_policy_of_a_call_is_the_verdict_on_it_and_names_the_layer(commands: CommandLine) -> None:
