@@ -136,9 +136,9 @@ class TerminalDriver(Driver):
         mouse: bool = True,
         size: tuple[int, int] | None = None,
         charset: str = "utf-8",
-        lost: Callable[[], None] | None = None,
-        redraw: Callable[[], None] | None = None,
-        takes_text: Callable[[], bool] = lambda: False,
+        lost: Callable[[], None],
+        redraw: Callable[[], None],
+        takes_text: Callable[[], bool],
         background: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
@@ -149,8 +149,8 @@ class TerminalDriver(Driver):
         self._encode = encoder_for(charset)
         # A user of a C locale may well have a terminal that sends UTF-8. Nothing else can be meant.
         self._typed_as = "utf-8" if charset == "ascii" else charset
-        self._when_lost = lost or self._exit_app
-        self._redraw = redraw or (lambda: None)
+        self._when_lost = lost
+        self._redraw = redraw
         self._takes_text = takes_text
         self._background = background
         self._writer: OutputWriter | None = None
@@ -414,9 +414,6 @@ class TerminalDriver(Driver):
         if not self._is_lost:
             self._is_lost = True
             self._when_lost()
-
-    def _exit_app(self) -> None:
-        self._target.exit()
 
     def _call_soon(self, act: Callable[[], object]) -> None:
         """Run `act` soon on the event loop. Can be called from any thread."""

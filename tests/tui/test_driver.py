@@ -29,7 +29,10 @@ class Tiny(App):
         with self.suspend():
             print("<" + sys.stdin.readline().strip() + ">", flush=True)
 
-Tiny(driver_class=TerminalDriver).run()
+def driver(app, **settings):
+    return TerminalDriver(app, lost=app.exit, redraw=app.refresh, takes_text=lambda: False, **settings)
+
+Tiny(driver_class=driver).run()
 names = [thread.name for thread in threading.enumerate()]
 print("threads", names, flush=True)
 """

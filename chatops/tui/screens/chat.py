@@ -275,7 +275,6 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     @on(FirstScreen.TipChosen)
     def take_tip(self, message: FirstScreen.TipChosen) -> None:
         """Offer a tip of the first screen as the message. Enter sends it."""
-        message.stop()
         self.sending.give_back(message.text)
         self.composer.focus()
 
@@ -284,7 +283,6 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     @on(Composer.Submitted)
     def submitted(self, message: Composer.Submitted) -> None:
         """Send a message, or run a slash command. Before a session is open, keep it until then."""
-        message.stop()
         if "_commands" in vars(self):
             # It is not made before the first command.
             self._commands.clear_notices()
@@ -294,20 +292,17 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     @on(Composer.QueueKey)
     def queue_key(self, message: Composer.QueueKey) -> None:
         """Take back, mark, remove or send queued messages."""
-        message.stop()
         self._background.start(partial(self.sending.press_queue_key, message.key), group="queue")
 
     @on(Composer.Retry)
-    def retry(self, message: Composer.Retry) -> None:
+    def retry(self) -> None:
         """Retry a failed turn (R)."""
-        message.stop()
         self._drawing.follow_end()
         self.run_command("/retry")
 
     @on(Composer.ImageWanted)
-    def paste_image(self, message: Composer.ImageWanted) -> None:
+    def paste_image(self) -> None:
         """Attach the image on the clipboard (ctrl+v), or insert what was copied here last."""
-        message.stop()
         self._background.start(self._commands.paste_image, group="paste")
 
     # Commands
@@ -377,9 +372,8 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     # Stopping
 
     @on(Composer.Stop)
-    async def stop(self, message: Composer.Stop) -> None:
+    async def stop(self) -> None:
         """Stop the answer and clear the selection, so that ctrl+c stops and quits again."""
-        message.stop()
         self.clear_selection()
         self.sending.unmark()
         if self._finding.close() or self._dialogs.warn_of_stop():
@@ -388,9 +382,8 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
             self.update_now()
 
     @on(Composer.Quit)
-    def leave_by_key(self, message: Composer.Quit) -> None:
+    def leave_by_key(self) -> None:
         """Quit on ctrl+d with nothing typed."""
-        message.stop()
         self._quit()
 
     # Keys and clicks that belong to another widget
@@ -398,13 +391,11 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     @on(Composer.TranscriptKey)
     def transcript_key(self, message: Composer.TranscriptKey) -> None:
         """Scroll the transcript, or select, open and copy blocks, while the message field keeps the focus."""
-        message.stop()
         self._drawing.press(message.key)
 
     @on(Composer.CompletionRequested)
     def completing(self, message: Composer.CompletionRequested) -> None:
         """Offer, choose or close completions. Tab in the empty field takes a tip, and once more the next one."""
-        message.stop()
         self.sending.typed()
         if not message.key:
             self.clear_selection()
@@ -441,7 +432,6 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
 
     def on_workflow_panel_step_clicked(self, message: "WorkflowPanel.StepClicked") -> None:
         """Show the output of the clicked step."""
-        message.stop()
         self._commands.show_step(message.step)
 
     def on_key(self, event: events.Key) -> None:
