@@ -2,7 +2,7 @@
 
 import pytest
 
-from chatops.tui.bars import Share, bar, stacked
+from chatops.tui.dialogs.text import Share, bar, stacked
 
 
 def drawn(*sizes: int, width: int = 20, free: int = 0) -> str:

@@ -24,11 +24,11 @@ from chatops.domain.wording import money, one_line, plural
 from chatops.engine.transcript import from_summary, shared, size, tokens, tools_size
 from chatops.runtime.session import owned
 from chatops.store.base import DailyUsage
-from chatops.tui.bars import Share, bar
 from chatops.tui.commands.replies import Choose, Context, EditText, Notify, Replies, ShowText
 from chatops.tui.composer import Completion
 from chatops.tui.dialogs.picker import Choice, Picker
 from chatops.tui.dialogs.question import Question
+from chatops.tui.dialogs.text import Share, bar
 from chatops.tui.transcript.lines import with_joined_paragraphs
 
 if TYPE_CHECKING:

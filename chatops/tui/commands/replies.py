@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from chatops.contained.text import Change
     from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
-    from chatops.tui.bars import Share
     from chatops.tui.dialogs.picker import Picker
     from chatops.tui.dialogs.question import Question
+    from chatops.tui.dialogs.text import Share
     from chatops.wiring.explain import RightsMatrix
     from chatops.wiring.workspace import Workspace
 

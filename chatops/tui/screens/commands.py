@@ -34,7 +34,7 @@ from chatops.tui.commands.replies import (
 from chatops.tui.commands.table import is_known, run_command
 from chatops.tui.composer import Composer
 from chatops.tui.dialogs.choices import step_picker
-from chatops.tui.dialogs.text import TextScreen
+from chatops.tui.dialogs.text import Share, TextScreen
 from chatops.tui.notice import copy, show_notice
 from chatops.tui.screens.messages import BackgroundWork
 from chatops.tui.screens.sending import SendingPresenter
@@ -45,7 +45,6 @@ from chatops.tui.themes import Themes
 if TYPE_CHECKING:
     from chatops.domain.files import FileRef
     from chatops.runtime.view import SessionView
-    from chatops.tui.bars import Share
     from chatops.tui.dialogs.modal import Page
 
 
@@ -238,7 +237,7 @@ class CommandPresenter:
                 raise
             composer.insert_paste(self._screen.app.clipboard)
 
-    def show_text(self, title: str, text: str, *, shares: "Sequence[Share]" = ()) -> None:
+    def show_text(self, title: str, text: str, *, shares: Sequence[Share] = ()) -> None:
         """Show a text to read, and above it the `shares` of a whole as a bar."""
         self._show_page(TextScreen(title, text=text, shares=shares))
 

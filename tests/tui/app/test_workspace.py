@@ -20,7 +20,6 @@ from chatops.domain.tools import Verdict
 from chatops.policy.budget import Budget
 from chatops.policy.patterns import suggest_exact
 from chatops.runtime.session import Session, owned
-from chatops.tui.bars import Share
 from chatops.tui.commands.replies import (
     Choose,
     Context,
@@ -36,6 +35,7 @@ from chatops.tui.commands.replies import (
 )
 from chatops.tui.commands.table import run_command
 from chatops.tui.dialogs.picker import Picker
+from chatops.tui.dialogs.text import Share
 from chatops.wiring import upkeep
 from chatops.wiring import workspace as workspace_module
 from chatops.wiring.app import App
