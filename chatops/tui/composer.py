@@ -234,11 +234,6 @@ class Composer(TextField):
         return self.typed_at is None or self.clock() - self.typed_at >= 0.5
 
     @property
-    def letter_alone(self) -> bool:
-        """True while a letter in the field may still be a key or the start of a text."""
-        return self._letter is not None
-
-    @property
     def full_text(self) -> str:
         """The text that would be sent, with pastes in full."""
         return self._folds.unfold(self.text)

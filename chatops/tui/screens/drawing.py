@@ -78,7 +78,7 @@ class TranscriptPresenter:
         from chatops.tui.transcript.projector import FrameBuffer
 
         self.unsubscribe()
-        buffer = self._buffer = FrameBuffer(lambda batch: self._forward(session, batch))
+        buffer = self._buffer = FrameBuffer(lambda batch: self._screen.post_message(Batch(session, batch)))
         stop = session.subscribe(buffer)
 
         def unsubscribe() -> None:
@@ -94,9 +94,6 @@ class TranscriptPresenter:
     def unsubscribe(self) -> None:
         """Get no more events."""
         self._unsubscribe()
-
-    def _forward(self, session: "SessionView", batch: "list[Any]") -> None:
-        self._screen.post_message(Batch(session, batch))
 
     def show(self, current: OpenSession) -> None:
         """Draw the session's current state. Later events are added to it."""

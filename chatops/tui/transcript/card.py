@@ -449,18 +449,13 @@ def _further(card: ToolCardBlock) -> str:
 
 
 def _denial(card: ToolCardBlock) -> str:
-    by = _decider(card.decided_by)
+    by = login(card.decided_by) or one_line(card.decided_by)
     words = f"not run, denied by {by}" if by else "not run, denied"
     return f'{words}: "{_reason(card)}"' if card.end.ended_because.strip() else words
 
 
 def _reason(card: ToolCardBlock) -> str:
     return truncated(one_line(card.end.ended_because), width=_LONGEST_REASON, ellipsis="…")
-
-
-def _decider(decided_by: str) -> str:
-    """Return who decided, in short form: "you", another user's login, else the text on one line."""
-    return login(decided_by) or one_line(decided_by)
 
 
 def login(decided_by: str) -> str:

@@ -339,7 +339,7 @@ class Projector:
         # The answer of an attempt is the accepted text of the model, which is shown already.
         if step is None and event.answer.strip() and event.answer != self._turn_answer:
             ops.append(self._put(AnswerBlock(id=f"{event.id}.answer", text=event.answer)))
-        end = _turn_end_block(event) if step is None else _attempt_end_block(event, step)
+        end = _end_block(event, step)
         return [*ops, self._put(end)] if end is not None else ops
 
     def _close_open(self, answer: str) -> list[Op]:
@@ -372,28 +372,19 @@ class Projector:
         return [Remove(id=block_id)] if self.blocks.pop(block_id, None) is not None else []
 
 
-def _turn_end_block(event: TurnFinished) -> NoticeBlock | None:
-    """Return the line under a turn that was stopped or reached a limit; None if a notice gives the reason already.
+def _end_block(event: TurnFinished, step: str | None) -> NoticeBlock | None:
+    """Return the line under a turn that was stopped or reached a limit, or an attempt at `step` that was not accepted.
 
-    A failed turn always has a notice.
+    None if a notice gives the reason already. A failed turn of a chat always has one.
     """
-    block = NoticeBlock(id=f"{event.id}.end", text=event.detail, advice=event.advice)
+    block = NoticeBlock(id=f"{event.id}.end", text=event.detail, advice=event.advice if step is None else "")
     match event.result:
         case TurnStatus.CANCELLED:
             return replace(block, text=event.detail or "Stopped.")
-        case TurnStatus.LIMIT if not event.noticed:
+        case TurnStatus.LIMIT if step is None and not event.noticed:
             return replace(block, text=event.detail or "A limit was reached.", level="warning")
-        case _:
-            return None
-
-
-def _attempt_end_block(event: TurnFinished, step: str) -> NoticeBlock | None:
-    """Return the line under an attempt that was not accepted; None if a notice gives the reason already."""
-    match event.result:
-        case TurnStatus.CANCELLED:
-            return NoticeBlock(id=f"{event.id}.end", text=event.detail or "Stopped.")
         case TurnStatus.FAILED | TurnStatus.LIMIT if step and not event.noticed:
-            return NoticeBlock(id=f"{event.id}.end", text=f"Attempt failed. {event.detail}".rstrip(), level="warning")
+            return replace(block, text=f"Attempt failed. {event.detail}".rstrip(), level="warning")
         case _:
             return None
 
@@ -456,7 +447,7 @@ class FrameBuffer:
     A timer runs only while something waits, so an idle session costs nothing. Call it on the event loop.
     """
 
-    def __init__(self, flush: Callable[[list[Published]], None], *, seconds: float = _FRAME_SECONDS) -> None:
+    def __init__(self, flush: Callable[[list[Published]], object], *, seconds: float = _FRAME_SECONDS) -> None:
         self._flush = flush
         self._seconds = seconds
         self._waiting: list[Published] = []
@@ -491,11 +482,6 @@ class FrameBuffer:
             self._holds -= 1
             if not self._holds:
                 self.flush()
-
-    @property
-    def waits(self) -> bool:
-        """True while events wait for a frame."""
-        return bool(self._waiting)
 
     def flush(self) -> None:
         """Pass waiting events on now."""

@@ -54,7 +54,7 @@ class Stage:
             await self.pilot.pause(0.001)
         while isinstance(screen := self.app.screen, GuardedDialog) and (screen.key_held or not screen.is_drawn):
             await self.pilot.pause(0.01)
-        while self.app.chat.composer.letter_alone:
+        while self.app.chat.composer._letter is not None:
             await self.pilot.pause(0.01)
         await self.app.workers.wait_for_complete()
         await self.pilot.pause()

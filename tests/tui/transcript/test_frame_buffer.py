@@ -64,7 +64,7 @@ async def test_other_events_do_not_wait_and_send_the_deltas_along() -> None:
     buffer(notice)
     await asyncio.wait_for(arrived.wait(), 10)
     assert batches == [[notice], [delta("a"), notice]]
-    assert not buffer.waits
+    assert not buffer._waiting
     arrived.clear()
     buffer(delta("b"))
     buffer(end_of_text := delta(""))
