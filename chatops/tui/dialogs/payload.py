@@ -78,14 +78,16 @@ class PayloadView(ScrollView, can_focus=False):
         self._jumped = False
         """True after a jump to a row, until `_look`: the lines between were not scrolled past."""
         self._wrapped_at = 0
-        self._widest = 0
-        self._key = ""
+        self.widest = 0
+        """Cells of the longest row, as far as a dialog can be so wide."""
+        self.key = ""
+        """Names what is shown, see `show`."""
         self._drawn: dict[int, Sequence[Span]] = {}
         """The spans of rows drawn since `_wrap`, by the id of the row, which a line refers to."""
 
     def show(self, description: Description, *, key: str, seen: bool) -> None:
         """Show another payload, named `key`, from its top. The same key keeps the scroll position."""
-        same = key == self._key
+        same = key == self.key
         charset = getattr(self.app, "charset", "utf-8")
         rows = description.rows
         if not same or description.payload != self._description.payload or (self.end_seen and not seen):
@@ -93,8 +95,8 @@ class PayloadView(ScrollView, can_focus=False):
         if charset != "utf-8":
             rows = tuple(shown_in(row, charset) for row in rows)
         self._description = replace(description, rows=rows)
-        self._widest = max((cells_of(row) for row in rows), default=0)
-        self._key = key
+        self.widest = max((cells_of(row) for row in rows), default=0)
+        self.key = key
         self._wrap()
         if not same or not seen:
             # Also for the same payload when it must be looked at again, as after an edit.
@@ -103,11 +105,6 @@ class PayloadView(ScrollView, can_focus=False):
             self.scroll_to(0, 0, animate=False, force=True, immediate=True)
         self.refresh()
         self.call_after_refresh(self._look)
-
-    @property
-    def key(self) -> str:
-        """Names what is shown, see `show`."""
-        return self._key
 
     @property
     def continues_below(self) -> bool:
@@ -141,11 +138,6 @@ class PayloadView(ScrollView, can_focus=False):
     def total_lines(self) -> int:
         """Lines at this width, including the model's words."""
         return len(self._lines)
-
-    @property
-    def widest(self) -> int:
-        """Cells of the longest row, as far as a dialog can be so wide."""
-        return self._widest
 
     @property
     def top_row(self) -> int:
@@ -279,7 +271,7 @@ class PayloadView(ScrollView, can_focus=False):
 
     def _look(self) -> None:
         region: Region = self.scrollable_content_region
-        if not self._key or self._wrapped_at != region.width or region.height < 1 or region.width < GUTTER + 8:
+        if not self.key or self._wrapped_at != region.width or region.height < 1 or region.width < GUTTER + 8:
             return
         top, height = self.scroll_offset.y, region.height
         if not self.screen.is_active or self.end_seen:
@@ -294,7 +286,7 @@ class PayloadView(ScrollView, can_focus=False):
         # Details may follow: what counts is the last line of the payload itself.
         if self._payload_lines > 0 and 0 not in self._seen:
             self.end_seen = True
-            self.post_message(self.EndSeen(self._key))
+            self.post_message(self.EndSeen(self.key))
 
     def _mark(self, begin: int, end: int) -> None:
         end = min(end, self._payload_lines)

@@ -100,8 +100,7 @@ class TranscriptPresenter:
         self._current = current
         blocks = self._load(current)
         if self._transcript is not None:
-            self._transcript.know_tools(current.session.capabilities)
-            self._transcript.show_pictures(self._picture)
+            self._transcript.draw_by(current.session.capabilities, self._picture)
             self._transcript.set_blocks(blocks)
 
     def _picture(self, image: "FileRef") -> "Picture | None":

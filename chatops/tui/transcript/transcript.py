@@ -114,13 +114,9 @@ class Transcript(Viewport, Moving):
         """The blocks as shown, including text that has streamed in."""
         return [entry.block for entry in self._blocks_layout.entries]
 
-    def know_tools(self, capabilities: Callable[[str], Capabilities]) -> None:
-        """Draw cards by these capabilities of tools, which are looked up by the tool's name."""
-        self._blocks_layout.capabilities = capabilities
-
-    def show_pictures(self, pictures: PictureOf) -> None:
-        """Ask `pictures` for what can be shown of an image."""
-        self._blocks_layout.pictures = pictures
+    def draw_by(self, capabilities: Callable[[str], Capabilities], pictures: PictureOf) -> None:
+        """Look up capabilities of tools by the tool's name, and ask `pictures` for what can be shown of an image."""
+        self._blocks_layout.capabilities, self._blocks_layout.pictures = capabilities, pictures
 
     def redraw_image(self, image: FileRef) -> None:
         """Draw the blocks with this image again, because more of it is known."""
@@ -155,7 +151,7 @@ class Transcript(Viewport, Moving):
             touched.update(dict.fromkeys(keys))
             if not known:
                 grown.update(keys)
-        if not self._following:
+        if not self.following:
             self._note_unseen((self._unseen | grown) & self._blocks_layout.index.keys())
         self._redraw_keeping_place([key for key in touched if key in self._blocks_layout.index])
 
@@ -273,7 +269,7 @@ class Transcript(Viewport, Moving):
             return
         entry.expanded = not entry.expanded
         self._redraw_keeping_place([block_id])
-        if not self._following:
+        if not self.following:
             self._bring_into_view(index)
 
     def _unfold(self, index: int) -> None:
@@ -386,7 +382,7 @@ class Transcript(Viewport, Moving):
     def _select_beside(self, step: int) -> None:
         layout, entries = self._blocks_layout, self._blocks_layout.entries
         place = layout.index.get(self.selected_block, len(entries))
-        if self._following and place < layout.at(self.scroll_offset.y):
+        if self.following and place < layout.at(self.scroll_offset.y):
             # At the end of the transcript, a selected block far above is out of sight: start from the newest one
             # instead.
             place = len(entries)
@@ -472,7 +468,7 @@ class Transcript(Viewport, Moving):
         layout, search = self._blocks_layout, self._places
         if search is None or block_id not in layout.index:
             return
-        self._following = False
+        self.following = False
         if self._opened_for_place not in ("", block_id):
             self._expand(self._opened_for_place, expanded=False)
             self._opened_for_place = ""

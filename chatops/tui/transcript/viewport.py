@@ -98,7 +98,8 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._blocks_layout = BlockLayout()
-        self._following = True
+        self.following = True
+        """True while new lines scroll into view."""
         self._unseen: set[str] = set()
         self._placing = False
         self._slicing = False
@@ -106,11 +107,6 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         """Lines in view after the last change."""
         self._reserved = 0
         """Number of lines with the last `rows_after`; 0 once blocks have taken their place."""
-
-    @property
-    def following(self) -> bool:
-        """True while new lines scroll into view."""
-        return self._following
 
     # Drawing
 
@@ -157,7 +153,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         try:
             # A layout of the screen, which setting the attribute would cause, would change nothing but the scroll bar.
             self.set_reactive(Viewport.virtual_size, Size(layout.width, self._height()))
-            if self._following:
+            if self.following:
                 self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
             elif place is not None and place[0] in layout.index:
                 index = layout.index[place[0]]
@@ -192,7 +188,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         height = self._blocks_layout.height
         if self.rows_after:
             self._reserved = height + self.rows_after
-        elif height >= self._reserved or not self._following:
+        elif height >= self._reserved or not self.following:
             self._reserved = 0
         return max(height, min(self._reserved, height + MOST_ROWS_AFTER))
 
@@ -221,7 +217,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         """Draw the blocks that will be in view: upwards from the end, or downwards from `place`."""
         layout = self._blocks_layout
         needed, changed = self.size.height + 1, list[int]()
-        if self._following or place is None or place[0] not in layout.index:
+        if self.following or place is None or place[0] not in layout.index:
             order: Iterable[int] = range(len(layout.entries) - 1, -1, -1)
         else:
             needed += place[1]
@@ -347,8 +343,8 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         if not self._placing:
             self._rows = []
             super().watch_scroll_y(old_value, new_value)
-            self._following = round(new_value) >= self.max_scroll_y
-            if self._following:
+            self.following = round(new_value) >= self.max_scroll_y
+            if self.following:
                 self._note_unseen(set())
             if round(old_value) != round(new_value):
                 self._draw_newly_visible()
@@ -373,7 +369,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     def follow(self) -> None:
         """Scroll to the end and stay there."""
-        self._following = True
+        self.following = True
         self._note_unseen(set())
         self._show_changes()
 
