@@ -16,7 +16,6 @@ from chatops.headless.formats import OutputFormat, one_line
 from chatops.headless.pending import next_steps, pending_json
 from chatops.headless.run import ExitCode, OnApproval, go_on, show_end
 from chatops.headless.screen import when
-from chatops.runtime.descriptions import named_call
 from chatops.runtime.session import Session
 from chatops.store.base import JobRow
 from chatops.store.leases import this_process
@@ -64,22 +63,10 @@ def _list(arguments: Namespace) -> int:
     with stored(arguments) as opened:
         jobs = [look(opened.store, row) for row in opened.store.jobs()]
     rows = [
-        (job.id, job.state.value, when(job.row.session.updated_at), job.row.session.workspace, job.title, _about(job))
-        for job in jobs
+        (job.id, job.state.value, when(job.row.session.updated_at), job.folder, job.title, job.about) for job in jobs
     ]
     header = ("ID", "STATE", "CHANGED", "FOLDER", "TITLE", "ABOUT")
     return show_list(arguments, [as_json(job) for job in jobs], header, rows, empty="No jobs.")
-
-
-def _about(job: Job) -> str:
-    """Return what is to know of a job besides its state, in one line."""
-    match job.state:
-        case JobState.RUNNING if job.lease is not None:
-            return f"pid {job.lease.holder.pid}"
-        case JobState.WAITING:
-            return "; ".join(named_call(one.call, one.facts) for one in job.pending)
-        case _:
-            return job.why
 
 
 def as_json(job: Job) -> dict[str, JsonValue]:
@@ -106,13 +93,12 @@ def _show(arguments: Namespace) -> int:
     if arguments.output_format == "json":
         view.json(as_json(job))
         return 0
-    about = _about(job)
     facts = {
         "Job": job.id,
         "Title": job.title,
-        "State": f"{job.state.value}{f': {about}' if about and job.state is not JobState.WAITING else ''}",
+        "State": ": ".join(filter(None, (job.state.value, job.about))),
         "Role": job.row.session.role,
-        "Folder": one_line(job.row.session.workspace),
+        "Folder": job.folder,
         "Started": when(job.row.created_at),
     }
     view.answer("\n".join(f"{name + ':':<9} {value}" for name, value in facts.items()))
@@ -233,7 +219,7 @@ async def begin(opened: App, session: Session, prompt: str, arguments: Namespace
         )
     await session.quiesce()
     await session.submit(prompt)
-    session_id = await hand_over(opened, session, on_approval=arguments.on_approval)
+    session_id = await hand_over(opened, session, session.aclose, on_approval=arguments.on_approval)
     if arguments.output_format == "text":
         screen().line(session_id)
     else:

@@ -28,6 +28,7 @@ from chatops.runtime.view import History, SessionView, Snapshot
 from chatops.store.base import LeaseRow, SessionInfo
 from chatops.store.leases import since
 from chatops.store.store import Store
+from chatops.toolkit.threads import in_thread
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +168,9 @@ class SessionFollower(SessionView):
         if taken:
             text = "Your decision counts. The session continues in the window that has it open."
             if self._found.lease is None:
-                text = "Your decision counts. The session continues once it is opened: /takeover opens it here."
+                started = await in_thread(self._services.start_job, self.session_id)
+                text = started or "The session continues once it is opened: /takeover opens it here."
+                text = f"Your decision counts. {text}"
             # One notice for all calls of a round.
             round_id = call_id.rpartition(".")[0]
             self._bus.publish(Notice(id=f"{round_id}.decided", parent_id=self.session_id, text=text))

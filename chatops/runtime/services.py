@@ -140,6 +140,8 @@ class Services:
     contained: "Callable[[], ContainedTurns]"
     """Returns the copies of contained turns, loaded when they are needed."""
     servers: ToolServers
+    start_job: Callable[[SessionId], str]
+    """Starts a session again that is a job, after a decision was committed, and returns what to say. Blocks."""
     attended: bool
     """True if a user is at the screen. Queued messages are then sent automatically when a turn ends."""
 

@@ -16,6 +16,7 @@ from chatops.domain.errors import (
     AlreadyDecidedError,
     ChatopsError,
     ConfigError,
+    ConflictError,
     NotSavedError,
     SessionBusyError,
     SessionHeldError,
@@ -188,6 +189,14 @@ class Session(SessionView):
     async def quiesce(self) -> None:
         """Wait for a point where another process can resume the turn; if none runs, the next turn is left to it."""
         await self._runner.quiesce()
+
+    def continue_here(self) -> None:
+        """Undo `quiesce`."""
+        self._runner.continue_here()
+
+    async def let_go(self, why: ConflictError) -> None:
+        """Release the session, which is quiet, to whichever process goes on with it. `why` is what the user is told."""
+        await self._turns.let_go(None, why=why)
 
     async def settle(self) -> TurnState | None:
         """Wait until the turn is paused or finished, and return it."""

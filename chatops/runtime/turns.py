@@ -348,27 +348,32 @@ class Turns:
         return await self.runner.take(CancelTurn(partial_text=text, partial_reasoning=reasoning))
 
     def _lost_to(self, by: Holder | None) -> None:
-        self.spawn(self._let_go(by))
+        self.spawn(self.let_go(by))
 
     async def _hand_over(self, by: Holder) -> None:
         if not self.runner.idle:
             who = f"host {by.host}, pid {by.pid}"
             self._notify(f"Another chatops ({who}) takes this session over when the current step is done.")
         await self.runner.quiesce()
-        await self._let_go(by)
+        await self.let_go(by)
 
-    async def _let_go(self, by: Holder | None) -> None:
-        """Stop what runs here, since the stored session now belongs to the other process."""
+    async def let_go(self, by: Holder | None, *, why: ConflictError | None = None) -> None:
+        """Stop what runs here, since the stored session now belongs to the other process.
+
+        With `why`, this process leaves it of its own accord, and `why` is what the user is told.
+        """
         async with self.submitting, self._handing:
             if self.closed:
                 return
             self.closed = True
-            await self.runner.give_up(_taken_over(by))
+            await self.runner.give_up(why or _taken_over(by))
             if by is not None:
                 # Another process may have asked in the meantime.
                 by = await self.lease.hand_over() or by
+            elif why is not None:
+                await self.lease.release()
             # Set only now: a UI that sees it starts to follow the session, and must not find the lease free.
-            self.taken_over = error = _taken_over(by)
+            self.taken_over = error = why or _taken_over(by)
             self._notify(str(error), advice=error.advice)
 
     async def aclose(self) -> None:

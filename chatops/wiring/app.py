@@ -103,6 +103,8 @@ class App:
         self._worker: WorkerThread | None = None
         self._registry_warnings: tuple[Registries, Sequence[ToolSpec], tuple[RegistryWarning, ...]] | None = None
         """Cached warnings about the registries, for these tools: a UI asks for them whenever it draws."""
+        self.start_job: Callable[[SessionId], str] = lambda session_id: ""
+        """Starts a session again that is a job, see `wiring.jobs`. A UI that decides sets it."""
         self._swept = False
         """True once the copies left by earlier contained turns were checked."""
         self.rights = RegistryRights(
@@ -405,6 +407,7 @@ class App:
             attach=lambda session_id, text: self.limits.attached(session_id, text if attended else attaches),
             contained=lambda: self.contained,
             servers=self.servers,
+            start_job=lambda session_id: self.start_job(session_id),
             attended=attended,
         )
 

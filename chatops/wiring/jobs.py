@@ -17,12 +17,15 @@ user starts it: ``chatops jobs resume ID``. If the program that decided died bef
 stored. After a restart of the machine nothing goes on by itself.
 """
 
+import asyncio
 import hashlib
 import json
+import logging
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -32,18 +35,19 @@ from threading import Thread
 from chatops.config.failpoints import reach
 from chatops.config.paths import REGISTRY_VARIABLE
 from chatops.domain.canonical import json_or_text
-from chatops.domain.errors import ChatopsError, SessionHeldError, UnreadableError
+from chatops.domain.errors import ChatopsError, ConflictError, SessionHeldError, UnreadableError
 from chatops.domain.events import PendingCall, TurnStatus
 from chatops.domain.ids import SessionId
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import AccessLevel
-from chatops.domain.wording import cut
+from chatops.domain.wording import cut, plural
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import in_flight
 from chatops.policy.budget import Budget
 from chatops.policy.registry import ModelSpec
 from chatops.policy.registry_checks import model_problem
+from chatops.runtime.descriptions import named_call
 from chatops.runtime.ownership import LEASE_S
 from chatops.runtime.session import Session
 from chatops.store.base import JobRow, LeaseRow
@@ -52,6 +56,8 @@ from chatops.store.store import Store
 from chatops.toolkit.threads import in_thread
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
+
+log = logging.getLogger(__name__)
 
 _LONGEST = 200
 _LOOK_S = 0.02
@@ -77,6 +83,7 @@ class JobState(StrEnum):
         return self in _ENDS.values()
 
 
+_LEFT = (JobState.INTERRUPTED, JobState.NOT_STARTED)
 _ENDS = {
     TurnStatus.ANSWERED: JobState.DONE,
     TurnStatus.LIMIT: JobState.LIMIT,
@@ -158,6 +165,22 @@ class Job:
         """The title of its session, in one line."""
         return reveal(self.row.session.title, newlines=False) or "(no title)"
 
+    @property
+    def folder(self) -> str:
+        """Its workspace, in one line."""
+        return show_path(self.row.session.workspace)
+
+    @property
+    def about(self) -> str:
+        """What is to know of it besides its state: the process, the calls that wait, or the reason. In one line."""
+        match self.state:
+            case JobState.RUNNING if self.lease is not None:
+                return f"pid {self.lease.holder.pid}"
+            case JobState.WAITING:
+                return "; ".join(named_call(one.call, one.facts) for one in self.pending)
+            case _:
+                return self.why
+
 
 def look(store: Store, row: JobRow) -> Job:
     """Return the job with its state. Raises StoreError."""
@@ -224,23 +247,28 @@ def job_row(app: App, session: Session, *, on_approval: str = "pause") -> JobRow
     )
 
 
-async def hand_over(app: App, session: Session, *, on_approval: str = "pause") -> SessionId:
-    """Let a process of its own go on with the unfinished turn of a session that is quiet, and close it here.
+async def hand_over(
+    app: App, session: Session, leave: Callable[[], Awaitable[None]], *, on_approval: str = "pause"
+) -> SessionId:
+    """Let a process of its own go on with the unfinished turn of a session that is quiet. Return the session's id.
 
-    Return the id of the session. Raises ChatopsError if no process can be started: the job can be resumed.
+    `leave` releases the session here. A turn that waits for a decision needs no process. Raises ChatopsError if none
+    can be started: the job can be resumed.
     """
     row = await in_thread(partial(job_row, app, session, on_approval=on_approval))
     await in_thread(app.store.put_job, row)
-    await session.aclose()
-    if session.pending:
-        return row.session.id
+    goes_on = session.state is not None and in_flight(session.state)
+    await leave()
     try:
-        await in_thread(start, app.store, row)
+        if goes_on:
+            await in_thread(start, app.store, row)
     except OSError as error:
         raise ChatopsError(
             f"The turn does not go on: a process cannot be started ({error.strerror}).",
             advice=f"To start it: chatops jobs resume {row.session.id}",
         ) from error
+    except SessionHeldError as error:
+        log.info("job %s is not started twice: %s", row.session.id, error)
     return row.session.id
 
 
@@ -309,6 +337,7 @@ def _address(spec: ModelSpec) -> str:
 
 # Starting
 
+GOES_ON = ConflictError("The turn goes on in the background.", advice="/jobs lists it, /takeover brings it back here.")
 _TAKEN = "The job goes on where it is open."
 
 
@@ -427,3 +456,79 @@ def wait_for_lease(store: Store, row: JobRow) -> None:
         if lease is not None and lease.holder == this_process():
             return
         time.sleep(_LOOK_S)
+
+
+class JobList:
+    """The jobs as the chat shows them."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._handing: asyncio.Task[None] | None = None
+        app.start_job = partial(start_if_job, app.store)
+
+    async def listed(self) -> list[Job]:
+        """Return all jobs, newest activity first."""
+        return await in_thread(lambda: [look(self._app.store, row) for row in self._app.store.jobs()])
+
+    def hand_over(self, session: Session) -> None:
+        """Let a process of its own go on with the unfinished turn, as soon as no step of it runs here.
+
+        Raises ChatopsError if there is no such turn, or the session cannot be stored.
+        """
+        if not session.unfinished:
+            raise ChatopsError(
+                "No turn runs here.", advice="In the background from the start: chatops -p … --background"
+            )
+        if session.settings.step is not None or session.unsaved:
+            why = "a step of a workflow stays with its run" if session.settings.step is not None else session.unsaved
+            raise ChatopsError(f"The turn was not handed over: {why}.")
+        # The event loop itself keeps no reference to a task.
+        self._handing = asyncio.create_task(self._hand_over(session), name="hand over")
+
+    async def _hand_over(self, session: Session) -> None:
+        await session.quiesce()
+        if not session.unfinished:
+            session.continue_here()
+            session.notify("The turn has ended here, so nothing was handed over.")
+            return
+        try:
+            await hand_over(self._app, session, partial(session.let_go, GOES_ON))
+        except ChatopsError as error:
+            session.notify(str(error), advice=error.advice)
+
+    async def go_on(self, session_id: SessionId) -> None:
+        """Start a job again that was on the screen until now, if its turn is under way."""
+        store = self._app.store
+
+        def start_left() -> None:
+            row = store.job(session_id)
+            if row is not None and row.session.active_turn == row.turn_id and look(store, row).state in _LEFT:
+                start_if_job(store, session_id)
+
+        try:
+            await in_thread(start_left)
+        except ChatopsError as error:
+            log.warning("job %s does not go on: %s", session_id, error)
+
+    def news(self) -> tuple[str, ...]:
+        """Return one line on the jobs that ended or wait for the user since it was last called; empty if none does."""
+        store = self._app.store
+        if store.unsaved:
+            return ()
+        jobs = [look(store, row) for row in store.jobs() if row.session.active_turn is not None or not row.seen]
+        ended = [job for job in jobs if job.state.is_over]
+        for job in ended:
+            store.update_job(job.id, seen=True)
+        counts = (
+            (len(ended), "ended", "ended"),
+            (sum(job.state is JobState.WAITING for job in jobs), "waits", "wait"),
+            (sum(job.state is JobState.NOT_STARTED for job in jobs), "was not started", "were not started"),
+            (sum(job.state is JobState.INTERRUPTED for job in jobs), "was interrupted", "were interrupted"),
+        )
+        parts = [(count, one if count == 1 else many) for count, one, many in counts if count]
+        if not parts:
+            return ()
+        (first, what), *others = parts
+        return (
+            ", ".join([f"{plural(first, 'job')} {what}", *(f"{count} {verb}" for count, verb in others)]) + ": /jobs",
+        )

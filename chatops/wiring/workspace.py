@@ -40,6 +40,7 @@ from chatops.store.unsent import recover
 from chatops.tools.clipboard import DISPLAY, image_on_clipboard
 from chatops.wiring.app import App
 from chatops.wiring.explain import SessionRights
+from chatops.wiring.jobs import JobList
 from chatops.wiring.rows import ModelRow, RoleRow, unknown
 from chatops.wiring.servers import LOGIN, status_lines
 from chatops.wiring.sessions import Runs, SessionList, UserState
@@ -110,6 +111,7 @@ class Workspace:
         self.user = UserState(app.settings, workspace=app.workspace, file=app.paths.settings)
         self.runs = Runs(app)
         self.sessions = SessionList(app, runs=self.runs, user=self.user)
+        self.jobs = JobList(app)
         self.trust = TrustQuestions(app)
         self.rights = SessionRights(app)
         self.memories = app.memories
@@ -271,10 +273,11 @@ class Workspace:
             chat.show_store_notice(" ".join(app.store.notices))
         waiting = "" if session is not None or pick else await asyncio.to_thread(self.sessions.unfinished_line)
         recovered = await asyncio.to_thread(self._recover_unsent, chat)
+        jobs = await asyncio.to_thread(self.jobs.news)
         return FirstSession(
             session=chat,
             workspace=self,
-            notices=(*notices, *self._withheld(chat), *recovered),
+            notices=(*notices, *self._withheld(chat), *recovered, *jobs),
             pending_elsewhere=waiting,
             trust=self.trust.about_files(),
             choose_session=pick,

@@ -140,6 +140,30 @@ async def _decide(context: Context, session_id: str) -> Replies:
     return (ShowSession(lambda: context.workspace.sessions.open(SessionId(session_id))), ScreenAction.DECIDE)
 
 
+async def jobs(context: Context, argument: str) -> Replies:
+    """List the jobs. The chosen one is opened, with the dialog for what it waits for."""
+    from chatops.tui.dialogs.choices import job_picker
+
+    found = await context.workspace.jobs.listed()
+    if not found:
+        return (Notify("There are no jobs. /background hands the running turn over."),)
+    return (Choose(job_picker(found, current=context.session.session_id), _open_job),)
+
+
+async def _open_job(context: Context, session_id: str) -> Replies:
+    if folder := await context.workspace.sessions.other_folder(SessionId(session_id)):
+        where = sanitize(folder, newlines=False)
+        return (Notify(f"This job works in {where}. To open it there: chatops -r {session_id}"),)
+    return await _decide(context, session_id)
+
+
+async def background(context: Context, argument: str) -> Replies:
+    """Let a process of its own go on with the turn, as soon as no step of it runs here."""
+    session = owned(context.session, "The turn was not handed over")
+    context.workspace.jobs.hand_over(session)
+    return (Notify("The turn goes on in the background as soon as the current step is done."),)
+
+
 async def decide_next(context: Context, *, here: bool) -> Replies:
     """Go to the session with something to decide next. If that is `here`, say how many others there are."""
     sessions, current = context.workspace.sessions, context.session.session_id

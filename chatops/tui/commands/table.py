@@ -77,6 +77,8 @@ COMMANDS: tuple[SlashCommand, ...] = (
         offers=_sandbox_offers,
     ),
     SlashCommand(name="pending", help="what is pending in this workspace", run=handlers.pending),
+    SlashCommand(name="jobs", help="turns that go on in the background, and what they wait for", run=handlers.jobs),
+    SlashCommand(name="background", help="let the running turn go on without this window", run=handlers.background),
     SlashCommand(name="new", help="start an empty session", run=handlers.new),
     SlashCommand(name="sessions", args="[WORDS]", help="choose, rename or delete a session", run=handlers.sessions),
     SlashCommand(

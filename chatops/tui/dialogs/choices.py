@@ -25,9 +25,11 @@ from chatops.tui.notice import show_notice
 from chatops.tui.status import count
 from chatops.tui.workflow import clock
 from chatops.wiring.rows import ModelRow, RoleRow, RuleItem, SessionRow, origin
+from chatops.wiring.sessions import changed_at
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
+    from chatops.wiring.jobs import Job
     from chatops.wiring.sessions import SessionList
     from chatops.wiring.workspace import Workspace
 
@@ -117,6 +119,21 @@ def pending_picker(sessions: Sequence[SessionRow], *, current: str) -> Picker:
         for row in sessions
     ]
     return Picker("Pending", choices=choices, empty="No session matches.")
+
+
+def job_picker(jobs: "Sequence[Job]", *, current: str) -> Picker:
+    """Return the picker for a job to open."""
+    choices = [
+        Choice(
+            key=job.id,
+            text=f"{columns((changed_at(job.row.session), 16), (job.state.value, 20)):<38}  {job.title}",
+            find=" ".join([job.title, job.id, job.state.value, job.about]),
+            preview="\n".join(filter(None, (job.title, f"{job.id}   {job.row.session.role}", job.folder, job.about))),
+            current=job.id == current,
+        )
+        for job in jobs
+    ]
+    return Picker("Jobs", choices=choices, empty="No job matches.")
 
 
 def _pending_preview(row: SessionRow, *, current: bool) -> str:

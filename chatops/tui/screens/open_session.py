@@ -55,3 +55,5 @@ class OpenSession:
         """Close the session and its presenters."""
         presenter = self.own_run or self.follower
         await (self.session.aclose() if presenter is None else presenter.leave())
+        if presenter is None and self.session.session_id:
+            await self.workspace.jobs.go_on(self.session.session_id)

@@ -66,6 +66,7 @@ from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DailyUsage, DecisionRow
 from chatops.tools.picture import Picture, Raster
 from chatops.wiring.explain import RightsMatrix, SessionRights
+from chatops.wiring.jobs import JobList
 from chatops.wiring.rows import HitRow, ModelRow, RoleRow, RuleItem, RunRow, SessionRow, WorkflowRow
 from chatops.wiring.sessions import Runs, SessionList, UserState
 from chatops.wiring.stored import Settings
@@ -622,6 +623,16 @@ class FakeRights(SessionRights):
         return f"Revoked rule {rule}."
 
 
+class FakeJobs(JobList):
+    """No session is a job."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def go_on(self, session_id: SessionId) -> None:
+        pass
+
+
 @dataclass
 class FakeWorkspace(Workspace):
     """Everything around a session, from lists in memory."""
@@ -653,7 +664,7 @@ class FakeWorkspace(Workspace):
     user: FakeUser = field(default_factory=FakeUser)
 
     def __post_init__(self) -> None:
-        self.sessions, self.runs = FakeSessions(self), FakeRuns(self)
+        self.sessions, self.runs, self.jobs = FakeSessions(self), FakeRuns(self), FakeJobs()
         self.trust, self.rights = FakeTrust(self), FakeRights(self)
         self.memories = Memories(self.folder, workspace=self.folder)
         self.sandbox = SandboxNote(off=False, text="bubblewrap")

@@ -1,0 +1,68 @@
+"""A turn is handed over to the background, jobs are opened and decided, and the next start names them."""
+
+import threading
+
+import pytest
+
+from tests.e2e.installation import EFFECT, Installation, registry
+from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, Wait, call, calls, says
+
+DONE = "All of it is done."
+
+
+@pytest.mark.more
+def test_a_running_turn_is_handed_over_and_decided_from_the_window_that_follows_it(installation: Installation) -> None:
+    goes_on = threading.Event()
+
+    def reply(request: SeenRequest) -> Completion:
+        if request.tool_results:
+            return says(DONE)
+        return calls(call("shell_exec", command=EFFECT), text="I will do that. ", wait=Wait(event=goes_on))
+
+    with FakeOpenAI(reply) as server:
+        installation.use(registry(server.url))
+        with installation.open("--role", "coder") as terminal:
+            terminal.ready("coder")
+            terminal.say("write it down")
+            terminal.wait_for("I will do that.")
+            terminal.say("/background")
+            terminal.wait_for("as soon as the current step is done")
+            goes_on.set()
+            terminal.wait_for("1 approval pending")
+            terminal.wait_for("Press F2 to take over")
+            terminal.press("ctrl+g")
+            terminal.decide("a")
+            terminal.wait_for(DONE)
+            terminal.say("/jobs")
+            terminal.wait_for("done")
+        assert server.violations == []
+        assert len(server.requests) == 2
+    assert installation.count == 1
+
+
+def test_the_next_start_names_a_job_and_one_that_is_left_goes_on(installation: Installation) -> None:
+    goes_on = threading.Event()
+
+    def reply(request: SeenRequest) -> Completion:
+        if request.tool_results:
+            return says(DONE, wait=Wait(event=goes_on))
+        return calls(call("shell_exec", command=EFFECT))
+
+    with FakeOpenAI(reply) as server:
+        installation.use(registry(server.url))
+        job = installation.run("--role", "coder", "-p", "write it down", "--background").out.strip()
+        assert installation.run("jobs", "wait", job).code == 3
+        with installation.open("--role", "coder") as terminal:
+            terminal.wait_for("1 job waits: /jobs")
+            terminal.say("/jobs")
+            terminal.wait_for("type to filter")
+            terminal.press("enter")
+            terminal.decide("a")
+            terminal.wait_for(DONE)
+            terminal.say("/quit")
+            terminal.wait_exit()
+            goes_on.set()
+            # The end of the terminal kills all that it has started.
+            assert installation.run("jobs", "wait", job).code == 0
+        assert server.violations == []
+    assert installation.count == 1
