@@ -30,7 +30,7 @@ from chatops.startup import settle_collector
 from chatops.tui.composer import Composer
 from chatops.tui.driver import TerminalDriver
 from chatops.tui.key_order import KeyOrder
-from chatops.tui.keys import Keymap, key_of, use
+from chatops.tui.keys import DEFAULTS, Keymap, key_of, use
 from chatops.tui.notice import copy, plain, show_notice
 from chatops.tui.screens.chat import ChatScreen
 from chatops.tui.screens.messages import PendingChanged
@@ -62,9 +62,9 @@ class ChatopsApp(ErrorBoundary, AppHooks):
     CSS_PATH = "app.tcss"
     TITLE = "chatops"
     BINDINGS: ClassVar = [
-        Binding("ctrl+c", "interrupt", priority=True, id="interrupt"),
-        Binding("ctrl+q", "quit", priority=True, id="quit"),
-        Binding("ctrl+z", "suspend_process", priority=True, id="suspend"),
+        Binding(DEFAULTS["interrupt"], "interrupt", priority=True),
+        Binding(DEFAULTS["quit"], "quit", priority=True),
+        Binding(DEFAULTS["suspend"], "suspend_process", priority=True),
     ]
 
     def __init__(

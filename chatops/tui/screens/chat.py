@@ -17,7 +17,7 @@ from textual.widgets import Static
 
 from chatops.tui.composer import Completions, Composer
 from chatops.tui.first_screen import FirstScreen
-from chatops.tui.keys import KeyGroup
+from chatops.tui.keys import DEFAULTS, KeyGroup
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
@@ -50,15 +50,15 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     AUTO_FOCUS = "Composer"
     VERTICAL_BREAKPOINTS = [(0, "-lowest"), (10, "-low"), (18, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar = [
-        Binding("ctrl+r", "command('/role')", id="role"),
-        Binding("shift+tab", "next_role", id="next-role", priority=True),
-        Binding("alt+r", "command('/history')", id="history", priority=True),
-        Binding("ctrl+f", "find", id="find", priority=True),
-        Binding("ctrl+g", "pending", id="pending"),
-        Binding("ctrl+t", "fold_panel", id="panel"),
-        Binding("ctrl+l", "steps", id="steps"),
-        Binding("f1", "help", id="help"),
-        Binding("f2", "take_over", id="take-over"),
+        (DEFAULTS["role"], "command('/role')"),
+        Binding(DEFAULTS["next-role"], "next_role", priority=True),
+        Binding(DEFAULTS["history"], "command('/history')", priority=True),
+        Binding(DEFAULTS["find"], "find", priority=True),
+        (DEFAULTS["pending"], "pending"),
+        (DEFAULTS["panel"], "fold_panel"),
+        (DEFAULTS["steps"], "steps"),
+        (DEFAULTS["help"], "help"),
+        (DEFAULTS["take-over"], "take_over"),
     ]
 
     def __init__(

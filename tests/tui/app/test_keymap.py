@@ -113,7 +113,7 @@ async def test_a_refused_keymap_is_named_and_the_default_keys_hold() -> None:
         assert isinstance(running.app.screen, Picker)
 
 
-def test_each_key_of_app_and_chat_has_an_id() -> None:
-    bindings = [one for where in (ChatopsApp, ChatScreen) for one in where.BINDINGS if isinstance(one, Binding)]
-    assert len(bindings) >= 10
-    assert [(one.id, one.key) for one in bindings if DEFAULTS.get(one.id or "") != one.key] == []
+def test_each_key_of_app_and_chat_can_be_changed() -> None:
+    bindings = [one for where in (ChatopsApp, ChatScreen) for one in where.BINDINGS]
+    keys = {one.key if isinstance(one, Binding) else one[0] for one in bindings}
+    assert keys <= set(DEFAULTS.values())
