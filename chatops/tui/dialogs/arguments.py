@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
 
 from chatops.domain.decisions import Decision, Edited
@@ -40,37 +39,16 @@ _HEAD = re.compile(r"[^.\[]*")
 Check = Callable[[str], Awaitable[Sequence[Problem]]]
 
 
-def _leave(field: Widget, event: events.Key, by: int) -> None:
-    """Move the cursor `by` fields of the form on, or leave the key to the field if there is no such field."""
-    form = field.screen
-    if isinstance(form, ArgumentsForm) and form.move(by):
-        event.stop()
-        event.prevent_default()
-
-
-class _Line(LineField):
-    """A field of one line, which Enter, Up and Down leave."""
-
-    async def on_key(self, event: events.Key) -> None:
-        """Go to the next or previous field."""
-        if event.key in _BY:
-            _leave(self, event, _BY[event.key])
-        elif event.key == "enter":
-            event.stop()
-            event.prevent_default()
-            cast(ArgumentsForm, self.screen).next_or_say()
-
-
 class _Text(TextField):
-    """A field of several lines, which Up leaves at its first one and Down at its last one."""
+    """A field of several lines, which Up leaves at its first one and Down at its last one, for another field."""
 
     async def on_key(self, event: events.Key) -> None:
         """Go to the next or previous field."""
         at, by = self.cursor_location, _BY.get(event.key, 0)
-        if (by < 0 and self.navigator.is_first_wrapped_line(at)) or (
-            by > 0 and self.navigator.is_last_wrapped_line(at)
-        ):
-            _leave(self, event, by)
+        ends = self.navigator.is_first_wrapped_line(at) if by < 0 else self.navigator.is_last_wrapped_line(at)
+        if by and ends and cast(ArgumentsForm, self.screen).move(by):
+            event.stop()
+            event.prevent_default()
 
 
 class ChoiceField(ErrorBoundary, Static, can_focus=True):
@@ -98,17 +76,12 @@ class ChoiceField(ErrorBoundary, Static, can_focus=True):
         self._draw()
 
     def on_key(self, event: events.Key) -> None:
-        """Choose the next or previous value, or go to another field."""
+        """Choose the next or previous value."""
         by = {"right": 1, "space": 1, "left": -1}.get(event.key)
         if by is not None:
             event.stop()
             event.prevent_default()
             self.choose(self._texts[(self.index + by) % len(self._texts)])
-        elif event.key in _BY:
-            _leave(self, event, _BY[event.key])
-        elif event.key == "enter":
-            event.stop()
-            cast(ArgumentsForm, self.screen).next_or_say()
 
     def choose(self, text: str) -> None:
         """Choose the value with this text."""
@@ -176,13 +149,13 @@ class ArgumentsForm(Modal[Decision | None]):
             yield Static("", id="arguments-problem", markup=False)
             yield Legend(id="arguments-keys")
 
-    def _widget(self, number: int, field: ArgumentField) -> _Text | _Line | ChoiceField:
+    def _widget(self, number: int, field: ArgumentField) -> _Text | LineField | ChoiceField:
         name, text = f"field-{number}", field.text
         if field.kind is FieldKind.CHOICE:
             return ChoiceField(field, self._kept.get(field.name, ""), id=name)
         if field.kind in (FieldKind.LONG, FieldKind.JSON):
             return _Text(text, id=name, compact=True, highlight_cursor_line=False)
-        return _Line(text, id=name, compact=True, select_on_focus=False)
+        return LineField(text, id=name, compact=True, select_on_focus=False)
 
     def on_mount(self) -> None:
         """Put back the texts of an earlier attempt, and show the problems found with it."""
@@ -246,21 +219,26 @@ class ArgumentsForm(Modal[Decision | None]):
             self.query_one("#arguments-body").scroll_to_region(region, animate=False)
 
     def on_key(self, event: events.Key) -> None:
-        """Go back on Esc, check on ctrl+s, change to the other version of the texts on ctrl+r."""
-        if event.key == "escape":
-            event.stop()
-            self._keep()
-            self.dismiss(None)
-        elif event.key == "ctrl+s":
-            event.stop()
-            self._send()
-        elif event.key == "ctrl+r" and self._other:
-            event.stop()
-            now = self._texts()
-            for number, text in enumerate(self._other):
-                self._put(number, text)
-            self._other = now if self._other is self._loaded else self._loaded
-            self._show_keys()
+        """Handle the keys that no field has taken."""
+        match event.key:
+            case "escape":
+                self._keep()
+                self.dismiss(None)
+            case "ctrl+s":
+                self._send()
+            case "ctrl+r" if self._other:
+                now = self._texts()
+                for number, text in enumerate(self._other):
+                    self._put(number, text)
+                self._other = now if self._other is self._loaded else self._loaded
+                self._show_keys()
+            case "up" | "down" as key:
+                self.move(_BY[key])
+            case "enter":
+                self.next_or_say()
+            case _:
+                return
+        event.stop()
 
     def move(self, by: int) -> bool:
         """Move the cursor `by` fields on. Return False if there is no such field."""
@@ -271,6 +249,7 @@ class ArgumentsForm(Modal[Decision | None]):
         self.query_one(f"#field-{at}").focus()
         return True
 
+    @on(Input.Submitted)
     def next_or_say(self) -> None:
         """Go to the next field. At the last one, say which key ends the form."""
         if not self.move(1) and not self.query_one("#arguments-problem").display:
