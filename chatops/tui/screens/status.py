@@ -49,7 +49,9 @@ class StatusPresenter:
         self._themes = themes
         self._sending = sending
         self._pending_elsewhere = ""
-        self._offer = CompactOffer()
+        self._offered_in = ""
+        """The session in which /compact is offered, or was."""
+        self._offer_over = False
         self._first_facts: FirstFacts | None = None
         self._open_sessions: Sequence[SessionRow] = ()
 
@@ -82,10 +84,25 @@ class StatusPresenter:
             first_screen=bool(query_one(FirstScreen).display),
         )
         idle = not running and not dialog and not current.follows and current.any_run is None
-        offer = self._offer.text(snapshot, idle=idle)
+        offer = self._compact_offer(snapshot, idle=idle)
         text = text or offer
         query_one(Banner).show(text, tone=tone, problem=snapshot.concern)
         return failed
+
+    def _compact_offer(self, snapshot: "Snapshot", *, idle: bool) -> str:
+        """Return an offer of /compact, once in a session, when the context is 80 % full, until the user goes on.
+
+        `idle` is True while nothing runs and no dialog is open.
+        """
+        if self._offered_in != snapshot.session_id:
+            self._offered_in, self._offer_over = "", False
+        window, used = snapshot.context_window, snapshot.context_used
+        if not self._offer_over and idle and window and used >= window * _FULL and snapshot.messages:
+            self._offered_in = snapshot.session_id
+            full = f"The context is {min(100, used * 100 // window)} % full."
+            return f"{full} /compact puts a summary in place of what was said; you see it first."
+        self._offer_over = bool(self._offered_in)
+        return ""
 
     def feed(self, events: "Sequence[Event]", workspace: "Workspace") -> None:
         """Show the cost of a turn that has ended, if the user wants that, and renew the facts of the first screen."""
@@ -267,26 +284,3 @@ def most_urgent(
         return sanitize(elsewhere, newlines=False), "waiting"
     started = bool(snapshot.messages) or snapshot.status is not None
     return NOTHING if started else greeting(snapshot, first_screen=first_screen)
-
-
-class CompactOffer:
-    """Offers /compact once in a session, when the context is 80 % full, until the user goes on."""
-
-    def __init__(self) -> None:
-        self._session = ""
-        """The session in which it is offered, or was."""
-        self._over = False
-
-    def text(self, snapshot: "Snapshot", *, idle: bool) -> str:
-        """Return the offer; empty if there is none. `idle` is True while nothing runs and no dialog is open."""
-        if self._session != snapshot.session_id:
-            self._session, self._over = "", False
-        window, used = snapshot.context_window, snapshot.context_used
-        if not self._over and idle and window and used >= window * _FULL and snapshot.messages:
-            self._session = snapshot.session_id
-            share = min(100, used * 100 // window)
-            return (
-                f"The context is {share} % full. /compact puts a summary in place of what was said; you see it first."
-            )
-        self._over = bool(self._session)
-        return ""
