@@ -17,9 +17,9 @@ import unicodedata
 _INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
     "\ufdd0-\ufdef\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffc\ufffe\uffff"
-    "\U0001107f\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "\U0001107f\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U0010eeee"
 )
-"""Zero-width, bidirectional, filler, tag and separator characters, and non-characters."""
+"""Zero-width, bidirectional, filler, tag and separator characters, non-characters, and the cell of an image."""
 
 _C1 = "\x7f-\x9f"
 _SURROGATES = "\ud800-\udfff"

@@ -20,6 +20,8 @@ from chatops.sandbox.process import IsolatedCallError, Limits, run_isolated
 
 WIDTH, HEIGHT = 60, 24
 """Most pixels of a preview: columns, and two for each of twelve lines."""
+FINE_WIDTH, FINE_HEIGHT = 8 * WIDTH, 8 * HEIGHT
+"""The same for terminals that draw images themselves."""
 MOST_PIXELS = 30_000_000
 """Pixels of an image that is decoded: 120 MB at four bytes each."""
 _LIMITS = Limits(cpu_s=4, wait_s=20.0, memory=1024 * 1024 * 1024)
@@ -45,12 +47,19 @@ class Picture:
     size: tuple[int, int] | None
     """Width and height in pixels; None if its header does not say."""
     raster: Raster | None = None
+    fine: Raster | None = None
+    """The same with more pixels, if that was wanted."""
+    image_id: int = 0
+    """Number by which the terminal has the fine one; 0: it has none."""
     problem: str = ""
     """Reason why there is no preview, as a clause; empty if there is one or none was wanted."""
 
 
-def picture_of(data: bytes, *, preview: bool) -> Picture:
-    """Return the size of an image, and a preview of its first frame if that is wanted and can be made. Blocks."""
+def picture_of(data: bytes, *, preview: bool, fine: bool = False) -> Picture:
+    """Return the size of an image, and a preview of its first frame if that is wanted and can be made. Blocks.
+
+    With `fine`, there is one with more pixels too.
+    """
     size = image_size(data)
     if not preview or find_spec("PIL") is None:
         return Picture(size=size)
@@ -59,17 +68,17 @@ def picture_of(data: bytes, *, preview: bool) -> Picture:
     if size[0] * size[1] > MOST_PIXELS:
         return Picture(size=size, problem=_TOO_LARGE)
     try:
-        found = run_isolated(decoded, limits=_LIMITS, data=base64.b64encode(data).decode("ascii"))
+        found = run_isolated(decoded, limits=_LIMITS, data=base64.b64encode(data).decode("ascii"), fine=fine)
     except IsolatedCallError as error:
         return Picture(size=size, problem=f"cannot be decoded: {error}")
     if found is None:
         return Picture(size=size, problem=_TOO_LARGE)
-    raster = _checked(found)
-    return Picture(size=size, raster=raster, problem="" if raster is not None else "cannot be decoded")
+    raster, large = _checked(found, "small"), _checked(found, "fine") if fine else None
+    return Picture(size=size, raster=raster, fine=large, problem="" if raster is not None else "cannot be decoded")
 
 
-def decoded(data: str) -> Mapping[str, object] | None:
-    """Return a small raster of an image in base64, None if it is too large. Runs in the subprocess, which may fail."""
+def decoded(data: str, fine: bool = False) -> Mapping[str, object] | None:
+    """Return small rasters of an image in base64, None if it is too large. Runs in the subprocess, which may fail."""
     from PIL import (  # the extra [images]
         GifImagePlugin,  # noqa: F401
         Image,
@@ -89,18 +98,24 @@ def decoded(data: str) -> Mapping[str, object] | None:
         # The library may see another size than the header's reader did.
         if image.width * image.height > MOST_PIXELS:
             return None
-        image.draft("RGB", (4 * WIDTH, 4 * WIDTH))
+        image.draft("RGB", (4 * WIDTH, 4 * WIDTH) if not fine else (2 * FINE_WIDTH, 2 * FINE_WIDTH))
         small = image.convert("RGBA") if image.mode in ("P", "PA", "1") else image
-        small.thumbnail((WIDTH, WIDTH))
+        small.thumbnail((FINE_WIDTH, FINE_WIDTH) if fine else (WIDTH, WIDTH))
         small = ImageOps.exif_transpose(small).convert("RGBA")
+        made = {}
+        if fine:
+            small.thumbnail((FINE_WIDTH, FINE_HEIGHT))
+            made["fine"] = {"width": small.width, "height": small.height, "pixels": small.tobytes().hex()}
         small.thumbnail((WIDTH, HEIGHT))
-    return {"width": small.width, "height": small.height, "pixels": small.tobytes().hex()}
+        made["small"] = {"width": small.width, "height": small.height, "pixels": small.tobytes().hex()}
+    return made
 
 
-def _checked(found: object) -> Raster | None:
-    match found:
+def _checked(found: object, name: str) -> Raster | None:
+    most = (FINE_WIDTH, FINE_HEIGHT) if name == "fine" else (WIDTH, HEIGHT)
+    match found.get(name) if isinstance(found, dict) else None:
         case {"width": int(width), "height": int(height), "pixels": str(text)} if (
-            0 < width <= WIDTH and 0 < height <= HEIGHT and len(text) == 2 * _CHANNELS * width * height
+            0 < width <= most[0] and 0 < height <= most[1] and len(text) == 2 * _CHANNELS * width * height
         ):
             try:
                 return Raster(width, height, bytes.fromhex(text))

@@ -29,6 +29,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.startup import settle_collector
 from chatops.tui.composer import Composer
 from chatops.tui.driver import TerminalDriver
+from chatops.tui.graphics import Graphics
 from chatops.tui.key_order import KeyOrder
 from chatops.tui.keys import DEFAULTS, Keymap, key_of, use
 from chatops.tui.notice import copy, plain, show_notice
@@ -118,6 +119,8 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         sixteen = traits is not None and self.console.color_system == "standard"
         self.themes = Themes(self, environ=os.environ, colours=self._traits.colours, sixteen=sixteen, folder=themes)
         """The theme in use and the colours of roles."""
+        self.graphics = Graphics(self._write)
+        """Images in the terminal, if it shows any."""
         self._user_keys = Keymap()
         try:
             self._user_keys = Keymap(keys)
@@ -333,9 +336,23 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             redraw=self.redraw,
             takes_text=self.takes_text,
             background=self.themes.background_reported if self._traits.colours else None,
+            answered=self.graphics.answered if self.console.color_system == "truecolor" else None,
+            entered=self._entered,
+            leaving=self.graphics.leave,
             **settings,
         )
         return self._terminal
+
+    def _entered(self) -> None:
+        if self.graphics.keys:
+            self.run_worker(self._send_images_again(), group="images", exclusive=True)
+
+    async def _send_images_again(self) -> None:
+        """Send the images one by one: what waits for a slow terminal is bounded, and keys are shown in between."""
+        for text in self.graphics.again():
+            while self._terminal is not None and not self._terminal.is_idle:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            self._write(text)
 
     def takes_text(self) -> bool:
         """Return True if a letter can only be inserted: no dialog is open, and R is not offered to retry the turn."""

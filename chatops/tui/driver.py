@@ -64,6 +64,7 @@ from textual import constants, events
 from textual.driver import Driver
 from textual.geometry import Size
 
+from chatops.tui.graphics import ASK_NAME
 from chatops.tui.input_parser import ESCAPE, EscapeSequence, InputParser, InputToken, Pasted, Typed
 from chatops.tui.keys import alt_acts
 from chatops.tui.output_writer import OutputWriter, encoder_for, with_anchored_emoji, with_short_styles
@@ -125,7 +126,8 @@ class TerminalDriver(Driver):
     `lost` is called on the event loop when the terminal is gone, `redraw` when everything must be drawn again.
     `takes_text` is called in the key thread. It returns True if a printable character can only be inserted, whether it
     was typed or is the start of a paste. With `background`, the terminal is asked for the colour of its background, and
-    its answers are passed to it.
+    its answers are passed to it; with `answered` for its name, and all further answers are. `entered` is called each
+    time that the terminal was taken, `leaving` returns what is written before it is given back.
     """
 
     def __init__(
@@ -140,6 +142,9 @@ class TerminalDriver(Driver):
         redraw: Callable[[], None],
         takes_text: Callable[[], bool],
         background: Callable[[str], None] | None = None,
+        answered: Callable[[str], None] | None = None,
+        entered: Callable[[], None] = lambda: None,
+        leaving: Callable[[], str] = lambda: "",
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._target = app
@@ -153,6 +158,8 @@ class TerminalDriver(Driver):
         self._redraw = redraw
         self._takes_text = takes_text
         self._background = background
+        self._answered = answered
+        self._entered, self._leaving = entered, leaving
         self._writer: OutputWriter | None = None
         self._wake_write: int | None = None
         self._before: list[Any] | None = None
@@ -183,6 +190,11 @@ class TerminalDriver(Driver):
         """Return True if the terminal lags so far behind that a frame is left out. `redraw` follows later."""
         return self._writer is not None and self._writer.skips_frame()
 
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing waits to be written."""
+        return self._writer is None or self._writer.is_idle
+
     def shown_for(self) -> float:
         """Return for how many seconds the user can have seen the last frame; 0 while the terminal lags behind."""
         return self._writer.shown_for() if self._writer is not None else 0.0
@@ -203,6 +215,8 @@ class TerminalDriver(Driver):
             lost=lambda: self._call_soon(self._terminal_lost),
         )
         self.write(_ENTER + _QUERY_MODES + ("" if self._background is None else _QUERY_BACKGROUND))
+        self.write("" if self._answered is None else ASK_NAME)
+        self._entered()
         self._handle_signals()
         wake, self._wake_write = os.pipe()
         self._input_thread = threading.Thread(target=self._read_keys, args=(wake,), name="terminal-input", daemon=True)
@@ -220,7 +234,7 @@ class TerminalDriver(Driver):
         if self._before is not None:
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(self._in, termios.TCSANOW, self._before)
-        self.is_unresponsive = not writer.close(_LEAVE, timeout_s=_CLOSE_TIMEOUT_S)
+        self.is_unresponsive = not writer.close(self._leaving() + _LEAVE, timeout_s=_CLOSE_TIMEOUT_S)
 
     def disable_input(self) -> None:
         """End the key thread and discard unread keys, so that no shell runs them."""
@@ -299,7 +313,8 @@ class TerminalDriver(Driver):
         """Set up the terminal again after SIGCONT, because a shell may have drawn and changed modes meanwhile."""
         if self._writer is not None:
             self._make_raw()
-            self.write(_ENTER_AGAIN)
+            self.write(self._leaving() + _ENTER_AGAIN)
+            self._entered()
             self._post_size()
             self._redraw()
 
@@ -396,10 +411,11 @@ class TerminalDriver(Driver):
             case Typed(text=text):
                 for event in (*parser.feed(text), *parser.settle()):
                     self.process_message(event)
-            case EscapeSequence(text=text) if text.startswith("\x1b]"):
+            case EscapeSequence(text=text) if text.startswith(("\x1b]", "\x1bP", "\x1b_")):
                 # An answer of the terminal. None is a key.
-                if self._background is not None:
-                    self._call_soon(partial(self._background, text))
+                hears = self._background if text.startswith("\x1b]") else self._answered
+                if hears is not None:
+                    self._call_soon(partial(hears, text))
             case EscapeSequence(text=text):
                 for event in parser.feed(text):
                     self.process_message(event)

@@ -16,7 +16,8 @@ a key. An approval dialog is answered with single letters, so the second one is 
 - On terminals that do not mark pastes, a "flood" counts as a paste: more text at once than can be typed, up to the next
   silence. Terminals known to mark pastes get a higher limit, because a script may send some lines as keys.
 - An escape alone is the Esc key only after `ESCAPE_S` seconds of silence. If the rest of a mouse report comes later
-  still, it is dropped. The start of a longer sequence waits for `HELD_S` seconds.
+  still, it is dropped. The start of a longer sequence waits for `HELD_S` seconds. The start of an answer of the
+  terminal never becomes a key, and neither does its rest if that comes at once then.
 
 Why not a library: Textual's parser takes parts of a sequence for typed text if they arrive more than a tenth of a
 second apart. It makes one event of a paste with marks, but one without marks becomes a key for each character. Those of
@@ -56,6 +57,10 @@ _CUT_SHORT = re.compile(rf"\x1b(?:|\[M[\s\S]{{0,2}}|\[[0-?]*[ -/]*|[OP_]|{_STRIN
 _GOES_ON = re.compile(r"[\[O\]\x1b]|P(?:[\d>!$+@|]|\Z)|_(?:G|\Z)")
 """Characters after an escape that may be the rest of a sequence which a slow line has cut."""
 _AFTER_ESCAPE = re.compile(r"\x1b([^\x1b])?([^\x1b]*)")
+_ANSWER_BEGUN = re.compile(r"\x1b(?:\]\d|P[\d>!$+@|]|_G)")
+"""Start of an answer of the terminal, which no keys send."""
+_REST_OF_ANSWER = re.compile(r"[ -~]{0,4096}(?:\x07|\x1b\\)")
+_END_OF_ANSWER = re.compile(r"\\")
 _BROKEN_OFF = re.compile(r"\x1b\[[0-?]*[ -/]*(?=\x1b)")
 """An unfinished sequence followed by another one. It is dropped."""
 _PASTE_MARKS_ON = re.compile(r"\x1b\[\?2004;[13]\$y")
@@ -116,6 +121,8 @@ class InputParser:
         """
         self._after_escape = False
         """True if the Esc key was the last result. The next text may be the rest of a late sequence."""
+        self._rest_of_answer: re.Pattern[str] | None = None
+        """Set if the start of an answer was dropped: the next text may be its rest."""
 
     @property
     def marks_pastes(self) -> bool:
@@ -174,7 +181,10 @@ class InputParser:
         patience = ESCAPE_S if self._held == ESCAPE else HELD_S
         if self._held and self._paste is None and now - self._held_since >= patience:
             self._after_escape = self._held == ESCAPE
-            found.append(Typed(self._held))
+            if _ANSWER_BEGUN.match(self._held):
+                self._rest_of_answer = _END_OF_ANSWER if self._held.endswith(ESCAPE) else _REST_OF_ANSWER
+            else:
+                found.append(Typed(self._held))
             self._held = ""
         return found
 
@@ -205,13 +215,15 @@ class InputParser:
     def _parse_typed(self, text: str, found: list[InputToken], now: float) -> None:
         if self._after_escape and (late := _REST_OF_MOUSE.match(text)):
             text = text[late.end() :]
+        if self._rest_of_answer is not None and (late := self._rest_of_answer.match(text)):
+            text = text[late.end() :]
         if _PASTE_MARKS_ON.search(text):
             self._max_lines = _FLOOD_LINES_MARKED
             text = _PASTE_MARKS_ON.sub("", text)
         text = _BROKEN_OFF.sub("", text)
         if not text:
             return
-        self._after_escape = False
+        self._after_escape, self._rest_of_answer = False, None
         plain = _SEQUENCE.sub("", text)
         if len(plain) >= FLOOD_LENGTH or len(_LINE_END.findall(plain)) >= self._max_lines:
             self._flood.append(text)

@@ -105,6 +105,12 @@ class OutputWriter:
                 self._queued_since = self._queued_since or time.monotonic()
                 self._condition.notify_all()
 
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing waits to be written."""
+        with self._condition:
+            return not self._size
+
     def shown_for(self) -> float:
         """Return for how many seconds the user can have seen the last frame; 0 while the terminal lags behind."""
         with self._condition:

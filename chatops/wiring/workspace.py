@@ -227,12 +227,12 @@ class Workspace:
             raise ChatopsError(f"The image on the clipboard was not attached: {file.problem}.")
         return file.path
 
-    async def picture(self, image: FileRef, *, preview: bool) -> "Picture | None":
-        """Return what can be shown of a kept image, None if it is gone; with a `preview` if that can be made."""
+    async def picture(self, image: FileRef, *, preview: bool, fine: bool) -> "Picture | None":
+        """Return what can be shown of a kept image, None if it is gone; as wanted and possible, with previews."""
         from chatops.tools.picture import picture_of
 
         data = await asyncio.to_thread(self._app.files.read, image)
-        return None if data is None else await asyncio.to_thread(picture_of, data, preview=preview)
+        return None if data is None else await asyncio.to_thread(picture_of, data, preview=preview, fine=fine)
 
     async def _reach(self, spec: ModelSpec) -> "Reach":
         """Ask the server of a model, which takes a few seconds at most.

@@ -167,9 +167,10 @@ class ForkedTerminal(Terminal):
         env: Mapping[str, str],
         cols: int = 100,
         rows: int = 30,
+        kitty: bool = False,
     ) -> None:
         self._fork_server = fork_server
-        super().__init__(arguments, cwd=cwd, env=env, cols=cols, rows=rows)
+        super().__init__(arguments, cwd=cwd, env=env, cols=cols, rows=rows, kitty=kitty)
 
     def start(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | str | None, slave: int) -> Program:
         """Fork the program onto the terminal."""

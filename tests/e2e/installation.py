@@ -81,15 +81,25 @@ class Installation:
         return file
 
     def open(
-        self, *arguments: str, env: dict[str, str] | None = None, cols: int = 110, rows: int = 36
+        self,
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        cols: int = 110,
+        rows: int = 36,
+        kitty: bool = False,
     ) -> "ChatTerminal":
-        """The chat on a new terminal. Forked, unless `env` holds what a program or a library reads while it starts."""
+        """The chat on a new terminal, which shows images if it is `kitty`.
+
+        It is forked, unless `env` holds what a program or a library reads while it starts.
+        """
         env = {"PYTHONPATH": program_environment()["PYTHONPATH"], **(env or {})}
         words = [*self.flags, *arguments]
         if _READ_AT_THE_START.isdisjoint(env):
-            return _ForkedChat(fork_server.shared(), words, env=env, cwd=self.workspace, cols=cols, rows=rows)
+            return _ForkedChat(
+                fork_server.shared(), words, env=env, cwd=self.workspace, cols=cols, rows=rows, kitty=kitty
+            )
         started = [sys.executable, "-m", "chatops", *words]
-        return ChatTerminal(started, env=env, cwd=self.workspace, cols=cols, rows=rows)
+        return ChatTerminal(started, env=env, cwd=self.workspace, cols=cols, rows=rows, kitty=kitty)
 
     def run(self, *arguments: str) -> Ran:
         """A command in another terminal of the same user."""

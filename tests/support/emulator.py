@@ -1,7 +1,10 @@
 """A terminal without a process: bytes a program writes go in, a screen and the terminal's answers come out."""
 
+import base64
 import codecs
 import re
+import unicodedata
+import zlib
 from dataclasses import dataclass, replace
 
 import pyte
@@ -33,6 +36,14 @@ _MODE_NAMES = {
     "2026": "held-back frames",
     "2048": "size reports",
 }
+PLACEHOLDER = "\U0010eeee"
+_FUSED = {*range(0x300, 0x305), *range(0x306, 0x30D), 0x30F, 0x311, 0x313, 0x314, 0x342}
+MARKS = [
+    chr(code)
+    for code in range(0x300, 0x618)
+    if unicodedata.combining(chr(code)) == 230 and not unicodedata.decomposition(chr(code)) and code not in _FUSED
+]
+"""The marks for rows and columns by the rule in kitty's ``rowcolumn-diacritics.txt``."""
 _COLOURS = {"10": "dddd/dddd/dddd", "11": "1e1e/1e1e/1e1e", "12": "dddd/dddd/dddd"}
 
 
@@ -51,15 +62,30 @@ class Cell:
         return replace(self, text=text)
 
 
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image that a kitty-like terminal keeps: its size in pixels and in cells, and its pixels in RGBA."""
+
+    size: tuple[int, int]
+    cells: tuple[int, int]
+    pixels: bytes
+
+
 class Emulator:
-    """An xterm-like terminal without the kitty keyboard protocol.
+    """An xterm-like terminal without the kitty keyboard protocol, as `kitty` with its graphics protocol.
 
     It answers what programs ask a terminal at start (attributes, name, cursor, modes, colours, size), draws what
     pyte can draw, and drops every other sequence whole, so that none of it shows up as text.
     """
 
-    def __init__(self, *, columns: int, rows: int) -> None:
+    def __init__(self, *, columns: int, rows: int, kitty: bool = False) -> None:
         """An empty screen; sizes are in cells."""
+        self.images: dict[int, Image] = {}
+        """The images that the terminal keeps, by their ids."""
+        self.deleted: list[int] = []
+        self._kitty = kitty
+        self._command: dict[str, str] = {}
+        """The graphics command of which further data is awaited."""
         self.title = ""
         """Set by the program (OSC 0 and 2)."""
         self._screen = pyte.Screen(columns, rows)
@@ -143,6 +169,8 @@ class Emulator:
             self._operating_system_command(found["osc"])
         elif found["short"] is not None:
             self._draw(found[0])
+        elif found["opener"] == "_" and found["text"].startswith("G") and self._kitty:
+            self._graphics_command(found["text"][1:])
         elif found["text"].startswith("+q") or found["text"].startswith("$q"):
             self._answers.append(f"\x1bP0{found['text'][0]}r\x1b\\")
 
@@ -153,7 +181,7 @@ class Emulator:
             case ">" | ">0", "c":
                 self._answers.append("\x1b[>1;10;0c")
             case ">" | ">0", "q":
-                self._answers.append("\x1bP>|pytest(1)\x1b\\")
+                self._answers.append(f"\x1bP>|{'kitty(0.35.2)' if self._kitty else 'pytest(1)'}\x1b\\")
             case "5", "n":
                 self._answers.append("\x1b[0n")
             case "6" | "?6", "n":
@@ -172,6 +200,51 @@ class Emulator:
                 pass
             case _ if final in pyte.Stream.csi and re.fullmatch(r"[0-9;]*", params):
                 self._draw(sequence)
+
+    def _graphics_command(self, text: str) -> None:
+        """Obey a command of kitty's graphics protocol. AssertionError for one that names a file or may be answered."""
+        keys, _, data = text.partition(";")
+        given = dict(part.split("=", 1) for part in keys.split(","))
+        if self._command:
+            assert given.keys() <= {"q", "m"}, text[:100]
+            self._command["data"] += data
+        else:
+            self._command = {**given, "data": data}
+        assert len(data) <= 4096 and given.get("t", "d") == "d", text[:100]
+        if given.get("m") == "1":
+            return
+        command, self._command = self._command, {}
+        if command["a"] == "q":
+            self._answers.append(f"\x1b_Gi={command['i']};OK\x1b\\")
+            return
+        assert command["q"] == "2", "the terminal would answer"
+        if command["a"] == "d":
+            assert command["d"] == "I"
+            self.images.pop(int(command["i"]), None)
+            self.deleted.append(int(command["i"]))
+            return
+        assert (command["a"], command["U"], command["f"], command["o"]) == ("T", "1", "32", "z")
+        width, height = int(command["s"]), int(command["v"])
+        pixels = zlib.decompress(base64.b64decode(command["data"], validate=True))
+        assert len(pixels) == 4 * width * height
+        cells = int(command["c"]), int(command["r"])
+        self.images[int(command["i"])] = Image(size=(width, height), cells=cells, pixels=pixels)
+
+    def pictured(self) -> dict[tuple[int, int], tuple[int, int, int]]:
+        """Return the cells in which a part of an image is seen, by row and column: its id, the part's row and column.
+
+        Whatever the cells say, there is nothing to see of an image that the terminal does not keep.
+        """
+        found = {}
+        for y, row in enumerate(self.cells()):
+            for x, cell in enumerate(row):
+                if cell.text[:1] != PLACEHOLDER or len(cell.text) != 3 or len(cell.foreground) != 6:
+                    continue
+                number, (down, across) = int(cell.foreground, 16), (MARKS.index(mark) for mark in cell.text[1:])
+                image = self.images.get(number)
+                if image is not None and across < image.cells[0] and down < image.cells[1]:
+                    found[y, x] = (number, down, across)
+        return found
 
     def _private_modes(self, modes: list[str], final: str) -> None:
         self._modes.update(dict.fromkeys(modes, final == "h"))

@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from tests.support import processes
-from tests.support.emulator import Cell, Emulator
+from tests.support.emulator import Cell, Emulator, Image
 from tests.support.waiting import PATIENCE
 
 _ESCAPE_REST = 0.3
@@ -99,10 +99,11 @@ class Terminal:
         cwd: Path | str | None = None,
         cols: int = 100,
         rows: int = 30,
+        kitty: bool = False,
     ) -> None:
-        """Start `argv`; raises OSError if there is no terminal to be had."""
+        """Start `argv`; raises OSError if there is no terminal to be had. `kitty`: it shows images."""
         self._mark = f"{_MARK}={uuid.uuid4().hex}"
-        self._emulator = Emulator(columns=cols, rows=rows)
+        self._emulator = Emulator(columns=cols, rows=rows, kitty=kitty)
         self._raw = bytearray()
         self._changed = threading.Condition()
         self._writing = threading.Lock()
@@ -183,6 +184,16 @@ class Terminal:
         """The characters on the screen with their looks, row by row."""
         with self._changed:
             return self._emulator.cells()
+
+    def images(self) -> dict[int, Image]:
+        """The images that the terminal keeps, by their ids."""
+        with self._changed:
+            return dict(self._emulator.images)
+
+    def pictured(self) -> dict[tuple[int, int], tuple[int, int, int]]:
+        """The cells in which a part of an image is seen: by row and column, its id and the part's row and column."""
+        with self._changed:
+            return self._emulator.pictured()
 
     def left_on(self) -> list[str]:
         """Terminal settings that the program changed and did not restore: modes, echo, line editing."""

@@ -60,6 +60,15 @@ def test_an_image_is_made_small_with_its_shape_and_colours(kind: str) -> None:
     assert near(raster.pixels[:4], RED) and near(raster.pixels[-4:], BLUE)
 
 
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP"])
+def test_for_a_terminal_that_draws_images_there_is_one_with_more_pixels_of_the_same_shape(kind: str) -> None:
+    found = picture_of(image(kind, size=(1600, 800)), preview=True, fine=True)
+    fine, small = found.fine, found.raster
+    assert fine is not None and (fine.width, fine.height) == (384, 192)
+    assert near(fine.pixels[:4], RED) and near(fine.pixels[-4:], BLUE)
+    assert small is not None and (small.width, small.height) == (48, 24)
+
+
 def test_of_an_animation_the_first_frame_is_shown() -> None:
     frames = [Image.new("RGB", (8, 8), colour) for colour in (RED, BLUE)]
     file = io.BytesIO()
@@ -163,10 +172,10 @@ def test_who_decodes_can_open_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_an_answer_of_another_shape_is_no_preview(answer: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture, "run_isolated", lambda *_, **__: answer)
+    monkeypatch.setattr(picture, "run_isolated", lambda *_, **__: {"small": answer, "fine": answer})
     assert picture_of(image("PNG"), preview=True) == Picture(size=(80, 40), problem="cannot be decoded")
     good = {"width": 1, "height": 1, "pixels": "01020304"}
-    monkeypatch.setattr(picture, "run_isolated", lambda *_, **__: good)
+    monkeypatch.setattr(picture, "run_isolated", lambda *_, **__: {"small": good, "fine": good})
     assert picture_of(image("PNG"), preview=True).raster == Raster(1, 1, b"\1\2\3\4")
 
 

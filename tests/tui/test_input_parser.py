@@ -45,7 +45,7 @@ def joined(pieces: list[InputToken]) -> list[InputToken]:
 
 
 SEQUENCES = ["\x1b[A", "\x1b[1;5C", "\x1bOP", "\x1b[<35;20;10M", "\x1b[<0;1;1m", "\x1b[?2026;2$y", "\x1b[97;5u"]
-ANSWERS = ["\x1b]11;rgb:1e1e/1e1e/1e1e\x1b\\", "\x1bP>|name(1)\x1b\\", "\x1b[?62;22c"]
+ANSWERS = ["\x1b]11;rgb:1e1e/1e1e/1e1e\x1b\\", "\x1bP>|name(1)\x1b\\", "\x1b_Gi=1;OK\x1b\\", "\x1b[?62;22c"]
 
 
 @for_each("sequence", [*SEQUENCES, *ANSWERS], ids=repr)
@@ -56,6 +56,13 @@ def test_a_sequence_is_one_token_wherever_a_slow_line_cuts_it(sequence: str) -> 
             EscapeSequence(sequence),
             Typed("y"),
         ]
+
+
+@for_each("answer", [answer for answer in ANSWERS if not answer.startswith("\x1b[")], ids=repr)
+def test_an_answer_whose_rest_comes_too_late_is_neither_a_key_nor_text(answer: str) -> None:
+    for cut in range(4, len(answer)):
+        assert taken("x" + answer[:cut], answer[cut:] + "y", gap=HELD_S * 1.5) == [Typed("xy")]
+        assert taken("x" + answer[:cut], "y", "z", gap=HELD_S * 1.5) == [Typed("xyz")], "no rest comes"
 
 
 def test_a_mouse_report_that_is_cut_after_its_escape_leaves_no_text() -> None:

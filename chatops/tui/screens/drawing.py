@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,14 @@ from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.textual_internals import report_error
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from chatops.domain.events import Event
     from chatops.domain.files import FileRef
     from chatops.domain.progress import Progress
     from chatops.runtime.view import SessionView, Snapshot
     from chatops.tools.picture import Picture
+    from chatops.tui.graphics import Graphics
     from chatops.tui.transcript.blocks import Block, Op
     from chatops.tui.transcript.projector import FrameBuffer, Projector
     from chatops.tui.transcript.transcript import Transcript
@@ -98,6 +102,10 @@ class TranscriptPresenter:
     def show(self, current: OpenSession) -> None:
         """Draw the session's current state. Later events are added to it."""
         self._current = current
+        if (graphics := self._graphics) is not None:
+            for digest in (shown := list(graphics.keys)):
+                self._pictures.pop(digest, None)
+            graphics.delete(shown)
         blocks = self._load(current)
         if self._transcript is not None:
             self._transcript.draw_by(current.session.capabilities, self._picture)
@@ -120,9 +128,43 @@ class TranscriptPresenter:
         while self._wanted:
             image = self._wanted[0]
             if self._current is not None and self._transcript is not None:
-                self._pictures[image.digest] = await self._current.workspace.picture(image, preview=preview)
-                self._transcript.redraw_image(image)
+                fine = preview and self._graphics is not None
+                found = await self._current.workspace.picture(image, preview=preview, fine=fine)
+                self._pictures[image.digest] = await self._sent(image.digest, found)
+                self._transcript.redraw_image(image.digest)
             self._wanted.pop(0)
+
+    @property
+    def _graphics(self) -> "Graphics | None":
+        """The terminal's images, if it shows any."""
+        graphics: Graphics | None = getattr(self._screen.app, "graphics", None)
+        return graphics if graphics is not None and graphics.works else None
+
+    async def _sent(self, digest: str, picture: "Picture | None") -> "Picture | None":
+        """Return the picture with its number in the terminal, to which it was sent if that shows images."""
+        graphics, current = self._graphics, self._current
+        if graphics is None or picture is None or picture.raster is None or picture.fine is None:
+            return picture
+        from chatops.tui.graphics import encoded
+        from chatops.tui.transcript.picture import rows_of
+
+        fine, cells = picture.fine, (picture.raster.width, rows_of(picture.raster))
+        data = await asyncio.to_thread(encoded, fine)
+        # A terminal that lags, or does not show the session any more, is sent none.
+        if current is not self._current or self._screen.app.skips_frame():  # type: ignore[attr-defined]
+            return replace(picture, fine=None)
+        image_id = graphics.send(digest, data, size=(fine.width, fine.height), cells=cells)
+        self._forget_images(graphics, graphics.surplus())
+        return replace(picture, fine=None, image_id=image_id)
+
+    def _forget_images(self, graphics: "Graphics", digests: "Collection[str]") -> None:
+        """Let the terminal delete images. What the transcript still has of them is drawn as half blocks."""
+        graphics.delete(digests)
+        for digest in digests:
+            if (known := self._pictures.get(digest)) is not None:
+                self._pictures[digest] = replace(known, image_id=0)
+                if self._transcript is not None:
+                    self._transcript.redraw_image(digest)
 
     def show_changes(self) -> None:
         """Draw what has changed in the followed session since it was drawn last."""
@@ -145,7 +187,7 @@ class TranscriptPresenter:
         if self._transcript is not None and self._projector is not None and self._current is not None:
             try:
                 self._transcript.sign.follow(batch.published, now=self._clock())
-                self._transcript.apply(self._projector.feed_all(batch.published))
+                self.apply(self._projector.feed_all(batch.published))
                 self._transcript.follow_calls(batch.published)
             except Exception as error:
                 # The events are also stored, so a bug in drawing must not leave a gap on the screen.
@@ -169,9 +211,13 @@ class TranscriptPresenter:
             self._transcript.show_work(progress)
 
     def apply(self, ops: "list[Op]") -> None:
-        """Apply operations to the transcript."""
+        """Apply operations to the transcript. The terminal deletes images that are in no block any more."""
+        from chatops.tui.transcript.blocks import Remove
+
         if ops and self._transcript is not None:
             self._transcript.apply(ops)
+            if (graphics := self._graphics) is not None and any(isinstance(op, Remove) for op in ops):
+                self._forget_images(graphics, graphics.keys - self._transcript.digests())
 
     def follow_end(self) -> None:
         """Scroll to the end and stay there."""

@@ -1,7 +1,8 @@
 """Images in the transcript: half blocks in the colours of a small raster, or a line that says what the image is.
 
 A cell shows two pixels: the upper half block in the colour of the upper one, on the colour of the lower one. Only
-terminals with many colours get them.
+terminals with many colours get them. In the same cells, a terminal that has the image draws it itself (`graphics`), if
+the window is wide enough for all of it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,6 +13,7 @@ from rich.style import Style
 from rich.text import Text
 
 from chatops.domain.files import FileRef, shown_name
+from chatops.tui.graphics import placeholder_rows
 from chatops.tui.theme import BlockTheme
 
 if TYPE_CHECKING:
@@ -38,9 +40,16 @@ def picture_lines(files: Iterable[FileRef], pictures: PictureOf, *, width: int, 
         if facts:
             name = f"{shown_name(file.path)}: " if len(images) > 1 else ""
             lines.append(Text((name + ", ".join(facts))[:width], theme.muted, end=""))
-        if picture.raster is not None:
-            lines.extend(_rows(picture.raster, width=width, behind=_background(theme)))
+        if (raster := picture.raster) is not None and picture.image_id and width >= raster.width:
+            lines.extend(placeholder_rows(picture.image_id, columns=raster.width, rows=rows_of(raster)))
+        elif raster is not None:
+            lines.extend(_rows(raster, width=width, behind=_background(theme)))
     return lines
+
+
+def rows_of(raster: "Raster") -> int:
+    """Return the lines that an image takes."""
+    return -(-raster.height // 2)
 
 
 def _background(theme: BlockTheme) -> _Colour:

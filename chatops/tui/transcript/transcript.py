@@ -118,12 +118,18 @@ class Transcript(Viewport, Moving):
         """Look up capabilities of tools by the tool's name, and ask `pictures` for what can be shown of an image."""
         self._blocks_layout.capabilities, self._blocks_layout.pictures = capabilities, pictures
 
-    def redraw_image(self, image: FileRef) -> None:
+    def redraw_image(self, digest: str) -> None:
         """Draw the blocks with this image again, because more of it is known."""
-        blocks = [block for block in self.blocks if isinstance(block, ToolCardBlock | UserBlock)]
         self._redraw_keeping_place(
-            [block.id for block in blocks if any(file.digest == image.digest for file in block.files)]
+            [one.id for one in self._with_files() if any(file.digest == digest for file in one.files)]
         )
+
+    def digests(self) -> frozenset[str]:
+        """Return the digests of all files that the blocks show."""
+        return frozenset(file.digest for block in self._with_files() for file in block.files)
+
+    def _with_files(self) -> list[ToolCardBlock | UserBlock]:
+        return [block for block in self.blocks if isinstance(block, ToolCardBlock | UserBlock)]
 
     def set_blocks(self, blocks: Sequence[Block]) -> None:
         """Show these blocks instead and scroll to the end."""

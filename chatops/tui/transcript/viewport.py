@@ -43,6 +43,7 @@ Invariants:
 """
 
 import math
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -59,6 +60,7 @@ from textual.scrollbar import ScrollBar
 from textual.selection import Selection
 from textual.strip import Strip
 
+from chatops.tui.graphics import PLACEHOLDERS
 from chatops.tui.textual_internals import ErrorBoundary, report_error
 from chatops.tui.theme import SPINNER, UNICODE, BlockTheme, theme_of
 from chatops.tui.transcript.answer import is_warm, warm_up
@@ -436,7 +438,7 @@ def selected_text(layout: BlockLayout, selection: Selection) -> str:
         strip, span = layout.line(y), selection.get_span(y)
         if span is None:
             continue
-        text = strip.text if strip is not None else ""
+        text = re.sub(PLACEHOLDERS, " ", strip.text) if strip is not None else ""
         begin, end = span
         lines.append(text[max(begin, GUTTER) : len(text) if end == -1 else end].rstrip())
     return "\n".join(lines)

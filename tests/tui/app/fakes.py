@@ -726,10 +726,11 @@ class FakeWorkspace(Workspace):
             raise ChatopsError("There is no image on the clipboard.", advice="Copy one.")
         return self.clipboard_image
 
-    async def picture(self, image: FileRef, *, preview: bool) -> Picture | None:
+    async def picture(self, image: FileRef, *, preview: bool, fine: bool) -> Picture | None:
         self.looked_at.append((image.digest, preview))
         raster = Raster(4, 2, bytes((200, 0, 0, 255)) * 8) if preview else None
-        return Picture(size=(640, 480), raster=raster)
+        large = Raster(32, 16, bytes((200, 0, 0, 255)) * 512) if fine else None
+        return Picture(size=(640, 480), raster=raster, fine=large)
 
 
 def brought() -> TrustQuestion:

@@ -10,16 +10,19 @@ from textual.events import Key, Paste
 
 from chatops.commands import chat
 from chatops.domain.errors import ChatopsError, ConfigError
-from chatops.domain.events import TurnStatus
+from chatops.domain.events import TurnStarted, TurnStatus
 from chatops.domain.files import FileRef
-from chatops.domain.ids import SessionId
+from chatops.domain.ids import SessionId, TurnId
 from chatops.runtime.view import SessionView
 from chatops.tui.app import ChatopsApp
 from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.choices import SESSION_KEYS
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
+from chatops.tui.graphics import MOST
 from chatops.tui.notice import show_notice
+from chatops.tui.transcript.blocks import Remove
+from chatops.tui.transcript.transcript import Transcript
 from chatops.wiring.rows import SessionRow
 from chatops.wiring.workspace import FirstSession, Opener
 from tests.support.waiting import until
@@ -767,6 +770,27 @@ async def test_an_image_is_shown_once_it_was_looked_at_if_the_terminal_has_colou
         assert running.workspace.looked_at == [(IMAGE.digest, colours)]
         assert "640 × 480 pixels" in running.text
         assert ("▀▀▀▀" in running.text) is colours
+
+
+async def test_a_terminal_keeps_a_bounded_number_of_images_and_none_that_left_the_transcript() -> None:
+    async with stage() as running:
+        graphics, written = running.app.graphics, list[str]()
+        graphics._write, graphics.works = written.append, True
+        images = [replace(IMAGE, path=f"{number}.png", digest=f"{number:064x}") for number in range(MOST + 2)]
+        for number, image in enumerate(images):
+            turn = TurnId(f"{SESSION}.{number}")
+            said = TurnStarted(id=turn, parent_id=SESSION, text="look", files=(image,), role="coder", model="local")
+            running.session.publish(said)
+            await running.settle()
+        assert set(graphics.keys) == {image.digest for image in images[2:]}
+        assert len([one for one in written if "a=T,U=1" in one]) == MOST + 2
+        assert len([one for one in written if "a=d,d=I" in one]) == 2
+        transcript = running.app.chat.query_one(Transcript)
+        drawn = ["".join(strip.text for strip in one.strips or ()) for one in transcript._blocks_layout.entries]
+        assert ["\U0010eeee" in text for text in drawn] == [False] * 2 + [True] * MOST
+        assert ["▀" in text for text in drawn] == [True] * 2 + [False] * MOST
+        running.app.chat._drawing.apply([Remove(id=f"{SESSION}.{number}.user") for number in range(MOST)])
+        assert set(graphics.keys) == {image.digest for image in images[MOST:]}
 
 
 async def test_ctrl_v_attaches_the_image_on_the_clipboard_before_what_is_typed_after_it() -> None:

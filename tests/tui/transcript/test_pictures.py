@@ -52,6 +52,16 @@ def test_a_narrow_window_gets_a_smaller_picture_of_the_same_shape(width: int) ->
     assert len(rows(strips)) == max(1, -(-round(24 * columns / 40) // 2))
 
 
+def test_an_image_that_the_terminal_has_is_cells_of_it_where_there_is_room() -> None:
+    known = replace(PICTURE, image_id=0x123456)
+    wide = drawn(returned(IMAGE), known)
+    cells = [strip for strip in wide if "\U0010eeee" in strip.text]
+    assert len(cells) == 12 and not rows(wide)
+    assert all(strip.text.count("\U0010eeee") == 40 for strip in cells)
+    assert len(wide) == len(drawn(returned(IMAGE), PICTURE)), "no line moves when an image is sent or deleted"
+    assert rows(drawn(returned(IMAGE), known, width=40)), "half blocks where not all of it fits"
+
+
 def test_what_is_behind_shows_through() -> None:
     glass = Picture(size=(2, 2), raster=Raster(1, 2, bytes((255, 255, 255, 128, 9, 9, 9, 0))))
     theme = replace(PLAIN, base=Style(bgcolor=Color.from_rgb(100, 0, 0)))
