@@ -8,11 +8,12 @@ A store in memory moves into its file as soon as that can be written.
 Theory of operation
 
 The store starts as a copy of the file's sessions, or empty if the file cannot be read. No turn of the file can be
-resumed in it, see `recovery.sessions_of`. The numbers of the last copied rows tell what was added here since.
+resumed in it, see `recovery.sessions_of`. What the copy was like, and the numbers of its last rows, are kept beside it
+(`_COPIED`), and tell what was changed and added here since.
 
-`save` opens the file like any process that starts, and adds these rows in one transaction of the file. The lock of the
-connection is held from the first row that is read to the exchange of the two databases, so that nothing is written here
-in between. A process that is killed has moved all of it or nothing.
+`save` opens the file like any process that starts, attaches both to it, and moves in one transaction of the file what
+was added. The lock of the connection is held from the moment at which it is read to the exchange of the two databases,
+so that nothing is written here in between. A process that is killed has moved all of it or nothing.
 
 Nothing that another process stored is overwritten. A session that was opened or changed here must be in the file as it
 was copied, without an unfinished turn or run, queued messages, or another living owner. Rows are inserted and never
@@ -26,7 +27,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,9 +39,7 @@ from chatops.store.base import SAVED
 from chatops.store.connection import (
     Connection,
     SqlRow,
-    Value,
     connect,
-    integer,
     is_damage,
     prepared,
     refused_by_the_system,
@@ -62,7 +61,7 @@ from chatops.store.opening import (
 from chatops.store.recovery import free_name, new_file, repair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from chatops.store.base import LeaseRow
 
@@ -251,24 +250,26 @@ _TABLES = {
 """Tables to which rows are added, parents first, each with its row number; without one, all of its rows are new."""
 _SETTINGS = ("title", "role", "model_pin", "persona")
 """Properties of a session that users change without a turn."""
-_PROGRESS = ("head", "active_turn", "turn_counter", "message_count", "updated_at")
-_USED = "SELECT session_id FROM leases UNION SELECT session_id FROM queued_texts UNION SELECT session_id FROM runs"
-_STORED = """SELECT head, activity, active_turn IS NOT NULL
-    OR EXISTS (SELECT 1 FROM runs r WHERE r.session_id = s.id AND r.result = '')
-    OR EXISTS (SELECT 1 FROM queued_texts q WHERE q.session_id = s.id)
-    FROM sessions s WHERE id = ?"""
+_COPIED = (
+    "ATTACH ':memory:' AS copied",
+    "CREATE TABLE copied.sessions AS SELECT * FROM main.sessions",
+    "CREATE TABLE copied.settings AS SELECT * FROM main.settings",
+    "CREATE TABLE copied.last AS SELECT name, seq FROM main.sqlite_sequence",
+)
+"""The copy when it was made: its sessions, its settings, and the last row number of each table that has one."""
+_USED = """SELECT m.id, f.active_turn IS NOT NULL
+        OR EXISTS (SELECT 1 FROM runs r WHERE r.session_id = f.id AND r.result = '')
+        OR EXISTS (SELECT 1 FROM queued_texts q WHERE q.session_id = f.id),
+        f.id IS NULL OR f.head IS NOT c.head OR f.activity <> c.activity OR EXISTS (
+            SELECT 1 FROM (SELECT 'revoked:' || m.id AS key UNION SELECT 'sandbox:' || m.id)
+            LEFT JOIN settings t USING (key) LEFT JOIN copied.settings o USING (key) WHERE t.value IS NOT o.value)
+    FROM memory.sessions m JOIN copied.sessions c USING (id) LEFT JOIN sessions f USING (id)
+    WHERE m.activity <> c.activity OR m.id IN (SELECT session_id FROM memory.leases
+        UNION SELECT session_id FROM memory.queued_texts UNION SELECT session_id FROM memory.runs)"""
+"""The copied sessions that were used in memory: if they have unfinished work in the file, if they differ there.
 
-Row = dict[str, Value]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Copied:
-    """The copy when it was made."""
-
-    sessions: Mapping[Value, Row]
-    settings: Mapping[Value, Value]
-    last: Mapping[str, int]
-    """The last row number of each table that has one."""
+Tools that were revoked and changes of the sandbox count too: neither process knows those of the other.
+"""
 
 
 class LateFile(StoreFile):
@@ -281,11 +282,9 @@ class LateFile(StoreFile):
         """
         super().__init__(memory.path, memory=memory)
         self.notices.append(notice)
-        self._copied: _Copied | None = _Copied(
-            sessions={row["id"]: row for row in _named(memory, "SELECT * FROM sessions")},
-            settings=_settings(memory),
-            last={table: _last(memory, table, key) for table, key in _TABLES.items() if key},
-        )
+        self._moved = False
+        for statement in _COPIED:
+            self._raw.execute(statement)
 
     def save(self, *, may_take: Callable[[LeaseRow | None, SessionId], None]) -> Sequence[tuple[SessionId, SessionId]]:
         """Move everything into the file and use it from now on. Returns the new copies of sessions, with their sources.
@@ -293,31 +292,34 @@ class LateFile(StoreFile):
         `may_take` raises SessionHeldError unless this process may own the session with that lease. Has no effect if
         everything was moved already. Raises StoreError if it cannot be moved: then nothing is.
         """
-        if self._copied is None:
+        if self._moved:
             return ()
         try:
-            return self._move(self._copied, may_take)
+            return self._move(may_take)
         except NotSavedError as error:
             self.unsaved = error.reason
             raise
 
-    def _move(
-        self, copied: _Copied, may_take: Callable[[LeaseRow | None, SessionId], None]
-    ) -> Sequence[tuple[SessionId, SessionId]]:
+    def _move(self, may_take: Callable[[LeaseRow | None, SessionId], None]) -> Sequence[tuple[SessionId, SessionId]]:
         must_have_room(self.path)
         file = StoreFile(self.path)
         try:
-            with self._lock:
+            with self._lock, translated(self.path):
                 self._must_be_open()
+                for name, content in (("memory", "main"), ("copied", "copied")):
+                    file._raw.execute(f"ATTACH ':memory:' AS {name}")
+                    file._raw.deserialize(self._raw.serialize(name=content), name=name)
                 with file.write():
                     if file.unsaved:
                         raise NotSavedError("Not saved: the session store was replaced.", reason=file.unsaved)
-                    _check_used(self, file, copied, may_take)
-                    copies = _move_sessions(self, file, copied)
-                    _add_rows(self, file, copied)
+                    _check_used(file, may_take)
+                    copies = _move_sessions(file)
+                    _add_rows(file)
                     reach("in_late_save")
+                for name in ("memory", "copied"):
+                    file._raw.execute(f"DETACH {name}")
                 self._continue_with(file)
-                self._copied = None
+                self._moved = True
                 # Sessions that are opened later show the notices too.
                 self.notices[0] = SAVED
                 return copies
@@ -328,29 +330,13 @@ class LateFile(StoreFile):
             raise
 
 
-def _check_used(
-    memory: Connection, file: Connection, copied: _Copied, may_take: Callable[[LeaseRow | None, SessionId], None]
-) -> None:
-    """Raise NotSavedError if a session that was used here is not in the file as it was copied, or has an owner there.
-
-    Tools that were revoked and changes of the sandbox count too: neither process knows those of the other.
-    """
-    used = {row[0] for row in memory.all(_USED)}
-    settings = _settings(file)
-    for row in _named(memory, "SELECT * FROM sessions"):
-        before = copied.sessions.get(row["id"])
-        if before is None or (row["activity"] == before["activity"] and row["id"] not in used):
-            continue
-        session_id = SessionId(text(row["id"]))
-        stored = file.one(_STORED, session_id)
-        if stored is not None and stored[2]:
+def _check_used(file: Connection, may_take: Callable[[LeaseRow | None, SessionId], None]) -> None:
+    """Raise NotSavedError if a session that was used here differs in the file, or has an owner there."""
+    for id_, unfinished, differs in file.all(_USED):
+        session_id = SessionId(text(id_))
+        if unfinished:
             raise _kept_back(f"session {session_id} has a pending call or other unfinished work in the store")
-        rights = (f"revoked:{session_id}", f"sandbox:{session_id}")
-        if (
-            stored is None
-            or stored[:2] != (before["head"], before["activity"])
-            or any(settings.get(name) != copied.settings.get(name) for name in rights)
-        ):
+        if differs:
             raise _kept_back(f"session {session_id} was changed or deleted by another chatops")
         try:
             may_take(leases.stored(file, session_id), session_id)
@@ -363,59 +349,47 @@ def _check_used(
             ) from error
 
 
-def _move_sessions(memory: Connection, file: Connection, copied: _Copied) -> list[tuple[SessionId, SessionId]]:
-    """Insert new sessions, in the order of their last use, and update the others. Returns the new copies."""
-    copies: list[tuple[SessionId, SessionId]] = []
-    for row in _named(memory, "SELECT * FROM sessions ORDER BY activity"):
-        before = copied.sessions.get(row["id"])
-        (activity,) = file.all("SELECT coalesce(max(activity), 0) + 1 FROM sessions")[0]
-        if before is None:
-            if row["forked_from"] is not None:
-                copies.append((SessionId(text(row["id"])), SessionId(text(row["forked_from"]))))
-            file.insert("sessions", **_without(row, "seq") | {"activity": activity})
-            continue
-        changes = {name: row[name] for name in _SETTINGS if row[name] != before[name]}
-        if row["activity"] != before["activity"]:
-            changes |= {name: row[name] for name in _PROGRESS} | {"activity": activity}
-            # The copy was made without it.
-            changes |= {} if row["last_turn"] is None else {"last_turn": row["last_turn"]}
-        if changes:
-            sets = ", ".join(f"{name} = ?" for name in changes)
-            file.run(f"UPDATE sessions SET {sets} WHERE id = ?", *changes.values(), row["id"])
-    return copies
+def _move_sessions(file: Connection) -> list[tuple[SessionId, SessionId]]:
+    """Insert new sessions, and update the others, in the order of their last use. Returns the new copies."""
+    names = _columns(file, "sessions", without="seq")
+    new = "FROM memory.sessions WHERE id NOT IN (SELECT id FROM copied.sessions)"
+    file.run(f"INSERT INTO sessions ({names}) SELECT {names} {new}")
+    both = "FROM memory.sessions m JOIN copied.sessions c USING (id) WHERE sessions.id = m.id"
+    for name in _SETTINGS:
+        file.run(f"UPDATE sessions SET {name} = m.{name} {both} AND m.{name} IS NOT c.{name}")
+    file.run(
+        "UPDATE sessions SET head = m.head, active_turn = m.active_turn, turn_counter = m.turn_counter, "
+        "message_count = m.message_count, updated_at = m.updated_at, "
+        # The copy was made without it.
+        f"last_turn = coalesce(m.last_turn, sessions.last_turn) {both} AND m.activity <> c.activity"
+    )
+    used = (
+        "SELECT m.id FROM memory.sessions m LEFT JOIN copied.sessions c USING (id) WHERE m.activity IS NOT c.activity"
+    )
+    for (id_,) in file.all(f"{used} ORDER BY m.activity"):
+        file.run("UPDATE sessions SET activity = (SELECT max(activity) + 1 FROM sessions) WHERE id = ?", id_)
+    copies = file.all(f"SELECT id, forked_from {new} AND forked_from IS NOT NULL ORDER BY activity")
+    return [(SessionId(text(copy)), SessionId(text(source))) for copy, source in copies]
 
 
-def _add_rows(memory: Connection, file: Connection, copied: _Copied) -> None:
+def _add_rows(file: Connection) -> None:
     for table, key in _TABLES.items():
-        added = f" WHERE {key} > {copied.last[table]} ORDER BY {key}" if key else ""
-        for row in _named(memory, f"SELECT * FROM {table}{added}"):
-            file.insert(table, **_without(row, key))
-    for row in _named(memory, "SELECT * FROM leases"):
-        file.upsert("leases", "session_id", **row)
-    stored = _settings(file)
-    for name, value in _settings(memory).items():
-        before = copied.settings.get(name)
-        if value != before and stored.get(name) == before:
-            file.upsert("settings", "key", key=name, value=value)
+        names = _columns(file, table, without=key)
+        last = f"coalesce((SELECT seq FROM copied.last WHERE name = '{table}'), 0)"
+        added = f"WHERE {key} > {last} ORDER BY {key}" if key else ""
+        file.run(f"INSERT INTO {table} ({names}) SELECT {names} FROM memory.{table} {added}")
+    file.run("INSERT OR REPLACE INTO leases SELECT * FROM memory.leases")
+    # A setting that was changed in the file stays as it is there.
+    file.run(
+        "INSERT OR REPLACE INTO settings SELECT key, m.value FROM memory.settings m "
+        "LEFT JOIN copied.settings c USING (key) LEFT JOIN settings f USING (key) "
+        "WHERE m.value IS NOT c.value AND f.value IS c.value"
+    )
 
 
-def _named(rows: Connection, sql: str) -> list[Row]:
-    """Return the rows of a query with the names of their columns."""
-    cursor = rows.run(sql)
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor]
-
-
-def _settings(rows: Connection) -> dict[Value, Value]:
-    return {row[0]: row[1] for row in rows.all("SELECT key, value FROM settings")}
-
-
-def _last(rows: Connection, table: str, key: str) -> int:
-    return integer(rows.all(f"SELECT coalesce(max({key}), 0) FROM {table}")[0][0])
-
-
-def _without(row: Row, name: str) -> Row:
-    return {column: value for column, value in row.items() if column != name}
+def _columns(file: Connection, table: str, *, without: str) -> str:
+    names = file.all("SELECT name FROM pragma_table_info(?) WHERE name <> ?", table, without)
+    return ", ".join(text(name) for (name,) in names)
 
 
 def _kept_back(why: str) -> NotSavedError:

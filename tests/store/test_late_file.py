@@ -19,8 +19,9 @@ from chatops.domain.messages import Message, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.state import CallState
 from chatops.store.base import SAVED, Holder
-from chatops.store.file import LateFile
+from chatops.store.file import _TABLES, LateFile
 from chatops.store.recovery import sessions_of
+from chatops.store.schema import SCHEMA_VERSION, columns_of
 from chatops.store.store import Store
 from chatops.wiring.stored import Storage, make_store
 from tests.store import runkit
@@ -116,6 +117,13 @@ def test_what_was_done_in_memory_is_in_the_file_and_continues_there(path: Path, 
             assert lease.holder == HERE
             assert kit.problems(seen) == []
         a_turn(store, stored, "in the file")
+
+
+def test_the_rows_of_every_table_are_moved() -> None:
+    tables = {table for table, _ in columns_of(SCHEMA_VERSION)}
+    moved_by_themselves = {"sessions", "leases", "settings"}
+    # A turn of a store in memory cannot go on in the background.
+    assert tables - set(_TABLES) - moved_by_themselves == {"jobs"}
 
 
 def test_what_is_stored_while_it_moves_is_not_lost(path: Path, stored: SessionId) -> None:

@@ -1,4 +1,4 @@
-"""Two stores of one file answer like two of one connection in memory, whatever is done to them in whatever order."""
+"""A store that is moved into its file answers like one that stays in memory, whatever is done in whatever order."""
 
 import itertools
 import tempfile
@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -22,6 +21,7 @@ from chatops.engine.state import CallState, CallStatus, Inspecting, TurnState
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.state import RunningStep, RunPhase
 from chatops.store.base import Holder
+from chatops.store.connection import Connection
 from chatops.store.file import LateFile
 from chatops.store.store import Store
 from tests.store import runkit as run
@@ -38,29 +38,25 @@ class StoresAgree(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.now = 1_795_256_112.0
         self.message_numbers = itertools.count(1)
-        path = Path(self.folder.name) / "chatops.db"
-        rows = kit.memory_rows()
-        # Two entry points to each store, as two processes would have.
-        on_disk, in_ram = numbered(), numbered()
-        self.disk = [Store(path, clock=self.clock, process=process, new_id=on_disk) for _ in range(2)]
-        self.ram = [Store(rows, clock=self.clock, process=process, new_id=in_ram) for _ in range(2)]
-        self.entry_point = 0
+        # Closed when it is collected.
+        self.memory = kit.memory_rows(path=Path(self.folder.name) / "chatops.db", unsaved="disk full")
+        self.late = self.store(LateFile(self.memory, notice="n"))
+        self.ram = self.store(kit.memory_rows())
         self.ids: list[SessionId] = []
         self.steps: list[TurnStep] = []
         self.runs: dict[SessionId, WorkflowStep] = {}
 
     def teardown(self) -> None:
-        for store in self.disk:
-            store.close()
+        self.late.close()
         self.folder.cleanup()
 
-    def clock(self) -> float:
-        return self.now
+    def store(self, rows: Connection) -> Store:
+        return Store(rows, clock=lambda: self.now, process=process, new_id=numbered())
 
     def both(self, act: Callable[[Store], T]) -> T | None:
         """Do the same to both; they give the same answer or refuse with the same kind of error."""
         answers: list[T | type[StoreError]] = []
-        for store in (self.disk[self.entry_point], self.ram[self.entry_point]):
+        for store in (self.late, self.ram):
             try:
                 answers.append(act(store))
             except StoreError as error:
@@ -71,10 +67,14 @@ class StoresAgree(RuleBasedStateMachine):
     def session_id(self, pick: int) -> SessionId:
         return self.ids[pick % len(self.ids)] if self.ids else SessionId("none")
 
-    @rule(entry_point=st.integers(0, 1), passed=st.sampled_from([0.0, 1.0, -3600.0]))
-    def go_through_another_entry_point(self, entry_point: int, passed: float) -> None:
-        self.entry_point = entry_point
+    @rule(passed=st.sampled_from([1.0, -3600.0]))
+    def wait(self, passed: float) -> None:
         self.now += passed
+
+    @rule()
+    def save(self) -> None:
+        self.late.save()
+        assert self.late.unsaved == ""
 
     @rule(workspace=st.sampled_from(["/a", "/b\udcff"]), title=st.sampled_from(["", "T"]))
     def create(self, workspace: str, title: str) -> None:
@@ -254,25 +254,6 @@ class StoresAgree(RuleBasedStateMachine):
             self.both(partial(journal_and_posted, turn=step.state.turn_id))
 
 
-class AgreeWhenSavedLate(StoresAgree):
-    """The store on disk starts in memory, and is moved into its file after any number of steps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        for store in self.disk:
-            store.close()
-        path = Path(self.folder.name) / "late" / "chatops.db"
-        memory = kit.memory_rows(path=path, unsaved="disk full")
-        late = Store(LateFile(memory, notice="n"), clock=self.clock, process=process, new_id=numbered())
-        # One process, which is all that a store in memory has.
-        self.disk, self.ram = [late] * 2, self.ram[:1] * 2
-
-    @rule()
-    def save(self) -> None:
-        self.disk[0].save()
-        assert self.disk[0].unsaved == ""
-
-
 def history_and_rules(store: Store, *, session_id: SessionId) -> tuple[object, ...]:
     return (
         store.session(session_id),
@@ -306,6 +287,3 @@ def process() -> Holder:
 
 TestStoresAgree = StoresAgree.TestCase
 TestStoresAgree.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
-
-TestAgreeWhenSavedLate = pytest.mark.more(AgreeWhenSavedLate.TestCase)
-TestAgreeWhenSavedLate.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
