@@ -268,13 +268,6 @@ async def test_a10_no_loop_when_the_server_keeps_refusing() -> None:
     assert len(events.notices) == 1
 
 
-async def test_a10_a_complaint_about_a_tool_is_not_a_refusal_of_tools() -> None:
-    async with FakeOpenAI(lambda _: error(400, "tools[0].function.name is not allowed")) as server:
-        events = await ask(server)
-        assert len(server.requests) == 1
-    assert events.failure.kind is FailureKind.REFUSED
-
-
 async def test_a10_the_other_name_of_the_token_limit() -> None:
     message = (
         "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
