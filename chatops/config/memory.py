@@ -5,19 +5,16 @@ so that a folder that takes its place has none. A missing file is an empty memor
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from chatops.config.paths import folder_identity, write_private
+from chatops.config.paths import folder_identity, plain_file, write_private
 from chatops.domain.errors import ConfigError
 
 MAX_READ = 100_000
 """Maximum bytes of a memory. A longer file is not used."""
-
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class MemoryScope(StrEnum):
@@ -56,9 +53,7 @@ class Memories:
         """Return the text of a memory; empty if there is no file. Raises ConfigError if it cannot be read."""
         path = self.path(scope)
         try:
-            descriptor = os.open(path, _FILE)
-            with os.fdopen(descriptor, "rb") as file:
-                found = os.fstat(descriptor)
+            with plain_file(path) as (file, found):
                 version = (found.st_ino, found.st_size, found.st_mtime_ns)
                 known, text = self._known.get(scope, (None, ""))
                 if known == version:

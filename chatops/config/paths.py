@@ -14,6 +14,7 @@ Not recognised is a folder whose content was replaced and which is itself still 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -25,7 +26,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import platformdirs
 
@@ -296,6 +297,23 @@ def write_new_private(path: Path, data: bytes) -> None:
     except OSError as error:
         why = error.strerror or error
         raise ChatopsError(f"{path} cannot be written: {why}.", advice="Name another file.") from None
+
+
+@contextmanager
+def plain_file(path: Path, *, follow: bool = False) -> Iterator[tuple[IO[bytes], os.stat_result]]:
+    """Yield a regular file, open for reading, and its status. A link is followed only if `follow`. Raises OSError.
+
+    The status is that of what was opened: nothing can take its place between check and read.
+    """
+    if not follow and path.is_symlink():
+        raise OSError(errno.EINVAL, "it is a link", str(path))
+    # Without O_NONBLOCK opening a named pipe would block.
+    more = os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | more)) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+        yield file, status
 
 
 @contextmanager

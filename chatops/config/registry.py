@@ -34,7 +34,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from chatops.config.paths import REGISTRY_VARIABLE, Paths, packaged_registry, write_private
+from chatops.config.paths import REGISTRY_VARIABLE, Paths, packaged_registry, plain_file, write_private
 from chatops.config.registry_read import MAX_BYTES, SitePlace, load_site, read_registry
 from chatops.config.workflow_files import Unusable, Workflows, find_workflows, folder_of, packaged_workflows
 from chatops.domain.errors import ConfigError
@@ -226,9 +226,7 @@ def _may_be_there(path: Path) -> bool:
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError(f"{path} is not a plain file.", advice="Put a registry file there.")
+        with plain_file(path, follow=True) as (file, _):
             return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(

@@ -30,7 +30,7 @@ from chatops.config.document import (
     variable_fault,
 )
 from chatops.config.extras import ENGINES, installed
-from chatops.config.paths import SITE_REGISTRY
+from chatops.config.paths import SITE_REGISTRY, plain_file
 from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, NO_CAPABILITIES, Verdict, tool_name
@@ -541,13 +541,9 @@ def read_trusted(place: SitePlace, *, most: int) -> bytes:
     Raises UntrustedFileError.
     """
     try:
-        if not stat.S_ISREG(os.lstat(place.path).st_mode):
-            raise UntrustedFileError("it is not a plain file")
         _check_folders(place)
-        handle = os.open(place.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb") as file:
-            # Check the opened file, so that it cannot be replaced between check and read.
-            _check_owner(place, place.path, os.fstat(file.fileno()))
+        with plain_file(place.path) as (file, status):
+            _check_owner(place, place.path, status)
             return file.read(most + 1)
     except OSError as error:
         raise UntrustedFileError(f"it cannot be read ({error.strerror})") from None

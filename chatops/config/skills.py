@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from chatops.config.paths import Paths, packaged_file
+from chatops.config.paths import Paths, packaged_file, plain_file
 from chatops.config.workspace_files import Item, read_skills
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import SkillUse
@@ -70,7 +70,7 @@ def load_personas(paths: Paths) -> Personas:
 
 def _read(file: Path) -> tuple[Persona | None, list[str]]:
     try:
-        with file.open("rb") as handle:
+        with plain_file(file, follow=True) as (handle, _):
             data = handle.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             return None, [f"it is longer than {MAX_BYTES} bytes and is not used."]

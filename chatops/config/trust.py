@@ -22,12 +22,10 @@ The user also decides on starting MCP servers where the sandbox is below level b
 which `mcp.start` describes, and holds in one workspace.
 """
 
-import errno
 import hashlib
 import json
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -35,7 +33,7 @@ from pathlib import Path
 from typing import Literal
 
 from chatops.config.document import spelled, stored
-from chatops.config.paths import file_version, folder_identity, locked, packaged_registry, write_private
+from chatops.config.paths import file_version, folder_identity, locked, packaged_registry, plain_file, write_private
 from chatops.config.registry import Loaded
 from chatops.config.workspace_files import MAX_BYTES, MAX_FILES, Item, ItemKind, WorkspaceFiles, read_workspace
 from chatops.domain.errors import ChatopsError, ConfigError
@@ -362,19 +360,14 @@ def read_record(file: Path, *, folder: str) -> TrustRecord:
     """
     empty = TrustRecord(folder=folder)
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as opened:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise _unusable(file, "it is not a plain file")
+        with plain_file(file) as (opened, status):
             if status.st_uid != os.getuid() or status.st_mode & 0o022:
                 raise _unusable(file, "others can write to it")
             record = stored(TrustRecord, opened.read(_MAX_RECORD))
     except (FileNotFoundError, NotADirectoryError):
         return empty
     except OSError as error:
-        why = "it is a link" if error.errno == errno.ELOOP else error.strerror or str(error)
-        raise _unusable(file, why) from None
+        raise _unusable(file, error.strerror or str(error)) from None
     except (ValueError, RecursionError):
         raise _unusable(file, "it is damaged") from None
     return record if record.folder == folder else empty
@@ -435,7 +428,6 @@ class ServerTrust(WorkspaceTrust):
 
 _NAMED_FILES = 5
 _TOOL_NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
-_AS_IT_IS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class OwnToolsTrust(WorkspaceTrust):
@@ -513,7 +505,7 @@ def _names(data: bytes) -> Iterator[str]:
 
 def _item(file: Path) -> Item:
     try:
-        with os.fdopen(os.open(file, _AS_IT_IS), "rb") as handle:
+        with plain_file(file) as (handle, _):
             data = handle.read(MAX_BYTES + 1)
     except OSError as error:
         return Item(kind=ItemKind.OWN_TOOL, path=file.name, problem=f"it cannot be read ({error.strerror})")

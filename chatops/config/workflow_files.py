@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
-from chatops.config.paths import PACKAGE, Paths
+from chatops.config.paths import PACKAGE, Paths, plain_file
 from chatops.config.registry_read import SitePlace, UntrustedFileError, read_trusted
 from chatops.config.workspace_files import MAX_BYTES, MAX_FILES, WORKFLOWS, Item, is_workflow_name
 from chatops.domain.errors import ConfigError
@@ -179,11 +179,7 @@ def _read_own(path: Path) -> bytes:
     """
     try:
         _check(path.parent, os.stat(path.parent))
-        # Without O_NONBLOCK opening a named pipe would block.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise UntrustedFileError("it is not a plain file")
+        with plain_file(path, follow=True) as (file, status):
             _check(path, status)
             return file.read(MAX_BYTES + 1)
     except OSError as error:

@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import os
 import re
-import stat
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -18,6 +17,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from chatops.config.extras import not_installed
+from chatops.config.paths import plain_file
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelFailure, ModelReply
 from chatops.models.base import Failed, ModelEvent, ModelNotice, ReasoningChunk, Replied, Retrying, TextChunk
@@ -89,10 +89,7 @@ def _checked(text: str, *, origin: str) -> Secret:
 def _from_file(name: str) -> str:
     path = Path(name).expanduser()
     try:
-        with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise ConfigError(f"The key file {path} is not a regular file.", advice="Name a plain file.")
+        with plain_file(path, follow=True) as (file, status):
             if status.st_mode & 0o077:
                 raise ConfigError(
                     f"The key file {path} can be read by others on this machine, so it is not used.",

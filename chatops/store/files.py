@@ -9,20 +9,18 @@ folder: output comes often, and survives the death of the process as soon as it 
 result, or the record of the interrupted attempt, is stored.
 """
 
-import errno
 import hashlib
 import logging
 import os
 import re
 import shutil
-import stat
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from chatops.config.paths import private_dir, write_private
+from chatops.config.paths import plain_file, private_dir, write_private
 from chatops.domain.errors import ChatopsError
 from chatops.domain.files import FileRef, media_type, shown_name
 from chatops.domain.ids import CallId, SessionId
@@ -44,8 +42,6 @@ _PASTED = SessionId("pasted")
 _DIGITS = 16
 """Digits of the digest in the name of a pasted image."""
 _PASTED_NAME = re.compile(rf"pasted-([0-9a-f]{{{_DIGITS}}})\.(?:png|jpg|gif|webp)")
-_SAFE_OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""A tool without a sandbox can put anything where its output is kept: no link is followed, nothing blocks."""
 
 
 class SessionFiles:
@@ -139,9 +135,7 @@ def _name_folder(session_id: SessionId) -> str:
 
 
 def _read(place: Path) -> bytes:
-    with os.fdopen(os.open(place, os.O_RDONLY | _SAFE_OPEN), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is not a plain file", str(place))
+    with plain_file(place) as (file, _):
         return file.read(MOST_BYTES + 1)
 
 
@@ -231,7 +225,8 @@ def _prefix(session_id: SessionId) -> str:
 def _append(file: Path, data: bytes) -> int:
     """Append to a file, creating it if necessary, and return its size."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _SAFE_OPEN
+    # A tool without a sandbox can put anything where its output is kept: no link is followed, nothing blocks.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(file, flags, 0o600)
     try:
         os.write(descriptor, data)
@@ -245,10 +240,7 @@ def _read_ends(file: Path, *, most: int = 0) -> bytes:
 
     Raises OSError for anything but a plain file.
     """
-    with os.fdopen(os.open(file, os.O_RDONLY | _SAFE_OPEN), "rb") as handle:
-        found = os.fstat(handle.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "it is not a plain file", str(file))
+    with plain_file(file) as (handle, found):
         if found.st_size <= most:
             return handle.read(most)
         head = handle.read(HEAD)

@@ -57,6 +57,13 @@ def test_a_bad_file_is_a_warning(paths: Paths, file: str, text: str | bytes) -> 
     assert len(loaded.found) == len(list(packaged_file("personas").glob("*.md")))
 
 
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(paths: Paths) -> None:
+    private_dir(paths.personas)
+    os.mkfifo(paths.personas / "pipe.md")
+    (warning,) = load_personas(paths).warnings
+    assert "it is not a plain file" in warning
+
+
 def test_a_persona_carries_no_rights(paths: Paths) -> None:
     own(paths, "sly.md", "---\nname: sly\ntools: [shell_exec]\nmodel: x\n---\ntext")
     loaded = load_personas(paths)

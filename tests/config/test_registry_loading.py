@@ -181,6 +181,11 @@ def test_reload_only_when_something_changed(place: Place) -> None:
     assert gone.reload_if_changed() is None
 
 
+def test_a_pipe_in_place_of_the_file_is_broken_and_not_waited_for(place: Place) -> None:
+    os.mkfifo(place.paths.registry)
+    assert "it is not a plain file" in str(place.load().broken)
+
+
 def test_a_file_everyone_can_write_is_warned_of(place: Place) -> None:
     place.own(json.dumps(MINIMAL)).chmod(0o666)
     assert any("written by everyone" in notice.text for notice in place.load().notices)

@@ -115,6 +115,12 @@ async def test_a_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tm
         os.kill(int(pid.read_text()), 0)
 
 
+async def test_a_pipe_in_place_of_a_key_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "key", 0o600)
+    with pytest.raises(ConfigError, match="not a plain file"):
+        await read_key(KeySource(file=str(tmp_path / "key")))
+
+
 async def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("sk-secret")
