@@ -201,7 +201,7 @@ def _in_rounds(state: TurnState) -> Iterator[str]:
     elif replies:
         yield plural(replies, "round")
     if lost := state.spending.cut_off:
-        yield f"{plural(lost, 'reply that was', 'replies that were')} cut off not counted"
+        yield f"not counted: {plural(lost, 'request')} that broke off or had to be sent again"
 
 
 def _ran(state: TurnState) -> Counter[str]:

@@ -333,7 +333,7 @@ class Spending:
     uncounted: tuple[str, ...] = ()
     """A limit and a model each, such as ``cost haiku``: the user lets it go on though what it spends is not known."""
     cut_off: int = 0
-    """Replies that the server, the user or a restart cut off. What they cost is not known."""
+    """Requests that broke off, or that had to be sent again after a restart. What they cost is not known."""
     denied: bool = False
     """True if the user has refused to let the turn spend more, which has ended it."""
 

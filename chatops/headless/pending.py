@@ -133,6 +133,8 @@ def answers(pending: PendingCall) -> list[str]:
             f"chatops approvals approve {call} --digest HEX [--only PATH]…    (HEX: at the end of what show prints)",
             f"chatops approvals deny {call}    ({denied})",
         ]
+    if pending.reason is AskReason.BUDGET:
+        return [f"chatops approvals approve {call}    (or: deny {call}, which ends the turn)"]
     if not pending.outcome_unknown:
         return [f"chatops approvals approve {call}    (or: deny {call} --reason TEXT)"]
     return [

@@ -242,7 +242,13 @@ def _budget(pending: PendingCall) -> Iterator[Fact]:
     if model:
         raised = f"this turn goes on, and {'the cost' if limit == 'cost' else 'tokens'} of {model} will not be counted"
     ends = "ends the turn with what it has gathered; nothing more is spent"
-    for label, value in (("budget", pending.why), ("approving", raised), ("denying", ends)):
+    to_count = f'give {model} a "price" in the registry' if model and limit == "cost" else ""
+    for label, value in (
+        ("budget", pending.why),
+        ("approving", raised),
+        ("denying", ends),
+        ("to count it", to_count),
+    ):
         yield Fact(label=label, value=value, weight=Weight.EFFECT)
 
 

@@ -47,6 +47,7 @@ from chatops.engine.view import in_flight
 from chatops.policy.budget import Budget
 from chatops.policy.registry import ModelSpec
 from chatops.policy.registry_checks import model_problem
+from chatops.runtime.call_sheet import budget_question
 from chatops.runtime.descriptions import named_call
 from chatops.runtime.ownership import LEASE_S
 from chatops.runtime.session import Session
@@ -177,7 +178,7 @@ class Job:
             case JobState.RUNNING if self.lease is not None:
                 return f"pid {self.lease.holder.pid}"
             case JobState.WAITING:
-                return "; ".join(named_call(one.call, one.facts) for one in self.pending)
+                return "; ".join(budget_question(one) or named_call(one.call, one.facts) for one in self.pending)
             case _:
                 return self.why
 

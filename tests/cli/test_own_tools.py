@@ -172,6 +172,7 @@ def test_a_check_asks_on_a_terminal(folder: Path, answer: str, code: int) -> Non
         ("from chatops import tool\n@tool\ndef f(x): ...\n", "its parameter x has no type"),
         (PACKAGE.replace("moon", "shell_exec"), "The name shell_exec belongs to a built-in tool"),
         (PACKAGE.replace("moon", "File_Read"), "The name File_Read belongs to a built-in tool"),
+        (PACKAGE.replace("moon", "budget_extend"), "The name budget_extend belongs to a built-in tool"),
         (PACKAGE.replace("moon", "she11_exec"), "The name she11_exec belongs to a built-in tool"),
         (PACKAGE.replace("moon", "github__merge"), "Two underscores"),
     ],

@@ -208,7 +208,7 @@ def test_a_crash_keeps_the_question_and_what_was_spent() -> None:
     assert limits(world.state).cost == 1.0, "the stricter budget of then and now, and what was added"
     world.crash()
     pay(world, costs(0.6, "read"))
-    assert "1 reply that was cut off not counted" in pending_calls(world.state)[0].why
+    assert "not counted: 1 request that broke off or had to be sent again" in pending_calls(world.state)[0].why
     world.crash(copied=True)
     assert "copied or moved" in pending_calls(world.state)[0].why
     assert isinstance(world.state.phase, InRound)

@@ -15,6 +15,37 @@ ROOT = Path(__file__).parents[2]
 
 MUTANTS = (
     Mutant(
+        promise="a turn that has reached its budget asks",
+        file="engine/budgets.py",
+        before="(over := spent(state, limit) - most) >= 0",
+        after="(over := spent(state, limit) - most) >= 100",
+    ),
+    Mutant(
+        promise="only a person lets a turn go beyond its budget",
+        file="engine/budgets.py",
+        before="(decision == Approved() and by.is_person)",
+        after="decision == Approved()",
+    ),
+    Mutant(
+        promise="an unknown price is not taken for nothing",
+        file="engine/budgets.py",
+        before='(limit == "cost" and not target.priced) or ',
+        after="",
+    ),
+    Mutant(
+        promise="a no to more spends no more",
+        file="engine/rounds.py",
+        before="more = result.outcome is Outcome.SUCCESS",
+        after="more = True",
+    ),
+    Mutant(
+        promise="of several budgets the strictest counts",
+        file="policy/budget.py",
+        before="cost=min((given.cost",
+        after="cost=max((given.cost",
+        tests=("tests/policy/test_grant.py",),
+    ),
+    Mutant(
         promise="a decision names the digest it was made on",
         file="engine/turn.py",
         before="isinstance(one.status, AwaitingDecision) and one.status.digest == digest",

@@ -4,11 +4,15 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from chatops.domain.decisions import Answer, AnswerAction, ServerQuestion
+from chatops.domain.ids import CallId
 from chatops.domain.tools import CallFacts, Outcome, ToolResult
-from chatops.runtime.performer import attempt
+from chatops.engine.inputs import QuestionInput, QuestionWithdrawnInput
+from chatops.runtime.performer import Questions, attempt
 from chatops.toolkit.base import ToolContext
 from chatops.tools.function import FunctionTool, tool
 from tests.support.waiting import PATIENCE
@@ -115,3 +119,20 @@ async def test_the_time_limit_is_enforced_by_the_runtime(tmp_path: Path, monkeyp
     assert result.outcome is Outcome.UNKNOWN
     assert "Stopped after 0 s" in result.content
     assert result.content.endswith("Output so far:\nhalf way\n")
+
+
+async def test_the_time_in_which_a_call_waits_for_the_user_is_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("chatops.runtime.performer.time", SimpleNamespace(monotonic=lambda: now))
+    asked: asyncio.Queue[QuestionInput | QuestionWithdrawnInput] = asyncio.Queue()
+    questions = Questions(asked.put_nowait)
+    call = CallId("s.1.1.1")
+    for number, answered_after in ((1, 40.0), (2, 2.5)):
+        ask = questions.of_call(call, number)
+        waiting = asyncio.ensure_future(ask(ServerQuestion(server="h", message="?", schema="{}")))
+        await asked.get()
+        now += answered_after
+        questions.answer(call, f"{call}.{number}.q1", Answer(action=AnswerAction.DECLINE))
+        await waiting
+    assert questions.forget_wait(call) == 42.5
+    assert questions.forget_wait(call) == 0.0
