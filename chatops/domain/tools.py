@@ -11,6 +11,7 @@ from chatops.domain.endings import Ending
 from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId
 from chatops.domain.sandbox import NARROWEST, Lack, SandboxSpec
+from chatops.domain.sanitize import sanitize
 
 ALIASES: Mapping[str, str] = MappingProxyType({"code_interpreter": "python_exec"})
 """Other names of built-in tools, used by models and registries."""
@@ -136,6 +137,30 @@ def is_undo(arguments: str) -> bool:
     """Return True if these arguments of `CONTAINED_APPLY` ask to take changes back."""
     given = json_or_text(arguments)
     return isinstance(given, dict) and given.get("undo") is True
+
+
+_APPLY, _UNDO, _BUDGET = "Apply", "Undo", "Budget"
+"""Verbs of the calls of the engine, which are no tools and have no capabilities."""
+_OUR_VERBS = {verb.casefold() for verb in (_APPLY, _UNDO, _BUDGET, *(known.verb for known in BUILT_IN_TOOLS.values()))}
+
+
+def shown_verb(tool: str, known: Capabilities, arguments: str = "") -> str:
+    """Return the name to show for a tool. Another tool cannot have the name that one of ours is shown by."""
+    if tool == CONTAINED_APPLY:
+        return _UNDO if is_undo(arguments) else _APPLY
+    if tool == BUDGET_EXTEND:
+        return _BUDGET
+    if known.verb and tool_name(tool) in BUILT_IN_TOOLS:
+        return known.verb
+    declared = _one_line(known.verb)
+    if declared and declared.casefold() not in _OUR_VERBS:
+        return declared
+    name = _one_line(tool) or "(no name)"
+    return f'"{name}"' if name.casefold() in _OUR_VERBS else name
+
+
+def _one_line(text: str) -> str:
+    return sanitize(" ".join(text.split()), newlines=False)
 
 
 BUILT_IN = "built-in"

@@ -24,7 +24,6 @@ _GRANTS: dict[OfferKey, str] = {
     "r": "offers",
     "+": "approves",
 }
-_TITLES = {Form.PROGRAM: "{}, exactly as it would run", Form.FOREIGN: "{} (own words)"}
 
 
 def describe(pending: PendingCall) -> str:
@@ -39,15 +38,15 @@ def describe(pending: PendingCall) -> str:
 def _lines(facts: Iterable[Fact]) -> Iterator[str]:
     after_block = True
     for one in facts:
-        label, block = one.label[:1].upper() + one.label[1:], not (one.form.one_line or one.form is Form.FILE)
+        block = not (one.form.one_line or one.form is Form.FILE)
         if block or after_block:
             yield ""
         if block:
             lead = _FOREIGN if one.form is Form.FOREIGN else "  "
-            yield f"{_TITLES.get(one.form, '{}').format(label)}:"
+            yield f"{one.title}:"
             yield from (f"{lead}{line}" for line in reveal(one.value).split("\n"))
         else:
-            yield f"{label + ':':<{_LABEL_WIDTH}} {_one_line(one.value)}"
+            yield f"{one.title + ':':<{_LABEL_WIDTH}} {_one_line(one.value)}"
         after_block = block
 
 

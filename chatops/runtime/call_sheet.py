@@ -7,17 +7,18 @@ hide `DETAIL` behind a key. Everything else has to be seen before an approval.
 
 import json
 import posixpath
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.decisions import ArgumentPattern, HostPattern, PathPattern
 from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
-from chatops.domain.sanitize import show_path
-from chatops.domain.tools import BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, is_undo, tool_name
+from chatops.domain.sanitize import reveal, show_path
+from chatops.domain.tools import BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, is_undo, shown_verb, tool_name
 from chatops.engine.containment import CHANGING
 from chatops.policy.budget import LIMITS, LimitName, amount
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rules
@@ -85,6 +86,49 @@ class Fact:
     weight: Weight
     form: Form = Form.LINE
 
+    @property
+    def title(self) -> str:
+        """The label above a value of several lines, with what the value is."""
+        return _TITLES.get(self.form, "{}").format(self.label[:1].upper() + self.label[1:])
+
+
+_TITLES = {Form.PROGRAM: "{}, exactly as it would run", Form.FOREIGN: "{} (own words)"}
+
+
+class Reading(NamedTuple):
+    """Facts in the order to read them."""
+
+    notes: list[Fact]
+    above: list[Fact]
+    """Labelled lines before the call: the cautions, if it is long, so that none begins far down."""
+    call: list[Fact]
+    below: list[Fact]
+    """Labelled lines after the call, cautions first."""
+    blocks: list[Fact]
+    """Further texts of several lines."""
+
+
+def in_order(facts: Sequence[Fact]) -> Reading:
+    """Return the facts that are not details in the order to read them."""
+    notes, call, cautions, rest = (
+        [fact for fact in facts if fact.weight in weights]
+        for weights in (
+            (Weight.NOTE,),
+            (Weight.CALL,),
+            (Weight.CAUTION,),
+            (Weight.EFFECT, Weight.ATTEMPT, Weight.LACK, Weight.SETTING),
+        )
+    )
+    blocks = [fact for fact in rest if fact.form in (Form.FOREIGN, Form.TEXT)]
+    lines = [fact for fact in rest if fact not in blocks]
+    long = sum(1 + len(part) // _COLUMNS for fact in call for part in fact.value.split("\n")) > _SHORT
+    return Reading(notes, cautions if long else [], call, lines if long else [*cautions, *lines], blocks)
+
+
+_SHORT = 5
+"""Lines of a call up to which the cautions stand below it."""
+_COLUMNS = 70
+"""Characters that a line of the call has about."""
 
 OfferKey = Literal["a", "s", "S", "r", "+", "c", "e"]
 """An answer to a call, named by its key in the dialog."""
@@ -429,7 +473,45 @@ def _details(pending: PendingCall) -> Iterator[Fact]:
     yield Fact(label="digest", value=pending.digest, weight=detail, form=Form.EXACT)
 
 
-def risky_parts(facts: CallFacts) -> tuple[tuple[int, int], ...]:
+def question(pending: PendingCall) -> str:
+    """Return what is asked about a call, as a heading: ``Approve Shell?``."""
+    if asked := budget_question(pending):
+        return asked
+    verb = shown_verb(pending.call.name, pending.capabilities, pending.call.arguments)
+    if pending.outcome_unknown:
+        return f"{verb} was interrupted, outcome unknown"
+    if pending.denial is not None:
+        return f"Not permitted now: {verb}"
+    if pending.call.name == CONTAINED_APPLY:
+        return "Undo these changes?" if is_undo(pending.call.arguments) else "Apply the changes of this turn?"
+    return f"Approve {verb}?"
+
+
+def command_lines(facts: CallFacts) -> Iterator[tuple[str, tuple[tuple[int, int], ...]]]:
+    """Yield each line of the command with nothing hidden, and the bounds of its parts that deserve a second look."""
+    begin, risky = 0, deque(_risky_parts(facts))
+    for part in facts.command.split("\n"):
+        text, end, marks = reveal(part, newlines=False), begin + len(part), list[tuple[int, int]]()
+        while risky and risky[0][0] < end:
+            first, last = risky[0]
+            marks.append((_place(part, first - begin), _place(part, last - begin)))
+            if last > end:
+                break  # It goes on in the next line.
+            risky.popleft()
+        yield text, tuple(marks) if len(marks) <= _MOST_MARKS else ((0, len(text)),)
+        begin = end + 1
+
+
+_MOST_MARKS = 100
+"""Marks on one line above which all of it is marked: placing each takes time in the length of the line."""
+
+
+def _place(part: str, at: int) -> int:
+    """Return where the character of a command's line at index `at` stands once the line is revealed."""
+    return len(reveal(part[: max(0, at)], newlines=False))
+
+
+def _risky_parts(facts: CallFacts) -> tuple[tuple[int, int], ...]:
     """Return the parts of a shell command that deserve a second look, in characters."""
     if not _is_shell(facts):
         return ()

@@ -1,7 +1,6 @@
 """What the approval dialog shows: heading, list of calls, the facts of the call as rows, and the words of its keys."""
 
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,9 +26,10 @@ from chatops.runtime.call_sheet import (
     Form,
     OfferKey,
     Weight,
-    budget_question,
     call_sheet,
-    risky_parts,
+    command_lines,
+    in_order,
+    question,
 )
 from chatops.runtime.descriptions import describe_decision
 from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
@@ -72,10 +72,6 @@ _TONES: dict[Weight, RowTone] = {
     Weight.SETTING: "quiet",
     Weight.DETAIL: "quiet",
 }
-_SHORT = 5
-"""Lines of a call. The cautions about a longer one stand above it, so that none begins far down."""
-_COLUMNS = 70
-"""Characters that a line of the call has about."""
 
 
 def heading(approvals: ApprovalList, *, width: int, narrow: bool, colours: Mapping[str, str]) -> Content:
@@ -85,15 +81,10 @@ def heading(approvals: ApprovalList, *, width: int, narrow: bool, colours: Mappi
     """
     items, index = approvals.items, approvals.index
     item = items[index]
-    tool, several = pending_verb(item.pending), len(items) > 1
+    several = len(items) > 1
     if narrow and several:
         return Content(f"{index + 1}/{len(items)} {item.mark.value}")
-    if asked := budget_question(item.pending):
-        asks = line(asked)
-    elif item.pending.outcome_unknown:
-        asks = "Outcome unknown" if narrow else f"{tool} was interrupted, outcome unknown"
-    else:
-        asks = f"Approve {tool}?" if item.pending.denial is None else f"Not permitted now: {tool}"
+    asks = "Outcome unknown" if narrow and item.pending.outcome_unknown else line(question(item.pending))
     place = f" · {index + 1} of {len(items)}, {len(approvals.undecided)} undecided" if several else ""
     role, model = line(item.pending.role), line(item.pending.model)
     for right in (f"{role} ({model}){place}" if model else "", f"{role}{place}"):
@@ -326,19 +317,7 @@ def describe(
     """
     sheet = call_sheet(pending, now=time.time())
     shown, folded = sheet.since(before)
-    notes, call, cautions, rest = (
-        [fact for fact in shown if fact.weight in weights]
-        for weights in (
-            (Weight.NOTE,),
-            (Weight.CALL,),
-            (Weight.CAUTION,),
-            (Weight.EFFECT, Weight.ATTEMPT, Weight.LACK, Weight.SETTING),
-        )
-    )
-    blocks = [fact for fact in rest if fact.form in (Form.FOREIGN, Form.TEXT)]
-    labelled = [*cautions, *(fact for fact in rest if fact not in blocks)]
-    long = sum(1 + len(part) // _COLUMNS for fact in call for part in fact.value.split("\n")) > _SHORT
-    above, below = (cautions, labelled[len(cautions) :]) if long else ([], labelled)
+    notes, above, call, below, blocks = in_order(shown)
     payload = [
         *(Row(text=line(fact.value), tone="caution") for fact in notes),
         *_gap(_rows(above)),
@@ -414,36 +393,19 @@ def _block(fact: Fact, *, tone: RowTone = "quiet") -> Iterator[Row]:
 
 def _program(facts: CallFacts, theme: BlockTheme) -> Iterator[Row]:
     """Yield the command in syntax colours, its risky parts marked. A line with one begins with a sign."""
-    parts = facts.command.split("\n")
-    shown = [line(part) for part in parts]
-    colours = _coloured("\n".join(shown), language=_language(facts), theme=theme)
-    begin, risky = 0, deque(risky_parts(facts))
+    lines = list(command_lines(facts))
+    colours = _coloured("\n".join(text for text, _ in lines), language=_language(facts), theme=theme)
     # Nothing in the dialog weighs more than what would run.
     under = Style(bgcolor=theme.code.bgcolor, bold=True)
     yield Row()
-    for part, text, styled in zip(parts, shown, colours, strict=True):
-        end, marks = begin + len(part), list[Span]()
-        while risky and risky[0][0] < end:
-            first, last = risky[0]
-            marks.append(Span(_place(part, first - begin), _place(part, last - begin)))
-            if last > end:
-                break  # It goes on in the next line.
-            risky.popleft()
-        spans = [*styled, *marks] if len(marks) <= _MOST_MARKS else [Span(0, len(text))]
+    for (text, marks), styled in zip(lines, colours, strict=True):
+        spans = [*styled, *(Span(*mark) for mark in marks)]
         lead, strong = (f"{theme.symbols.risky} ", _STRONG) if marks else ("  ", None)
         yield Row(
             text=text, tone="code", exact=True, spans=partial(tuple, spans), lead=lead, lead_style=strong, under=under
         )
-        begin = end + 1
 
 
-def _place(part: str, at: int) -> int:
-    """Return where the character of a command's line at index `at` stands once the line is revealed."""
-    return len(line(part[: max(0, at)]))
-
-
-_MOST_MARKS = 100
-"""Marks on one line above which all of it is marked: placing each takes time in the length of the line."""
 _STRONG = Style(bold=True)
 
 

@@ -12,11 +12,12 @@ from rich.style import Style
 from rich.text import Text
 
 from chatops.domain.charset import exact
+from chatops.domain.diffs import DiffRow, compared, diff_rows, replacements, run_end
 from chatops.domain.sanitize import reveal
 from chatops.domain.wording import plural
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import warm_up
-from chatops.tui.transcript.diff import DiffRow, compared, diff_rows, replacements, run_end, syntax
+from chatops.tui.transcript.diff import syntax
 from chatops.tui.transcript.lines import cuts
 
 LABEL_WIDTH = 13

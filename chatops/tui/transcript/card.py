@@ -20,7 +20,7 @@ from chatops.domain.tools import (
     Capabilities,
     Outcome,
     built_in_capabilities,
-    is_undo,
+    shown_verb,
     tool_name,
 )
 from chatops.domain.wording import duration, plural, spent
@@ -48,9 +48,6 @@ _MOST_NAMES = 3
 """Names of files in the line of several reads."""
 _LEAST_SUMMARY = 14
 _LONGEST_ARGUMENT = 400
-_APPLY, _UNDO, _BUDGET = "Apply", "Undo", "Budget"
-"""Verbs of the calls of the engine, which are no tools and have no capabilities."""
-_OUR_VERBS = {verb.casefold() for verb in (_APPLY, _UNDO, _BUDGET, *(known.verb for known in BUILT_IN_TOOLS.values()))}
 _TELLING = ("command", "path", "query", "url", "pattern", "code", "text")
 """Arguments that identify a call by themselves, after those that its tool declares. The first one present is used."""
 clock = time.time
@@ -94,7 +91,7 @@ def may_fold(card: ToolCardBlock, known: Capabilities) -> bool:
 
 def _folded(cards: Sequence[ToolCardBlock], known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
     """Return the one line of several calls of a tool."""
-    name = verb(cards[0].tool, known)
+    name = shown_verb(cards[0].tool, known)
     line = Text.assemble((f"{theme.symbols.done} ", theme.good), (name, theme.text + theme.strong), end="")
     counted = plural(sum(card.count or 0 for card in cards), *known.counts)
     words = duration(sum(card.duration_ms for card in cards))
@@ -114,24 +111,9 @@ def _named(names: Sequence[str], *, width: int) -> str:
     return plural(len(names), "file")
 
 
-def verb(tool: str, known: Capabilities, arguments: str = "") -> str:
-    """Return the name to show for a tool. Another tool cannot have the name that one of ours is shown by."""
-    if tool == CONTAINED_APPLY:
-        return _UNDO if is_undo(arguments) else _APPLY
-    if tool == BUDGET_EXTEND:
-        return _BUDGET
-    if known.verb and _is_ours(tool):
-        return known.verb
-    declared = one_line(known.verb).strip()
-    if declared and declared.casefold() not in _OUR_VERBS:
-        return declared
-    name = one_line(tool) or "(no name)"
-    return f'"{name}"' if name.casefold() in _OUR_VERBS else name
-
-
 def pending_verb(pending: PendingCall) -> str:
     """Return the name to show for the tool of a pending call."""
-    return verb(pending.call.name, pending.capabilities, pending.call.arguments)
+    return shown_verb(pending.call.name, pending.capabilities, pending.call.arguments)
 
 
 def _is_ours(tool: str) -> bool:
@@ -143,7 +125,7 @@ def _headline(card: ToolCardBlock, known: Capabilities, *, width: int, theme: Bl
     words, summary, counts = words_of(card, theme.symbols.dot), _subject(card, known), _counts(card, known, theme)
     others = sum(cell_len(text) + 2 for text in (sign, summary, counts.plain, words) if text)
     room = max(8, width // 3, width - others)
-    tool = truncated(verb(card.tool, known, card.arguments), width=room, ellipsis=theme.symbols.ellipsis)
+    tool = truncated(shown_verb(card.tool, known, card.arguments), width=room, ellipsis=theme.symbols.ellipsis)
     line = Text.assemble((f"{sign} ", style), (tool, theme.text + theme.strong), end="")
     used = cell_len(line.plain) + (counts.cell_len + 2 if counts.plain else 0)
     room = width - used - 2 - (cell_len(words) + 2)
