@@ -8,13 +8,12 @@ The list is here. It loads little as long as no call is pending: shells and stat
 in `commands.deciding`.
 """
 
-import os
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from chatops.commands.context import find_call, screen, show_list, stored
 from chatops.headless.screen import when
-from chatops.wiring.pending import PendingCalls, standing
+from chatops.wiring.pending import PendingCalls, short_folder, standing
 
 if TYPE_CHECKING:
     from chatops.domain.canonical import JsonValue
@@ -56,7 +55,7 @@ def _list(arguments: Namespace) -> int:
             queued.pending.role,
             when(queued.requested_at),
             standing(queued),
-            _short(folders[queued.session_id]),
+            short_folder(folders[queued.session_id]),
             queued.pending.call.name,
             beginning(queued.pending),
         )
@@ -64,13 +63,6 @@ def _list(arguments: Namespace) -> int:
     ]
     values = [{**_queued_json(queued), "workspace": folders[queued.session_id]} for queued in queue]
     return show_list(arguments, values, ("ID", "ROLE", "SINCE", "STATE", "FOLDER", "TOOL", "ARGUMENTS"), rows)
-
-
-def _short(folder: str) -> str:
-    """Return a folder with ``~`` for the home folder."""
-    home = os.path.expanduser("~")
-    inside = home not in ("", "/") and (folder == home or folder.startswith(f"{home}/"))
-    return f"~{folder.removeprefix(home)}" if inside else folder
 
 
 def _show(arguments: Namespace) -> int:

@@ -155,6 +155,7 @@ def _waiting(session: Session, call: str) -> PendingCall | None:
 
 def _too_late(calls: PendingCalls, queued: PendingCallRow) -> int:
     view = screen()
-    view.say(calls.decided(queued))
+    call = queued.pending.call.id
+    view.say(calls.decided(queued.session_id, call) or f"{call} has been decided already; the first decision counts.")
     view.say(f"To continue: {calls.way(queued)}")
     return 1

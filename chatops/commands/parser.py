@@ -250,6 +250,13 @@ def _positive(text: str) -> int:
     return number
 
 
+def _port(text: str) -> int:
+    number = _positive(text)
+    if number > 65_535:
+        raise argparse.ArgumentTypeError(f"it has to be a port up to 65535, not {text!r}")
+    return number
+
+
 def _moment(text: str) -> float:
     from datetime import datetime
 
@@ -280,6 +287,7 @@ class _Group:
         self._approvals()
         self._resume()
         self._jobs()
+        self._serve()
         self._sessions()
         self._rights()
         self._models()
@@ -329,6 +337,18 @@ class _Group:
         resume = self._action(actions, "resume", "start a job again that was interrupted or not started")
         resume.add_argument("id", metavar="ID", help=JOB)
         resume.add_argument("--foreground", action="store_true", help="in this process, until it is over or needs you")
+
+    def _serve(self) -> None:
+        serve = self._plain("serve", "decide in a browser or on a phone what waits in all sessions")
+        help_port = "listen at this port (default: 8322, or another one if that is taken)"
+        serve.add_argument("--port", metavar="N", type=_port, help=help_port)
+        serve.add_argument("--host", metavar="HOST", help="listen for other machines too; needs --url and TLS")
+        encrypted = serve.add_mutually_exclusive_group()
+        encrypted.add_argument("--tls", metavar=("CERT", "KEY"), nargs=2, help="files with certificate and key, in PEM")
+        encrypted.add_argument(
+            "--behind-proxy", action="store_true", help="another server does TLS and forwards to here"
+        )
+        serve.add_argument("--url", metavar="https://NAME", help="the one address that browsers use, with TLS")
 
     def _sessions(self) -> None:
         actions = self._group("sessions", "stored sessions")

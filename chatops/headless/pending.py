@@ -29,9 +29,18 @@ _GRANTS: dict[OfferKey, str] = {
 def describe(pending: PendingCall) -> str:
     """Return all facts that the user has to see before deciding, with invisible characters shown."""
     sheet = call_sheet(pending, now=time.time())
-    scope = _scope(pending, sheet)
-    question = budget_question(pending) or f"Approve {pending.call.name}?"
-    asked = [_one_line(question), *_lines(sheet.facts), *([""] if scope else []), *scope]
+    asked = [
+        _one_line(budget_question(pending) or f"Approve {pending.call.name}?"),
+        *_lines(sheet.facts),
+    ]
+    if pending.outcome_unknown and pending.denial is None:
+        asked += [
+            "",
+            "Answers:  approve --done marks it as done, approve --again runs it once more exactly as shown,",
+            "          deny tells the model that the outcome is unknown.",
+        ]
+    elif covered := scope(pending, sheet):
+        asked += ["", *(f"{'' if at else 'Scope:':<10}{text}" for at, text in enumerate(covered))]
     return "\n".join(asked)
 
 
@@ -160,25 +169,20 @@ def next_steps(pending: Sequence[PendingCall], *, then: str) -> str:
     return "\n".join(lines)
 
 
-def _scope(pending: PendingCall, sheet: CallSheet) -> list[str]:
-    """Return what an approval covers here, and what the chat's own dialog could grant beyond it."""
+def scope(pending: PendingCall, sheet: CallSheet) -> list[str]:
+    """Return what an approval covers here, and what the chat's own dialog could grant beyond it, as sentences."""
     if pending.denial is not None:
         return []
-    if pending.outcome_unknown:
-        return [
-            "Answers:  approve --done marks it as done, approve --again runs it once more exactly as shown,",
-            "          deny tells the model that the outcome is unknown.",
-        ]
     tool, facts = pending.call.name, pending.facts
     if pending.reason is AskReason.BUDGET:
-        return ["Scope:    this turn. No rule answers this."]
+        return ["this turn. No rule answers this."]
     if tool == CONTAINED_APPLY:
         what = "takes these changes back in" if is_undo(facts.arguments) else "applies these changes to"
-        return [f"Scope:    approving {what} the workspace, once. No rule answers this."]
+        return [f"approving {what} the workspace, once. No rule answers this."]
     return [
-        "Scope:    approving here runs this one call once, as shown, and remembers nothing.",
+        "approving here runs this one call once, as shown, and remembers nothing.",
         *(
-            f"          In the chat, {one.key} {_GRANTS[one.key]}: {_one_line(one.allows)}"
+            f"In the chat, {one.key} {_GRANTS[one.key]}: {_one_line(one.allows)}"
             for one in sheet.offers
             if one.key in _GRANTS
         ),

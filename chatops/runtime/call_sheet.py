@@ -487,6 +487,14 @@ def question(pending: PendingCall) -> str:
     return f"Approve {verb}?"
 
 
+def subject(pending: PendingCall) -> str:
+    """Return what a call is about, on one line with nothing hidden: the command, its files, its hosts or arguments."""
+    facts = pending.facts
+    paths = " ".join(show_path(facts.relative(path)) for path in facts.paths)
+    about = reveal(budget_question(pending) or facts.command, newlines=False) or paths
+    return about or reveal(" ".join(facts.hosts) or facts.arguments, newlines=False)
+
+
 def command_lines(facts: CallFacts) -> Iterator[tuple[str, tuple[tuple[int, int], ...]]]:
     """Yield each line of the command with nothing hidden, and the bounds of its parts that deserve a second look."""
     begin, risky = 0, deque(_risky_parts(facts))

@@ -56,7 +56,7 @@ def find_decision(store: Store, session: SessionId, call_id: CallId) -> Decision
 
 def describe_decision(answer: DecisionRow) -> str:
     """Return the decision in words: ``denied by uid 1000 (ana) via approvals on box, pts/3, at 10:15:12``."""
-    return f"{_decision_word(answer.decision)} by {_who(answer.by)} at {_when(answer.decided_at)}"
+    return f"{_decision_word(answer.decision)} by {_who(answer.by)} at {describe_time(answer.decided_at)}"
 
 
 def describe_review(review: ReviewStep, *, at: float | None = None) -> str:
@@ -64,7 +64,7 @@ def describe_review(review: ReviewStep, *, at: float | None = None) -> str:
 
     `at` is when the run took it, in seconds since the epoch; None leaves it out.
     """
-    return f"{_REVIEWS[review.review.kind]} by {_who(review.by)}{'' if at is None else f' at {_when(at)}'}"
+    return f"{_REVIEWS[review.review.kind]} by {_who(review.by)}{'' if at is None else f' at {describe_time(at)}'}"
 
 
 _REVIEWS = {"accept": "accepted", "try_again": "sent back", "skip": "skipped", "stop_run": "stopped"}
@@ -75,7 +75,8 @@ def _who(by: Principal) -> str:
     return f"{by}{f' on {place}' if place else ''}"
 
 
-def _when(at: float) -> str:
+def describe_time(at: float) -> str:
+    """Return a time (seconds since the epoch) in the user's time zone, with the day unless it is today."""
     when = datetime.fromtimestamp(at).astimezone()
     day = "" if when.date() == datetime.now().astimezone().date() else f"{when:%Y-%m-%d} "
     return f"{day}{when:%H:%M:%S}"

@@ -8,6 +8,7 @@ imported when there is one.
 """
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from chatops.domain.tools import CONTAINED_APPLY, is_undo
 if TYPE_CHECKING:
     from chatops.domain.decisions import Decision, Principal
     from chatops.domain.events import PendingCall
+    from chatops.domain.ids import CallId, SessionId
     from chatops.runtime.settings import Rights
     from chatops.store.base import PendingCallRow
     from chatops.store.store import Store
@@ -36,6 +38,13 @@ def standing(queued: "PendingCallRow") -> str:
             return "cannot run now"
         return "outcome unknown" if queued.pending.outcome_unknown else "pending"
     return f"{queued.decided.decision.kind} by {queued.decided.by}"
+
+
+def short_folder(folder: str) -> str:
+    """Return a folder with ``~`` for the home folder."""
+    home = os.path.expanduser("~")
+    inside = home not in ("", "/") and (folder == home or folder.startswith(f"{home}/"))
+    return f"~{folder.removeprefix(home)}" if inside else folder
 
 
 class PendingCalls:
@@ -117,13 +126,12 @@ class PendingCalls:
         decided = DecideCall(call_id=pending.call.id, digest=pending.digest, decision=decision, by=by)
         return self._store.post_decision(decided)
 
-    def decided(self, queued: "PendingCallRow") -> str:
-        """Return what was decided on a call that needs no decision any more, as a sentence."""
+    def decided(self, session: "SessionId", call: "CallId") -> str:
+        """Return what was decided on a call, as a sentence; empty if that is not known."""
         from chatops.runtime.descriptions import describe_decision, find_decision
 
-        answer = find_decision(self._store, queued.session_id, queued.pending.call.id)
-        already = f"was {describe_decision(answer)}" if answer is not None else "has been decided"
-        return f"{queued.pending.call.id} {already} already; the first decision counts."
+        answer = find_decision(self._store, session, call)
+        return f"{call} was {describe_decision(answer)} already; the first decision counts." if answer else ""
 
     def then(self, queued: "PendingCallRow") -> str:
         """Start the session again if it is a job, and return what happens after a decision, as sentences."""

@@ -89,6 +89,14 @@ def test_a_headless_answer_of_the_demo_model_loads_no_screen(tmp_path: Path) -> 
     assert "openai" in loaded, "the demo model goes through the same client as every other"
 
 
+@pytest.mark.parametrize(
+    "program", ["import chatops.tui.app", "import chatops.commands.chat, chatops.commands.approvals"]
+)
+def test_only_the_page_loads_a_web_server(program: str) -> None:
+    loaded = _loaded(program)
+    assert loaded & {"starlette", "uvicorn", "jinja2", "markupsafe", "segno", "http.server", "chatops.serve"} == set()
+
+
 def test_the_app_is_on_its_way_to_the_first_paint_without_client_and_dialects() -> None:
     loaded = _loaded("import chatops.tui.app")
     assert "textual" in loaded

@@ -16,7 +16,6 @@ from textual.content import Content
 from chatops.domain.decisions import Decision, Rejected
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import AskReason, PendingCall
-from chatops.domain.sanitize import show_path
 from chatops.domain.tools import CallFacts
 from chatops.domain.wording import cut
 from chatops.policy.sandbox import describe_extra
@@ -30,6 +29,7 @@ from chatops.runtime.call_sheet import (
     command_lines,
     in_order,
     question,
+    subject,
 )
 from chatops.runtime.descriptions import describe_decision
 from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
@@ -364,10 +364,7 @@ def change_of(pending: PendingCall, theme: BlockTheme) -> DiffRows:
 
 def title(pending: PendingCall) -> str:
     """Return one line for the list: the tool and the call's subject."""
-    facts = pending.facts
-    paths = " ".join(show_path(facts.relative(path)) for path in facts.paths)
-    about = line(facts.command) or paths or line(" ".join(facts.hosts) or facts.arguments)
-    return f"{pending_verb(pending)}  {about}"
+    return f"{pending_verb(pending)}  {subject(pending)}"
 
 
 def _call(pending: PendingCall, facts: Iterable[Fact], *, theme: BlockTheme, side_by_side: bool) -> Iterator[Row]:

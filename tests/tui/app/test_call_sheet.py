@@ -1,4 +1,7 @@
-"""Every surface shows the same facts of a pending call, and offers the same: dialog, ``approvals show``, its JSON."""
+"""Every surface shows the same facts of a pending call, and offers the same.
+
+They are the dialog, ``approvals show`` and its JSON, and the page.
+"""
 
 import json
 import time
@@ -12,16 +15,21 @@ from hypothesis import strategies as st
 from chatops.domain.decisions import Approved, PathPattern, RuleScope
 from chatops.domain.events import AskReason, Denial, PendingCall
 from chatops.domain.sandbox import Lack, SandboxSpec
-from chatops.domain.sanitize import reveal
+from chatops.domain.sanitize import reveal, sanitize
 from chatops.domain.tools import CallFacts, Interruption, Processes, ServerFacts
 from chatops.headless.pending import describe as printed
 from chatops.headless.pending import describe_json, next_steps
 from chatops.runtime.call_sheet import CallSheet, Form, Weight, call_sheet
+from chatops.serve.desk import ShownCall
+from chatops.serve.logins import Login
+from chatops.serve.pages import call_page
+from chatops.serve.pages import page as draw
 from chatops.tui.dialogs.approval_frame import AskedCall, call_legend, describe
 from chatops.tui.dialogs.approval_list import ApprovalList, LastSeenCall
 from chatops.tui.dialogs.dialog_keys import Room
 from chatops.tui.dialogs.rows import Row, line
 from chatops.tui.theme import PLAIN
+from tests.serve.served import read
 from tests.support.cases import for_each
 from tests.tui.app.dialog_scenes import budget, edit, risky
 from tests.tui.app.fakes import code_facts, edit_facts, fetch_facts, pending_call, shell_facts
@@ -71,9 +79,26 @@ def seen(asked: PendingCall) -> str:
     return "\n".join(row.text for row in rows(asked))
 
 
+def paged(asked: PendingCall) -> str:
+    """The text of the page of a call."""
+    login = Login(number=1, client="", form_token="t", since=0, used_at=0)
+    shown = ShownCall(
+        id=asked.call.id,
+        digest=asked.digest,
+        state="",
+        listed=None,
+        page=call_page(asked, None, may_decide=True),
+        decided="",
+        then="",
+        blocked="",
+    )
+    return read(draw("call.html", login=login, call=shown, note="", title="call")).text
+
+
 def assert_all_show_the_same(asked: PendingCall) -> None:
     sheet = call_sheet(asked, now=time.time())
     dialog, text, value = [row.text for row in rows(asked)], printed(asked), describe_json(asked)
+    page = paged(asked)
     listed = [(one["label"], one["value"], one["weight"]) for one in value["facts"]]  # type: ignore[index,union-attr,call-overload]
     for one in sheet.facts:
         assert (one.label, one.value, one.weight.value) in listed
@@ -83,6 +108,7 @@ def assert_all_show_the_same(asked: PendingCall) -> None:
             if one.form is Form.DIFF:
                 continue  # Drawn with line numbers; the tests of diffs hold it to every character.
             assert any(line(part) in shown for shown in dialog), (one.label, part)
+            assert sanitize(line(part)) in page, (one.label, part)
     steps = next_steps([asked], then="")
     assert all(reveal(one.value, newlines=False) in steps for one in sheet.warnings)
     offers = {one["key"]: one["allows"] for one in value["offers"]}  # type: ignore[index,union-attr,call-overload]
@@ -94,7 +120,10 @@ def assert_all_show_the_same(asked: PendingCall) -> None:
     for key in ("a", "s", "S", "r", "+", "c"):
         assert (key in named) == (key in offers), (key, legend)
         if key in "sSr+":
-            assert (f"In the chat, {key} " in text) == (key in offers)
+            assert (f"In the chat, {key} " in text) == (f"In the chat, {key} " in page) == (key in offers)
+    answers = call_page(asked, None, may_decide=True).answers
+    assert any(answer.runs for answer in answers) == ("a" in offers)
+    assert all(answer.label in page for answer in answers)
 
 
 @for_each("kind", CALLS)

@@ -1,0 +1,236 @@
+"""What the pages show and what their forms do, over the store. Everything here blocks, in one thread.
+
+A decision is posted as ``chatops approvals`` posts it, with the same checks. No session is opened.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from chatops.domain.decisions import Approved, Decision, MarkedDone, Principal, Rejected
+from chatops.domain.errors import ChatopsError, NoSuchSessionError, ToolFailedError
+from chatops.domain.ids import CallId, SessionId
+from chatops.domain.tools import CONTAINED_APPLY, shown_verb
+from chatops.domain.wording import cut
+from chatops.runtime.call_sheet import call_sheet, subject
+from chatops.runtime.descriptions import describe_time
+from chatops.serve.logins import Login
+from chatops.serve.pages import CallPage, call_page
+from chatops.store.base import PendingCallRow
+from chatops.wiring.app import App
+from chatops.wiring.pending import PendingCalls, short_folder, standing
+
+VIA = "serve"
+KEPT = 100
+"""Decisions whose consequences are remembered for their pages."""
+LONGEST_REASON, LONGEST_ABOUT = 4_000, 300
+"""Characters. The list shows the beginning of a call; its page shows all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One line of the list."""
+
+    id: str
+    verb: str
+    about: str
+    role: str
+    model: str
+    """In brackets, after a space; empty if no model is asked."""
+    session: str
+    folder: str
+    since: str
+    standing: str
+    open: bool
+    """True if it waits for a decision."""
+    cautions: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The list of what waits."""
+
+    calls: Sequence[Listed]
+    interrupted: Sequence[tuple[str, str]]
+    """Sessions with a call that a crash interrupted: id and state."""
+    notices: Sequence[str]
+    version: str
+
+    @property
+    def waiting(self) -> int:
+        """Number of calls that wait for a decision."""
+        return sum(one.open for one in self.calls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownCall:
+    """One call, or what became of it."""
+
+    id: str
+    digest: str
+    state: str
+    """Changes whenever the answers to the call do."""
+    listed: Listed | None
+    """None: it does not wait any more."""
+    page: CallPage | None
+    decided: str
+    """What was decided, as a sentence; empty if nothing was."""
+    then: str
+    """What continues its session after the decision."""
+    blocked: str
+    """Why nothing is decided here; empty if it may be."""
+
+
+class Desk:
+    """The pending calls of this user. Not for several threads at a time."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._calls = PendingCalls(app.store, rights=lambda: app.rights, data=app.paths.data)
+        self._then: dict[str, str] = {}
+        """What followed the latest decisions made here, by call."""
+
+    def version(self) -> str:
+        """Return a value that changes with what waits, and tells nothing of it."""
+        rows = self._app.store.pending_calls()
+        known = [(row.pending.call.id, row.pending.digest, row.decided is not None) for row in rows]
+        return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
+
+    def data_version(self) -> int:
+        """Return a number that changes whenever another process writes to the store. Fast."""
+        return self._app.store.data_version()
+
+    def overview(self) -> Overview:
+        """Return what waits in all sessions, first what can be decided. Raises StoreError."""
+        version = self.version()
+        calls = [self._listed(row) for row in self._calls.all()]
+        return Overview(
+            calls=[*(one for one in calls if one.open), *(one for one in calls if not one.open)],
+            interrupted=tuple(self._calls.interrupted()),
+            notices=self._notices(),
+            version=version,
+        )
+
+    def call(self, call_id: str) -> ShownCall | None:
+        """Return a call that waits, or was decided; None if there is no such call. Raises StoreError."""
+        row = self._row(call_id)
+        if row is None:
+            return self._gone(call_id)
+        row = self._calls.as_of_now(row)
+        pending, blocked = row.pending, self._blocked()
+        review = None
+        if pending.call.name == CONTAINED_APPLY:
+            try:
+                review = self._app.contained.review(pending.facts.arguments)
+            except (ToolFailedError, OSError) as error:
+                blocked = blocked or f"The changes cannot be shown: {error}"
+        page = call_page(pending, review, may_decide=not blocked and row.decided is None)
+        decided = self._calls.decided(row.session_id, pending.call.id) if row.decided is not None else ""
+        return ShownCall(
+            id=call_id,
+            digest=pending.digest,
+            state=hashlib.sha256(repr((pending.digest, pending.denial, decided, blocked)).encode()).hexdigest()[:16],
+            listed=self._listed(row),
+            page=page,
+            decided=decided,
+            then=self._then.get(call_id, "") or f"To continue it: {self._calls.way(row)}" if decided else "",
+            blocked=blocked,
+        )
+
+    def decide(self, call_id: str, answer: str, *, digest: str, reason: str, login: Login) -> None:
+        """Decide on a call as it was shown. Raises ChatopsError if nothing was decided."""
+        decision = _decision(answer, reason)
+        row = self._row(call_id)
+        if row is None:
+            gone = self._gone(call_id)
+            raise ChatopsError(gone.decided if gone is not None else "There is no such call; nothing was decided.")
+        if row.pending.digest != digest:
+            raise ChatopsError("The call has changed since you opened it. Nothing was decided: read it again.")
+        if row.pending.call.name == CONTAINED_APPLY and isinstance(decision, Approved):
+            try:
+                self._app.contained.review(row.pending.facts.arguments)
+            except OSError as error:
+                raise ChatopsError(f"Nothing was decided: the changes cannot be read ({error.strerror}).") from None
+        if not self._calls.decide(row, decision, by=self._principal(login), digest=digest):
+            raise ChatopsError(
+                self._calls.decided(row.session_id, row.pending.call.id) or "It has been decided already."
+            )
+        try:
+            self._then[call_id] = self._calls.then(row)
+        except ChatopsError as error:
+            # The decision is stored all the same.
+            self._then[call_id] = f"{error} To continue: {self._calls.way(row)}"
+        for old in list(self._then)[:-KEPT]:
+            del self._then[old]
+
+    def _principal(self, login: Login) -> Principal:
+        return replace(self._app.principal, via=VIA, tty=str(login))
+
+    def _row(self, call_id: str) -> PendingCallRow | None:
+        rows = self._app.store.pending_calls()
+        return next((row for row in rows if row.pending.call.id == call_id), None)
+
+    def _gone(self, call_id: str) -> ShownCall | None:
+        """Return what was decided on a call that does not wait any more."""
+        session = SessionId(call_id.partition(".")[0])
+        decided = self._calls.decided(session, CallId(call_id)) if "." in call_id else ""
+        if not decided:
+            return None
+        then = self._then.get(call_id, "")
+        return ShownCall(
+            id=call_id, digest="", state=decided, listed=None, page=None, decided=decided, then=then, blocked=""
+        )
+
+    def _blocked(self) -> str:
+        try:
+            self._app.rights.check_surface(VIA)
+        except ChatopsError as error:
+            return f"{error} {error.advice}"
+        return self._app.store.unsaved and f"Nothing can be decided for now: {self._app.store.unsaved}."
+
+    def _listed(self, row: PendingCallRow) -> Listed:
+        pending = row.pending
+        try:
+            info = self._app.store.session(row.session_id)
+            title, folder = info.title, short_folder(info.workspace)
+        except NoSuchSessionError:
+            title, folder = "", ""
+        sheet = call_sheet(pending, now=0)
+        return Listed(
+            id=pending.call.id,
+            verb=shown_verb(pending.call.name, pending.capabilities, pending.call.arguments),
+            about=cut(subject(pending), most=LONGEST_ABOUT),
+            role=pending.role,
+            model=f" ({pending.model})" if pending.model else "",
+            session=title or row.session_id,
+            folder=folder,
+            since=describe_time(row.requested_at),
+            standing=standing(row),
+            open=row.decided is None,
+            cautions=[f"{fact.label}: {fact.value}" for fact in sheet.warnings],
+        )
+
+    def _notices(self) -> tuple[str, ...]:
+        now = self._app.configuration.now()
+        changed = "The registry has changed. What it adds counts here once chatops serve is started again."
+        return tuple(filter(None, (now.broken, changed if now.changed is not None else "", *self._app.store.notices)))
+
+
+def _decision(answer: str, reason: str) -> Decision:
+    """Return the decision that a form names. Raises ChatopsError."""
+    reason = reason[:LONGEST_REASON].replace("\r\n", "\n").strip()
+    match answer:
+        case "approve":
+            return Approved()
+        case "deny":
+            return Rejected()
+        case "reason" | "send_back" if not reason:
+            raise ChatopsError("Nothing was decided: write the reason first.")
+        case "reason":
+            return Rejected(reason=reason)
+        case "send_back":
+            return Rejected(reason=reason, send_back=True)
+        case "done":
+            return MarkedDone()
+        case _:
+            raise ChatopsError("Nothing was decided: that is no answer that this page has.")

@@ -1,0 +1,152 @@
+"""What holds for every request and response: the one name of the page, headers, and how long a connection may wait."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+log = logging.getLogger(__name__)
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Asgi = Callable[[Message, Receive, Send], Awaitable[None]]
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; "
+        "frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    # A form that is sent under no-referrer has no Origin. Where a page has one, it tells its address to itself only.
+    "referrer-policy": "same-origin",
+}
+"""Headers of every response, unless it has its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The one address that the page has."""
+
+    origin: str
+    """As browsers write it: ``https://desk.example.org``."""
+
+    @property
+    def secure(self) -> bool:
+        """True if browsers reach it by TLS."""
+        return self.origin.startswith("https:")
+
+    @property
+    def host(self) -> str:
+        """The value of the header Host."""
+        return self.origin.partition("://")[2]
+
+    @property
+    def cookie(self) -> str:
+        """Name of the cookie. Browsers keep one with this prefix to this host, and to TLS."""
+        return "__Host-chatops" if self.secure else "chatops"
+
+    def is_named_by(self, host: str) -> bool:
+        """Return True if a header Host names this address, and not another name of this machine."""
+        port = ":443" if self.secure else ":80"
+        return host.lower().removesuffix(port) == self.host
+
+
+class Guard:
+    """ASGI application around another one."""
+
+    def __init__(self, app: Asgi, address: Address) -> None:
+        self._app = app
+        self._address = address
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer a request. One for another name is refused, so that no foreign name can be made to lead here."""
+        if scope["type"] != "http":
+            return
+        started = False
+
+        async def with_headers(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                own = {name.lower() for name, _ in message["headers"]}
+                further = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(one for one in further if one[0] not in own)]
+            await send(message)
+
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if len(hosts) != 1 or not self._address.is_named_by(hosts[0]):
+            await _plain(with_headers, 421, "This address does not lead to chatops.\n")
+            return
+        try:
+            await self._app(scope, receive, with_headers)
+        except Exception:
+            log.exception("a request failed")
+            if not started:
+                await _plain(with_headers, 500, "chatops could not answer. The reason is in its log.\n")
+
+
+async def _plain(send: Send, status: int, text: str) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(text)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": text.encode()})
+
+
+class Connection(H11Protocol):
+    """A connection that may not wait without end: neither for its request, nor among too many others."""
+
+    MOST: ClassVar[int] = 200
+    """Connections at a time. The one that has waited longest for its request is closed for another."""
+    REQUEST_S: ClassVar[float] = 10.0
+    """Seconds in which a request has to come, with all its headers."""
+
+    _limit: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Close another one if there are too many."""
+        super().connection_made(transport)
+        self._wait()
+        if len(self.connections) > self.MOST:
+            idle = [one for one in self.connections if isinstance(one, Connection) and one is not self and one.is_idle]
+            if idle:
+                min(idle, key=lambda one: one.waits_until).transport.abort()
+            else:
+                transport.abort()
+
+    @property
+    def is_idle(self) -> bool:
+        """True while there is no request to answer."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is None or cycle.response_complete
+
+    @property
+    def waits_until(self) -> float:
+        """When it will be closed if there is no request by then, in the event loop's time."""
+        return self._limit.when() if self._limit is not None else 0.0
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        if self._limit is not None:
+            self._limit.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Wait for another request."""
+        super().on_response_complete()
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+        self._limit = self.loop.call_later(self.REQUEST_S, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        if self.is_idle:
+            self.transport.abort()

@@ -1,0 +1,238 @@
+"""Draws the pages. Every text is inert: it is escaped, and what could hide in it is made visible, as in the terminal.
+
+What a page says of a call are the facts of its `CallSheet`, in the order of the dialog.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from chatops.domain.diffs import DiffRow, compared, diff_rows, replacements
+from chatops.domain.events import AskReason, PendingCall
+from chatops.domain.sanitize import reveal, sanitize
+from chatops.domain.tools import CONTAINED_APPLY, is_undo
+from chatops.domain.wording import plural
+from chatops.headless.pending import scope
+from chatops.runtime.call_sheet import Fact, Form, Weight, call_sheet, command_lines, in_order, question
+
+if TYPE_CHECKING:
+    from chatops.contained.text import ContainedReview
+
+FOLDER = Path(__file__).parent / "templates"
+MOST_COMPARED = 2_000
+"""Pairs of lines of a page that are compared word by word."""
+
+Piece = tuple[str, bool]
+"""Text, and True if it is marked."""
+
+
+def page(name: str, **values: object) -> str:
+    """Return a page as HTML."""
+    return _environment().get_template(name).render(**values)
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["reveal"] = partial(reveal, newlines=False)
+    return made
+
+
+def _visible(value: Any) -> Any:
+    """Make hidden characters visible in whatever a template puts out, before it is escaped."""
+    return value if isinstance(value, Markup) else sanitize(str(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Lines of a text under a title."""
+
+    title: str
+    kind: str
+    """``program``, ``text``, ``foreign``, ``diff`` or ``file``."""
+    lines: Sequence[Sequence[Piece]] = ()
+    rows: Sequence["Change"] = ()
+    """Of a diff."""
+    caution: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A line of a diff."""
+
+    number: str
+    sign: str
+    kind: str
+    """``add``, ``cut``, ``same``, or ``gap`` for what is no line of the file."""
+    pieces: Sequence[Piece]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A button: what it sends, what it says, and whether it lets something run."""
+
+    name: str
+    label: str
+    runs: bool = False
+    reason: str = ""
+    """Label of the text to send with it; empty if it takes none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallPage:
+    """Everything that is shown about a call."""
+
+    question: str
+    notes: Sequence[str]
+    above: Sequence[tuple[str, Sequence[Fact]]]
+    """Labelled values: each label with those that follow each other."""
+    call: Sequence[Block]
+    below: Sequence[tuple[str, Sequence[Fact]]]
+    blocks: Sequence[Block]
+    details: Sequence[tuple[str, Sequence[Fact]]]
+    detail_blocks: Sequence[Block]
+    scope: Sequence[str]
+    answers: Sequence[Answer]
+
+
+def call_page(pending: PendingCall, review: "ContainedReview | None", *, may_decide: bool) -> CallPage:
+    """Return what the page of a call shows. `review` are the changes of a contained turn, None if it is no such call.
+
+    `may_decide`: False if it is not decided here.
+    """
+    sheet = call_sheet(pending, now=time.time())
+    shown = in_order([fact for fact in sheet.facts if fact.weight is not Weight.DETAIL])
+    details = [fact for fact in sheet.facts if fact.weight is Weight.DETAIL]
+    return CallPage(
+        question=question(pending),
+        notes=[fact.value for fact in shown.notes],
+        above=_labelled(shown.above),
+        call=list(_changes(review) if review is not None else _call(pending, shown.call)),
+        below=_labelled(shown.below),
+        blocks=[_block(fact) for fact in shown.blocks],
+        details=_labelled([fact for fact in details if fact.form.one_line]),
+        detail_blocks=[_block(fact) for fact in details if not fact.form.one_line],
+        scope=[] if pending.outcome_unknown else scope(pending, sheet),
+        answers=list(_answers(pending)) if may_decide else [],
+    )
+
+
+def _answers(pending: PendingCall) -> Iterator[Answer]:
+    """Yield the answers of the page, in the words of the dialog's keys."""
+    contained = pending.call.name == CONTAINED_APPLY
+    if pending.reason is AskReason.BUDGET:
+        if pending.denial is None:
+            yield Answer(name="approve", label="Go on", runs=True)
+        yield Answer(name="deny", label="End the turn")
+        return
+    if pending.outcome_unknown:
+        yield Answer(name="done", label="Mark as done")
+        yield Answer(name="deny", label="Tell the model it is unknown")
+        yield Answer(name="reason", label="Tell it, with a note", reason="Note to the model")
+        return
+    if contained and is_undo(pending.call.arguments):
+        if pending.denial is None:
+            yield Answer(name="approve", label="Undo these changes", runs=True)
+        yield Answer(name="deny", label="Leave them applied")
+        return
+    if contained:
+        if pending.denial is None:
+            yield Answer(name="approve", label="Apply all changes", runs=True)
+        yield Answer(name="deny", label="Discard all")
+        yield Answer(name="send_back", label="Send back with a reason", reason="Reason for the model")
+        return
+    if pending.denial is None:
+        yield Answer(name="approve", label="Approve once", runs=True)
+    yield Answer(name="deny", label="Deny")
+    yield Answer(name="reason", label="Deny with a reason", reason="Reason for the model")
+
+
+def _labelled(facts: Sequence[Fact]) -> list[tuple[str, list[Fact]]]:
+    return [(label, list(group)) for label, group in groupby(facts, key=lambda fact: fact.label)]
+
+
+def _call(pending: PendingCall, facts: Sequence[Fact]) -> Iterator[Block]:
+    rows, counts = _diff(pending.facts.diff)
+    for fact in facts:
+        match fact.form:
+            case Form.PROGRAM:
+                lines = [_pieces(text, marks) for text, marks in command_lines(pending.facts)]
+                yield Block(title=fact.title, kind="program", lines=lines)
+            case Form.FILE:
+                yield Block(title=f"{reveal(fact.value, newlines=False)}  {counts}", kind="file")
+            case Form.DIFF:
+                yield Block(title=fact.title, kind="diff", rows=rows)
+            case _:
+                yield _block(fact)
+
+
+def _changes(review: "ContainedReview") -> Iterator[Block]:
+    """Yield the changes of a contained turn: the counts, what is not in a diff, then file after file."""
+    notes = [_plain(text) for text in review.notes]
+    yield Block(title=review.head, kind="text", lines=notes)
+    for change in review.changes:
+        rows, counts = _diff(change.diff)
+        stays = f"In conflict, stays as it is: {change.conflict}" if change.conflict else ""
+        title = f"{reveal(change.title, newlines=False)}  {counts if change.diff else ''}"
+        yield Block(title=title, kind="file", caution=stays)
+        if change.lines:
+            yield Block(title="", kind="text", lines=[_plain(text) for text in change.lines])
+        if change.diff:
+            yield Block(title="Change", kind="diff", rows=rows)
+
+
+def _block(fact: Fact) -> Block:
+    kind = "foreign" if fact.form is Form.FOREIGN else "text"
+    return Block(title=fact.title, kind=kind, lines=[_plain(text) for text in fact.value.split("\n")])
+
+
+def _plain(text: str) -> list[Piece]:
+    return [(reveal(text, newlines=False), False)]
+
+
+def _pieces(text: str, marks: Sequence[tuple[int, int]]) -> list[Piece]:
+    """Return a text in pieces, those between `marks` marked. Nothing of it is left out."""
+    pieces, at = list[Piece](), 0
+    for begin, end in sorted(marks):
+        begin = max(begin, at)
+        if end > begin:
+            pieces += [(text[at:begin], False), (text[begin:end], True)]
+            at = end
+    return [piece for piece in (*pieces, (text[at:], False)) if piece[0]]
+
+
+_KINDS = {"+": "add", "-": "cut", " ": "same", "": "gap"}
+
+
+def _diff(diff: str) -> tuple[list[Change], str]:
+    """Return the lines of a diff, with the words that differ marked, and how many lines are added and removed."""
+    rows: list[DiffRow] = [replace(row, text=reveal(row.text, newlines=False)) for row in diff_rows(diff)]
+    for count, (old, new) in enumerate(replacements(rows)):
+        if count < MOST_COMPARED:
+            rows[old], rows[new] = compared(rows[old], rows[new])
+    added, removed = (sum(row.sign == sign for row in rows) for sign in "+-")
+    counts = " ".join([*([f"+{added}"] if added else []), *([f"−{removed}"] if removed else [])])
+    changes = [
+        Change(
+            str(row.number) if row.sign else "",
+            "−" if row.sign == "-" else row.sign,
+            _KINDS[row.sign],
+            _pieces(row.text or ("" if row.sign else "…"), row.marks),
+        )
+        for row in rows
+    ]
+    return changes, counts or plural(0, "changed line")

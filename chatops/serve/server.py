@@ -1,0 +1,313 @@
+"""The web server of the desk: routes, logins, live updates, and where it listens.
+
+Theory of operation
+
+The page has one address. On the loopback interface that is a random name below ``localhost``, which browsers resolve
+by themselves: cookies do not know ports, so a name that another user's server shares would give it ours. Anywhere else
+it is the name of ``--url``, over TLS. A request for any other name is refused (`serve.guard`).
+
+Every page works without script. `/events` tells a script that something has changed, and never what: the script loads
+the page again, under the same login. A change is a POST with the cookie, the login's form token, our Origin and the
+digest that was shown, and is answered with a redirect, so that loading a page again repeats nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from ipaddress import ip_address
+from urllib.parse import parse_qs, quote
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from chatops.domain.errors import ChatopsError
+from chatops.domain.wording import plural
+from chatops.runtime.services import WorkerThread
+from chatops.serve.desk import Desk
+from chatops.serve.guard import Address, Guard
+from chatops.serve.logins import Login, Logins, RefusedError, TooManyError, may_change
+from chatops.serve.pages import FOLDER, page
+
+log = logging.getLogger(__name__)
+
+MOST_STREAMS = 32
+"""Browsers that get live updates at a time. Others are told to come back later, and work without."""
+STREAM_S = 900.0
+"""Seconds after which a stream ends. Browsers open another one."""
+LOOK_S = 1.0
+"""Seconds between two looks for changes, while somebody gets them."""
+QUIET_S = 15.0
+"""Seconds after which a stream without news says so, which finds browsers that are gone."""
+LARGEST_FORM = 64_000
+FORM_S = 10.0
+"""Bytes of a form, and seconds in which it has to come."""
+STATIC = {"style.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
+
+
+class Pages:
+    """The routes, and what the requests share."""
+
+    def __init__(self, desk: Desk, address: Address, logins: Logins, *, behind_proxy: bool, ending: asyncio.Event):
+        self._desk = desk
+        self._address = address
+        self._logins = logins
+        self._behind_proxy = behind_proxy
+        self._ending = ending
+        self._worker = WorkerThread()
+        self._streams = 0
+        self._version = ""
+        self._looked = -1
+        """The store's number of changes at the last look. It does not count those that are made here."""
+        self._changed = asyncio.Condition()
+        self._watching: asyncio.Task[None] | None = None
+        self._files = {name: (FOLDER / name).read_bytes() for name in STATIC}
+
+    def application(self) -> Guard:
+        """Return the ASGI application."""
+        routes = [
+            Route("/", self._list),
+            Route("/call/{call}", self._call),
+            Route("/call/{call}", self._decide, methods=["POST"]),
+            Route("/login/{token}", self._login_page),
+            Route("/login", self._log_in, methods=["POST"]),
+            Route("/logout", self._log_out, methods=["POST"]),
+            Route("/events", self._events),
+            *(Route(f"/{name}", self._file) for name in STATIC),
+        ]
+        app = Starlette(routes=routes, exception_handlers={HTTPException: self._failed, ChatopsError: self._broken})
+        app.router.redirect_slashes = False
+        return Guard(app, self._address)
+
+    async def aclose(self) -> None:
+        """End the looks for changes and the thread."""
+        if self._watching is not None:
+            self._watching.cancel()
+        self._worker.close()
+
+    # Pages
+
+    async def _list(self, request: Request) -> Response:
+        login = self._login(request)
+        overview = await self._worker(self._desk.overview)
+        return self._page("list.html", login, overview=overview, title=_title(overview.waiting))
+
+    async def _call(self, request: Request) -> Response:
+        login = self._login(request)
+        return await self._shown(request.path_params["call"], login)
+
+    async def _shown(self, call_id: str, login: Login, *, note: str = "", status: int = 200) -> Response:
+        call = await self._worker(self._desk.call, call_id)
+        if call is None:
+            raise HTTPException(404, "There is no such call. It may have been decided, or its session deleted.")
+        title = call.page.question if call.page is not None else "Decided"
+        return self._page("call.html", login, status=status, call=call, note=note, title=title)
+
+    async def _decide(self, request: Request) -> Response:
+        login = self._login(request)
+        form = await self._form(request, login)
+        call_id = request.path_params["call"]
+        try:
+            decide = self._desk.decide
+            await self._worker(
+                decide,
+                call_id,
+                form.get("answer", ""),
+                digest=form.get("digest", ""),
+                reason=form.get("reason", ""),
+                login=login,
+            )
+        except ChatopsError as error:
+            return await self._shown(call_id, login, note=str(error), status=409)
+        self._looked = -1
+        return RedirectResponse(f"/call/{quote(call_id, safe='')}", status_code=303)
+
+    async def _file(self, request: Request) -> Response:
+        name = request.url.path.removeprefix("/")
+        return Response(self._files[name], headers={"content-type": STATIC[name]})
+
+    # Logins
+
+    async def _login_page(self, request: Request) -> Response:
+        return self._page("login.html", None, token=request.path_params["token"], title="Log in", referrer=False)
+
+    async def _log_in(self, request: Request) -> Response:
+        # The page with the link has no Origin to send: the token itself proves where the form came from.
+        if request.headers.get("origin", "null") not in ("null", self._address.origin):
+            raise HTTPException(403, "This form came from another site. Open the link again.")
+        form = await _read_form(request)
+        try:
+            cookie = self._logins.log_in(form.get("token", ""), client=self._client(request))
+        except TooManyError as error:
+            return self._message(429, str(error), headers={"retry-after": "60"})
+        except RefusedError as error:
+            return self._message(403, f"{error} Press Enter where chatops serve runs, and open the new one.")
+        log.info("a browser at %s logged in", self._client(request))
+        return RedirectResponse("/", status_code=303, headers={"set-cookie": self._cookie(cookie)})
+
+    async def _log_out(self, request: Request) -> Response:
+        await self._form(request, self._login(request))
+        self._logins.log_out(request.cookies.get(self._address.cookie, ""))
+        response = self._message(200, "You are logged out. Another link logs in: press Enter where chatops serve runs.")
+        response.headers["set-cookie"] = f"{self._cookie('')}; Max-Age=0"
+        return response
+
+    def _cookie(self, value: str) -> str:
+        secure = "; Secure" if self._address.secure else ""
+        return f"{self._address.cookie}={value}; Path=/; HttpOnly; SameSite=Strict{secure}"
+
+    def _login(self, request: Request) -> Login:
+        """Return the login of a request. Raises HTTPException."""
+        login = self._logins.find(request.cookies.get(self._address.cookie, ""))
+        if login is None:
+            raise HTTPException(401)
+        return login
+
+    def _client(self, request: Request) -> str:
+        """Return the address that asks. Only a proxy that was announced is believed about it."""
+        forwarded = request.headers.get("x-forwarded-for", "") if self._behind_proxy else ""
+        try:
+            return str(ip_address(forwarded.rpartition(",")[2].strip()))
+        except ValueError:
+            return request.client.host if request.client else ""
+
+    async def _form(self, request: Request, login: Login) -> dict[str, str]:
+        """Return the fields of a form that this login was given. Raises HTTPException for any other."""
+        if request.headers.get("origin") != self._address.origin:
+            raise HTTPException(403, "Nothing was changed: this form came from another site.")
+        form = await _read_form(request)
+        if not may_change(login, form.get("form_token", "")):
+            raise HTTPException(403, "Nothing was changed: this form belongs to another login. Load the page again.")
+        return form
+
+    # Live updates
+
+    async def _events(self, request: Request) -> Response:
+        login = self._login(request)
+        if self._streams >= MOST_STREAMS:
+            return Response("Too many browsers get live updates.\n", 503, {"retry-after": "60"}, "text/plain")
+        self._streams += 1
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch())
+        headers = {"x-accel-buffering": "no"}
+        cookie = request.cookies.get(self._address.cookie, "")
+        return _Stream(self._news(login, cookie), self._stream_ended, headers=headers)
+
+    def _stream_ended(self) -> None:
+        self._streams -= 1
+
+    async def _news(self, login: Login, cookie: str) -> AsyncIterator[str]:
+        seen, loop = "", asyncio.get_running_loop()
+        end = loop.time() + STREAM_S
+
+        def is_new() -> bool:
+            return self._version != seen or self._ending.is_set()
+
+        yield ": chatops\n\n"
+        while loop.time() < end and not self._ending.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(QUIET_S), self._changed:
+                    await self._changed.wait_for(is_new)
+            # A stream alone is no use of the page, and ends with its login.
+            used = login.used_at
+            if self._logins.find(cookie) is not login:
+                return
+            login.used_at = used
+            if self._version == seen:
+                yield ": nothing new\n\n"
+                continue
+            seen = self._version
+            yield f"event: changed\ndata: {seen}\n\n"
+
+    async def _watch(self) -> None:
+        """Look for changes while anybody gets them."""
+        self._looked = -1
+        while self._streams and not self._ending.is_set():
+            try:
+                number = await self._worker(self._desk.data_version)
+                if number != self._looked:
+                    self._looked = number
+                    version = await self._worker(self._desk.version)
+                    if version != self._version:
+                        self._version = version
+                        async with self._changed:
+                            self._changed.notify_all()
+            except ChatopsError as error:
+                log.warning("the store could not be read: %s", error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), LOOK_S)
+        async with self._changed:
+            self._changed.notify_all()
+
+    # Errors
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        """Answer a request that is refused, or that leads nowhere."""
+        assert isinstance(error, HTTPException)
+        if error.status_code != 401:
+            texts = {404: "There is no such page.", 405: "That cannot be done here."}
+            named = error.detail if error.status_code == 403 or "such call" in error.detail else ""
+            return self._message(error.status_code, named or texts.get(error.status_code, error.detail))
+        if request.url.path == "/events":
+            return Response("Log in first.\n", 401, media_type="text/plain")
+        # The cookie is not sent with a link from another site. The same link from here brings it.
+        elsewhere = request.method == "GET" and request.headers.get("sec-fetch-site", "") not in ("same-origin", "none")
+        path = quote(request.url.path)
+        text = "Log in first: open the link that chatops serve has printed. Enter prints another one."
+        return self._page("message.html", None, status=401, title="Log in", text=text, ahead=path if elsewhere else "")
+
+    async def _broken(self, request: Request, error: Exception) -> Response:
+        advice = error.advice if isinstance(error, ChatopsError) else ""
+        return self._message(503, f"{error} {advice}")
+
+    def _message(self, status: int, text: str, *, headers: dict[str, str] | None = None) -> Response:
+        response = self._page("message.html", None, status=status, title="chatops", text=text, ahead="")
+        response.headers.update(headers or {})
+        return response
+
+    def _page(
+        self, name: str, login: Login | None, *, status: int = 200, title: str, referrer: bool = True, **values: object
+    ) -> Response:
+        html = page(name, login=login, title=title, **values)
+        return HTMLResponse(html, status, headers={} if referrer else {"referrer-policy": "no-referrer"})
+
+
+class _Stream(StreamingResponse):
+    """A stream of events that says when it has ended, however that happened."""
+
+    def __init__(self, content: AsyncIterator[str], ended: Callable[[], None], *, headers: dict[str, str]) -> None:
+        super().__init__(content, media_type="text/event-stream", headers=headers)
+        self._ended = ended
+
+    async def __call__(self, scope, receive, send) -> None:  # type: ignore[no-untyped-def]
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
+
+
+def _title(waiting: int) -> str:
+    return f"{plural(waiting, 'call')} waiting" if waiting else "Nothing is waiting"
+
+
+async def _read_form(request: Request) -> dict[str, str]:
+    """Return the fields of a form. Raises HTTPException if it is too large, too slow or none."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        raise HTTPException(415, "This is no form of this page.")
+    body = b""
+    try:
+        async with asyncio.timeout(FORM_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > LARGEST_FORM:
+                    raise HTTPException(413, "Nothing was changed: the text is too long.")
+    except TimeoutError:
+        raise HTTPException(408, "Nothing was changed: the form did not come whole.") from None
+    try:
+        fields = parse_qs(body.decode("ascii"), keep_blank_values=True, max_num_fields=20, errors="replace")
+    except ValueError:
+        raise HTTPException(400, "This is no form of this page.") from None
+    return {name: values[-1] for name, values in fields.items()}

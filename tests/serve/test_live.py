@@ -1,0 +1,102 @@
+"""Live updates, and clients that hold connections."""
+
+import contextlib
+import http.client
+import re
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from chatops.serve.guard import Connection
+from chatops.serve.server import MOST_STREAMS
+from tests.serve.served import Served
+from tests.support.waiting import PATIENCE
+
+
+@contextlib.contextmanager
+def stream(served: Served, cookie: str) -> Iterator[http.client.HTTPResponse]:
+    """An open stream of events."""
+    with contextlib.closing(served.connection()) as connection:
+        connection.request("GET", "/events", headers={"Host": served.host, "Cookie": cookie})
+        with connection.getresponse() as response:
+            yield response
+
+
+def next_event(response: http.client.HTTPResponse) -> str:
+    """The data of the next event."""
+    while line := response.readline().decode():
+        if line.startswith("data: "):
+            return line.removeprefix("data: ").strip()
+    raise AssertionError("the stream ended")
+
+
+def test_a_change_is_told_without_what_it_is(served: Served) -> None:
+    cookie = served.log_in()
+    assert served.get("/events").status == 401
+    with stream(served, cookie) as response:
+        assert response.status == 200 and response.headers["content-type"].startswith("text/event-stream")
+        empty = next_event(response)
+        assert f'data-version="{empty}"' in served.get("/", cookie=cookie).text
+        call = served.paused("run `echo the-secret-command`")
+        waiting = next_event(response)
+        assert re.fullmatch("[0-9a-f]{16}", waiting) and waiting != empty
+        # One that is made here is told too.
+        served.decide(call, "deny", cookie)
+        assert next_event(response) != waiting
+
+
+def test_a_stream_ends_with_its_login(served: Served) -> None:
+    cookie = served.log_in()
+    with stream(served, cookie) as response:
+        next_event(response)
+        form = {"form_token": served.fields("/", cookie)["form_token"]}
+        served.ask("POST", "/logout", cookie=cookie, form=form, origin=served.origin)
+        served.paused("run `ls`")
+        assert "data:" not in response.read().decode()
+
+
+@pytest.mark.parametrize("clients", [2 * MOST_STREAMS, pytest.param(1_000, marks=pytest.mark.more)])
+def test_streams_beyond_the_limit_are_refused_and_the_page_goes_on(served: Served, clients: int) -> None:
+    cookie = served.log_in()
+    with contextlib.ExitStack() as held:
+        statuses = []
+        for _ in range(clients):
+            response = held.enter_context(stream(served, cookie))
+            statuses.append(response.status)
+            if response.status != 200:
+                assert response.headers["retry-after"] == "60"
+        assert statuses == [200] * MOST_STREAMS + [503] * (clients - MOST_STREAMS)
+        assert served.get("/", cookie=cookie).status == 200
+    # Once they are gone, others get theirs.
+    status = 503
+    while status != 200:
+        with stream(served, cookie) as response:
+            status = response.status
+
+
+@pytest.mark.parametrize("clients", [Connection.MOST + 50, pytest.param(1_000, marks=pytest.mark.more)])
+def test_clients_that_send_nothing_do_not_keep_others_out(served: Served, clients: int) -> None:
+    cookie = served.log_in()
+    with contextlib.ExitStack() as held:
+        silent = []
+        for at in range(clients):
+            one = held.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE))
+            silent.append(one)
+            if at % 2:
+                with contextlib.suppress(ConnectionError):
+                    one.sendall(b"GET / HTTP/1.1\r\nHost: ")
+        assert served.get("/", cookie=cookie).status == 200
+        assert is_closed(silent[0]), "the one that has waited longest made room for another"
+        assert not is_closed(silent[-1])
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """True once the other side has closed it; it has sent nothing."""
+    connection.settimeout(0.2)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
