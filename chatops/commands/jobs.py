@@ -6,16 +6,19 @@ A job runs as ``chatops jobs resume ID --foreground`` in a process of its own, s
 import asyncio
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from chatops.commands.context import app, find_session, run_app, screen, show_list, stored, warn_of_use
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionBusyError, SessionHeldError
+from chatops.domain.events import Published, TurnFinished, TurnPaused, TurnStatus
 from chatops.domain.ids import SessionId
+from chatops.domain.sanitize import reveal
 from chatops.headless.formats import OutputFormat, one_line
 from chatops.headless.pending import next_steps, pending_json
 from chatops.headless.run import ExitCode, OnApproval, go_on, show_end
 from chatops.headless.screen import when
+from chatops.runtime.descriptions import named_call
 from chatops.runtime.session import Session
 from chatops.store.base import JobRow
 from chatops.store.leases import this_process
@@ -277,11 +280,44 @@ async def _run(opened: App, row: JobRow) -> int:
             return code
         if session.unfinished:
             warn_of_use(opened, session.grant())
-            on_approval = OnApproval(on_approval_of(row))
+            on_approval, heard = OnApproval(on_approval_of(row)), list[Published]()
+            known = {(one.call.id, one.digest) for one in session.pending}
+            unsubscribe = session.subscribe(heard.append)
             code = await go_on(session, screen=view, output=OutputFormat.TEXT, on_approval=on_approval)
+            unsubscribe()
+            if session.taken_over is None:
+                await _notify(opened, row, heard, known=known)
         await session.aclose()
         # A decision that was posted before the lease was released has found it taken.
         left = [one for one in store.pending_calls(session_id=row.session.id) if one.decided is not None]
         if not left or left == before:
             return code
         before = left
+
+
+async def _notify(opened: App, row: JobRow, heard: Sequence[Published], *, known: Collection[tuple[str, str]]) -> None:
+    """Tell the user's program what a job waits for, or how it ended, unless the job is on a screen.
+
+    `known`: calls that waited before, each with its digest.
+    """
+    registries = opened.configuration.now().known
+    command = next((registry.notify for registry in registries if registry.notify), ())
+    if not command or opened.store.is_followed(row.session.id):
+        return
+    from chatops.headless.notify import tell  # few registries name a program
+
+    title = reveal(opened.store.session(row.session.id).title, newlines=False)
+    about: dict[str, JsonValue] = {"session_id": row.session.id, "title": title}
+    for published in heard:
+        match published.event:
+            case TurnPaused(pending=pending):
+                for one in pending:
+                    if (one.call.id, one.digest) not in known:
+                        call = {"id": one.call.id, "tool": one.call.name, "summary": named_call(one.call, one.facts)}
+                        await tell(command, {"event": "waits", **about, "call": call})
+            case TurnFinished(result=TurnStatus.ANSWERED):
+                await tell(command, {"event": "ended", **about})
+            case TurnFinished(result=TurnStatus.FAILED | TurnStatus.LIMIT):
+                await tell(command, {"event": "failed", **about})
+            case _:
+                pass

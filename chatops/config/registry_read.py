@@ -42,6 +42,7 @@ from chatops.policy.registry import (
     KnowledgeSource,
     ModelSpec,
     ModelType,
+    NotifySection,
     Registry,
     RegistryWarning,
     RoleRule,
@@ -122,6 +123,8 @@ class RegistryFile:
     """Maximum number of model calls of any turn; left out: 10."""
     budget: BudgetKeys = field(default_factory=BudgetKeys)
     """The most that a turn may spend before it asks. The site's, yours and the role's hold together."""
+    notify: NotifySection = field(default_factory=NotifySection)
+    """A program to tell about jobs, such as one that sends a message to a phone."""
     respond_with_final: bool = True
     """False: a short result without the persona, as `--summary`."""
     approve_any_shell: bool = False
@@ -211,6 +214,7 @@ class _Reader:
             sandbox=file.sandbox.spec if "sandbox" in value else None,
             max_rounds=file.max_rounds,
             budget=file.budget,
+            notify=file.notify.command,
             respond_with_final=file.respond_with_final,
             approve_any_shell=file.approve_any_shell,
             rule_scopes=tuple(scope for scope in RuleScope if scope.value in file.rules.remember),

@@ -371,6 +371,18 @@ class RulesSection:
     """Scopes that rules may have; a scope that is not listed is off, also for rules stored already."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifySection:
+    """A program that is told when a job waits for you or is over, and nobody has it on a screen."""
+
+    __pydantic_config__ = LENIENT
+
+    command: tuple[str, ...] = ()
+    """The program with its arguments. It gets one JSON object on standard input: `event` (`waits`, `ended`, `failed`),
+    `session_id`, `title`, and for a call that waits `call` with `id`, `tool`, `summary`. It is stopped after 10 s.
+    """
+
+
 SURFACES = {"tui": "terminal", "approvals": "cli", "serve": "serve", "acp": "acp", "python": "python"}
 """The surfaces on which users decide, by `Principal.via`. A run without a screen decides nothing: it may only deny."""
 
@@ -430,6 +442,8 @@ class Registry:
     """None: the file has no `sandbox` key. Use `policy.resolve.sandbox_layers`, which combines both registries."""
     max_rounds: int | None = None
     budget: Budget = NO_BUDGET
+    notify: tuple[str, ...] = ()
+    """The program to tell about jobs. That of the user counts, else that of the site."""
     respond_with_final: bool = True
     approve_any_shell: bool = False
     """Only honoured in a site registry: a bare ``--approve shell_exec`` is then accepted."""

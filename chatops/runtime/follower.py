@@ -25,7 +25,7 @@ from chatops.runtime.ownership import LEASE_S, LOOK_S
 from chatops.runtime.services import Services
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import History, SessionView, Snapshot
-from chatops.store.base import LeaseRow, SessionInfo
+from chatops.store.base import Holder, LeaseRow, SessionInfo
 from chatops.store.leases import since
 from chatops.store.store import Store
 from chatops.toolkit.threads import in_thread
@@ -219,6 +219,7 @@ class SessionFollower(SessionView):
         if self._following.done():
             return
         self.stop()
+        await self._mark(None)
         if self._asked_at is None:
             return
         store, worker, me = self._services.store, self._services.worker, self._services.holder
@@ -233,6 +234,7 @@ class SessionFollower(SessionView):
     async def _follow(self) -> None:
         """Read the store when it has changed, and the lease every time: a process that dies writes nothing."""
         seen, before = -1, self.request_state
+        await self._mark(self._services.holder)
         while True:
             await asyncio.sleep(LOOK_S)
             try:
@@ -250,6 +252,13 @@ class SessionFollower(SessionView):
             except Exception:
                 # A bug in drawing must not end the task that follows the session.
                 log.exception("a change of the session could not be shown")
+
+    async def _mark(self, by: Holder | None) -> None:
+        """Store that the session is on a screen, so that its user is not notified elsewhere."""
+        try:
+            await self._services.worker(self._services.store.mark_followed, self.session_id, by)
+        except StoreError as error:
+            log.warning("it is not stored that session %s is followed: %s", self.session_id, error)
 
     async def _look(self) -> None:
         found = await self._services.worker(_read, self._services.store, self.session_id, self._found)

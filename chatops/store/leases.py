@@ -170,6 +170,18 @@ class Leases(StorePart):
         with self._rows.write():
             self._rows.run(sql, session_id, _text(asker))
 
+    def mark_followed(self, session_id: SessionId, by: Holder | None) -> None:
+        """Store which process shows the session to a user without owning it; None: none does any more."""
+        with self._rows.write():
+            self._rows.upsert("settings", "key", key=f"followed:{session_id}", value="" if by is None else _text(by))
+
+    def is_followed(self, session_id: SessionId) -> bool:
+        """Return True if a living process of this host shows the session without owning it."""
+        with self._rows.read():
+            row = self._rows.one("SELECT value FROM settings WHERE key = ?", f"followed:{session_id}")
+        by = None if row is None else _holder(text(row[0]))
+        return by is not None and by.host == self._process().host and self._alive(by)
+
     def ask_to_stop(self, session_id: SessionId, *, stop: bool = True) -> None:
         """Ask the holder to stop the turn, or take that back. Has no effect if no process holds the lease."""
         with self._rows.write():

@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.command_line import CommandLine, Ran, program_environment, registry_for
+from chatops.domain.ids import SessionId
+from chatops.store.leases import this_process
+from chatops.store.store import Store
+from tests.support.command_line import REPOSITORY, CommandLine, Ran, program_environment, registry_for
 from tests.support.fake_openai import FakeOpenAI, Hang, Raw, Reply, call, calls, says
 from tests.support.no_sandbox import without_sandbox
 from tests.support.processes import Process, family
@@ -278,3 +281,62 @@ def test_a_prompt_for_an_unfinished_session_is_refused(chatops: CommandLine) -> 
     session, _ = chatops.paused("run `echo once >> log.txt`")
     refused = chatops("-r", session, "-p", "more", "--background")
     assert (refused.code, refused.out, "was not sent" in refused.err) == (1, "", True)
+
+
+def notifying(chatops: CommandLine, *command: str) -> str:
+    """A registry like the packaged one that names a program to tell about jobs."""
+    value = json.loads((REPOSITORY / "model_registry.json").read_text())
+    file = chatops.workspace.parent / "notifying.json"
+    file.write_text(json.dumps({**value, "notify": {"command": list(command)}}))
+    return str(file)
+
+
+def test_a_program_of_the_user_is_told_once_what_waits_and_how_it_ended(
+    chatops: CommandLine, chatops_home: Path
+) -> None:
+    told = chatops.workspace.parent / "told.jsonl"
+    registry = notifying(chatops, sys.executable, "-c", f"import sys; open({str(told)!r}, 'a').write(sys.stdin.read())")
+    job, asked = waiting(chatops, "run `echo one` and run `echo two`", "--registry", registry)
+    until(lambda: not processes(chatops_home))
+    for one in asked:
+        chatops("approvals", "approve", one)
+        until(lambda: not processes(chatops_home))
+    messages = [json.loads(line) for line in told.read_text().splitlines()]
+    assert [one["event"] for one in messages] == ["waits", "waits", "ended"]
+    assert messages[0] == {
+        "event": "waits",
+        "session_id": job,
+        "title": messages[0]["title"],
+        "call": {"id": asked[0], "tool": "shell_exec", "summary": "shell_exec (echo one)"},
+    }
+    assert messages[2].keys() == {"event", "session_id", "title"}
+
+
+def test_nobody_is_told_of_a_job_that_is_on_a_screen(chatops: CommandLine, chatops_home: Path) -> None:
+    told = chatops.workspace.parent / "told.jsonl"
+    registry = notifying(chatops, sys.executable, "-c", f"open({str(told)!r}, 'a')")
+    job, (call_id,) = waiting(chatops, "run `echo one`", "--registry", registry)
+    until(lambda: not processes(chatops_home))
+    assert told.exists()
+    told.unlink()
+    with closing(Store(store_of(chatops_home))) as store:
+        store.mark_followed(SessionId(job), this_process())
+    chatops("approvals", "approve", call_id)
+    until(lambda: not processes(chatops_home))
+    assert (shown(chatops, job)["state"], told.exists()) == ("done", False)
+
+
+@pytest.mark.parametrize("command", [("/nonexistent",), (sys.executable, "-c", "raise SystemExit(3)")])
+def test_a_program_that_fails_costs_nothing_and_that_of_a_folder_is_not_started(
+    chatops: CommandLine, chatops_home: Path, command: tuple[str, ...]
+) -> None:
+    told = chatops.workspace.parent / "told"
+    value = json.loads((REPOSITORY / "model_registry.json").read_text())
+    of_folder = {**value, "notify": {"command": ["touch", str(told)]}}
+    (chatops.workspace / "model_registry.json").write_text(json.dumps(of_folder))
+    job = started(chatops, "hello", "--registry", notifying(chatops, *command))
+    assert chatops("jobs", "wait", job).code == 0
+    until(lambda: not processes(chatops_home))
+    (log,) = chatops_home.rglob("chatops.log")
+    assert "of notify" in log.read_text()
+    assert not told.exists()

@@ -235,6 +235,7 @@ def test_a_site_folder_that_is_a_file_stops_everything(place: Place) -> None:
 
 ERRORS = [
     ('{\n "version": 3,\n "roles": {"a": {"max_rounds": "12"}}\n}', 3, 18, "roles.a.max_rounds"),
+    ('{"notify": {"command": "say"}}', 1, 13, "notify.command"),
     ('{"budget": {"cost": 0}}', 1, 13, "budget.cost"),
     ('{"budget": {"costs": 1}}', 1, 13, "budget.costs"),
     ('{"budgt": {"cost": 1}}', 1, 2, "budgt"),

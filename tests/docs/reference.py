@@ -51,6 +51,7 @@ SECTIONS: tuple[tuple[str, type], ...] = (
     ("`roles.NAME.rules[]`", registry.RoleRule),
     ("`roles.NAME.sandbox`", registry.RoleSandbox),
     ("`budget` and `roles.NAME.budget`", registry.BudgetKeys),
+    ("`notify`", registry.NotifySection),
     ("`users.NAME`", registry.UserSpec),
     ("`tools.NAME`", servers.ToolSetting),
     ("`sandbox`", registry.SandboxSection),

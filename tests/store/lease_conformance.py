@@ -189,3 +189,28 @@ def _asked_by(store: Store, session: SessionInfo) -> Holder | None:
 def _held_by(store: Store, session: SessionInfo) -> Holder | None:
     lease = store.lease(session.id)
     return None if lease is None else lease.holder
+
+    def test_a_holder_is_asked_to_stop_and_the_next_one_is_not(self, store: Store, session: SessionInfo) -> None:
+        store.ask_to_stop(session.id)
+        store.acquire_lease(session.id, holder(pid=41))
+        assert not getattr(store.lease(session.id), "stop", None)
+        store.ask_to_stop(session.id)
+        store.acquire_lease(session.id, holder(pid=41))
+        assert getattr(store.lease(session.id), "stop", None)
+        store.seize_lease(session.id, holder(pid=42), of=holder(pid=41))
+        assert not getattr(store.lease(session.id), "stop", None)
+        store.ask_to_stop(session.id)
+        store.ask_to_stop(session.id, stop=False)
+        assert not getattr(store.lease(session.id), "stop", None)
+
+    def test_a_session_is_followed_while_the_process_that_shows_it_lives(
+        self, store: Store, session: SessionInfo, world: World
+    ) -> None:
+        assert not store.is_followed(session.id)
+        store.mark_followed(session.id, holder(pid=41))
+        assert store.is_followed(session.id)
+        world.dead.add(41)
+        assert not store.is_followed(session.id)
+        store.mark_followed(session.id, holder(pid=42))
+        store.mark_followed(session.id, None)
+        assert not store.is_followed(session.id)

@@ -16,7 +16,7 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, RoleSwitchMessage, Usage, UserMessage
 from chatops.engine.effects import ComposerDraft
 from chatops.engine.state import CallState
-from chatops.store.base import SessionInfo
+from chatops.store.base import JobRow, SessionInfo
 from chatops.store.store import Store
 from tests.store import storekit as kit
 from tests.store.conformance import World
@@ -446,3 +446,35 @@ class SessionConformance:
         assert used.uses == 1 and used.used_at is not None
         (entry,) = store.decisions()
         assert (entry.by.rule, entry.role, entry.call_id) == (row.rule.id, "coder", call.id)
+
+    def test_a_session_is_a_job_as_long_as_its_turn_is_the_last_one(
+        self, store: Store, session: SessionInfo, turn: TurnId
+    ) -> None:
+        step = kit.first(turn, session.id)
+        store.commit(step)
+        assert (store.job(session.id), store.jobs()) == (None, [])
+        job = JobRow(
+            session=store.session(session.id),
+            turn_id=turn,
+            options="{}",
+            uid=7,
+            host="box",
+            boot_id="b1",
+            folder="1:2",
+            level=2,
+        )
+        store.put_job(job)
+        (found,) = store.jobs()
+        assert found == replace(job, created_at=found.created_at) and found.created_at > 0
+        store.update_job(session.id, not_started="key:K", seen=True)
+        assert store.job(SessionId(session.id[:-1])) == replace(found, not_started="key:K", seen=True)
+        store.put_job(job)
+        assert store.jobs() == [found]
+        store.commit(kit.then(step, kit.finished(), kit.assistant(turn)))
+        assert [one.session.active_turn for one in store.jobs()] == [None]
+        following = store.next_turn_id(session.id)
+        store.commit(kit.first(following, session.id, parent=store.session(session.id).head))
+        assert (store.job(session.id), store.jobs()) == (None, [])
+        store.put_job(replace(job, turn_id=following))
+        store.delete_session(session.id)
+        assert store.jobs() == []
