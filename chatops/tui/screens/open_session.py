@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chatops.engine.workflow.state import WorkflowState
+    from chatops.runtime.follower import SessionFollower
     from chatops.runtime.session import Session
     from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
-    from chatops.tui.screens.run import FollowerPresenter, OwnRunPresenter, RunPresenter
+    from chatops.tui.screens.run import OwnRunPresenter, RunPresenter
     from chatops.wiring.workspace import Workspace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(eq=False, slots=True, kw_only=True)
 class OpenSession:
     """The open session with its workspace, and the presenters that only some sessions have."""
 
@@ -20,8 +21,12 @@ class OpenSession:
     workspace: "Workspace"
     own_run: "OwnRunPresenter | None" = None
     """The session's workflow run, if it is executed here."""
-    follower: "FollowerPresenter | None" = None
-    """Set if another process owns the session."""
+    any_run: "RunPresenter | None" = None
+    """The presenter of the session's workflow run, executed here or elsewhere."""
+    follower: "SessionFollower | None" = None
+    """The session, if another process owns it."""
+    claimed: bool = False
+    """True once the lease of a followed session was obtained, so that it is opened here."""
 
     @property
     def follows(self) -> bool:
@@ -37,13 +42,8 @@ class OpenSession:
     def run_state(self) -> "WorkflowState | None":
         """The workflow run that the session belongs to, as committed or stored."""
         if self.follower is not None:
-            return self.follower.reader.run
+            return self.follower.run
         return self.own_run.run.state if self.own_run is not None else None
-
-    @property
-    def any_run(self) -> "RunPresenter | None":
-        """The presenter of the session's workflow run, executed here or elsewhere."""
-        return self.follower.run if self.follower is not None else self.own_run
 
     def owned(self, refused: str) -> "Session":
         """Return the session if this process owns it. Raises SessionHeldError, which begins with `refused`."""
@@ -52,8 +52,12 @@ class OpenSession:
         return owned(self.session, refused)
 
     async def leave(self) -> None:
-        """Close the session and its presenters."""
-        presenter = self.own_run or self.follower
-        await (self.session.aclose() if presenter is None else presenter.leave())
-        if presenter is None and self.session.session_id:
+        """Close the session and its presenters. Keep the lease if the session is now owned here."""
+        if self.any_run is not None:
+            await self.any_run.leave()
+        if self.follower is not None and self.claimed:
+            self.follower.stop()
+        elif self.own_run is None:
+            await self.session.aclose()
+        if self.own_run is None and self.follower is None and self.session.session_id:
             await self.workspace.jobs.go_on(self.session.session_id)

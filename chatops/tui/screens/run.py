@@ -14,7 +14,7 @@ from chatops.domain.events import StepFinished, TurnPaused, WorkflowFinished
 from chatops.engine.workflow.state import AwaitingReview, CheckingGate, RunFinished, RunningStep
 from chatops.engine.workflow.view import RunView, current_step, run_view
 from chatops.tui.keys import key_of
-from chatops.tui.screens.messages import Changed, FollowedChanged
+from chatops.tui.screens.messages import Changed
 from chatops.tui.workflow import WorkflowPanel, step_text
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class RunPresenter:
         """Mount the panel."""
         await self._screen.mount(self.panel, before=0)
 
-    async def remove(self) -> None:
+    async def leave(self) -> None:
         """Remove the panel."""
         if self.panel.is_attached:
             await self.panel.remove()
@@ -185,68 +185,17 @@ class OwnRunPresenter(RunPresenter):
     async def leave(self) -> None:
         """Store the times, remove the panel and stop what runs. The stored run stays."""
         self._keep_times()
-        await self.remove()
+        await super().leave()
         await self.run.aclose()
 
     def _keep_times(self) -> None:
         self._user.save_step_times(self.run.run_id, self._times.seconds(now=self._now()))
 
 
-class FollowerPresenter:
-    """Presents one session while it is followed."""
-
-    def __init__(
-        self, screen: Screen[Any], user: "UserState", reader: "SessionFollower", *, clock: Callable[[], float]
-    ) -> None:
-        """Create the presenter. It posts `FollowedChanged` to `screen`."""
-        self.reader = reader
-        """The followed session."""
-        self._claimed = False
-        self.run = RunPresenter(screen, user, self._run_state, clock=clock) if reader.run is not None else None
-        """The presenter of the session's workflow run, or None."""
-        self._screen = screen
-        reader.on_change(self._changed)
-
-    def _run_state(self) -> RunState:
-        run = self.reader.run
-        assert run is not None
-        left = self.reader.lease is None and not isinstance(run.phase, RunFinished)
-        problem = f"No process has it open. {key_of('take-over')} takes it over." if left else ""
-        return RunState(run=run, turn=self.reader.state, problem=problem)
-
-    async def show(self) -> None:
-        """Show the panel of a run."""
-        if self.run is not None:
-            await self.run.show()
-
-    def _changed(self) -> None:
-        self._screen.post_message(FollowedChanged(self.reader))
-
-    async def take_over(self) -> None:
-        """Request the lease; a second time, seize it. Raises ChatopsError if the store cannot be read."""
-        try:
-            await self.reader.take_over()
-        finally:
-            self._changed()
-
-    def claim(self) -> bool:
-        """Return True once after this process has obtained the lease: the caller opens the session here."""
-        from chatops.runtime.follower import LeaseRequestState
-
-        if self._claimed or self.reader.request_state is not LeaseRequestState.GRANTED:
-            return False
-        self._claimed = True
-        return True
-
-    def opening_failed(self) -> None:
-        """Let the session be claimed again."""
-        self._claimed = False
-
-    async def leave(self) -> None:
-        """Stop following. Keep the lease if the session is now owned here."""
-        if self.run is not None:
-            await self.run.remove()
-        if self._claimed:
-            self.reader.stop()
-        else:
-            await self.reader.aclose()
+def followed_run(reader: "SessionFollower") -> RunState:
+    """Return the run of a followed session."""
+    run = reader.run
+    assert run is not None
+    left = reader.lease is None and not isinstance(run.phase, RunFinished)
+    problem = f"No process has it open. {key_of('take-over')} takes it over." if left else ""
+    return RunState(run=run, turn=reader.state, problem=problem)

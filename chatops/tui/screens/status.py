@@ -265,7 +265,7 @@ def most_urgent(
     """
     own, pending = current.own_run, () if dialog else snapshot.pending
     if current.follower is not None:
-        return followed(current.follower.reader, pending=pending)
+        return followed(current.follower, pending=pending)
     if own is not None and (blocked := own.blocked()):
         return blocked, "error" if own.run.blocked_by else "quiet"
     if problem := current.workspace.problem:

@@ -14,7 +14,7 @@ from chatops.tui.composer import Composer
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.decisions import DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
-from chatops.tui.screens.messages import BackgroundWork, Changed
+from chatops.tui.screens.messages import BackgroundWork, Changed, FollowedChanged
 from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.themes import Themes
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from chatops.runtime.follower import SessionFollower
     from chatops.runtime.view import SessionView
     from chatops.tui.commands.replies import Context
-    from chatops.tui.screens.run import FollowerPresenter
     from chatops.wiring.workspace import FirstSession, Workspace
 
 FIRST_KEYS_S = 0.05
@@ -111,7 +110,7 @@ class SessionSwitcher:
         # Now, and not once a stored draft is back in the composer: it is not being typed.
         self._dialogs.offer(session.snapshot())
         self._screen.post_message(Changed())
-        if (presenter := current.own_run or current.follower) is not None:
+        if (presenter := current.any_run) is not None:
             # Start only now, when its events have a subscriber.
             self._background.start(presenter.show, group="run", holds_keys=False)
 
@@ -121,15 +120,18 @@ class SessionSwitcher:
             from chatops.tui.screens.run import OwnRunPresenter
 
             own_run = OwnRunPresenter(screen, user, run, clock=clock)
-            return OpenSession(session=session, workspace=workspace, own_run=own_run)
+            return OpenSession(session=session, workspace=workspace, own_run=own_run, any_run=own_run)
         from chatops.runtime.follower import SessionFollower
 
-        if isinstance(session, SessionFollower):
-            from chatops.tui.screens.run import FollowerPresenter
+        if not isinstance(session, SessionFollower):
+            return OpenSession(session=session, workspace=workspace)
+        opened = OpenSession(session=session, workspace=workspace, follower=session)
+        session.on_change(partial(self._tell_change, session))
+        if session.run is not None:
+            from chatops.tui.screens.run import RunPresenter, followed_run
 
-            follower = FollowerPresenter(screen, user, session, clock=clock)
-            return OpenSession(session=session, workspace=workspace, follower=follower)
-        return OpenSession(session=session, workspace=workspace)
+            opened.any_run = RunPresenter(screen, user, partial(followed_run, session), clock=clock)
+        return opened
 
     async def change(self, opening: "Awaitable[SessionView]") -> None:
         """Show another session. Pending calls of the present one stay pending; typed text becomes its draft."""
@@ -189,28 +191,36 @@ class SessionSwitcher:
 
     def followed_changed(self, reader: "SessionFollower") -> None:
         """Draw what has changed in the followed session, and open it here once its lease was obtained."""
-        follower = self.current.follower if self.current is not None else None
-        if follower is None or follower.reader is not reader:
+        from chatops.runtime.follower import LeaseRequestState
+
+        current = self.current
+        if current is None or current.follower is not reader:
             return
         self._drawing.show_changes()
         self._dialogs.refresh()
-        if follower.claim():
-            self._background.start(partial(self._open_here, follower), group="run", holds_keys=False)
+        if not current.claimed and reader.request_state is LeaseRequestState.GRANTED:
+            current.claimed = True
+            self._background.start(partial(self._open_here, current), group="run", holds_keys=False)
+
+    def _tell_change(self, reader: "SessionFollower") -> None:
+        self._screen.post_message(FollowedChanged(reader))
 
     async def take_over(self) -> None:
         """Take over a session that is open elsewhere. A second time, seize it."""
         follower = self.current.follower if self.current is not None else None
-        if follower is not None:
-            await follower.take_over()
-        else:
+        if follower is None:
             show_notice(self._screen.app, "This session is already open here.")
-
-    async def _open_here(self, follower: "FollowerPresenter") -> None:
-        assert self.current is not None
+            return
         try:
-            await self.reopen(self.current.workspace.sessions.open(follower.reader.session_id))
+            await follower.take_over()
+        finally:
+            self._tell_change(follower)
+
+    async def _open_here(self, followed: OpenSession) -> None:
+        try:
+            await self.reopen(followed.workspace.sessions.open(SessionId(followed.session.session_id)))
         except ChatopsError:
-            follower.opening_failed()
+            followed.claimed = False
             raise
         # Notices such as "The message was not sent" are about the session as it was followed.
         self._screen.app.clear_notifications()
