@@ -41,7 +41,7 @@ class Progress:
     def words(self, now: float, *, between: str = " · ") -> str:
         """Return how far it is and what is left, such as ``1,200 of 4,000 files · about 20 s left``."""
         if not self.total:
-            return spent(int(max(0.0, now - self.since)))
+            return spent(took) if (took := int(now - self.since)) > 0 else ""
         counted = f"{self.done:,} of {self.total:,} {plural(self.total, self.unit).partition(' ')[2]}"
         rest = _left(now - self.counted_since, self.done / self.total)
         return f"{counted}{between}{rest}" if rest else counted

@@ -20,7 +20,7 @@ def progress(done: int, total: int, *, took: float) -> str:
 
 
 def test_the_rest_is_a_guess_and_what_cannot_be_measured_shows_its_seconds() -> None:
-    assert progress(3, 0, took=75) == "1 min 15 s"
+    assert progress(3, 0, took=75) == "1 min 15 s" and not progress(3, 0, took=0.9)
     assert progress(0, 4_000, took=9) == "0 of 4,000 files"
     assert progress(1, 1, took=9) == "1 of 1 file"
     assert progress(1_000, 4_000, took=1) == "1,000 of 4,000 files", "too early for a guess"

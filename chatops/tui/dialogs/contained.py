@@ -26,6 +26,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.domain.wording import plural, sentence
 from chatops.runtime.descriptions import UNKNOWN, denial_sentence
+from chatops.toolkit.counting import counted
 from chatops.tui.composer import Composer
 from chatops.tui.dialogs.body import DialogFrame
 from chatops.tui.dialogs.dialog_keys import LATER, AnswerKey, DialogKey, Room
@@ -37,7 +38,7 @@ from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import Description, DiffRows, Row, line, missing_columns, read_on
 from chatops.tui.keys import BACK, SCROLL, KeyGroup, KeyHint, KeyLegend
 from chatops.tui.notice import show_notice
-from chatops.tui.theme import theme_of
+from chatops.tui.theme import BlockTheme, theme_of
 
 if TYPE_CHECKING:
     from chatops.contained.text import Change, ContainedReview
@@ -419,6 +420,19 @@ class ChangesScreen(Page):
         self._starts: list[int] = []
         """The first row of each file."""
         self._side_by_side = False
+        self._prepared: tuple[BlockTheme, tuple[Row, ...]] | None = None
+        """The rows in one column for a theme, if they were made beforehand."""
+
+    def prepare(self, theme: BlockTheme) -> None:
+        """Make the rows before the screen is opened. Large files take seconds, which are counted. Blocks."""
+        with counted("drawing the changes", unit="line") as counter:
+            self._diffs = [DiffRows(change.diff, name=change.path, theme=theme) for change in self._changes]
+            counter.expect(sum(diff.length for diff in self._diffs))
+            rows = []
+            for row in self._rows():
+                rows.append(row)
+                counter.add()
+        self._prepared = theme, tuple(rows)
 
     def compose(self) -> ComposeResult:
         """Yield heading, changes and keys."""
@@ -468,7 +482,9 @@ class ChangesScreen(Page):
 
     def _draw(self) -> None:
         theme = theme_of(self.app)
-        self._diffs = [DiffRows(change.diff, name=change.path, theme=theme) for change in self._changes]
+        if self._prepared is None or self._prepared[0] != theme:
+            self._prepared = None
+            self._diffs = [DiffRows(change.diff, name=change.path, theme=theme) for change in self._changes]
         added, removed = sum(diff.added for diff in self._diffs), sum(diff.removed for diff in self._diffs)
         counts = f"{plural(len(self._changes), 'file')}, +{added} {theme.symbols.minus}{removed}"
         heading = Content.styled(f"{line(self._title)}: {counts}", "bold")
@@ -476,7 +492,7 @@ class ChangesScreen(Page):
         self._show()
 
     def _show(self) -> None:
-        rows = tuple(self._rows())
+        rows = self._prepared[1] if self._prepared is not None and not self._side_by_side else tuple(self._rows())
         self._starts = [at for at, row in enumerate(rows) if row.tone == "heading"]
         self.query_one(PayloadView).show(Description(rows=rows, payload=len(rows)), key="changes", seen=True)
         self._show_keys()

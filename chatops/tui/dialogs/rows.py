@@ -211,7 +211,14 @@ class DiffRows:
         self._partner = {at: other for pair in replacements(self._rows) for at, other in (pair, pair[::-1])}
         self._name = name
         self._theme = theme
+        self._looks = {
+            "+": ("+", theme.good, theme.added),
+            "-": (theme.symbols.minus, theme.bad, theme.removed),
+            " ": (" ", theme.muted, Style()),
+        }
+        """Sign, style and background of a row. Making a style takes longer than the rest of it."""
         self._digits = len(str(max((max(row.number, row.old) for row in self._rows), default=0)))
+        self.length = len(self._rows)
         self.added = sum(row.sign == "+" for row in self._rows)
         self.removed = sum(row.sign == "-" for row in self._rows)
 
@@ -251,10 +258,7 @@ class DiffRows:
         if not row.sign:
             lead = " " * (self._digits + 1)
             return Row(text=f"{lead}{row.text or theme.symbols.ellipsis}", tone="quiet", exact=True, lead="")
-        sign, style, under = {
-            "+": ("+", theme.good, theme.added),
-            "-": (theme.symbols.minus, theme.bad, theme.removed),
-        }.get(row.sign, (" ", theme.muted, Style()))
+        sign, style, under = self._looks[row.sign]
         number = row.old if old else row.number
         return Row(
             text=row.text,

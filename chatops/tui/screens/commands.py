@@ -1,5 +1,6 @@
 """Runs slash commands and carries out their replies. Loaded for the first command."""
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -40,6 +41,7 @@ from chatops.tui.screens.messages import BackgroundWork
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.switching import SessionSwitcher
 from chatops.tui.textual_internals import remove_notices
+from chatops.tui.theme import theme_of
 from chatops.tui.themes import Themes
 
 if TYPE_CHECKING:
@@ -172,7 +174,9 @@ class CommandPresenter:
                 from chatops.tui.dialogs.contained import COMMANDS_ARE_MISSING, SEE_GIT_DIFF, ChangesScreen
 
                 note = SEE_GIT_DIFF if reply.in_repository else COMMANDS_ARE_MISSING
-                self._show_page(ChangesScreen(reply.title, reply.changes, note=note))
+                page = ChangesScreen(reply.title, reply.changes, note=note)
+                await asyncio.to_thread(page.prepare, theme_of(self._screen.app))
+                self._show_page(page)
             case ShowRights():
                 from chatops.tui.dialogs.rights import RightsScreen
 

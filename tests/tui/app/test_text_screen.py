@@ -1,16 +1,21 @@
 """The screen that shows a text: as large as its text, scrolled by the usual keys, searched with a slash."""
 
+import asyncio
 import math
 import re
+from unittest.mock import patch
 
 import pytest
 from textual import events
 
 from chatops.contained.text import Change
+from chatops.domain.progress import Progress
+from chatops.toolkit.counting import shown_by
 from chatops.tui.commands.table import help_text
 from chatops.tui.dialogs.contained import ChangesScreen
 from chatops.tui.dialogs.modal import Page
 from chatops.tui.dialogs.text import TextScreen, found_in
+from chatops.tui.theme import theme_of
 from tests.support.cases import for_each
 from tests.tui.app.fakes import pending_call
 from tests.tui.app.support_app import Stage, stage
@@ -122,3 +127,20 @@ async def test_the_changes_are_gone_through_by_file_and_shown_side_by_side() -> 
         assert re.search(r"old = 1.*new = 2", running.text)
         await running.press("escape")
         assert running.app.screen is running.app.chat
+
+
+async def test_the_rows_of_changes_are_made_and_counted_before_the_page_opens() -> None:
+    diff = "--- a/x.py\n+++ b/x.py\n@@ -0,0 +1,40 @@\n" + "".join(f"+line {number}\n" for number in range(40))
+    changes = [Change(path=f"{name}.py", title=f"change {name}.py", lines=(), diff=diff) for name in "abc"]
+    shown: list[Progress | None] = []
+    async with stage(size=(100, 24)) as running:
+        page = ChangesScreen("Title", changes)
+        with shown_by(shown.append):
+            await asyncio.to_thread(page.prepare, theme_of(running.app))
+        assert shown[0] is not None and shown[0].unit == "line" and shown[-1] is None
+        with patch("chatops.tui.dialogs.contained.DiffRows") as made:
+            running.app.push_screen(page)
+            await running.settle()
+        assert not made.called and "Title: 3 files, +120 −0" in running.text
+        await running.press("G")
+        assert "line 39" in running.text
