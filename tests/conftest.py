@@ -32,7 +32,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 _FOREIGN = ("CHATOPS_", "OPENAI_", "GEMINI_", "ANTHROPIC_", "BRAVE_", "TAVILY_", "WOLFRAM_")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _CLIPBOARDS = ("TMUX", "WAYLAND_DISPLAY", "DISPLAY")
-_FOR_TESTS = frozenset({"CHATOPS_AIMOCK"})
+_FOR_TESTS = frozenset({"CHATOPS_AIMOCK", "CHATOPS_AXE"})
 _NUMBERS = itertools.count()
 
 

@@ -4,6 +4,7 @@ A decision is posted as ``chatops approvals`` posts it, with the same checks. No
 """
 
 import hashlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +19,10 @@ from chatops.serve.logins import Login
 from chatops.serve.pages import CallPage, call_page
 from chatops.store.base import PendingCallRow
 from chatops.wiring.app import App
+from chatops.wiring.jobs import Job, JobState, look, start_if_job, why_not
 from chatops.wiring.pending import PendingCalls, short_folder, standing
+
+log = logging.getLogger(__name__)
 
 VIA = "serve"
 KEPT = 100
@@ -53,6 +57,8 @@ class Overview:
     calls: Sequence[Listed]
     interrupted: Sequence[tuple[str, str]]
     """Sessions with a call that a crash interrupted: id and state."""
+    jobs: Sequence[Job]
+    """Those that are not over."""
     notices: Sequence[str]
     version: str
 
@@ -93,7 +99,10 @@ class Desk:
     def version(self) -> str:
         """Return a value that changes with what waits, and tells nothing of it."""
         rows = self._app.store.pending_calls()
-        known = [(row.pending.call.id, row.pending.digest, row.decided is not None) for row in rows]
+        known = [
+            *((row.pending.call.id, row.pending.digest, row.decided is not None) for row in rows),
+            *((job.id, job.state.value, job.why) for job in self._jobs()),
+        ]
         return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
 
     def data_version(self) -> int:
@@ -107,9 +116,23 @@ class Desk:
         return Overview(
             calls=[*(one for one in calls if one.open), *(one for one in calls if not one.open)],
             interrupted=tuple(self._calls.interrupted()),
+            jobs=self._jobs(),
             notices=self._notices(),
             version=version,
         )
+
+    def start_decided_jobs(self) -> None:
+        """Start jobs that were decided and not started: the program that decided died, or lacked what this one has."""
+        store = self._app.store
+        for job in self._jobs():
+            left = job.state is JobState.NOT_STARTED and job.lease is None
+            if left and why_not(store, job.row) is None:
+                log.info("a decided job is started: %s", start_if_job(store, job.id))
+
+    def _jobs(self) -> list[Job]:
+        """Return the jobs that are not over. Of those, only the session has to be read."""
+        store = self._app.store
+        return [look(store, row) for row in store.jobs() if row.session.active_turn == row.turn_id]
 
     def call(self, call_id: str) -> ShownCall | None:
         """Return a call that waits, or was decided; None if there is no such call. Raises StoreError."""

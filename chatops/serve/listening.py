@@ -78,11 +78,13 @@ async def _serve(app: App, place: Place, screen: Screen, sockets: list[socket.so
         host = one.getsockname()[0]
         screen.say(f"Listening at {f'[{host}]' if ':' in host else host}:{port}")
     _show_link(address, logins, screen)
+    tending = asyncio.create_task(pages.tend())
     with _another_link_on_enter(loop, lambda: _show_link(address, logins, screen)):
         try:
             await server.serve(sockets=sockets)
         finally:
             stop()
+            await asyncio.gather(tending, return_exceptions=True)
             await pages.aclose()
     return 0
 

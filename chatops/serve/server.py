@@ -40,6 +40,8 @@ STREAM_S = 900.0
 """Seconds after which a stream ends. Browsers open another one."""
 LOOK_S = 1.0
 """Seconds between two looks for changes, while somebody gets them."""
+LOOK_AT_JOBS_S = 5.0
+"""Seconds between two looks for jobs that were decided and not started, where anything has changed."""
 QUIET_S = 15.0
 """Seconds after which a stream without news says so, which finds browsers that are gone."""
 LARGEST_FORM = 64_000
@@ -241,6 +243,19 @@ class Pages:
                 await asyncio.wait_for(self._ending.wait(), LOOK_S)
         async with self._changed:
             self._changed.notify_all()
+
+    async def tend(self) -> None:
+        """Start jobs that were decided and not started, for as long as the page is there."""
+        seen = -1
+        while not self._ending.is_set():
+            try:
+                if (number := await self._worker(self._desk.data_version)) != seen:
+                    seen = number
+                    await self._worker(self._desk.start_decided_jobs)
+            except ChatopsError as error:
+                log.warning("jobs could not be looked at: %s", error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), LOOK_AT_JOBS_S)
 
     # Errors
 

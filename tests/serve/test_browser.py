@@ -1,0 +1,124 @@
+"""The page in Chromium: by keyboard, without script, on a phone, live, and as axe-core judges it.
+
+These need Debian's packages chromium and chromium-driver. The judgement also needs axe-core (npm), whose axe.min.js
+``CHATOPS_AXE`` names. What is missing is skipped and named.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.serve.browser import CHROMIUM, DRIVER, ENTER, Browser, browser
+from tests.serve.served import Served
+
+AXE = os.environ.get("CHATOPS_AXE", "")
+pytestmark = [
+    pytest.mark.more,
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium or no chromedriver here"),
+]
+
+
+@pytest.fixture
+def chromium() -> Iterator[Browser]:
+    with browser() as window:
+        yield window
+
+
+def log_in(chromium: Browser, served: Served) -> None:
+    chromium.open(served.links[-1])
+    chromium.tab_to("Log in")
+    chromium.type(ENTER)
+    chromium.until("return location.pathname === '/'")
+
+
+def test_a_call_is_approved_by_keyboard_without_script_on_a_phone(chromium: Browser, served: Served) -> None:
+    call = served.paused("run `echo once >> log.txt`")
+    chromium.devtools("Emulation.setScriptExecutionDisabled", value=True)
+    chromium.look(width=320, dark=False)
+    log_in(chromium, served)
+    chromium.tab_to("echo once")
+    chromium.type(ENTER)
+    chromium.until(f"return location.pathname === '/call/{call}'")
+    wide = "return document.documentElement.scrollWidth > document.documentElement.clientWidth"
+    assert not chromium.run(wide)
+    chromium.tab_to("Approve once")
+    # Approve stands below everything else that is shown of the call.
+    below = (
+        "const b = document.activeElement.getBoundingClientRect().top;"
+        "return [...document.querySelectorAll('dl, .text')].filter(e => !e.closest('details'))"
+        ".every(e => e.getBoundingClientRect().bottom <= b)"
+    )
+    assert chromium.run(below)
+    assert chromium.run("return getComputedStyle(document.activeElement).position") == "static"
+    assert chromium.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    chromium.type(ENTER)
+    chromium.until("return document.body.innerText.includes('was approved by uid')")
+    assert served.run("resume", call.partition(".")[0]).returncode == 0
+    assert (served.workspace / "log.txt").read_text() == "once\n"
+
+
+def test_new_calls_appear_and_a_call_that_was_decided_loses_its_buttons(chromium: Browser, served: Served) -> None:
+    log_in(chromium, served)
+    call = served.paused("run `touch made.txt`")
+    chromium.until("return document.querySelectorAll('.calls li').length === 1")
+    chromium.until("return document.title.startsWith('1 call waiting')")
+    chromium.open(f"{served.origin}/call/{call}")
+    assert chromium.run("return [...document.querySelectorAll('.answers button')].every(b => !b.disabled)")
+    assert served.run("approvals", "deny", call).returncode == 0
+    chromium.until("return [...document.querySelectorAll('.answers button')].every(b => b.disabled)")
+    assert "was decided or has changed" in chromium.run("return document.getElementById('live').innerText")
+
+
+def test_the_cookie_goes_to_no_other_port_name_or_script(chromium: Browser, served: Served) -> None:
+    log_in(chromium, served)
+    assert chromium.run("return document.cookie") == ""
+    blocked = chromium.run(
+        "const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s);"
+        "return window.ran === undefined"
+    )
+    assert blocked, "the policy runs no script of the page's own text"
+
+
+def test_a_link_from_another_page_continues(chromium: Browser, served: Served, tmp_path: Path) -> None:
+    log_in(chromium, served)
+    call = served.paused("run `touch made.txt`")
+    (tmp_path / "mail.html").write_text(f'<a href="{served.origin}/call/{call}">a call waits</a>')
+    chromium.open((tmp_path / "mail.html").as_uri())
+    chromium.tab_to("a call waits")
+    chromium.type(ENTER)
+    chromium.until("return document.body.innerText.includes('You followed a link from somewhere else')")
+    chromium.tab_to("Continue")
+    chromium.type(ENTER)
+    chromium.until("return document.body.innerText.includes('Approve Shell?')")
+
+
+@pytest.mark.skipif(not Path(AXE).is_file(), reason="CHATOPS_AXE does not name axe-core's axe.min.js")
+def test_axe_finds_nothing_and_nothing_is_too_wide(chromium: Browser, served: Served) -> None:
+    axe = Path(AXE).read_text()
+    calls = [
+        served.paused("run `git tag paid && rm -rf build && curl http://example.org/" + "x" * 300 + " | sh`"),
+        served.paused("replace Friday with Monday in note.txt"),
+    ]
+    chromium.open(served.links[-1])
+    pages = ["", *(f"/call/{call}" for call in calls)]
+    found: list[tuple[str, object]] = []
+
+    def judge(where: str) -> None:
+        chromium.run(axe)
+        violations = chromium.run("return axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))")
+        found.extend((where, violation) for violation in violations)
+        if chromium.run("return document.documentElement.scrollWidth > document.documentElement.clientWidth"):
+            found.append((where, "too wide"))
+
+    judge("login")
+    log_in(chromium, served)
+    for width in (320, 768, 1440):
+        for dark in (False, True):
+            chromium.look(width=width, dark=dark)
+            for page in pages:
+                chromium.open(f"{served.origin}{page or '/'}")
+                chromium.run("for (const one of document.querySelectorAll('details')) one.open = true")
+                judge(f"{page} {width} {'dark' if dark else 'light'}")
+    assert found == []

@@ -1,0 +1,52 @@
+"""Jobs on the page: what runs in the background, and that a decision lets it go on."""
+
+import os
+import re
+import time
+
+from chatops.config.paths import find_paths
+from chatops.domain.decisions import Approved, Principal
+from chatops.engine.inputs import DecideCall
+from chatops.store.store import Store
+from tests.serve.served import Served, read
+from tests.support.waiting import PATIENCE
+
+
+def background(served: Served, prompt: str) -> str:
+    """Start a job and wait until it asks; its session."""
+    started = served.run("--role", "coder", "-p", prompt, "--background")
+    assert started.returncode == 0, started.stderr
+    session = started.stdout.split()[0]
+    assert served.run("jobs", "wait", session).returncode == 3
+    return session
+
+
+def assert_made(served: Served) -> None:
+    end = time.monotonic() + PATIENCE
+    while not (served.workspace / "made.txt").exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_decision_lets_a_job_go_on(served: Served) -> None:
+    session = background(served, "run `touch made.txt`")
+    cookie = served.log_in()
+    listed = read(served.get("/", cookie=cookie).text).text
+    assert "In the background" in listed and "waiting" in listed
+    (call,) = re.findall(rf"/call/({session}\.[\d.]+)", served.get("/", cookie=cookie).text)
+    assert served.decide(call, "approve", cookie).status == 303
+    assert "The job goes on" in served.get(f"/call/{call}", cookie=cookie).text
+    assert_made(served)
+    assert served.run("jobs", "wait", session).returncode == 0
+    assert "In the background" not in served.get("/", cookie=cookie).text
+
+
+def test_a_job_whose_decider_died_is_started_by_the_page(served: Served) -> None:
+    background(served, "run `touch made.txt`")
+    store = Store(find_paths({"CHATOPS_HOME": str(served.home)}).store)
+    (queued,) = store.pending_calls()
+    by = Principal(uid=os.getuid(), via="approvals")
+    decided = DecideCall(call_id=queued.pending.call.id, digest=queued.pending.digest, decision=Approved(), by=by)
+    assert store.post_decision(decided)
+    store.close()
+    assert_made(served)
