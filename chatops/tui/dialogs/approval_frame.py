@@ -14,7 +14,6 @@ from rich.style import Style
 from textual.content import Content
 
 from chatops.domain.decisions import Decision, Rejected
-from chatops.domain.errors import ChatopsError
 from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.tools import CallFacts
 from chatops.domain.wording import cut
@@ -31,7 +30,6 @@ from chatops.runtime.call_sheet import (
     question,
     subject,
 )
-from chatops.runtime.descriptions import describe_decision
 from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
 from chatops.tui.dialogs.dialog_keys import (
     ESCAPE,
@@ -54,7 +52,7 @@ from chatops.tui.transcript.answer import coloured, warm_up
 from chatops.tui.transcript.card import pending_verb
 
 if TYPE_CHECKING:
-    from chatops.runtime.view import SessionView
+    pass
 
 _LONGEST_EXTRA = 100
 """Characters."""
@@ -308,21 +306,23 @@ def describe(
     *,
     theme: BlockTheme,
     before: CallSheet | None = None,
+    about: Iterable[Fact] = (),
     details: bool = False,
     side_by_side: bool = False,
 ) -> Description:
     """Return everything the user has to see, the call first. The details are not part of the payload.
 
-    Settings that are as in `before`, which the user has seen, fold into one row. The details name them again.
+    Settings that are as in `before`, which the user has seen, fold into one row. The details name them again. `about`
+    are facts of the session that the call is of.
     """
     sheet = call_sheet(pending, now=time.time())
     shown, folded = sheet.since(before)
-    notes, above, call, below, blocks = in_order(shown)
+    notes, above, call, below, blocks = in_order((*about, *shown))
     payload = [
         *(Row(text=line(fact.value), tone="caution") for fact in notes),
-        *_gap(_rows(above)),
+        *_gap(fact_rows(above)),
         *_call(pending, call, theme=theme, side_by_side=side_by_side),
-        *_gap(_rows(below)),
+        *_gap(fact_rows(below)),
     ]
     if folded:
         same = ", ".join(dict.fromkeys(_NOUNS.get(fact.label, fact.label) for fact in folded))
@@ -351,7 +351,7 @@ def _gap(rows: Iterable[Row]) -> list[Row]:
 def _details(facts: Iterable[Fact]) -> Iterator[Row]:
     for single, group in groupby(facts, key=lambda fact: fact.form.one_line):
         if single:
-            yield from _gap(_rows(group))
+            yield from _gap(fact_rows(group))
         else:
             for fact in group:
                 yield from _block(fact)
@@ -422,7 +422,7 @@ def _coloured(text: str, *, language: str, theme: BlockTheme) -> list[list[Span]
     ]
 
 
-def _rows(facts: Iterable[Fact]) -> Iterator[Row]:
+def fact_rows(facts: Iterable[Fact]) -> Iterator[Row]:
     """Yield labelled values; a label that repeats stands once."""
     before = ""
     for fact in facts:
@@ -435,17 +435,6 @@ def _rows(facts: Iterable[Fact]) -> Iterator[Row]:
             tone=_TONES[fact.weight],
         )
         before = fact.label
-
-
-async def answered_elsewhere(session: "SessionView", pending: PendingCall) -> str:
-    """Return who answered a call first, where and when, as a sentence; empty if that is not known."""
-    try:
-        answer = await session.decision_on(pending.call.id)
-    except ChatopsError:
-        return ""
-    return (
-        f"Answered elsewhere: {line(pending.call.name)} was {describe_decision(answer)}." if answer is not None else ""
-    )
 
 
 def reason_question(pending: PendingCall) -> Question[Decision]:

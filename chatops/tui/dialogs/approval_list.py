@@ -153,14 +153,15 @@ class ApprovalList:
             elif (item.pending.digest, item.pending.reason) != (call.digest, call.reason):
                 item.pending, item.mark, item.seen, item.opened = call, CallMark.UNDECIDED, False, False
                 changed.append(item)
-            else:
+            elif item.pending != call:
                 # The rights may have changed since; what would run has not.
                 item.pending = call
         for item in self.items:
             if item.undecided and item.pending.call.id not in waiting:
                 item.mark = CallMark.ELSEWHERE
         # Sort in the order the model made the calls, not the order their checks ended. The shown call stays shown.
-        self.items.sort(key=lambda item: _place(item.pending.call.id))
+        sessions = list(dict.fromkeys(_session(item) for item in self.items))
+        self.items.sort(key=lambda item: (sessions.index(_session(item)), _place(item.pending.call.id)))
         self.index = next((at for at, item in enumerate(self.items) if item is shown), self.index)
         return changed
 
@@ -191,6 +192,10 @@ class ApprovalList:
     def approvable(self) -> list[ListedCall]:
         """Return the calls that `approve the rest` may approve: outcome not unknown, and not denied."""
         return [item for item in self.undecided if not item.pending.outcome_unknown and item.pending.denial is None]
+
+
+def _session(item: ListedCall) -> str:
+    return item.pending.call.id.partition(".")[0]
 
 
 def _place(call_id: CallId) -> tuple[int, ...]:

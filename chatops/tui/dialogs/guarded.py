@@ -159,9 +159,12 @@ class GuardedDialog(Modal[None]):
         """Do what a key does."""
         getattr(self, f"_{key.act}")()
 
-    def send(self, storing: Coroutine[Any, Any, str]) -> None:
-        """Store an answer. `storing` returns why that had no effect, empty if it had one."""
-        self.sending, self.note = True, ""
+    def send(self, storing: Coroutine[Any, Any, str], *, alone: bool = True) -> None:
+        """Store an answer. `storing` returns why that had no effect, empty if it had one.
+
+        `alone`: no other answer is taken meanwhile.
+        """
+        self.sending, self.note = alone, ""
         self.show_frame()
         # On the app: a worker of this screen would be cancelled when the dialog closes, before the answer is stored.
         self.app.run_worker(self._store(storing), group="decide")
