@@ -25,11 +25,14 @@ from textual.content import Content
 
 from chatops.domain.errors import ConfigError
 
-KeyGroup = Literal["chat", "message", "dialog", "contained", "changes", "unknown", "review", "question", "trust"]
+KeyGroup = Literal[
+    "chat", "message", "dialog", "desk", "contained", "changes", "unknown", "review", "question", "trust"
+]
 KEY_GROUPS: dict[KeyGroup, str] = {
     "message": "Writing a message",
     "chat": "Anywhere",
     "dialog": "In the approval dialog",
+    "desk": "On the desk, with the calls of all sessions: /pending --all",
     "contained": "At the end of a contained turn",
     "changes": "In the changes that /diff shows",
     "unknown": "When the outcome of a call is unknown",

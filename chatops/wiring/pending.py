@@ -139,7 +139,9 @@ class PendingCalls:
 
         if said := start_if_job(self._store, queued.session_id):
             return said
-        return f"If the session is open in a window, it continues there. Otherwise: {self.way(queued)}"
+        if self._store.lease(queued.session_id) is not None:
+            return "The session continues in the process that has it open."
+        return f"No process has the session open. To continue it: {self.way(queued)}"
 
     def way(self, queued: "PendingCallRow") -> str:
         """Return what continues the session of a call."""

@@ -49,6 +49,7 @@ from chatops.wiring.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from chatops.tools.picture import Picture
+    from chatops.wiring.desk import Desk
     from chatops.wiring.doctor import Reach
 
 
@@ -195,7 +196,13 @@ class Workspace:
         """Return the skills of the user and of the trusted workspace, the user's read again."""
         return self._app.configuration.skills(fresh=True)
 
-    # Servers, files, doctor
+    # Desk, servers, files, doctor
+
+    def desk(self) -> "Desk":
+        """Return what waits for a decision in all sessions of the user."""
+        from chatops.wiring.desk import Desk  # with the sheet of calls, which the start does not need
+
+        return Desk(self._app)
 
     def servers(self, *, reconnect: str = "") -> str:
         """Return the state of the MCP servers as text, after connecting to the one named `reconnect`."""

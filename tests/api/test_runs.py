@@ -136,7 +136,7 @@ def test_without_the_program_a_run_waits_and_what_was_approved_is_not_lost(
     paused = shop.workflow().run("a timer", model="fake", workspace=stage.workspace)
     commands = CommandLine(stage.workspace, capsys)
     approved = commands("approvals", "approve", paused.pending[0].call.id)
-    assert f'Otherwise: workflow.resume("{paused.session_id}") in the program' in approved.err
+    assert f'To continue it: workflow.resume("{paused.session_id}") in the program' in approved.err
     for words in (("resume", paused.session_id), ("workflow", "resume", paused.session_id)):
         ran = commands(*words)
         assert ran.code == 3 and "needs tools that are not available here: order" in ran.err

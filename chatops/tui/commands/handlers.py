@@ -18,6 +18,7 @@ from chatops.tui.commands.replies import (
     Notify,
     Replies,
     ScreenAction,
+    ShowDesk,
     ShowRights,
     ShowSession,
     ShowText,
@@ -123,14 +124,29 @@ async def persona(context: Context, argument: str) -> Replies:
 
 
 async def pending(context: Context, argument: str) -> Replies:
-    """List everything that is pending in this workspace. If that is only this session, open its dialog."""
+    """List everything that is pending in this workspace. If that is only this session, open its dialog.
+
+    ``--all`` shows the calls of all sessions of the user, to decide them from here.
+    """
     current = context.session.session_id
+    if argument:
+        return await _show_desk(context) if argument == _ALL else (Notify(f"Usage: /pending [{_ALL}]"),)
     rows = await context.workspace.sessions.pending()
     if not rows:
         return (Notify("Nothing is pending."),)
     if all(row.id == current for row in rows):
         return (ScreenAction.DECIDE,)
     return (Choose(pending_picker(rows, current=current), _decide),)
+
+
+async def _show_desk(context: Context) -> Replies:
+    desk = context.workspace.desk()
+    waiting = await desk.waiting()
+    if not waiting:
+        return (Notify("No call waits for a decision, in any session."),)
+    if all(call.session_id == context.session.session_id for call in waiting):
+        return (ScreenAction.DECIDE,)
+    return (ShowDesk(desk, waiting, _decide),)
 
 
 async def _decide(context: Context, session_id: str) -> Replies:

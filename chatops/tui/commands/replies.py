@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from chatops.tui.dialogs.picker import Picker
     from chatops.tui.dialogs.question import Question
     from chatops.tui.dialogs.text import Share
+    from chatops.wiring.desk import Desk, WaitingCall
     from chatops.wiring.explain import RightsMatrix
     from chatops.wiring.workspace import Workspace
 
@@ -81,6 +82,15 @@ class ShowChanges:
     changes: "Sequence[Change]"
     in_repository: bool
     """Whether git could show the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowDesk:
+    """Show the calls that wait in all sessions. Run `chosen` with the id of a session that the user opens there."""
+
+    desk: "Desk"
+    waiting: "Sequence[WaitingCall]"
+    chosen: "Handler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +196,7 @@ class ScreenAction(Enum):
     QUIT = "quit"
 
 
-ShowReply = ShowText | ShowChanges | ShowRights | ShowSession | FindText | ShowStep
+ShowReply = ShowText | ShowChanges | ShowDesk | ShowRights | ShowSession | FindText | ShowStep
 Reply = Notify | ShowReply | UseTheme | Copy | Write | Send | Then | Choose | EditText | ScreenAction
 Replies = Sequence[Reply]
 Handler = Callable[[Context, str], Awaitable[Replies]]

@@ -76,7 +76,13 @@ COMMANDS: tuple[SlashCommand, ...] = (
         },
         offers=_sandbox_offers,
     ),
-    SlashCommand(name="pending", help="what is pending in this workspace", run=handlers.pending),
+    SlashCommand(
+        name="pending",
+        args="[--all]",
+        help="what is pending in this workspace; the calls of all sessions, decided from here",
+        run=handlers.pending,
+        words={"--all": "the calls of all sessions"},
+    ),
     SlashCommand(name="jobs", help="turns that go on in the background, and what they wait for", run=handlers.jobs),
     SlashCommand(name="background", help="let the running turn go on without this window", run=handlers.background),
     SlashCommand(name="new", help="start an empty session", run=handlers.new),
@@ -221,12 +227,13 @@ def help_text(*, first: KeyGroup = "message") -> str:
     # The dialogs are loaded with the first of them.
     from chatops.tui.dialogs.approval import ApprovalScreen
     from chatops.tui.dialogs.contained import ContainedScreen
+    from chatops.tui.dialogs.desk import DeskScreen
     from chatops.tui.dialogs.review import ReviewScreen
     from chatops.tui.dialogs.server_question import ServerQuestionScreen
     from chatops.tui.dialogs.trust import TrustScreen
 
     keys: dict[KeyGroup, dict[str, str]] = {group: help_rows(group) for group in KEY_GROUPS}
-    for dialog in (ApprovalScreen, ContainedScreen, ReviewScreen, ServerQuestionScreen, TrustScreen):
+    for dialog in (ApprovalScreen, DeskScreen, ContainedScreen, ReviewScreen, ServerQuestionScreen, TrustScreen):
         for key in dialog.KEYS:
             if key.help:
                 keys[key.group or dialog.KEY_GROUP][key.help_name] = key.help

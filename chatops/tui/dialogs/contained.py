@@ -8,7 +8,7 @@ The page of ``/diff`` shows each file that a session changed, with the diff from
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -153,8 +153,8 @@ class ContainedScreen(GuardedDialog):
 
     def _colour(self) -> None:
         """Show the diffs in the colours of the theme."""
-        theme, found = theme_of(self.app), self._changes.changes if self._changes is not None else ()
-        self._diffs = {change.path: DiffRows(change.diff, name=change.path, theme=theme) for change in found}
+        found = self._changes.changes if self._changes is not None else ()
+        self._diffs = coloured_diffs(found, theme_of(self.app))
         self.show()
 
     # Keys
@@ -180,7 +180,7 @@ class ContainedScreen(GuardedDialog):
         self._index = (self._index + by) % count
         self.note = ""
         self.show()
-        start = len(tuple(self._about(self._pending, self._changes)))
+        start = len(tuple(about_changes(self._pending, self._changes)))
         if self.payload.top_row >= start + count:
             self._show_diff()
         else:
@@ -269,15 +269,7 @@ class ContainedScreen(GuardedDialog):
             if decision is not None and self._pending is asked:
                 self._decide(decision)
 
-        question = Question[Decision](
-            "Send the changes back",
-            explain="Nothing is applied or discarded. The model is told why, and goes on in the same copy.",
-            text="",
-            check=lambda text: Rejected(reason=text.strip(), send_back=True),
-            done="sends them back",
-            enter_answers=True,
-        )
-        self.app.push_screen(question, done)
+        self.app.push_screen(send_back_question(), done)
 
     def _decide(self, decision: Decision) -> None:
         if self._pending is not None:
@@ -315,30 +307,14 @@ class ContainedScreen(GuardedDialog):
         if pending is None or found is None:
             yield Row(text="Reading the changes…", tone="quiet")
             return
-        yield from self._about(pending, found)
+        yield from about_changes(pending, found)
         yield from (self._listed(change) for change in found.changes)
         yield Row()
         for text in found.notes:
             yield Row(text=line(text), tone="code", exact=True)
-        for change in () if self.undoes else found.changes:
-            yield replace(self._listed(change), tone="heading")
-            if change.conflict:
-                yield Row(text=line(f"In conflict, stays as it is: {change.conflict}"), tone="caution")
-            for text in change.lines:
-                yield Row(text=line(text), tone="code", exact=True)
-            yield from self._diffs[change.path].rows(side_by_side=self.body.side_by_side)
-            yield Row()
-
-    def _about(self, pending: PendingCall, found: "ContainedReview") -> Iterator[Row]:
-        """Yield the rows above the list of files."""
-        yield Row(text=f"Role {line(pending.role)}: {line(found.head)}", tone="heading")
-        if pending.outcome_unknown:
-            yield Row(text=UNKNOWN, tone="caution")
-        if pending.denial is not None:
-            yield Row(text=line(denial_sentence(pending.denial)), tone="caution")
-        if pending.reason is not AskReason.POLICY or (_list_number(pending) > 1 and not self.undoes):
-            yield Row(text=line(sentence(pending.why)), tone="caution")
-        yield Row()
+        if not self.undoes:
+            headings = (replace(self._listed(change), tone="heading") for change in found.changes)
+            yield from below_each_other(found.changes, headings, self._diffs, side_by_side=self.body.side_by_side)
 
     def _listed(self, change: "Change") -> Row:
         """Return the line of a file in the list."""
@@ -392,6 +368,50 @@ class ContainedScreen(GuardedDialog):
         pending = self._pending
         if pending is not None and subject == f"{pending.call.id} {pending.digest}" and not self.body.too_small:
             self._seen = True
+
+
+def about_changes(pending: PendingCall, found: "ContainedReview") -> Iterator[Row]:
+    """Yield what stands above the changes of a contained turn."""
+    undoes = is_undo(pending.call.arguments)
+    yield Row(text=f"Role {line(pending.role)}: {line(found.head)}", tone="heading")
+    if pending.outcome_unknown:
+        yield Row(text=UNKNOWN, tone="caution")
+    if pending.denial is not None:
+        yield Row(text=line(denial_sentence(pending.denial)), tone="caution")
+    if pending.reason is not AskReason.POLICY or (_list_number(pending) > 1 and not undoes):
+        yield Row(text=line(sentence(pending.why)), tone="caution")
+    yield Row()
+
+
+def send_back_question() -> Question[Decision]:
+    """Return the question why the changes are sent back, which the model is told."""
+    return Question[Decision](
+        "Send the changes back",
+        explain="Nothing is applied or discarded. The model is told why, and goes on in the same copy.",
+        text="",
+        check=lambda text: Rejected(reason=text.strip(), send_back=True),
+        done="sends them back",
+        enter_answers=True,
+    )
+
+
+def coloured_diffs(changes: "Sequence[Change]", theme: BlockTheme) -> dict[str, DiffRows]:
+    """Return the diff of each change by its path."""
+    return {change.path: DiffRows(change.diff, name=change.path, theme=theme) for change in changes}
+
+
+def below_each_other(
+    changes: "Sequence[Change]", headings: Iterable[Row], diffs: Mapping[str, DiffRows], *, side_by_side: bool
+) -> Iterator[Row]:
+    """Yield all of each change: its heading, why it stays as it is, what its diff does not tell, its diff."""
+    for change, heading in zip(changes, headings, strict=True):
+        yield heading
+        if change.conflict:
+            yield Row(text=line(f"In conflict, stays as it is: {change.conflict}"), tone="caution")
+        for text in change.lines:
+            yield Row(text=line(text), tone="code", exact=True)
+        yield from diffs[change.path].rows(side_by_side=side_by_side)
+        yield Row()
 
 
 def _list_number(pending: PendingCall) -> int:

@@ -23,6 +23,7 @@ from chatops.tui.commands.replies import (
     ScreenAction,
     Send,
     ShowChanges,
+    ShowDesk,
     ShowReply,
     ShowRights,
     ShowSession,
@@ -144,7 +145,7 @@ class CommandPresenter:
         match reply:
             case Notify():
                 self._notify(reply.text)
-            case ShowText() | ShowChanges() | ShowRights() | ShowSession() | FindText() | ShowStep():
+            case ShowText() | ShowChanges() | ShowDesk() | ShowRights() | ShowSession() | FindText() | ShowStep():
                 await self._show(reply)
             case UseTheme():
                 self._themes.use(reply.name)
@@ -177,6 +178,8 @@ class CommandPresenter:
                 page = ChangesScreen(reply.title, reply.changes, note=note)
                 await asyncio.to_thread(page.prepare, theme_of(self._screen.app))
                 self._show_page(page)
+            case ShowDesk():
+                self._show_desk(reply)
             case ShowRights():
                 from chatops.tui.dialogs.rights import RightsScreen
 
@@ -201,6 +204,23 @@ class CommandPresenter:
                 self._background.start(partial(chosen, key), group="picked")
 
         self._screen.app.push_screen(reply.picker, closed)
+
+    def _show_desk(self, reply: ShowDesk) -> None:
+        from chatops.tui.dialogs.desk import DeskScreen
+
+        async def chosen(session_id: str) -> None:
+            await self.perform(await reply.chosen(self._switcher.context(), session_id))
+
+        session = self._switcher.context().session
+        screen = DeskScreen(
+            reply.desk,
+            reply.waiting,
+            self._screen.query_one(Composer),
+            current=session.session_id,
+            workspace=session.snapshot().workspace,
+            open_session=lambda session_id: self._background.start(partial(chosen, session_id), group="picked"),
+        )
+        self._screen.app.push_screen(screen)
 
     async def _ask(self, reply: Choose | EditText) -> None:
         if isinstance(reply, Choose):

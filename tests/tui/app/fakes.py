@@ -5,14 +5,16 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
+from typing import cast
 from unittest.mock import patch
 
 from chatops.config.memory import Memories
 from chatops.config.trust import ItemState, Listed, TrustQuestion
 from chatops.config.workspace_files import Item, ItemKind, ReadFault
-from chatops.contained.text import Change
+from chatops.contained.text import Change, ContainedReview
 from chatops.domain.decisions import Decision, Principal, RuleScope
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.events import (
@@ -65,6 +67,7 @@ from chatops.runtime.view import RecordedCall, RuleOffer, SessionView, Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DailyUsage, DecisionRow
 from chatops.tools.picture import Picture, Raster
+from chatops.wiring.desk import Desk, WaitingCall
 from chatops.wiring.explain import RightsMatrix, SessionRights
 from chatops.wiring.jobs import JobList
 from chatops.wiring.rows import HitRow, ModelRow, RoleRow, RuleItem, RunRow, SessionRow, WorkflowRow
@@ -633,6 +636,81 @@ class FakeJobs(JobList):
         pass
 
 
+OTHER = SessionId("20261120-091000-a1b2")
+
+
+NOW = datetime(2025, 11, 24, 16).astimezone().timestamp()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookedAt(WaitingCall):
+    """A call that is looked at at the time `NOW`."""
+
+    @property
+    def age(self) -> float:
+        return NOW - self.since
+
+
+def waiting_call(
+    pending: PendingCall,
+    *,
+    session_id: SessionId = OTHER,
+    title: str = "Fix the parser",
+    folder: str = "/nonexistent/workspace",
+    age: float = 600.0,
+    changes: ContainedReview | str | None = None,
+) -> WaitingCall:
+    """A call that waits in another session, for so many seconds."""
+    call = replace(pending.call, id=CallId(f"{session_id}.{pending.call.id.partition('.')[2]}"))
+    return LookedAt(
+        pending=replace(pending, call=call),
+        session_id=session_id,
+        title=title,
+        folder=folder,
+        since=NOW - age,
+        changes=changes,
+    )
+
+
+class FakeDesk(Desk):
+    """The calls that a test lists, and what was decided on them."""
+
+    then = "No process has the session open. To continue it: chatops resume X"
+
+    def __init__(self, *calls: WaitingCall) -> None:
+        self.calls: tuple[WaitingCall, ...] = calls
+        self.taken: list[tuple[WaitingCall, Decision]] = []
+        self.refuse: ChatopsError | None = None
+        self.watchers: list[Callable[[Sequence[WaitingCall]], None]] = []
+
+    def list_(self, *calls: WaitingCall) -> None:
+        """List other calls, as if other processes had asked or decided."""
+        self.calls = calls
+        for watcher in self.watchers:
+            watcher(calls)
+
+    async def waiting(self) -> Sequence[WaitingCall]:
+        return self.calls
+
+    def watch(self, changed: Callable[[Sequence[WaitingCall]], None]) -> asyncio.Task[None]:
+        self.watchers.append(changed)
+        task = asyncio.create_task(asyncio.Event().wait())
+        return cast(asyncio.Task[None], task)
+
+    async def decide(self, call: WaitingCall, decision: Decision) -> str:
+        if self.refuse:
+            raise self.refuse
+        now = next((one for one in self.calls if one.pending.call.id == call.pending.call.id), None)
+        if now is None or now.pending.digest != call.pending.digest:
+            return ""
+        self.taken.append((call, decision))
+        self.list_(*(one for one in self.calls if one is not now))
+        return self.then
+
+    async def decision_on(self, call: WaitingCall) -> DecisionRow | None:
+        return None
+
+
 @dataclass
 class FakeWorkspace(Workspace):
     """Everything around a session, from lists in memory."""
@@ -662,6 +740,7 @@ class FakeWorkspace(Workspace):
     hits: list[HitRow] = field(default_factory=list)
     folder: Path = NOWHERE
     user: FakeUser = field(default_factory=FakeUser)
+    on_desk: FakeDesk = field(default_factory=FakeDesk)
 
     def __post_init__(self) -> None:
         self.sessions, self.runs, self.jobs = FakeSessions(self), FakeRuns(self), FakeJobs()
@@ -677,6 +756,9 @@ class FakeWorkspace(Workspace):
         if self.refuse is not None:
             raise self.refuse
         return False
+
+    def desk(self) -> FakeDesk:
+        return self.on_desk
 
     def roles(self) -> Sequence[RoleRow]:
         return (

@@ -12,10 +12,12 @@ import pytest
 
 from chatops.contained.text import Change
 from chatops.domain.events import AskReason, TurnStatus
+from chatops.domain.ids import SessionId
 from chatops.domain.tools import Interruption, Processes
 from chatops.engine.recovery import LOST
 from tests.tui.app.dialog_scenes import budget
 from tests.tui.app.fakes import (
+    SESSION,
     FakeSession,
     FakeWorkspace,
     brought,
@@ -25,6 +27,7 @@ from tests.tui.app.fakes import (
     long_facts,
     pending_call,
     shell_facts,
+    waiting_call,
 )
 from tests.tui.app.support_app import Stage, stage
 
@@ -162,6 +165,21 @@ async def policy(running: Stage) -> None:
     await running.press("l")
 
 
+async def desk(running: Stage) -> None:
+    edit = pending_call(2, tool="file_edit", facts=edit_facts(), digest="e" * 64)
+    push = pending_call(3, facts=shell_facts("rm -rf build && git push origin main", argv=()), digest="p" * 64)
+    unknown = replace(
+        pending_call(4, facts=shell_facts("make deploy"), digest="u" * 64), reason=AskReason.OUTCOME_UNKNOWN
+    )
+    running.workspace.on_desk.list_(
+        waiting_call(edit, age=3_700),
+        waiting_call(push, session_id=SESSION, title="Tag the release", age=130),
+        waiting_call(unknown, session_id=SessionId("20261120-0911"), title="Deploy", folder="/home/ana/shop", age=0),
+    )
+    await command(running, "/pending --all")
+    await running.press("home")
+
+
 SCENES: dict[str, Scene] = {
     "chat": chat,
     "dialog": three,
@@ -184,6 +202,7 @@ SCENES: dict[str, Scene] = {
     "context": lambda running: command(running, "/context"),
     "cost": lambda running: command(running, "/cost"),
     "policy": policy,
+    "desk": desk,
     "completion": lambda running: typed(running, "/re"),
 }
 
@@ -197,6 +216,12 @@ async def test_screen_at_80x24(name: str) -> None:
 @pytest.mark.more
 async def test_dialog_at_120x40() -> None:
     await compare(three, name="dialog-120x40", size=(120, 40))
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("size", [(60, 20), (120, 40), (40, 12)], ids=["60x20", "120x40", "40x12"])
+async def test_the_desk_in_windows_of_other_sizes(size: tuple[int, int]) -> None:
+    await compare(desk, name=f"desk-{size[0]}x{size[1]}", size=size)
 
 
 @pytest.mark.some(1)

@@ -1,0 +1,261 @@
+"""The desk: the calls that wait in all sessions, shown one at a time and decided without opening their sessions.
+
+The list is read again while the dialog is open. If it changes without a key of the user, all keys wait, because the
+next key was meant for what was there. A call of the session that is open in this window is shown, and decided in the
+dialog of that session. Changes of a contained turn are applied all or not at all here, once all were on the screen.
+"""
+
+from asyncio import Task
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.content import Content
+
+from chatops.domain.decisions import Decision
+from chatops.domain.events import PendingCall
+from chatops.domain.ids import CallId, SessionId
+from chatops.domain.sanitize import show_path
+from chatops.domain.tools import CONTAINED_APPLY, is_undo
+from chatops.store.base import DecisionRow
+from chatops.tui.composer import Composer
+from chatops.tui.dialogs.approval_frame import BY_NAME, AskedCall, describe, fact_rows, title
+from chatops.tui.dialogs.approval_list import CallMark, ListedCall
+from chatops.tui.dialogs.calls import CallsDialog
+from chatops.tui.dialogs.contained import about_changes, below_each_other, coloured_diffs, send_back_question, titled
+from chatops.tui.dialogs.dialog_keys import DialogKey, Room, Words, legend_of
+from chatops.tui.dialogs.key_gate import KeyKind, KeyPress
+from chatops.tui.dialogs.picker import columns
+from chatops.tui.dialogs.rows import Description, Row, line
+from chatops.tui.keys import KeyGroup, KeyLegend
+from chatops.tui.notice import show_notice
+from chatops.tui.theme import theme_of
+
+if TYPE_CHECKING:
+    from chatops.wiring.desk import Desk, WaitingCall
+
+_WIDEST = 12
+"""Characters of a column of the list that has an age, a mark, a folder or a role."""
+_LEAST_WIDTH = 70
+"""Cells of a line below which the list has no roles."""
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def _about_changes(pending: PendingCall) -> bool:
+    return pending.call.name == CONTAINED_APPLY
+
+
+def _deny_label(asked: AskedCall) -> Words:
+    pending = asked.item.pending
+    if not _about_changes(pending):
+        return asked.unless_budget("end the turn", "deny")
+    return "leave them applied" if is_undo(pending.call.arguments) else "discard all"
+
+
+class DeskScreen(CallsDialog):
+    """Asks about the calls of all sessions until none is left or the user postpones them with Esc."""
+
+    KEYS = (
+        replace(BY_NAME["a"], help="approve once; apply all changes of a contained turn"),
+        replace(BY_NAME["d"], help="deny; discard all changes of a contained turn", label=_deny_label),
+        replace(
+            BY_NAME["D"],
+            help="deny and tell the model why; send changes back with a reason",
+            label="with a reason",
+        ),
+        BY_NAME["u"],
+        BY_NAME["m"],
+        DialogKey("enter", "open_session", "open its session, and its dialog there", ("open its session", "open")),
+        *(BY_NAME[name] for name in ("tab", "shift+tab", "up", "v", "|", "f", "f1", "escape")),
+    )
+    KEY_GROUP: ClassVar[KeyGroup] = "desk"
+    IS_UNKNOWN: ClassVar[str] = "It may have taken effect: u says unknown, m marks it done. Enter: run it again there."
+
+    def __init__(
+        self,
+        desk: "Desk",
+        waiting: "Sequence[WaitingCall]",
+        composer: Composer,
+        *,
+        current: SessionId,
+        workspace: str,
+        open_session: Callable[[SessionId], None],
+    ) -> None:
+        """Show what waits. `current` is the session that is open here, in the folder `workspace`."""
+        super().__init__(composer)
+        self._desk = desk
+        self._current = current
+        self._workspace = workspace
+        self._open = open_session
+        self._waiting = waiting
+        self._known: dict[CallId, WaitingCall] = {}
+        """All calls that were listed, as they were read last."""
+        self._next: dict[SessionId, str] = {}
+        """How the sessions go on in which a call was decided here."""
+        self._watching: Task[None] | None = None
+
+    def begin(self) -> None:
+        """Show the first call, and follow the list."""
+        super().begin()
+        self._watching = self._desk.watch(self._changed)
+
+    def on_unmount(self) -> None:
+        """Stop following, and say how the sessions go on."""
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._next:
+            show_notice(self.app, "\n".join(self._next.values()))
+
+    # The calls
+
+    def waiting(self) -> Sequence[PendingCall]:
+        """Return the calls that wait now."""
+        self._known.update((call.pending.call.id, call) for call in self._waiting)
+        return [call.pending for call in self._waiting]
+
+    def _changed(self, waiting: "Sequence[WaitingCall]") -> None:
+        self._waiting = waiting
+        self.follow()
+
+    def refresh_subject(self) -> None:
+        """Show what waits now. All keys wait if that is different without a key of the user."""
+        undecided = {item.pending.call.id for item in self._calls.undecided}
+        super().refresh_subject()
+        new = {item.pending.call.id for item in self._calls.undecided} - undecided
+        gone = any(item.mark is CallMark.ELSEWHERE and item.pending.call.id in undecided for item in self._calls.items)
+        if self.can_draw and (new or gone):
+            self.note_change(self.note or "The list has changed.")
+            self.show_frame()
+
+    async def decide(self, asked: PendingCall, decision: Decision) -> bool:
+        """Post a decision on exactly what was shown."""
+        call = replace(self._known[asked.call.id], pending=asked)
+        if then := await self._desk.decide(call, decision):
+            self._next[call.session_id] = self.note = f"Stored: {title(asked)}. {then}"
+        return bool(then)
+
+    async def decision_on(self, asked: PendingCall) -> DecisionRow | None:
+        """Return the decision on a call, or None."""
+        return await self._desk.decision_on(self._known[asked.call.id])
+
+    # Keys
+
+    def _pressed(self, key: str, at: float) -> KeyPress:
+        """Return the key, pressed `at`. What discards changes is no mere denial."""
+        press, item = super()._pressed(key, at), self._calls.current
+        loses = press.kind is KeyKind.DENY and item is not None and _about_changes(item.pending)
+        return replace(press, kind=KeyKind.DECIDE) if loses else press
+
+    def answer(self, key: DialogKey) -> None:
+        """Handle a key of the table."""
+        item = self._calls.current
+        if item is not None and item.undecided and key.kind >= KeyKind.DENY and (why := self._not_from_here(item)):
+            self.not_taken(why)
+        else:
+            super().answer(key)
+
+    def _not_from_here(self, item: ListedCall) -> str:
+        """Return why no key of this dialog answers the call; empty if one does."""
+        call = self._known[item.pending.call.id]
+        if call.session_id == self._current:
+            return "its session is open here, and Enter opens its dialog"
+        return line(f"the changes cannot be shown: {call.changes}") if isinstance(call.changes, str) else ""
+
+    def _approve(self, item: ListedCall) -> None:
+        found = self._known[item.pending.call.id].changes
+        if found is not None and not isinstance(found, str) and all(change.conflict for change in found.changes):
+            self.show_note("Nothing can be applied: all changes are in conflict.")
+        else:
+            super()._approve(item)
+
+    def _ask_reason(self, item: ListedCall) -> None:
+        pending = item.pending
+        if not _about_changes(pending) or pending.outcome_unknown:
+            super()._ask_reason(item)
+        elif is_undo(pending.call.arguments):
+            self.show_note("An undo cannot be sent back: d leaves the changes applied.")
+        else:
+            self._ask(item, send_back_question())
+
+    def _open_session(self) -> None:
+        """Leave the desk for the session of the shown call. One of another folder is opened there."""
+        if (item := self._calls.current) is None:
+            return
+        call = self._known[item.pending.call.id]
+        if call.folder != self._workspace:
+            self.show_note(f"It works in {show_path(call.folder)}. Open it there: chatops -r {call.session_id}")
+            return
+        self.finish()
+        self._open(call.session_id)
+
+    # Drawing
+
+    def has_diff(self, item: ListedCall) -> bool:
+        """Return True if the call can be shown side by side."""
+        return _about_changes(item.pending) or super().has_diff(item)
+
+    def description(self, item: ListedCall, *, details: bool, side_by_side: bool) -> Description:
+        """Return the whole sheet of a call, with its session; all changes if it is about those."""
+        call, theme = self._known[item.pending.call.id], theme_of(self.app)
+        if not _about_changes(item.pending):
+            return describe(item.pending, theme=theme, about=call.facts, details=details, side_by_side=side_by_side)
+        rows = (*fact_rows(call.facts), Row(), *self._changes(call, side_by_side=side_by_side))
+        return Description(rows=rows, payload=len(rows))
+
+    def _changes(self, call: "WaitingCall", *, side_by_side: bool) -> Iterator[Row]:
+        if (found := call.changes) is None or isinstance(found, str):
+            yield Row(text=line(f"The changes cannot be shown: {found}"), tone="caution")
+            return
+        diffs = coloured_diffs(found.changes, theme_of(self.app))
+        yield from about_changes(call.pending, found)
+        yield from (Row(text=line(text), tone="code", exact=True) for text in found.notes)
+        headings = [Row(text=titled(change, diffs[change.path]), tone="heading") for change in found.changes]
+        yield from below_each_other(found.changes, headings, diffs, side_by_side=side_by_side)
+
+    def listed(self) -> Content:
+        """Return the list around the shown call: age or mark, the call, folder, role and title of its session."""
+        items, index = self._calls.items, self._calls.index
+        rows = max(3, min(8, self.size.height // 5))
+        first = max(0, min(index - rows + 2, len(items) - rows))
+        table = [self._columns(item) for item in items[first : first + rows]]
+        state, _, folder, role, _ = (min(_WIDEST, max(map(len, column))) for column in zip(*table, strict=True))
+        # The heading has the role of the shown call.
+        role = role if self.body.line_width >= _LEAST_WIDTH else 0
+        room = max(10, self.body.line_width - state - folder - role - 10)
+        widths = (state, room * 3 // 5, folder, role, room - room * 3 // 5)
+        lines = []
+        for at, cells in enumerate(table, start=first):
+            shown = columns(*((cell, width) for cell, width in zip(cells, widths, strict=True) if width))
+            lines.append(Content.styled(f"{'>' if at == index else ' '} {shown}", "bold" if at == index else ""))
+        return Content("\n").join(lines)
+
+    def _columns(self, item: ListedCall) -> tuple[str, ...]:
+        call = self._known[item.pending.call.id]
+        state = _age(call.age) if item.undecided else item.mark.value.removeprefix("decided ")
+        where = "this session" if call.session_id == self._current else line(call.title)
+        folder = line(PurePath(call.folder).name or call.folder)
+        return state, title(item.pending), folder, line(call.pending.role), where
+
+    def legend(self, unread: str) -> KeyLegend:
+        """Return the legend for the shown call."""
+        if (item := self._calls.current) is None:
+            return KeyLegend(())
+        answers = "u m D" if item.pending.outcome_unknown else "d D" if item.pending.denial is not None else "a d D"
+        lines = (answers, "enter escape v | f tab") if self.room is Room.USUAL else (f"{answers} enter tab f1 escape",)
+        if not item.undecided or self._not_from_here(item):
+            lines = ("enter tab escape",)
+        short = unread and "read on" if self.room is Room.LOWEST else unread
+        return legend_of(self.by_name, *lines, state=self._asked(item), room=self.room, unread=short)
+
+    def legend_at_once(self) -> KeyLegend | None:
+        """Return the legend for a call that a key of the user has brought up; None if no key that answers acts."""
+        item = self._calls.current
+        waits = item is None or _about_changes(item.pending) or self._not_from_here(item)
+        return None if waits else super().legend_at_once()
+
+
+def _age(seconds: float) -> str:
+    """Return how old a call is, in the largest unit that fits."""
+    found = ((int(seconds // size), unit) for size, unit in _UNITS if seconds >= size)
+    return next((f"{count} {unit} ago" for count, unit in found), "just now")

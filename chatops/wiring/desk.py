@@ -1,0 +1,147 @@
+"""The desk: what waits for a decision in all sessions of this user, kept up to date, and decisions from afar.
+
+Decisions are posted by `PendingCalls`. Rights are judged when a call is listed, again when it is decided, and by the
+turn that takes the decision.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from chatops.domain.decisions import Decision
+from chatops.domain.errors import NoSuchSessionError, NotSavedError, ToolFailedError
+from chatops.domain.events import PendingCall
+from chatops.domain.ids import SessionId
+from chatops.domain.sanitize import show_path
+from chatops.domain.tools import CONTAINED_APPLY
+from chatops.runtime.call_sheet import Fact, Form, Weight
+from chatops.runtime.descriptions import find_decision
+from chatops.store.base import DecisionRow, PendingCallRow
+from chatops.wiring.app import App
+from chatops.wiring.pending import PendingCalls
+from chatops.wiring.rows import NO_TITLE
+
+if TYPE_CHECKING:
+    from chatops.contained.text import ContainedReview
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""Seconds between two looks at what waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingCall:
+    """An undecided call, as the rights of now judge it, and its session."""
+
+    pending: PendingCall
+    session_id: SessionId
+    title: str
+    folder: str
+    since: float
+    """When it was asked, in seconds since the epoch."""
+    changes: "ContainedReview | str | None" = None
+    """The changes that a call of `CONTAINED_APPLY` is about, or why they cannot be shown. None for other calls."""
+
+    @property
+    def age(self) -> float:
+        """For how many seconds it has waited."""
+        return time.time() - self.since
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """What the user has to know of the session, beside the call's own sheet."""
+        when = datetime.fromtimestamp(self.since).astimezone()
+        return (
+            Fact(label="session", value=self.title, weight=Weight.EFFECT),
+            Fact(label="folder", value=show_path(self.folder), weight=Weight.EFFECT, form=Form.EXACT),
+            Fact(label="asked", value=f"{when:%Y-%m-%d %H:%M}, as {self.pending.role}", weight=Weight.EFFECT),
+        )
+
+
+class Desk:
+    """The desk of this user. What it does touches the disk, in a thread. Raises ChatopsError."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._calls = PendingCalls(app.store, rights=lambda: app.rights, data=app.paths.data)
+        self._changes: dict[str, ContainedReview | str] = {}
+        """What is to be applied, by the digest of the call."""
+
+    async def waiting(self) -> Sequence[WaitingCall]:
+        """Return the undecided calls, oldest turn first."""
+        return await asyncio.to_thread(self._waiting)
+
+    def _waiting(self) -> tuple[WaitingCall, ...]:
+        found: list[WaitingCall] = []
+        for row in self._app.store.pending_calls():
+            try:
+                if row.decided is None:
+                    found.append(self._of(row))
+            except NoSuchSessionError as error:
+                log.info("%s was deleted meanwhile: %s", row.pending.call.id, error)
+        return tuple(found)
+
+    def _of(self, row: PendingCallRow) -> WaitingCall:
+        info = self._app.store.session(row.session_id)
+        return WaitingCall(
+            pending=self._calls.as_of_now(row).pending,
+            session_id=info.id,
+            title=info.title or NO_TITLE,
+            folder=info.workspace,
+            since=row.requested_at,
+            changes=self._changes_of(row.pending),
+        )
+
+    def _changes_of(self, pending: PendingCall) -> "ContainedReview | str | None":
+        """Return the changes that a call asks about, read once, so that what is on a screen stays the same."""
+        if pending.call.name == CONTAINED_APPLY and pending.digest not in self._changes:
+            try:
+                self._changes[pending.digest] = self._app.contained.review(pending.call.arguments)
+            except (ToolFailedError, OSError) as error:
+                self._changes[pending.digest] = str(error)
+        return self._changes.get(pending.digest)
+
+    def watch(self, changed: Callable[[Sequence[WaitingCall]], None]) -> "asyncio.Task[None]":
+        """Call `changed` on the event loop with what waits, whenever that is different, until the task is cancelled."""
+        return asyncio.create_task(self._watch(changed), name="desk")
+
+    async def _watch(self, changed: Callable[[Sequence[WaitingCall]], None]) -> None:
+        before: Sequence[WaitingCall] | None = None
+        while True:
+            began = time.monotonic()
+            try:
+                found = await self.waiting()
+                if found != before:
+                    before = found
+                    changed(found)
+            except Exception:
+                # Neither a store that cannot be read for a moment nor a bug in drawing ends the task.
+                log.exception("what waits could not be shown")
+            # Many calls, which take long to read, are read less often.
+            await asyncio.sleep(max(LOOK_S, 10 * (time.monotonic() - began)))
+
+    async def decide(self, call: WaitingCall, decision: Decision) -> str:
+        """Post a decision on exactly what `call` shows. A job is started again.
+
+        Return how the session goes on, as a sentence, or nothing if another decision was first.
+        """
+        return await asyncio.to_thread(self._decide, call, decision)
+
+    def _decide(self, call: WaitingCall, decision: Decision) -> str:
+        if reason := self._app.store.unsaved:
+            raise NotSavedError("Nothing was decided, because it cannot be saved.", reason=reason)
+        # Read again: the same call may have been interrupted meanwhile, and may have taken effect.
+        rows = self._app.store.pending_calls(session_id=call.session_id)
+        row = next((row for row in rows if row.pending.call.id == call.pending.call.id), None)
+        by, digest = self._app.principal, call.pending.digest
+        posted = row is not None and self._calls.decide(row, decision, by=by, digest=digest)
+        return self._calls.then(row) if row is not None and posted else ""
+
+    async def decision_on(self, call: WaitingCall) -> DecisionRow | None:
+        """Return the decision on a call, or None."""
+        return await asyncio.to_thread(find_decision, self._app.store, call.session_id, call.pending.call.id)
