@@ -8,9 +8,10 @@ from chatops.domain.canonical import canonical
 from chatops.domain.decisions import Approved, Decision, Edited, Principal, Rejected
 from chatops.domain.events import TurnStarted, TurnStatus
 from chatops.domain.ids import SessionId, TurnId
-from chatops.domain.messages import NoticeMessage
+from chatops.domain.messages import NoticeMessage, Usage
 from chatops.domain.model import ModelReply, ModelTarget
 from chatops.domain.tools import (
+    BUDGET_EXTEND,
     BUILT_IN_TOOLS,
     CONTAINED_APPLY,
     AccessLevel,
@@ -37,6 +38,7 @@ from chatops.engine.state import AwaitingModel, Finished, TurnState, new_turn
 from chatops.engine.turn import advance, start
 from chatops.engine.view import pending_calls, turn_status
 from chatops.engine.without_model import start_undo
+from chatops.policy.budget import Budget
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer
 
@@ -113,6 +115,25 @@ class Turn:
         self.reply()
         self.inspected(hashes=("changes 1",))
         return self
+
+
+def test_a_turn_that_may_spend_no_more_still_asks_about_its_changes() -> None:
+    turn = Turn(given=grant(budget=Budget(tokens=5)))
+    phase = turn.state.phase
+    assert isinstance(phase, AwaitingModel)
+    asks = ModelReply(calls=(RawCall(name="file_write", arguments="{}"),), usage=Usage(input_tokens=9))
+    turn.take(ModelReplyInput(round_id=phase.round_id, reply=asks))
+    turn.inspected()
+    turn.returned()
+    assert pending_calls(turn.state)[0].call.name == BUDGET_EXTEND
+    turn.decide(Rejected())
+    turn.inspected(hashes=("changes 1",))
+    (pending,) = pending_calls(turn.state)
+    assert pending.call.name == CONTAINED_APPLY
+    turn.decide(Approved())
+    turn.inspected(hashes=("changes 1",))
+    turn.returned(content="Applied 1 change: a.")
+    assert isinstance(turn.state.phase, Finished) and turn.state.phase.result is TurnStatus.LIMIT
 
 
 def test_writes_run_in_the_copy_without_a_question_and_the_end_asks_once() -> None:
