@@ -7,6 +7,7 @@ import asyncio
 import time
 from argparse import Namespace
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from chatops.commands.context import app, find_session, run_app, screen, show_list, stored, warn_of_use
 from chatops.domain.canonical import JsonValue
@@ -177,8 +178,9 @@ def _tell_end(arguments: Namespace, job: Job) -> int:
 
 def _cancel(arguments: Namespace) -> int:
     """Stop a job: its process does that if there is one, else this one."""
-    with app(arguments) as opened:
+    with stored(arguments) as opened:
         row = find_job(opened.store, arguments.id)
+        data = opened.paths.data
 
     async def work(opened: App) -> int:
         store, asked = opened.store, False
@@ -194,7 +196,13 @@ def _cancel(arguments: Namespace) -> int:
         screen().answer(f"{'Cancelled' if job.state is JobState.CANCELLED else f'It has ended ({ended})'}: {job.id}")
         return 0
 
-    return run_app(options_of(row), work)
+    chosen = options_of(row)
+    # A job that cannot run any more can be stopped. No tool works in the folder of the data.
+    if chosen.workspace is not None and not chosen.workspace.is_dir():
+        chosen = replace(chosen, workspace=data)
+    if chosen.registry is not None and not chosen.registry.is_file():
+        chosen = replace(chosen, registry=None)
+    return run_app(chosen, work, broken_ok=True)
 
 
 async def _stop_here(opened: App, session_id: SessionId) -> None:
@@ -256,7 +264,9 @@ async def _resume_here(opened: App, row: JobRow, *, foreground: bool) -> int:
     store, view = opened.store, screen()
     bound = await asyncio.to_thread(here, opened, row)
     if (why := await asyncio.to_thread(why_not, store, bound)) is not None:
-        raise ChatopsError(f"Job {row.session.id} was not started: {why.sentence}.")
+        store.update_job(row.session.id, not_started=str(why))
+        view.say(f"Job {row.session.id} was not started: {why.sentence}.")
+        return ExitCode.ERROR
     if bound.folder != row.folder:
         view.say(f"Another folder is at {one_line(row.session.workspace)} now than when the job was started.")
     store.put_job(bound)

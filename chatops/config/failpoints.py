@@ -50,8 +50,9 @@ OtherPoint = Literal[
     "undo_listed",
     # Each step of a contained turn's copy, of freezing its changes and of applying them.
     "contained",
-    # A decision about a call of a job is stored: before the job is started again.
+    # A decision about a call of a job is stored: before the job is started again; before its process has the lease.
     "before_job_start",
+    "job_started",
     # After a restart, a tool was asked whether a started call took effect.
     "after_reconcile",
 ]

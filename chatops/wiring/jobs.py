@@ -440,6 +440,7 @@ def start(store: Store, row: JobRow) -> int:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+    reach("job_started")
     Thread(target=process.wait, daemon=True).start()
     try:
         store.acquire_lease(row.session.id, holder_of(process.pid), ttl_s=LEASE_S)

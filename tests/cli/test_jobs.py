@@ -137,6 +137,15 @@ def test_a_decider_that_is_killed_leaves_a_job_that_was_not_started(chatops: Com
     assert (chatops.workspace / "log.txt").read_text() == "once\n"
 
 
+def test_a_decider_that_is_killed_once_the_process_is_started_changes_nothing(chatops: CommandLine) -> None:
+    job, (call_id,) = waiting(chatops, "run `echo once >> log.txt`")
+    assert (
+        ended(begun("approvals", "approve", call_id, cwd=chatops.workspace, CHATOPS_FAILPOINT="job_started")).code < 0
+    )
+    until(lambda: shown(chatops, job)["state"] == "done")
+    assert (chatops.workspace / "log.txt").read_text() == "once\n"
+
+
 @pytest.fixture
 def server() -> Iterator[tuple[FakeOpenAI, list[Reply]]]:
     """A server that says what the test gives, and then that it is done."""
@@ -164,6 +173,7 @@ def test_a_decider_without_the_models_key_does_not_start_the_job(
     assert shown(chatops, job)["why"] == "its model's key is missing: FAKE_KEY is not set"
     refused = chatops("jobs", "resume", job)
     assert (refused.code, "FAKE_KEY is not set" in refused.err) == (1, True)
+    assert shown(chatops, job)["why"] == "its model's key is missing: FAKE_KEY is not set"
     assert not (chatops.workspace / "log.txt").exists()
     monkeypatch.setenv("FAKE_KEY", "k-123456")
     assert chatops("jobs", "resume", job).code == 0
@@ -221,6 +231,14 @@ def test_a_job_is_cancelled_while_it_waits_and_after_it_was_decided(chatops: Com
     assert "It has ended (cancelled)" not in cancelled.out
     assert chatops("approvals", "list", "--output-format", "json").json == []
     assert not (chatops.workspace / "log.txt").exists()
+
+
+def test_a_job_whose_folder_is_gone_is_cancelled(chatops: CommandLine) -> None:
+    job, _ = waiting(chatops, "run `echo once >> log.txt`")
+    chatops.workspace.rename(chatops.workspace.parent / "moved")
+    os.chdir(chatops.workspace.parent)
+    cancelled = chatops("jobs", "cancel", job)
+    assert (cancelled.code, cancelled.out) == (0, f"Cancelled: {job}\n")
 
 
 def test_a_job_is_cancelled_while_the_model_answers(
