@@ -105,7 +105,7 @@ class Connection(H11Protocol):
     MOST: ClassVar[int] = 200
     """Connections at a time. The one that has waited longest for its request is closed for another."""
     REQUEST_S: ClassVar[float] = 10.0
-    """Seconds in which a request has to come, with all its headers."""
+    """Seconds in which a request has to come whole."""
 
     _limit: asyncio.TimerHandle | None = None
 
@@ -122,9 +122,9 @@ class Connection(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """True while there is no request to answer."""
+        """True while there is no whole request to answer."""
         cycle: RequestResponseCycle | None = self.cycle
-        return cycle is None or cycle.response_complete
+        return cycle is None or cycle.response_complete or cycle.more_body
 
     @property
     def waits_until(self) -> float:

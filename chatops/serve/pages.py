@@ -182,8 +182,8 @@ def _call(pending: PendingCall, facts: Sequence[Fact]) -> Iterator[Block]:
 
 def _changes(review: "ContainedReview") -> Iterator[Block]:
     """Yield the changes of a contained turn: the counts, what is not in a diff, then file after file."""
-    notes = [_plain(text) for text in review.notes]
-    yield Block(title=review.head, kind="text", lines=notes)
+    notes = "\n".join(review.notes).rstrip()
+    yield Block(title=review.head, kind="text" if notes else "file", lines=[_plain(text) for text in notes.split("\n")])
     for change in review.changes:
         rows, counts = _diff(change.diff)
         stays = f"In conflict, stays as it is: {change.conflict}" if change.conflict else ""

@@ -45,7 +45,7 @@ LOOK_AT_JOBS_S = 5.0
 QUIET_S = 15.0
 """Seconds after which a stream without news says so, which finds browsers that are gone."""
 LARGEST_FORM = 64_000
-FORM_S = 10.0
+FORM_S = 8.0
 """Bytes of a form, and seconds in which it has to come."""
 STATIC = {"style.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
 

@@ -5,7 +5,9 @@ These need Debian's packages chromium and chromium-driver. The judgement also ne
 """
 
 import os
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,37 @@ pytestmark = [
 def chromium() -> Iterator[Browser]:
     with browser() as window:
         yield window
+
+
+class Listener:
+    """A web server that keeps what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        asked = self.asked
+
+        class Answering(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked.append(str(self.headers))
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b"hello")
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+        self.port = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever)
+
+    def __enter__(self) -> "Listener":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
 
 
 def log_in(chromium: Browser, served: Served) -> None:
@@ -79,6 +112,11 @@ def test_the_cookie_goes_to_no_other_port_name_or_script(chromium: Browser, serv
         "return window.ran === undefined"
     )
     assert blocked, "the policy runs no script of the page's own text"
+    # Another user's server, at another port: it does not know the name.
+    with Listener() as other:
+        for name in ("localhost", "127.0.0.1", "chatops.localhost"):
+            chromium.open(f"http://{name}:{other.port}/")
+        assert len(other.asked) >= 3 and not any("chatops=" in one.lower() for one in other.asked)
 
 
 def test_a_link_from_another_page_continues(chromium: Browser, served: Served, tmp_path: Path) -> None:

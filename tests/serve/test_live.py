@@ -78,14 +78,17 @@ def test_streams_beyond_the_limit_are_refused_and_the_page_goes_on(served: Serve
 @pytest.mark.parametrize("clients", [Connection.MOST + 50, pytest.param(1_000, marks=pytest.mark.more)])
 def test_clients_that_send_nothing_do_not_keep_others_out(served: Served, clients: int) -> None:
     cookie = served.log_in()
+    slow = (
+        f"POST /login HTTP/1.1\r\nHost: {served.host}\r\nContent-Length: 99\r\n"
+        "Content-Type: application/x-www-form-urlencoded\r\n\r\ntoken="
+    ).encode()
     with contextlib.ExitStack() as held:
         silent = []
         for at in range(clients):
             one = held.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE))
             silent.append(one)
-            if at % 2:
-                with contextlib.suppress(ConnectionError):
-                    one.sendall(b"GET / HTTP/1.1\r\nHost: ")
+            with contextlib.suppress(ConnectionError):
+                one.sendall((b"", b"GET / HTTP/1.1\r\nHost: ", slow)[at % 3])
         assert served.get("/", cookie=cookie).status == 200
         assert is_closed(silent[0]), "the one that has waited longest made room for another"
         assert not is_closed(silent[-1])
