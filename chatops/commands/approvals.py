@@ -48,11 +48,12 @@ def _list(arguments: Namespace) -> int:
     if not queue:
         return show_list(arguments, [], (), [], empty="No approvals pending.")
     from chatops.headless.pending import beginning
+    from chatops.runtime.call_sheet import asked_by
 
     rows = [
         (
             queued.pending.call.id,
-            queued.pending.role,
+            asked_by(queued.pending),
             when(queued.requested_at),
             standing(queued),
             short_folder(folders[queued.session_id]),

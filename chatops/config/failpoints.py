@@ -50,6 +50,9 @@ OtherPoint = Literal[
     "undo_listed",
     # Each step of a contained turn's copy, of freezing its changes and of applying them.
     "contained",
+    # A delegated call: its session is stored, its turn was started or resumed.
+    "child_created",
+    "child_started",
     # A decision about a call of a job is stored: before the job is started again; before its process has the lease.
     "before_job_start",
     "job_started",

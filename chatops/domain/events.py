@@ -99,6 +99,8 @@ class PendingCall:
     """Set if an approval would not let the call run."""
     known: Capabilities | None = None
     """Capabilities of the tool as the grant offers it; None: it is not on offer."""
+    caller: str = ""
+    """The role that the turn of this call works for; empty: it is a turn of the user's own session."""
 
     @property
     def outcome_unknown(self) -> bool:

@@ -24,6 +24,16 @@ def call_id(round_: RoundId, index: int) -> CallId:
     return CallId(f"{round_}.{index}")
 
 
+def child_session(call: CallId) -> SessionId:
+    """Return the id of the session that works on a delegated call, the same after each restart."""
+    return SessionId(call.replace(".", "-"))
+
+
+def parent_session(child: SessionId) -> SessionId:
+    """Return the id of the session with the call that a child session works for."""
+    return SessionId(child.rsplit("-", 3)[0])
+
+
 def turn_of(message: MessageId) -> str:
     """Return the id of a message's turn; empty for a message that belongs to none."""
     return message.rpartition(".m")[0]

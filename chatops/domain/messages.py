@@ -7,44 +7,13 @@ means that the server did not report it, never zero.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import reduce
 from typing import Literal
 
 from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.tools import CallEnd, ToolCall, Verdict
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """Tokens of one model call or a sum of them; `cost` in the registry's price unit, None if unpriced."""
-
-    input_tokens: int = 0
-    """All input tokens, `cached_tokens` included."""
-    output_tokens: int = 0
-    reasoning_tokens: int = 0
-    cached_tokens: int = 0
-    """Input tokens that the server read from its prompt cache."""
-    cost: float | None = None
-
-    def plus(self, other: "Usage | None") -> "Usage":
-        """Return the sum. An unknown summand adds nothing; the cost is unknown only if both are."""
-        if other is None:
-            return self
-        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            cost=sum(costs) if costs else None,
-        )
-
-
-def total(*parts: Usage | None) -> Usage | None:
-    """Return the sum of the known usages; None if none is known."""
-    known = [part for part in parts if part is not None]
-    return reduce(Usage.plus, known) if known else None
+from chatops.domain.usage import Usage as Usage
+from chatops.domain.usage import total as total
 
 
 class Speaker(StrEnum):
@@ -52,8 +21,8 @@ class Speaker(StrEnum):
 
     USER = "person"
     MACHINE = "machine"
-    """chatops, in a workflow run: the message that opens an attempt, and the feedback on an answer that is not
-    accepted."""
+    """chatops: in a workflow run the message that opens an attempt, and the feedback on an answer that is not
+    accepted; in a child turn the task, which another role wrote."""
     COMMAND = "command"
     """The user, who ran a command: the text is the command with its sign, and its call follows."""
 
@@ -79,6 +48,8 @@ class UserMessage:
     """True for the feedback to an answer that held no JSON."""
     private: bool = False
     """True if no model gets this message and what follows it in its turn."""
+    reads_workspace: bool = False
+    """True if the text may contain data of the workspace: a role that had read it wrote the task."""
     kind: Literal["user"] = "user"
 
     @property

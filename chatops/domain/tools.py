@@ -12,6 +12,7 @@ from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId
 from chatops.domain.sandbox import NARROWEST, Lack, SandboxSpec
 from chatops.domain.sanitize import sanitize
+from chatops.domain.usage import Usage
 
 ALIASES: Mapping[str, str] = MappingProxyType({"code_interpreter": "python_exec"})
 """Other names of built-in tools, used by models and registries."""
@@ -80,6 +81,8 @@ class Capabilities:
     """Arguments that the diff of a call shows, all of them."""
     folds: bool = False
     """True if calls in a row that succeeded are shown as one line."""
+    delegates: bool = False
+    """True if a call is the turn of another role, see `policy.delegation`."""
 
     @property
     def runs_anything(self) -> bool:
@@ -114,6 +117,7 @@ BUILT_IN_TOOLS: Mapping[str, Capabilities] = MappingProxyType(
         "web_fetch": Capabilities(url="url", verb="Fetch"),
         "shell_exec": Capabilities(command="command", reads_workspace=True, verb="Shell"),
         "python_exec": Capabilities(code="code", reads_workspace=True, verb="Python"),
+        "delegate": Capabilities(verb="Delegate", delegates=True),
     }
 )
 """The built-in tools. Each takes its capabilities from here, so that rules can be read without loading the tools."""
@@ -248,7 +252,12 @@ def definition_of(spec: ToolSpec) -> str:
         spec.read_only,
         spec.idempotent,
         spec.source,
-        {name: value for name, value in asdict(spec.capabilities).items() if name not in _FOR_DISPLAY},
+        {
+            name: value
+            for name, value in asdict(spec.capabilities).items()
+            # The newer field is left out when empty, so that digests stored before it stay valid.
+            if name not in _FOR_DISPLAY and (value or name != "delegates")
+        },
     )
 
 
@@ -308,6 +317,19 @@ class ServerFacts:
     """The server's own words about the tool; untrusted text."""
     by_url: bool = False
     """True if `origin` is a URL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegationFacts:
+    """The role that a call hands a task to, compared with the rights in force."""
+
+    role: str
+    model: str
+    """Label of the model that is asked first."""
+    adds: tuple[str, ...]
+    """Everything that the role adds to the rights in force, each in a phrase; empty: nothing."""
+    grant: str
+    """Digest of the grant that the child turn would get."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,6 +393,8 @@ class CallFacts:
     approvals are bound to `cwd` and `paths`."""
     server: ServerFacts | None = None
     """The MCP server that runs the call; None: chatops runs it."""
+    delegation: DelegationFacts | None = None
+    """The role that a call delegates to; None: it does not delegate."""
 
     def relative(self, path: str) -> str:
         """Return a path in the workspace relative to it, any other as it is."""
@@ -443,6 +467,8 @@ class ResultFacts:
 
     skill: SkillUse | None = None
     """The skill that the call put in use for the rest of the turn, if it restricts tools."""
+    usage: Usage | None = None
+    """What the models of a child turn have used. It counts for the turn of the call too."""
 
 
 NO_FACTS = ResultFacts()

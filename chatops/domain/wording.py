@@ -121,3 +121,9 @@ def duration(milliseconds: int) -> str:
 def spent(seconds: int) -> str:
     """Return a time that is still running, such as ``12 s`` or ``2 min 05 s``."""
     return f"{seconds} s" if seconds < 60 else duration(1_000 * seconds)
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error as one line that is never empty."""
+    text = " ".join(str(error).split())
+    return text if text else type(error).__name__

@@ -33,7 +33,7 @@ from chatops.domain.tools import (
     changed_lines,
     written_path,
 )
-from chatops.engine import containment, feedback
+from chatops.engine import containment, delegation, feedback
 from chatops.engine.draft import Draft
 from chatops.engine.effects import DecisionRecord, InspectCall, RunTool
 from chatops.engine.state import (
@@ -52,6 +52,7 @@ from chatops.engine.state import (
     with_permit,
 )
 from chatops.engine.view import judged_apply, pending_calls, workspace_was_read
+from chatops.policy.delegation import AT_ONCE
 from chatops.policy.sandbox import limited_by, widened
 from chatops.policy.verdicts import Judgement, skill_layer
 
@@ -176,6 +177,7 @@ def settle_with(
     result = _with_facts(result, spec or draft.state.grant.tool(one.call.name), arguments, diff)
     status = Settled(result=result, arguments=arguments, verdict=verdict, decided_by=decided_by)
     draft.put_call(index, replace(one, status=status))
+    delegation.count(draft, facts, result)
     if result.facts.skill is not None and result.outcome is Outcome.SUCCESS:
         draft.set_grant(draft.state.grant.narrowed(skill_layer(result.facts.skill)))
     draft.events.append(
@@ -204,7 +206,9 @@ def _with_facts(result: ToolResult, spec: ToolSpec | None, arguments: str, diff:
     """
     if result.outcome in (Outcome.DENIED, Outcome.INVALID):
         return result
-    reads = spec is None or spec.capabilities.reads_workspace
+    # A child that did not end by itself may have told something that it read.
+    lost = spec is not None and spec.capabilities.delegates and result.outcome in (Outcome.INTERRUPTED, Outcome.UNKNOWN)
+    reads = spec is None or spec.capabilities.reads_workspace or result.facts.reads_workspace or lost
     wrote = written_path(spec.capabilities, arguments) if spec is not None and result.outcome is Outcome.SUCCESS else ""
     known = replace(result.facts, reads_workspace=reads, wrote=wrote)
     if wrote and diff and known.source is ResultSource.CALL:
@@ -284,6 +288,7 @@ def call_digest(draft: Draft, call: ToolCall, facts: CallFacts) -> str:
         *(value for value in (facts.needs_user, facts.definition, facts.contained) if value),
         *((asdict(facts.extra), facts.extra_sandbox) if facts.extra != NARROWEST else ()),
         *((asdict(facts.server),) if facts.server is not None else ()),
+        *((asdict(facts.delegation),) if facts.delegation is not None else ()),
     )
 
 
@@ -315,7 +320,8 @@ def _ceiling(draft: Draft) -> SandboxSpec | None:
 def inspect(draft: Draft, call: ToolCall, extra: SandboxSpec = NARROWEST) -> None:
     """Have a call inspected where it would run, under the limits that it would run under."""
     limits, place = sandbox_of(draft, extra), containment.copy_for(draft, call)
-    draft.effects.append(InspectCall(call=call, sandbox=limits, ceiling=_ceiling(draft), contained=place))
+    rights = delegation.rights(draft, call)
+    draft.effects.append(InspectCall(call=call, sandbox=limits, ceiling=_ceiling(draft), contained=place, grant=rights))
 
 
 def schedule(draft: Draft) -> None:
@@ -338,12 +344,14 @@ def schedule(draft: Draft) -> None:
 def can_start(draft: Draft, index: int) -> bool:
     """Return True if the call may start now.
 
-    All earlier calls must be settled, or the call and all unsettled calls before it must be read-only.
+    All earlier calls must be settled, or the call and all unsettled calls before it must be read-only, or delegate.
     """
     calls = draft.calls()
     unsettled = [call for call in calls[:index] if not isinstance(call.status, Settled)]
     if not unsettled:
         return True
+    if delegation.delegates(draft, calls[index].call):
+        return len(unsettled) < AT_ONCE and all(delegation.delegates(draft, call.call) for call in unsettled)
     return _read_only(draft, calls[index]) and all(_read_only(draft, call) for call in unsettled)
 
 
@@ -372,6 +380,7 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
             digest=bound,
             exposure=exposure,
             sandbox=sandbox_of(draft, status.extra),
+            **delegation.handed_on(draft, one.call),
         )
     )
     draft.events.append(

@@ -10,7 +10,9 @@ from chatops.domain.messages import Message
 from chatops.domain.model import ModelRequest
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult
-from chatops.engine.state import TurnState
+from chatops.engine.state import Spending, TurnState
+from chatops.policy.budget import NO_BUDGET, Budget
+from chatops.policy.grant import Grant
 from chatops.policy.workflow import PatternGate
 
 
@@ -52,6 +54,8 @@ class InspectCall:
     """The most that the user may give this call in addition; None: there is no ceiling."""
     contained: str = ""
     """As in `CallFacts`."""
+    grant: Grant | None = None
+    """The rights of the turn, for a call that delegates; None for any other."""
     kind: Literal["inspect_call"] = "inspect_call"
 
 
@@ -66,6 +70,14 @@ class RunTool:
     exposure: Exposure = Exposure.WHOLE
     sandbox: SandboxSpec = NARROWEST
     """The limits under which the call was inspected."""
+    grant: Grant | None = None
+    """As in `InspectCall`."""
+    workspace_read: bool = False
+    """True if the session has read the workspace."""
+    spending: Spending | None = None
+    """What the turn has spent, for a call that delegates; None for any other."""
+    budget: Budget = NO_BUDGET
+    """The budget of the turn, for a call that delegates."""
     kind: Literal["run_tool"] = "run_tool"
 
 
@@ -76,7 +88,13 @@ class ReconcileTool:
     call: ToolCall
     facts: CallFacts
     attempt: int
+    stopping: bool = False
+    """True if the turn has been stopped, so that nothing of the attempt may go on."""
     kind: Literal["reconcile_tool"] = "reconcile_tool"
+
+
+ToolEffect = InspectCall | RunTool | ReconcileTool
+"""What a tool does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts, Interruption, ToolResult
 from chatops.engine.contract import AnswerFacts
 from chatops.engine.effects import ComposerDraft
+from chatops.engine.state import ChildTurn
 from chatops.policy.grant import Grant
 from chatops.policy.remembered import SCOPES
 from chatops.policy.verdicts import ApprovalRule, Layer
@@ -132,6 +133,16 @@ class AnswerQuestion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChildInput:
+    """The child turn of an attempt waits for the user, or no longer does."""
+
+    call_id: CallId
+    attempt: int
+    child: ChildTurn
+    kind: Literal["child_input"] = "child_input"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CancelTurn:
     """The user stopped the turn. The `partial_…` fields hold what had been streamed."""
 
@@ -222,6 +233,7 @@ Input = (
     | QuestionInput
     | QuestionWithdrawnInput
     | AnswerQuestion
+    | ChildInput
     | CancelTurn
     | CorrectTurn
     | RetryTurn

@@ -14,7 +14,7 @@ from chatops.domain.messages import AssistantMessage
 from chatops.domain.model import CONTENT_FILTER
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.tools import CallFacts, Outcome, Problem, ResultSource, ToolCall, Verdict
-from chatops.engine import calls, containment, decisions, feedback, sequence, validations
+from chatops.engine import calls, containment, decisions, delegation, feedback, sequence, validations
 from chatops.engine.draft import Draft
 from chatops.engine.round_limits import MAX_SAME
 from chatops.engine.state import (
@@ -81,6 +81,7 @@ def inspected(draft: Draft, index: int, facts: CallFacts) -> None:
         facts = replace(facts, needs_user="; ".join(reason for reason in (FILTERED, facts.needs_user) if reason))
     if containment.is_apply_round(draft):
         return _changes_inspected(draft, index, facts)
+    facts = delegation.checked(draft, one.call, facts)
     if facts.contained != containment.copy_for(draft, one.call) and isinstance(one.status, Inspecting | Rechecking):
         # The turn was contained, or its containment ended, while the call was inspected.
         return calls.inspect(draft, one.call)

@@ -43,7 +43,7 @@ from dataclasses import replace
 
 from chatops.domain.events import AskReason
 from chatops.domain.ids import CallId
-from chatops.domain.tools import Interruption, Outcome, ToolResult
+from chatops.domain.tools import Interruption, Outcome, ToolCall, ToolResult
 from chatops.engine import acceptance, calls, containment, feedback, questions, rounds, sequence
 from chatops.engine.draft import Draft
 from chatops.engine.effects import ReconcileTool
@@ -187,13 +187,18 @@ def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], I
         case Reconciling() as status:
             seen = status.known or known.get((one.call.id, status.attempt))
             draft.put_call(index, replace(one, status=replace(status, known=seen)))
-            draft.effects.append(ReconcileTool(call=one.call, facts=status.facts, attempt=status.attempt))
+            _reconcile(draft, one.call, status)
         case AwaitingDecision() as status:
             seen = status.interruption or known.get((one.call.id, status.attempt))
             draft.put_call(index, replace(one, status=replace(status, interruption=seen)))
             calls.request_approval(draft, calls.in_round(draft).round_id, one.call)
         case _:
             pass
+
+
+def _reconcile(draft: Draft, call: ToolCall, status: Started | Reconciling) -> None:
+    stopping = isinstance(draft.state.phase, Stopping)
+    draft.effects.append(ReconcileTool(call=call, facts=status.facts, attempt=status.attempt, stopping=stopping))
 
 
 def _recover_started(draft: Draft, index: int, status: Started, known: Interruption | None, *, why: str) -> None:
@@ -205,7 +210,7 @@ def _recover_started(draft: Draft, index: int, status: Started, known: Interrupt
     stopping = isinstance(phase, Stopping)
     if containment.is_apply_round(draft):
         draft.put_call(index, replace(one, status=with_permit(status, Reconciling, known=known)))
-        draft.effects.append(ReconcileTool(call=one.call, facts=status.facts, attempt=status.attempt))
+        _reconcile(draft, one.call, status)
     elif status.facts.contained:
         _close(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=IN_COPY))
     elif spec is not None and stopping and spec.read_only:
@@ -216,7 +221,7 @@ def _recover_started(draft: Draft, index: int, status: Started, known: Interrupt
         draft.put_call(index, replace(one, status=with_permit(status, Permitted)))
     elif spec is not None and spec.reconcilable:
         draft.put_call(index, replace(one, status=with_permit(status, Reconciling, known=known)))
-        draft.effects.append(ReconcileTool(call=one.call, facts=status.facts, attempt=status.attempt))
+        _reconcile(draft, one.call, status)
     elif stopping:
         _close(draft, index, status, feedback.unknown_result(known))
     else:

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any, Literal, TypeVar
 
 from chatops.domain.decisions import Principal, ServerQuestion
-from chatops.domain.events import AskReason, TurnStatus
+from chatops.domain.events import AskReason, PendingCall, TurnStatus
 from chatops.domain.ids import MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import AssistantMessage, AttachedFile, Message, Usage
 from chatops.domain.model import FailureKind
@@ -104,11 +104,23 @@ class Rechecking(Permit):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChildTurn:
+    """The turn in another session that a delegated call waits for, as far as the user has to know of it."""
+
+    pending: tuple[PendingCall, ...] = ()
+    """Its calls that wait for the user. Their decisions belong to its session."""
+    paused: bool = False
+    """True if nothing of it runs until the user decides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Started(Permit):
     """Status of a call whose intent to run `attempt` is stored. It may have taken effect."""
 
     question: ServerQuestion | None = None
     """The open question of the server that runs it; None: none is open."""
+    child: ChildTurn | None = None
+    """The child turn that it waits for, once that has asked the user something."""
     kind: Literal["started"] = "started"
 
 
@@ -409,6 +421,8 @@ class TurnState:
     """Set while the turn is contained."""
     command: OwnCommand | None = None
     """Set if the turn runs a command of the user."""
+    caller: str = ""
+    """The role that a child turn works for; empty: it works for the user."""
 
 
 def new_turn(

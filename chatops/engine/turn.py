@@ -60,6 +60,7 @@ from chatops.engine import (
     calls,
     containment,
     decisions,
+    delegation,
     feedback,
     inspection,
     interrupting,
@@ -76,6 +77,7 @@ from chatops.engine.inputs import (
     AnswerCheckInput,
     AnswerQuestion,
     CancelTurn,
+    ChildInput,
     ContainTurn,
     CorrectTurn,
     DecideCall,
@@ -101,10 +103,11 @@ from chatops.engine.state import (
     InRound,
     Inspecting,
     Reconciling,
+    Spending,
     Started,
     TurnState,
 )
-from chatops.engine.view import may_be_retried, pending_calls, skill_layers
+from chatops.engine.view import may_be_retried, own_pending_calls, skill_layers
 from chatops.policy.grant import Grant
 
 TRANSITIONS: tuple[tuple[str, str, str], ...] = (
@@ -157,15 +160,21 @@ def start(
     files: tuple[AttachedFile, ...] = (),
     contract: StepContract | None = None,
     contained: bool = False,
+    caller: str = "",
+    reads_workspace: bool = False,
+    spending: Spending | None = None,
 ) -> TurnStep:
     """Start a new turn (`new_turn`): record the message that opens it, with the files attached to it, and ask a model.
 
     `contract` makes the turn an attempt at a step of a workflow. Its answer has to fulfil the contract, and the history
     holds the messages of the step's earlier attempts. `contained` makes it a contained turn, see `containment`.
+    `caller` is the role that wrote the text, after it had read the workspace if it `reads_workspace`,
+    and `spending` what its turn had spent.
     """
-    draft = Draft(replace(turn, contract=contract))
-    by = Speaker.USER if contract is None else Speaker.MACHINE
-    draft.say(UserMessage(id=draft.next_message_id(), text=text, files=files, by=by))
+    draft = Draft(replace(turn, contract=contract, caller=caller, spending=spending or turn.spending))
+    by = Speaker.USER if contract is None and not caller else Speaker.MACHINE
+    message = UserMessage(id=draft.next_message_id(), text=text, files=files, by=by, reads_workspace=reads_workspace)
+    draft.say(message)
     draft.events.append(
         TurnStarted(
             id=turn.turn_id,
@@ -194,8 +203,8 @@ def advance(state: TurnState, event: Input) -> TurnStep:
                 acceptance.checked(draft, state.phase, facts)
         case InspectionInput() | DecideCall() | ToolResultInput() | ReconcileInput():
             _call_moved(draft, event)
-        case QuestionInput() | QuestionWithdrawnInput() | AnswerQuestion():
-            questions.moved(draft, event)
+        case QuestionInput() | QuestionWithdrawnInput() | AnswerQuestion() | ChildInput():
+            delegation.moved(draft, event) if isinstance(event, ChildInput) else questions.moved(draft, event)
         case CancelTurn() | CorrectTurn():
             interrupting.interrupted(draft, event)
         case RetryTurn(grant=grant):
@@ -320,6 +329,6 @@ def _show_denials(draft: Draft, before: TurnState) -> None:
     phase = draft.state.phase
     if not isinstance(phase, InRound):
         return
-    for was, now in zip(pending_calls(before), pending_calls(draft.state), strict=True):
+    for was, now in zip(own_pending_calls(before), own_pending_calls(draft.state), strict=True):
         if was.denial != now.denial:
             calls.request_approval(draft, phase.round_id, now.call)

@@ -37,7 +37,14 @@ ALWAYS_ASKS = "the changes of a contained turn always ask"
 
 
 def pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
-    """Return the calls that wait for the user, in call order, with everything that a dialog shows."""
+    """Return the calls that wait for the user, with everything that a dialog shows: its own, then its children's."""
+    calls = state.phase.calls if isinstance(state.phase, InRound) else ()
+    children = (call.status.child for call in calls if isinstance(call.status, Started))
+    return (*own_pending_calls(state), *(one for child in children if child is not None for one in child.pending))
+
+
+def own_pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
+    """Return the calls of this very turn that wait for the user, in call order."""
     phase = state.phase
     if not isinstance(phase, InRound):
         return ()
@@ -54,6 +61,7 @@ def pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
             interruption=call.status.interruption,
             denial=_denial(state, phase, call.call.name, call.status.facts),
             known=spec.capabilities if (spec := phase.proposed_under.tool(call.call.name)) is not None else None,
+            caller=state.caller,
         )
         for call in phase.calls
         if isinstance(call.status, AwaitingDecision)
@@ -118,11 +126,27 @@ def in_flight(state: TurnState) -> bool:
     match state.phase:
         case AwaitingModel() | CheckingAnswer():
             return True
-        case InRound(calls=calls) | Stopping(calls=calls):
-            waiting = AwaitingDecision | Deferred | Permitted | Settled
-            return any(not isinstance(call.status, waiting) for call in calls)
+        case InRound(calls=calls):
+            return any(not _waits(call.status) for call in calls)
+        case Stopping(calls=calls):
+            return any(not isinstance(call.status, _WAITING) for call in calls)
         case Finished():
             return False
+
+
+_WAITING = AwaitingDecision | Deferred | Permitted | Settled
+
+
+def _waits(status: CallStatus) -> bool:
+    """Return True if no effect of a call in this status is under way, or only a child turn that waits for the user."""
+    child = status.child if isinstance(status, Started) else None
+    return isinstance(status, _WAITING) or (child is not None and child.paused)
+
+
+def waits_for_child(state: TurnState) -> bool:
+    """Return True if a call of the turn waits for a child turn that waits for the user."""
+    calls = state.phase.calls if isinstance(state.phase, InRound) else ()
+    return any(isinstance(call.status, Started) and _waits(call.status) for call in calls)
 
 
 def turn_status(state: TurnState) -> TurnStatus:
@@ -165,7 +189,10 @@ def read_workspace(messages: Iterable[Message]) -> bool:
     """Return True if a result may contain data of the workspace, whatever tool gave it, or the user attached some."""
     return any(
         (isinstance(message, ToolMessage) and message.facts.reads_workspace)
-        or (isinstance(message, UserMessage) and any(not file.ref.problem for file in message.files))
+        or (
+            isinstance(message, UserMessage)
+            and (message.reads_workspace or any(not file.ref.problem for file in message.files))
+        )
         for message in messages
     )
 

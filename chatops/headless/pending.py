@@ -10,7 +10,7 @@ from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import CONTAINED_APPLY, Interruption, is_undo
 from chatops.domain.wording import plural
 from chatops.headless.json_values import arguments_value
-from chatops.runtime.call_sheet import CallSheet, Fact, Form, OfferKey, budget_question, call_sheet
+from chatops.runtime.call_sheet import CallSheet, Fact, Form, OfferKey, asked_by, budget_question, call_sheet
 
 SHOWN_IN_LISTS = 100
 """Maximum number of characters of the arguments in a one-line mention."""
@@ -67,6 +67,7 @@ def describe_json(pending: PendingCall) -> dict[str, JsonValue]:
         "digest": pending.digest,
         "reason": pending.reason.value,
         "role": pending.role,
+        "caller": pending.caller,
         "model": pending.model,
         "facts": [{"label": one.label, "value": one.value, "weight": one.weight.value} for one in sheet.facts],
         "offers": [{"key": one.key, "allows": one.allows} for one in sheet.offers],
@@ -76,6 +77,7 @@ def describe_json(pending: PendingCall) -> dict[str, JsonValue]:
         "hosts": list(facts.hosts),
         "command": facts.command,
         "diff": facts.diff,
+        "delegation": asdict(facts.delegation) if facts.delegation is not None else None,
         "server": asdict(facts.server) if facts.server is not None else None,
         "network": facts.network or bool(facts.hosts),
         "denial": _denial_json(pending.denial) if pending.denial is not None else None,
@@ -110,7 +112,8 @@ def _denial_json(denial: Denial) -> dict[str, JsonValue]:
 
 def mention(pending: PendingCall) -> str:
     """Return one line: id, tool, the beginning of the command, the changed files or the arguments."""
-    return f"{pending.call.id}  {_one_line(pending.call.name)}  {beginning(pending)}"
+    by = f"  ({_one_line(asked_by(pending))})" if pending.caller else ""
+    return f"{pending.call.id}  {_one_line(pending.call.name)}  {beginning(pending)}{by}"
 
 
 def beginning(pending: PendingCall) -> str:

@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass
 
 from chatops.domain.canonical import digest
 from chatops.domain.decisions import AnyArguments, RememberedRule
+from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
 from chatops.domain.tools import Verdict
@@ -42,6 +43,24 @@ AT_ONCE = 4
 IN_A_TURN = 16
 """Delegations of one turn."""
 CHILD = Layer(name="a child turn does not delegate", rules=(Rule(tool=DELEGATE_TOOL, verdict=Verdict.DENY),))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildBinding:
+    """The call that a child session works for, and what binds the session beyond its role."""
+
+    call_id: CallId
+    caller: str
+    """The role that has delegated."""
+    layers: tuple[Layer, ...]
+
+
+LOST = ChildBinding(
+    call_id=CallId(""),
+    caller="another role",
+    layers=(Layer(name="what binds this child session cannot be read", rules=(), default=Verdict.DENY),),
+)
+"""The binding of a child session whose own cannot be read: it permits nothing."""
 
 
 def binding(in_force: Grant) -> tuple[Layer, ...]:

@@ -211,7 +211,7 @@ def call_offers(pending: PendingCall) -> Iterator[Offer]:
         yield from _rules(pending)
     if facts.extra != NARROWEST:
         yield Offer(key="+", allows=f"this call once, with {describe_extra(facts.extra)}")
-    if pending.call.name in CHANGING and not facts.contained and pending.model:
+    if pending.call.name in CHANGING and not facts.contained and pending.model and not pending.caller:
         yield Offer(key="c", allows="work on a copy of the folder; its changes are asked about at the end")
     yield edit
 
@@ -370,7 +370,10 @@ def _cautions(facts: CallFacts) -> Iterator[Fact]:
     """Yield every reason to look twice. What a command does follows from its words, so it is never all of it."""
     for repair in facts.repairs:
         yield Fact(label="repaired", value=repair, weight=Weight.CAUTION)
-    for warning in (facts.caution, facts.reveals, facts.needs_user):
+    adds = facts.delegation.adds if facts.delegation is not None else ()
+    for words in adds:
+        yield Fact(label="adds", value=words, weight=Weight.CAUTION)
+    for warning in (facts.caution, facts.reveals, "" if adds else facts.needs_user):
         yield Fact(label="careful", value=warning, weight=Weight.CAUTION)
     hosts: tuple[str, ...] = facts.hosts
     if _is_shell(facts):
@@ -444,11 +447,18 @@ def _settings(pending: PendingCall) -> Iterator[Fact]:
         origin = "at" if server.by_url else "started by"
         yield Fact(label=origin, value=server.origin, weight=setting, form=Form.EXACT)
         yield Fact(label="its tool", value=server.tool, weight=setting, form=Form.EXACT)
+    if facts.delegation is not None:
+        model = facts.delegation.model
+        yield Fact(
+            label="works as", value=f"{facts.delegation.role} ({model}), in a session of its own", weight=setting
+        )
     yield Fact(label="program", value=" ".join(facts.interpreter), weight=setting, form=Form.EXACT)
     yield Fact(label="runs in", value=show_path(facts.cwd) if facts.cwd else "", weight=setting, form=Form.EXACT)
     if seconds := _timeout(pending):
         yield Fact(label="timeout", value=f"{seconds} s", weight=setting)
     sandbox = facts.sandbox or ("none" if facts.command else "not needed: no program is run")
+    if facts.delegation is not None:
+        sandbox = ""
     unconfined = bool(facts.command) and not facts.sandboxed
     if unconfined:
         yield Fact(label="sandbox", value=sandbox, weight=Weight.CAUTION)
@@ -464,13 +474,22 @@ def _details(pending: PendingCall) -> Iterator[Fact]:
     yield Fact(label="raw arguments", value=facts.arguments, weight=detail, form=Form.TEXT)
     yield Fact(label="network", value="" if facts.network or facts.hosts else "no", weight=detail)
     model = f" ({pending.model})" if pending.model else ", without a model"
-    yield Fact(label="asked by", value=f"{pending.role}{model}", weight=detail)
+    yield Fact(
+        label="asked by",
+        value=f"{asked_by(pending)}{model}",
+        weight=Weight.SETTING if pending.caller else detail,
+    )
     yield Fact(label="tool", value=pending.call.name, weight=detail, form=Form.EXACT)
     yield Fact(label="defined as", value=facts.definition, weight=detail, form=Form.EXACT)
     for entry in facts.hashes:
         yield Fact(label="files", value=entry, weight=detail, form=Form.EXACT)
     yield Fact(label="call", value=pending.call.id, weight=detail, form=Form.EXACT)
     yield Fact(label="digest", value=pending.digest, weight=detail, form=Form.EXACT)
+
+
+def asked_by(pending: PendingCall) -> str:
+    """Return the role that asks, and for whom if that is another role."""
+    return f"{pending.role}, for {pending.caller}" if pending.caller else pending.role
 
 
 def question(pending: PendingCall) -> str:

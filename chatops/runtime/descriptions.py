@@ -24,6 +24,7 @@ from chatops.engine.state import (
     AwaitingModel,
     CallState,
     CheckingAnswer,
+    ChildTurn,
     Finished,
     InRound,
     Permitted,
@@ -162,6 +163,7 @@ def stored_way_to_continue(store: Store, session_id: SessionId) -> str:
     """Return `way_to_continue` for a stored session."""
     run = None
     with suppress(NoSuchSessionError, UnreadableError):
+        session_id = store.session(session_id).parent or session_id
         if store.job(SessionId(session_id)) is not None:
             return f"chatops jobs resume {session_id}"
         run = store.load_run(session_id).spec if store.session(session_id).run is not None else None
@@ -198,7 +200,7 @@ def turn_summary(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str
             # Calls that may run wait for the user too, if an earlier one does.
             asks = any(isinstance(one.status, AwaitingDecision) for one in calls)
             left = (one for one in calls if not (asks and isinstance(one.status, Permitted | Rechecking)))
-            parts = (_call(one, grant, decided.get(one.call.id)) for one in left)
+            parts = (_call(one, grant, decided) for one in left)
             return "; ".join(dict.fromkeys(text for text in parts if text)) or "interrupted between two requests"
         case Stopping(calls=calls):
             running = [named_call(one.call, one.status.facts) for one in calls if isinstance(one.status, Started)]
@@ -207,23 +209,30 @@ def turn_summary(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str
             return ""
 
 
-def _call(one: CallState, grant: Grant, decided: DecisionRow | None) -> str:
+def _call(one: CallState, grant: Grant, answers: Mapping[CallId, DecisionRow]) -> str:
     match one.status:
         case Settled():
             return ""
-        case AwaitingDecision(facts=facts) if decided is not None:
-            word = _decision_word(decided.decision)
-            return f"{word} in another terminal, not resumed yet: {named_call(one.call, facts)}"
+        case AwaitingDecision(facts=facts) if (decided := answers.get(one.call.id)) is not None:
+            return _decided(one.call, facts, decided)
         case AwaitingDecision(facts=facts) as waiting if waiting.outcome_unknown:
             return f"interrupted while running {named_call(one.call, facts)}: outcome unknown"
         case AwaitingDecision(facts=facts):
             return f"waiting for your approval of {named_call(one.call, facts)}"
+        case Started(child=ChildTurn(pending=(asked, *_))) if (decided := answers.get(asked.call.id)) is not None:
+            return _decided(asked.call, asked.facts, decided)
+        case Started(child=ChildTurn(pending=(asked, *_))):
+            return f"waiting for your approval of {named_call(asked.call, asked.facts)} as {asked.role}"
         case Started(facts=facts) | Reconciling(facts=facts):
             return f"interrupted while running {named_call(one.call, facts)}: {_outcome(one.call, grant)}"
         case Permitted(facts=facts) | Rechecking(facts=facts):
             return f"interrupted before it started {named_call(one.call, facts)}"
         case _:
             return f"interrupted before it checked {named_call(one.call, None)}"
+
+
+def _decided(call: ToolCall, facts: CallFacts, decided: DecisionRow) -> str:
+    return f"{_decision_word(decided.decision)} in another terminal, not resumed yet: {named_call(call, facts)}"
 
 
 def _outcome(call: ToolCall, grant: Grant) -> str:

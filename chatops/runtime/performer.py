@@ -36,6 +36,7 @@ from chatops.domain.events import Event, Notice, NoticeChanged, ReasoningDelta, 
 from chatops.domain.ids import CallId, RoundId, SessionId, thought_id
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
 from chatops.domain.tools import CallFacts, Outcome, Problem, ResultFacts, ToolCall, ToolResult, ToolSpec
+from chatops.domain.wording import describe_error
 from chatops.engine import feedback
 from chatops.engine.contract import AnswerFacts
 from chatops.engine.effects import (
@@ -49,6 +50,7 @@ from chatops.engine.effects import (
     InspectCall,
     ReconcileTool,
     RunTool,
+    ToolEffect,
 )
 from chatops.engine.inputs import (
     AnswerCheckInput,
@@ -73,6 +75,7 @@ from chatops.models.base import (
     Waiting,
 )
 from chatops.models.retry import in_words
+from chatops.runtime.delegation import Children
 from chatops.runtime.services import Services, is_workspace_gone, progress_of, workspace_gone
 from chatops.toolkit.base import Ask, Tool, ToolContext, inspect_call, with_limit_paused
 from chatops.toolkit.counting import shown_by
@@ -86,6 +89,10 @@ DISCARD_S = 1.0
 """Seconds to wait at the end for the removal of a copy."""
 MOST_QUESTIONS = 20
 """Maximum number of questions of one call. Further ones are declined."""
+
+
+def _ignore(text: str) -> None:
+    """Discard the output."""
 
 
 class Performer:
@@ -103,8 +110,10 @@ class Performer:
         holds_lease: Callable[[], Awaitable[bool]],
         deliver: Callable[[Input], None],
         publish: Callable[[Event], None],
+        children: Children,
     ) -> None:
         self._services = services
+        self._children = children
         self._session_id = session_id
         self._holds_lease = holds_lease
         self._deliver = deliver
@@ -151,7 +160,7 @@ class Performer:
 
     async def aclose(self) -> None:
         """Stop all tasks and wait until they have stopped. Afterwards nothing is started or delivered."""
-        self._closed = True
+        self._closed = self._children.closed = True
         self._deliver = lambda event: None
         tasks = list(self._tasks.values())
         if self._discarding:
@@ -221,7 +230,7 @@ class Performer:
 
     async def _facts(self, tool: Tool, effect: InspectCall) -> CallFacts:
         call = effect.call
-        context = self._context(call.id, 1, tool, _ignore)
+        context = self._context(effect, tool)
         context = replace(context, sandbox=effect.sandbox, ceiling=effect.ceiling, contained=effect.contained)
         try:
             if await in_thread(is_workspace_gone, context.workspace):
@@ -267,7 +276,7 @@ class Performer:
         def output(text: str) -> None:
             self._publish(ToolOutput(id=call.id, parent_id=number, text=text))
 
-        context = self._context(call.id, effect.attempt, tool, output)
+        context = self._context(effect, tool, output)
         context = replace(context, exposure=effect.exposure, sandbox=effect.sandbox, contained=contained)
         if self._services.attended:
             context = replace(context, ask=self._questions.of_call(call.id, effect.attempt))
@@ -282,7 +291,7 @@ class Performer:
         tool = self._tool(call.name, contained)
         found = ReconcileInput(call_id=call.id, attempt=effect.attempt, result=None)
         if tool is not None:
-            context = replace(self._context(call.id, effect.attempt, tool, _ignore), contained=contained)
+            context = replace(self._context(effect, tool), contained=contained)
             try:
                 answer = await tool.reconcile(effect.facts, context)
                 found = ReconcileInput(
@@ -307,8 +316,10 @@ class Performer:
     async def _discard(self, name: str) -> None:
         await in_thread(self._services.contained().discard, name)
 
-    def _context(self, call_id: CallId, attempt: int, tool: Tool, output: Callable[[str], None]) -> ToolContext:
-        return self._services.contexts(self._session_id(), call_id, attempt=attempt, tool=tool, output=output)
+    def _context(self, effect: ToolEffect, tool: Tool, output: Callable[[str], None] = _ignore) -> ToolContext:
+        attempt = 1 if isinstance(effect, InspectCall) else effect.attempt
+        context = self._services.contexts(self._session_id(), effect.call.id, attempt=attempt, tool=tool, output=output)
+        return replace(context, child=self._children.of_call(effect))
 
 
 class Questions:
@@ -366,14 +377,10 @@ def _timed(result: ToolResult, began: float) -> ToolResult:
     return result if result.duration_ms else replace(result, duration_ms=took)
 
 
-def _ignore(text: str) -> None:
-    """Discard the output."""
-
-
 GRACE_S = 5.0
 """Seconds that a tool may take beyond its own limit before the runtime stops it."""
 STOP_S = 1.8
-"""Seconds to wait for a tool after it was asked to stop."""
+"""Seconds to wait for a tool after it was asked to stop; twice as long for a child turn, whose tools stop first."""
 STOPPED = "Stopped by the user while it ran."
 
 _SO_FAR = 4_000
@@ -402,7 +409,7 @@ async def attempt(tool: Tool, facts: CallFacts, context: ToolContext) -> ToolRes
         return _result(tool.spec, work)
     work.cancel()
     try:
-        await asyncio.wait({work}, timeout=STOP_S)
+        await asyncio.wait({work}, timeout=STOP_S * (2 if tool.spec.capabilities.delegates else 1))
     except asyncio.CancelledError:
         stop_requested = True
     if _has_ended_by_itself(work):
@@ -590,9 +597,3 @@ def waiting_over_notice(event: Retrying | Waiting, *, stopped: bool = False, fai
         return f"Waited for {in_words(event.seconds)} until other requests to this model were over."
     loaded = "The server had not loaded the model. " if event.loading else ""
     return f"{loaded}There was no data for {in_words(event.seconds)}."
-
-
-def describe_error(error: BaseException) -> str:
-    """Return an error as one line that is never empty."""
-    text = " ".join(str(error).split())
-    return text if text else type(error).__name__

@@ -7,20 +7,23 @@ half-way.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
-from chatops.domain.decisions import Principal
-from chatops.domain.events import CallProgressed, Event, Notice, Published
+from chatops.domain.decisions import Decision, Principal
+from chatops.domain.events import CallProgressed, Event, Notice, PendingCall, Published
 from chatops.domain.ids import CallId, RoundId, SessionId
 from chatops.domain.messages import AttachedFile
 from chatops.domain.progress import Progress
 from chatops.domain.sanitize import show_path
+from chatops.engine.state import Spending, TurnState
 from chatops.models.base import ModelClient
+from chatops.policy.budget import Budget
+from chatops.policy.sandbox import SandboxChange
 from chatops.runtime.settings import Rights, SessionSettings
 from chatops.store.base import Holder
 from chatops.store.files import Outputs
@@ -121,6 +124,60 @@ class Contexts(Protocol):
         """Return the context for one attempt of a call."""
 
 
+Listener = Callable[[Published], None]
+
+
+class ChildSession(Protocol):
+    """What is needed of `Session`."""
+
+    @property
+    def session_id(self) -> SessionId:
+        """Id of the session."""
+
+    @property
+    def state(self) -> TurnState | None:
+        """The turn, as committed."""
+
+    @property
+    def pending(self) -> tuple[PendingCall, ...]:
+        """Calls that wait for a decision."""
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with each event."""
+
+    async def start_child(
+        self,
+        task: str,
+        *,
+        files: tuple[AttachedFile, ...],
+        reads_workspace: bool,
+        spending: Spending | None,
+        budget: Budget,
+    ) -> None:
+        """Start the turn."""
+
+    async def resume(self) -> None:
+        """Resume the turn."""
+
+    async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
+        """Decide a pending call."""
+
+    async def revoke_tool(self, name: str) -> None:
+        """Revoke a tool."""
+
+    async def change_sandbox(self, change: SandboxChange | None) -> None:
+        """Change the limits of commands."""
+
+    async def stop_turn(self) -> None:
+        """End the turn."""
+
+    async def settle(self) -> TurnState | None:
+        """Wait until the turn is paused or finished."""
+
+    async def aclose(self) -> None:
+        """Release the session."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """The adapters, and the user and process that use them."""
@@ -137,6 +194,10 @@ class Services:
     workspace: Path
     attach: Callable[[SessionId, str], tuple[AttachedFile, ...]]
     """Reads the files that a message names. Blocks: call it in a thread."""
+    read_files: Callable[[SessionId, str], tuple[AttachedFile, ...]]
+    """Reads the files that a text names, whoever wrote it. Blocks: call it in a thread."""
+    open_child: Callable[[SessionId], Awaitable[ChildSession]]
+    """Opens the session of a delegated call. Raises SessionHeldError."""
     contained: "Callable[[], ContainedTurns]"
     """Returns the copies of contained turns, loaded when they are needed."""
     servers: ToolServers
@@ -174,9 +235,6 @@ def progress_of(call_id: CallId, publish: Callable[[Event], None]) -> Show:
             loop.call_soon_threadsafe(publish, event)
 
     return show
-
-
-Listener = Callable[[Published], None]
 
 
 class EventBus:

@@ -10,6 +10,7 @@ Changed settings apply to the current turn from its next model call on. Rights t
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from chatops.domain.decisions import Approved, Decision, Rejected, RuleScope
 from chatops.domain.errors import (
@@ -21,12 +22,15 @@ from chatops.domain.errors import (
     SessionBusyError,
     SessionHeldError,
 )
-from chatops.domain.events import RoleSwitched
+from chatops.domain.events import PendingCall, RoleSwitched
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
+from chatops.domain.messages import AttachedFile
 from chatops.engine.effects import ComposerDraft
 from chatops.engine.inputs import DecideCall, NarrowGrant, RetryTurn, SwitchRole
-from chatops.engine.state import Finished, TurnState
-from chatops.engine.view import in_flight, may_be_retried
+from chatops.engine.state import Finished, Spending, TurnState
+from chatops.engine.turn import start
+from chatops.engine.view import in_flight, may_be_retried, waits_for_child
+from chatops.policy.budget import Budget
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import revoked
 from chatops.policy.sandbox import SandboxChange, holds, resolve
@@ -42,7 +46,7 @@ from chatops.runtime.settings import (
 )
 from chatops.runtime.turns import MakeStep, Turns
 from chatops.runtime.user_actions import MessageQueue, UserActions, no_draft
-from chatops.runtime.view import SessionView, Snapshot
+from chatops.runtime.view import RuleOffer, SessionView, Snapshot
 from chatops.store.base import Holder, SessionInfo
 from chatops.store.store import Store
 
@@ -129,6 +133,22 @@ class Session(SessionView):
                 self._runner.report_unsaved(error)
                 raise
 
+    async def start_child(
+        self,
+        task: str,
+        *,
+        files: tuple[AttachedFile, ...],
+        reads_workspace: bool,
+        spending: Spending | None,
+        budget: Budget,
+    ) -> None:
+        """Start the turn of the call that this session was made for. Raises ConfigError, StoreError."""
+        await self._turns.server_wait.wait(lambda: self.settings)
+        async with self._turns.submitting:
+            info = await self._turns.stored()
+            make = partial(start, text=task, files=files, reads_workspace=reads_workspace, spending=spending)
+            await self._turns.start_child(info, make, budget=budget)
+
     # The turn
 
     async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
@@ -137,7 +157,13 @@ class Session(SessionView):
         A decision that another process has posted counts first, except that a denial here withdraws an approval that
         the turn has not taken. Raises StoreError if the decision cannot be recorded: then it is void. Raises
         ConfigError if the site does not let users decide here.
+
+        A call of a child turn is decided in its session.
         """
+        if (asking := self._turns.children.asking(call_id)) is not None and asking.session is not None:
+            taken = await asking.session.decide(call_id, digest=digest, decision=decision)
+            await asking.tell()
+            return taken
         self._services.rights.check_surface(self._services.by.via)
         if isinstance(decision, Approved) and self._services.store.unsaved:
             raise _refused_approval(self._services.store)
@@ -165,7 +191,7 @@ class Session(SessionView):
         if not self.pending and not self._turns.workflow:
             # Also if the turn ends, or the next one is about to start, while the key press is being handled.
             self.queue.held = True
-        if state is None or not in_flight(state):
+        if state is None or not (in_flight(state) or waits_for_child(state)):
             return False
         return await self._turns.cancel()
 
@@ -202,6 +228,12 @@ class Session(SessionView):
         """Wait until the turn is paused or finished, and return it."""
         await self._runner.settle()
         return self.state
+
+    def rule_offer(self, pending: PendingCall) -> RuleOffer:
+        """Return the rules that the decision on a pending call can make, for a child's call under its own grant."""
+        child = self._turns.children.asking(pending.call.id)
+        session = child.session if child is not None else None
+        return session.rule_offer(pending) if isinstance(session, Session) else super().rule_offer(pending)
 
     # Settings
 
@@ -268,6 +300,8 @@ class Session(SessionView):
         self._apply(settings, settings.grant(self._services.rights))
         # The current turn first: it must lose the tool even if that cannot be stored.
         await self._runner.take(NarrowGrant(layers=(revoked(taken),)))
+        for child in self._turns.children.sessions:
+            await child.revoke_tool(name)
         await self._services.worker(self._services.store.set_setting, f"revoked:{info.id}", "\n".join(taken))
 
     async def change_sandbox(self, change: SandboxChange | None) -> None:
@@ -294,6 +328,9 @@ class Session(SessionView):
             raise ConfigError(fault, advice="Nothing has changed.")
         self._apply(settings, settings.grant(self._services.rights))
         await self._runner.take(NarrowGrant(layers=(), sandbox=limits))
+        for child in self._turns.children.sessions:
+            with suppress(ConfigError):  # what its role does not permit anyway
+                await child.change_sandbox(change)
         stored = "\n".join(map(str, settings.sandbox))
         await self._services.worker(self._services.store.set_setting, f"sandbox:{info.id}", stored)
 

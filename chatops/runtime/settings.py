@@ -13,6 +13,7 @@ from chatops.domain.ids import MessageId
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.tools import AccessLevel, Verdict
 from chatops.engine.workflow.state import CheckingGate, RunFinished, WorkflowState
+from chatops.policy.delegation import ChildBinding
 from chatops.policy.grant import Grant, tool_difference
 from chatops.policy.prompt import PromptLayer
 from chatops.policy.resolve import revoked
@@ -53,10 +54,19 @@ class SessionSettings:
     """Tools that the user revoked for this session, whatever the role."""
     sandbox: tuple[SandboxChange, ...] = ()
     """Changes that the user made to the limits of commands, for this session."""
+    child: ChildBinding | None = None
+    """Set in a session that works for a call of another one."""
 
     def grant(self, rights: "Rights") -> Grant:
         """Return the current grant. Raises ConfigError for an unknown role, model or persona."""
-        grant = rights.grant(self)
+        return self._bound(rights.grant(self), rights)
+
+    def _bound(self, grant: Grant, rights: "Rights") -> Grant:
+        if self.child is not None:
+            if self.sandbox:
+                # The user's changes were for the session that has delegated: here they can only narrow.
+                grant = rights.grant(replace(self, sandbox=())).confined(grant.sandbox)
+            grant = grant.narrowed(*self.child.layers)
         return grant.narrowed(revoked(self.revoked)) if self.revoked else grant
 
     def change(self, rights: "Rights") -> tuple[Grant, Grant] | None:
@@ -64,8 +74,7 @@ class SessionSettings:
         both = rights.change(self)
         if both is None:
             return None
-        layer = revoked(self.revoked)
-        return both[0].narrowed(layer), both[1].narrowed(layer)
+        return self._bound(both[0], rights), self._bound(both[1], rights)
 
     def grant_for(self, stored: Grant, rights: "Rights") -> tuple[Grant, ConfigError | None]:
         """Return the current grant of an unfinished turn under `stored`.
@@ -151,6 +160,7 @@ def stored_settings(store: Store, info: SessionInfo, *, role: str) -> SessionSet
         persona=info.persona,
         revoked=tuple(name for name in (store.setting(f"revoked:{info.id}") or "").split("\n") if name),
         sandbox=tuple(changes),
+        child=store.child_binding(info.id) if info.parent is not None else None,
     )
 
 

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from chatops.config.failpoints import reach
 from chatops.domain.errors import ChatopsError, ConfigError, ConflictError, NotSavedError, StoreError
@@ -30,7 +31,9 @@ from chatops.engine.recovery import unknown_attempts
 from chatops.engine.state import Finished, TurnState, new_turn
 from chatops.engine.turn import start
 from chatops.engine.view import turn_status
+from chatops.policy.budget import Budget, strictest
 from chatops.policy.grant import Grant
+from chatops.runtime.delegation import Children
 from chatops.runtime.ownership import Lease
 from chatops.runtime.performer import Performer
 from chatops.runtime.runner import Runner
@@ -87,12 +90,15 @@ class Turns:
             stop=self._stop_asked,
             looked=self._notify_of_store,
         )
+        self.children = Children(services, settings=lambda: self.settings, take=self.runner.take, publish=bus.publish)
+        """The child turns that calls of the current turn wait for."""
         self.performer = Performer(
             services,
             session_id=lambda: self.session_id,
             holds_lease=self.lease.is_ours,
             deliver=self.runner.deliver,
             publish=bus.publish,
+            children=self.children,
         )
         self.runner.attach(self.performer)
         self.submitting = asyncio.Lock()
@@ -261,6 +267,19 @@ class Turns:
 
         await self.begin(turn_id, self.settings, make, grant=grant)
         self.contain_next = False
+
+    async def start_child(self, info: SessionInfo, make: Callable[..., TurnStep], *, budget: Budget) -> None:
+        """Start the turn of a delegated call, always under the same id, within the `budget` of its parent too.
+
+        Raises ConfigError, StoreError.
+        """
+        settings = self.settings
+        grant = settings.grant(self._services.rights)
+        grant = replace(grant, run_budget=strictest(grant.run_budget, budget))
+        contained = grant.contain and await self._may_contain()
+        caller = settings.child.caller if settings.child is not None else ""
+        step = partial(make, contained=contained, caller=caller)
+        await self.begin(TurnId(f"{info.id}.1"), settings, step, grant=grant)
 
     async def _may_contain(self) -> bool:
         """Return True if a turn can be contained here; else say why not, and that its calls ask."""

@@ -13,7 +13,7 @@ from chatops.domain.errors import ChatopsError, NoSuchSessionError, ToolFailedEr
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import CONTAINED_APPLY, shown_verb
 from chatops.domain.wording import cut
-from chatops.runtime.call_sheet import call_sheet, subject
+from chatops.runtime.call_sheet import asked_by, call_sheet, subject
 from chatops.runtime.descriptions import describe_time
 from chatops.serve.logins import Login
 from chatops.serve.pages import CallPage, call_page
@@ -223,7 +223,7 @@ class Desk:
             id=pending.call.id,
             verb=shown_verb(pending.call.name, pending.capabilities, pending.call.arguments),
             about=cut(subject(pending), most=LONGEST_ABOUT),
-            role=pending.role,
+            role=asked_by(pending),
             model=f" ({pending.model})" if pending.model else "",
             session=title or row.session_id,
             folder=folder,

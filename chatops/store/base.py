@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from chatops.domain.ids import parent_session
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
@@ -59,6 +61,8 @@ class SessionInfo:
     """Calls of the active turn that wait for a decision."""
     run: RunMark | None = None
     """None for a chat."""
+    parent: SessionId | None = None
+    """The session with the call that this one works for; None: it is the user's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +136,11 @@ class PendingCallRow:
     requested_at: float
     decided: DecisionRow | None
     """The decision that was posted and not taken by the turn yet."""
+
+    @property
+    def continues(self) -> SessionId:
+        """The session that the user continues after the decision: for a call of a child session, its parent."""
+        return parent_session(self.session_id) if self.pending.caller else self.session_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

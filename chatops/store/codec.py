@@ -29,6 +29,7 @@ from chatops.engine.effects import RunTool, TurnStep
 from chatops.engine.state import RoundRecord, TurnState
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.engine.workflow.state import WorkflowState
+from chatops.policy.delegation import ChildBinding
 from chatops.policy.grant import Grant
 
 STATE_VERSION = 1
@@ -106,6 +107,7 @@ _DECISIONS = _Form[Decision](_union(Decision), what="decision")
 _RECORDED = _Form[Recorded](_union(Recorded), what="decision")
 _PRINCIPALS = _Form[Principal](Principal, what="principal")
 _PATTERNS = _Form[ArgumentPattern](_union(ArgumentPattern), what="grant")
+_CHILDREN = _Form[ChildBinding](ChildBinding, what="child session")
 _REVIEWS = _Form[ReviewStep | CancelRun](_union(ReviewStep | CancelRun), what="review")
 
 encode_message = _MESSAGES.encode
@@ -114,6 +116,7 @@ decode_decision = _DECISIONS.decode
 encode_recorded, decode_recorded = _RECORDED.encode, _RECORDED.decode
 encode_principal, decode_principal = _PRINCIPALS.encode, _PRINCIPALS.decode
 encode_pattern, decode_pattern = _PATTERNS.encode, _PATTERNS.decode
+encode_child, decode_child = _CHILDREN.encode, _CHILDREN.decode
 encode_review, decode_review = _REVIEWS.encode, _REVIEWS.decode
 encode_run = _RUNS.encode
 encode_usage = _USAGES.encode

@@ -118,7 +118,7 @@ def follow(rows: Connection, step: TurnStep, *, now: float) -> None:
         if record.by.rule:
             count_use(rows, record.by.rule, now=now)
     _consume(rows, step)
-    waiting = {pending.call.id: pending for pending in view.pending_calls(step.state)}
+    waiting = {pending.call.id: pending for pending in view.own_pending_calls(step.state)}
     turn_id = step.state.turn_id
     for (stored,) in rows.all("SELECT call_id FROM pending WHERE turn_id = ?", turn_id):
         if CallId(text(stored)) not in waiting:
@@ -212,7 +212,8 @@ class DecisionQueue(StorePart):
     """The methods of `Store` about pending calls, decisions that other processes post, and the log of decisions."""
 
     def pending_calls(self, *, session_id: SessionId | None = None) -> list[PendingCallRow]:
-        """Return all pending calls, oldest turn first, those of a turn in call order.
+        """Return all pending calls, oldest turn first, those of a turn in call order. With a session, only its own
+        and those of its child sessions.
 
         A damaged one is left out, so it cannot be approved.
         """
@@ -220,7 +221,8 @@ class DecisionQueue(StorePart):
             found = self._rows.all(
                 "SELECT q.session_id, q.turn_id, q.body, q.requested_at, p.decision, p.by, p.decided_at "
                 "FROM pending q LEFT JOIN posted p ON p.call_id = q.call_id AND p.digest = q.digest "
-                "WHERE ?1 IS NULL OR q.session_id = ?1 ORDER BY q.seq",
+                "WHERE ?1 IS NULL OR q.session_id = ?1 OR substr(q.session_id, 1, length(?1) + 1) = ?1 || '-' "
+                "ORDER BY q.seq",
                 session_id,
             )
         return _in_call_order(readable(found, _queued, what="a row of the queue"))

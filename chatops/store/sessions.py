@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import NoSuchSessionError, StoreError
-from chatops.domain.ids import MessageId, SessionId, TurnId
+from chatops.domain.ids import MessageId, SessionId, TurnId, parent_session
 from chatops.domain.messages import AssistantMessage, UserMessage, countable
 from chatops.store import messages
 from chatops.store.base import ALL, RunMark, SearchHit, SessionInfo
@@ -38,10 +38,14 @@ _FIRST = 20
 _INFO = """
     SELECT s.id, s.workspace, s.title, s.role, s.model_pin, s.persona, s.head, s.forked_from, s.created_at,
         s.updated_at, s.message_count, s.active_turn, s.last_turn,
-        (SELECT count(*) FROM pending q WHERE q.turn_id = s.active_turn),
-        r.workflow, r.phase, r.step, r.result
+        (SELECT count(*) FROM pending q
+            WHERE q.turn_id = s.active_turn OR substr(q.session_id, 1, length(s.id) + 1) = s.id || '-'),
+        r.workflow, r.phase, r.step, r.result, c.value
     FROM sessions s LEFT JOIN runs r ON r.session_id = s.id
+        LEFT JOIN settings c ON c.key = 'child:' || s.id
 """
+CHILD = "child:"
+"""Prefix of the settings that hold what binds child sessions."""
 
 
 def turn_after(session_id: SessionId, last: TurnId | None) -> TurnId:
@@ -123,11 +127,18 @@ def info(rows: Connection, session_id: SessionId) -> SessionInfo:
     return _session(row)
 
 
-def listed(rows: Connection, *, workspace: str | None, limit: int, runs_only: bool = False) -> list[SessionInfo]:
-    """Return sessions that have messages or a run, newest activity first, by sequence and not by any clock."""
-    begun = "(r.session_id IS NOT NULL OR (s.head IS NOT NULL AND NOT ?3))"
+def listed(
+    rows: Connection, *, workspace: str | None, limit: int, runs_only: bool = False, children: bool = False
+) -> list[SessionInfo]:
+    """Return sessions that have messages or a run, newest activity first, by sequence and not by any clock.
+
+    Child sessions are left out unless `children` are asked for.
+    """
+    begun = "(r.session_id IS NOT NULL OR (s.head IS NOT NULL AND NOT ?3)) AND (c.key IS NULL OR ?4)"
     chosen = f"WHERE (?1 IS NULL OR s.workspace = ?1) AND {begun} "
-    found = rows.all(_INFO + chosen + "ORDER BY s.activity DESC LIMIT ?2", workspace, limit, int(runs_only))
+    found = rows.all(
+        _INFO + chosen + "ORDER BY s.activity DESC LIMIT ?2", workspace, limit, int(runs_only), int(children)
+    )
     # A session whose id itself is damaged cannot be asked for by any name.
     return [_session(row) for row in found if isinstance(row[0], str)]
 
@@ -143,6 +154,16 @@ def delete(rows: Connection, session_id: SessionId) -> None:
         "UPDATE sessions SET forked_from = coalesce(?, forked_from) WHERE forked_from = ?", gone.forked_from, gone.id
     )
     messages.delete_unshared(rows, gone.head)
+
+
+def children(rows: Connection, session_id: SessionId) -> list[SessionId]:
+    """Return the ids of the child sessions of a session."""
+    found = rows.all(
+        "SELECT s.id FROM sessions s JOIN settings c ON c.key = 'child:' || s.id WHERE substr(s.id, 1, ?2) = ?1 || '-'",
+        session_id,
+        len(session_id) + 1,
+    )
+    return [SessionId(text(row[0])) for row in found]
 
 
 def fork(
@@ -215,7 +236,7 @@ def remove_oldest_queued(rows: Connection, session_id: SessionId) -> None:
 def _session(row: SqlRow) -> SessionInfo:
     """Return the session of a row. A damaged value becomes empty or zero and costs nothing else."""
     head, forked_from, active, last = (text_or(row[index], "") for index in (6, 7, 11, 12))
-    workflow, phase, step, result = (text_or(value, "") for value in row[14:])
+    workflow, phase, step, result = (text_or(value, "") for value in row[14:18])
     return SessionInfo(
         id=SessionId(text(row[0])),
         workspace=text_or(row[1], ""),
@@ -232,6 +253,7 @@ def _session(row: SqlRow) -> SessionInfo:
         last_turn=TurnId(last) if last else None,
         pending=integer(row[13]),
         run=None if row[14] is None else RunMark(workflow=workflow, phase=phase, step=step, result=result),
+        parent=None if row[18] is None else parent_session(SessionId(text(row[0]))),
     )
 
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.domain.errors import StoreError
+from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import TurnId
 from chatops.store import leases, messages, sessions, turns
 from chatops.store.base import Late
@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from chatops.domain.ids import MessageId, SessionId
     from chatops.domain.messages import Message
     from chatops.engine.effects import ComposerDraft, TurnStep
-    from chatops.store import files, recovery, sessions
+    from chatops.policy import delegation
+    from chatops.policy.delegation import ChildBinding
+    from chatops.store import codec, files, recovery, sessions
     from chatops.store.base import DailyUsage, Holder, LeaseRow, SearchHit, SessionInfo
 else:
     files, recovery = Late("chatops.store.files"), Late("chatops.store.recovery")
+    codec, delegation = Late("chatops.store.codec"), Late("chatops.policy.delegation")
 
 
 class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs):
@@ -93,18 +96,42 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs):
             sessions.append_messages(self._rows, made.id, messages, now=now)
             return sessions.info(self._rows, made.id)
 
+    def create_child(
+        self, session_id: SessionId, *, workspace: str, role: str, binding: ChildBinding, sandbox: str
+    ) -> SessionInfo:
+        """Create the session of a delegated call, with what binds it. One that exists stays as it is.
+
+        `sandbox`: what the user changed for the session with the call, a line each.
+        """
+        with self._rows.write():
+            if not sessions.exists(self._rows, session_id):
+                now = self._clock()
+                sessions.create(self._rows, session_id, workspace=workspace, role=role, persona="", title="", now=now)
+                self._rows.upsert(
+                    "settings", "key", key=f"{sessions.CHILD}{session_id}", value=codec.encode_child(binding)
+                )
+                self._rows.upsert("settings", "key", key=f"sandbox:{session_id}", value=sandbox)
+            return sessions.info(self._rows, session_id)
+
+    def child_binding(self, session_id: SessionId) -> ChildBinding:
+        """Return what binds a child session. One that cannot be read permits nothing."""
+        try:
+            return codec.decode_child(self.setting(f"{sessions.CHILD}{session_id}"))
+        except UnreadableError:
+            return delegation.LOST
+
     def session(self, session_id: SessionId) -> SessionInfo:
         """Return a session by its id or a unique prefix of it. Raises NoSuchSessionError."""
         with self._rows.read():
             return sessions.info(self._rows, sessions.full_id(self._rows, session_id))
 
-    def sessions(self, *, workspace: str | None = None, limit: int = 200) -> list[SessionInfo]:
-        """Return sessions by newest activity (by sequence), of one workspace or of all.
+    def sessions(self, *, workspace: str | None = None, limit: int = 200, children: bool = False) -> list[SessionInfo]:
+        """Return sessions by newest activity (by sequence), of one workspace or of all, without child sessions.
 
         Sessions without messages are left out: a process may have died between creating one and its first turn.
         """
         with self._rows.read():
-            return sessions.listed(self._rows, workspace=workspace, limit=limit)
+            return sessions.listed(self._rows, workspace=workspace, limit=limit, children=children)
 
     def search(self, text: str, *, workspace: str | None = None, limit: int = 200) -> list[SearchHit]:
         """Return where messages and titles contain `text`, whatever the case: newest first, titles last.
@@ -143,17 +170,21 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs):
             )
 
     def delete_session(self, session_id: SessionId) -> None:
-        """Delete a session and all that only it has, in the backup too. Its decisions stay in the log.
+        """Delete a session and all that only it has, in the backup too, with its child sessions.
+
+        Its decisions stay in the log.
 
         Raises SessionHeldError if it is open in another process.
         """
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
-            self._may_take(leases.stored(self._rows, full), full)
-            sessions.delete(self._rows, full)
-        if not self.unsaved:
-            recovery.delete_from_backup(self.path, full)
-            files.SessionFiles(self.path).forget(full)
+            gone = [full, *sessions.children(self._rows, full)]
+            for one in gone:
+                self._may_take(leases.stored(self._rows, one), one)
+                sessions.delete(self._rows, one)
+        for one in gone if not self.unsaved else ():
+            recovery.delete_from_backup(self.path, one)
+            files.SessionFiles(self.path).forget(one)
 
     def fork_session(
         self,

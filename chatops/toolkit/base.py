@@ -40,6 +40,28 @@ def no_file(name: str, data: bytes) -> FileRef:
     return FileRef(path=name, size=len(data), problem="there is no session to keep it with")
 
 
+class Child(Protocol):
+    """The child turn of a call that delegates. Arguments are those of the tool, validated."""
+
+    async def compare(self, facts: CallFacts, given: "Delegated") -> CallFacts:
+        """Return `facts` with what the role adds to the rights of the turn, and what is wrong with the arguments."""
+
+    async def run(self, facts: CallFacts, given: "Delegated", output: Callable[[str], None]) -> ToolResult:
+        """Start the child turn, or continue it, and return its answer. If cancelled, stop it first."""
+
+    async def find(self) -> "Reconciled":
+        """Return the result of the child turn if it has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delegated:
+    """A task for another role."""
+
+    role: str
+    task: str
+    files: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """Environment of one call: workspace, session, limits."""
@@ -75,6 +97,8 @@ class ToolContext:
     """Receives output while the tool runs: for the screen, and for the user if the call is interrupted."""
     ask: Ask | None = None
     """Asks the user a question of the server that runs the call; None: nobody is there to answer."""
+    child: Child | None = None
+    """The child turn, for a call that delegates; None: there is no session that could have one."""
     keep_file: Callable[[str, bytes], FileRef] = no_file
     """Keeps a file of this name and content beside the session, for `ResultFacts.files`. Blocks. Never raises: a file
     that cannot be kept has a `problem`."""

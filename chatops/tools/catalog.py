@@ -11,6 +11,7 @@ from chatops.domain.tools import ToolSpec
 from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource
 from chatops.policy.verdicts import SKILL_TOOL
 from chatops.toolkit.base import Tool
+from chatops.tools.delegation import DelegateTool
 from chatops.tools.files import file_edit, file_list, file_read, file_write
 from chatops.tools.memory import NO_SKILLS, memory_tools, scratch_tools, skill_tools
 from chatops.tools.search import file_search
@@ -92,6 +93,7 @@ def builtin_catalog(settings: CatalogSettings) -> Catalog:
         *python_tools(settings.best),
         *web_tools(settings.web),
         *scratch_tools(settings.scratch_dir),
+        DelegateTool(),
         *(memory_tools(settings.memories) if settings.memories is not None else ()),
     ]
     absent: dict[str, str] = {}

@@ -301,6 +301,15 @@ class App:
         self.open_sessions.add(session)
         return session
 
+    async def open_child(self, session_id: SessionId) -> Session:
+        """Open the session of a delegated call, as it is stored. Raises SessionHeldError, UnreadableError."""
+        info = await self._worker_thread()(self.store.session, session_id)
+        await self.servers.connect_for(SessionSettings(info.role))
+        services = self._services(attended=False)
+        session = await open_session(services, session_id, default_role=self.loaded.registry.default_role)
+        self.open_sessions.add(session)
+        return session
+
     async def follow_session(self, session_id: SessionId) -> "SessionFollower":
         """Follow a stored session that another process owns. Raises NoSuchSessionError, UnreadableError."""
         from chatops.runtime.follower import follow_session  # needed only if two windows meet
@@ -405,6 +414,8 @@ class App:
             outputs=self.outputs,
             workspace=self.workspace,
             attach=lambda session_id, text: self.limits.attached(session_id, text if attended else attaches),
+            read_files=self.limits.attached,
+            open_child=self.open_child,
             contained=lambda: self.contained,
             servers=self.servers,
             start_job=lambda session_id: self.start_job(session_id),

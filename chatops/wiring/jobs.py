@@ -348,7 +348,7 @@ def start_if_job(store: Store, session_id: SessionId) -> str:
     Return what the deciding surface has to say, as sentences; empty if the session is no job. Call it in a thread: it
     may take a second. Raises StoreError.
     """
-    row = store.job(session_id)
+    row = store.job(store.session(session_id).parent or session_id)
     if row is None or row.session.active_turn != row.turn_id:
         return ""
     if store.lease(row.session.id) is not None:

@@ -81,10 +81,12 @@ class PendingCalls:
             if info.active_turn is None or self._store.lease(info.id) is not None:
                 continue
             from chatops.engine.recovery import unknown_attempts
+            from chatops.engine.view import waits_for_child
             from chatops.runtime.descriptions import resume_summary
 
             try:
-                if unknown_attempts(self._store.load_turn(info.active_turn)):
+                turn = self._store.load_turn(info.active_turn)
+                if unknown_attempts(turn) and not waits_for_child(turn):
                     yield info.id, resume_summary(self._store, info)
             except UnreadableError as error:
                 log.info("session %s is left out: %s", info.id, error)

@@ -259,10 +259,10 @@ class RegistryRights:
             specs=(*self._tools().specs_under(now), *further),
             models=self._model_targets(spec, settings.model_pin, now.registries),
             prompt="",
-            approvals=self._limits.approvals,
+            approvals=self._limits.approvals if settings.child is None else (),
             extra_layers=_step_layers(step),
             at=None if step is None else step.place,
-            command_line=self._limits.sandbox,
+            command_line=self._limits.sandbox if settings.child is None else NARROWEST,
             session=settings.sandbox,
             default_rounds=DEFAULT_MAX_ROUNDS if step is None else step.step.max_iterations,
         )
@@ -382,11 +382,12 @@ class RegistryRights:
     ) -> tuple[PromptLayer, ...]:
         step = settings.step
         # No persona for a run whose result is a summary, or for a step, whose answer is an object.
-        voiceless = self._limits.summary or step is not None
+        summary = self._limits.summary or settings.child is not None
+        voiceless = summary or step is not None
         speaker = _find_persona(now.personas, settings.persona, role)
         skills = now.skills.found if any(spec.name == SKILL_TOOL for spec in tools) else ()
         return layers_for(
-            base=f"{BASE}\n\n{SUMMARY}" if self._limits.summary else BASE,
+            base=f"{BASE}\n\n{SUMMARY}" if summary else BASE,
             persona="" if voiceless or speaker is None else speaker.text,
             persona_source="" if voiceless or speaker is None else speaker.source,
             notes=project_notes([(item.path, item.data.decode("utf-8-sig")) for item in now.trusted.notes]),

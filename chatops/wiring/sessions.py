@@ -16,7 +16,7 @@ from chatops.config.paths import write_new_private
 from chatops.config.settings import load_settings, store_theme
 from chatops.domain.errors import ConfigError, NoSuchSessionError, SessionBusyError, SessionHeldError
 from chatops.domain.events import Notice, Published
-from chatops.domain.ids import MessageId, SessionId
+from chatops.domain.ids import CallId, MessageId, SessionId, child_session
 from chatops.domain.messages import AssistantMessage, Message, SummaryMessage, ToolMessage, UserMessage
 from chatops.domain.tools import CONTAINED_APPLY
 from chatops.domain.wording import cut, one_line, plural
@@ -127,6 +127,21 @@ class SessionList:
         answers = (said.text for said in reversed(messages) if isinstance(said, AssistantMessage) and said.text.strip())
         last = {"You": next(asked, ""), "Answer": next(answers, "")}
         return [f"{author}: {one_line(text, most=_LONGEST)}" for author, text in last.items() if text.strip()]
+
+    async def child_transcript(self, call: CallId) -> str:
+        """Return what a child session has said and done so far, as Markdown.
+
+        Raises NoSuchSessionError if the call has not started one.
+        """
+        from chatops.store.export import ExportFormat, export
+
+        def read() -> str:
+            info = self._app.store.session(child_session(call))
+            if info.id != child_session(call):
+                raise NoSuchSessionError("This call has no session of its own yet.")
+            return export(self._app.store.history(info.id), info, to=ExportFormat("md"), read_file=self._app.files.read)
+
+        return await asyncio.to_thread(read)
 
     async def rename(self, session_id: SessionId, title: str) -> None:
         """Rename a session that is not open here."""
@@ -244,7 +259,7 @@ class SessionList:
     def _undecided(self) -> list[SessionInfo]:
         """Return the sessions of this workspace with a call to decide, the last used one first."""
         store, here = self._app.store, str(self._app.workspace)
-        ids = dict.fromkeys(row.session_id for row in store.pending_calls() if row.decided is None)
+        ids = dict.fromkeys(row.continues for row in store.pending_calls() if row.decided is None)
         found = [info for info in map(store.session, ids) if info.workspace == here]
         return sorted(found, key=_used_at, reverse=True)
 
@@ -255,7 +270,7 @@ class SessionList:
         if any(info.pending for info in found):
             for row in store.pending_calls():
                 if row.decided is None:
-                    asks.setdefault(row.session_id, []).append(named_call(row.pending.call, row.pending.facts))
+                    asks.setdefault(row.continues, []).append(named_call(row.pending.call, row.pending.facts))
         known = {info.id: info for info in found}
         return [
             SessionRow(

@@ -88,6 +88,7 @@ RIGHTS = {
     "scratch_read": "user allow",
     "memory_read": "user allow",
     "memory_write": "user ask",
+    "delegate": "user allow",
 }
 
 
@@ -96,7 +97,12 @@ def test_the_built_in_tools_and_their_rights(tmp_path: Path) -> None:
     assert {spec.name: f"{spec.min_access.word} {spec.verdict.value}" for spec in catalog.specs} == RIGHTS
     reading = {spec.name for spec in catalog.specs if spec.capabilities.returns_content}
     assert reading == {"file_read", "file_list", "file_search"}
-    assert {spec.name for spec in catalog.specs if spec.reconcilable} == {"file_write", "file_edit", "memory_write"}
+    assert {spec.name for spec in catalog.specs if spec.reconcilable} == {
+        "file_write",
+        "file_edit",
+        "memory_write",
+        "delegate",
+    }
     assert not any(spec.read_only or spec.idempotent for spec in catalog.specs if spec.min_access.word == "operator")
     assert all(spec.description for spec in catalog.specs)
     assert list(catalog.absent) == ["skill_read", "knowledge_search"]

@@ -25,6 +25,7 @@ PAPERS = "papers"
 EXAMPLES: dict[str, object] = {
     "path": "made.txt", "content": "x", "old": "here", "new": "there", "command": "true", "code": "pass", "url": "http://example.org/",
     "query": "x", "text": "x", "pattern": "x", "component": "schedule", "properties": {"every": "1d"}, "name": "made",
+    "role": "r", "task": "x",
     "nodes": [
         {"id": "a", "component": "schedule", "properties": {"every": "1d"}},
         {"id": "b", "component": "table_append", "properties": {"table": "log", "row": "x"}},

@@ -21,9 +21,10 @@ import os
 from pathlib import Path
 
 from chatops.domain.messages import AssistantMessage
-from chatops.domain.tools import NOT_RUN_HERE, ResultSource
+from chatops.domain.sanitize import sanitize
+from chatops.domain.tools import NOT_RUN_HERE, ResultSource, built_in_capabilities
 from chatops.runtime.user_actions import messages_from
-from chatops.tui.commands.replies import Copy, ShowChanges
+from chatops.tui.commands.replies import Copy, ShowChanges, ShowText
 
 _KEPT = "The session as it was is in /sessions. What was approved for it asks again."
 _EDITED = f"Edit the message and send it, in a copy that ends before it. {_KEPT}"
@@ -245,6 +246,22 @@ async def diff_offers(context: Context, before: tuple[str, ...]) -> Sequence[Com
     written = dict.fromkeys(result.facts.wrote for result in results if result.facts.wrote)
     last = Completion(insert="last", text="last", note="only what the last turn changed")
     return [last, *(Completion(insert=path, text=path) for path in written)]
+
+
+_NOT_DELEGATED = "This session has delegated no task."
+
+
+async def delegated(context: Context, argument: str) -> Replies:
+    """Show what the role of the last delegated task has said and done, or of the Nth one from the end."""
+    messages = context.session.snapshot().messages
+    said = (message for message in messages if isinstance(message, AssistantMessage))
+    tasks = [one for message in said for one in message.calls if built_in_capabilities(one.name).delegates]
+    number = int(argument) if argument.isdecimal() else 1
+    if not 0 < number <= len(tasks):
+        return (Notify(f"This session has delegated {plural(len(tasks), 'task')}." if tasks else _NOT_DELEGATED),)
+    call = tasks[-number]
+    text = await context.workspace.sessions.child_transcript(call.id)
+    return (ShowText("Delegated", sanitize(text)),)
 
 
 async def copy(context: Context, argument: str) -> Replies:

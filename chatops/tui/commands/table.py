@@ -150,6 +150,9 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="cost", help="tokens and cost so far, by turn, day and model", run=context_commands.cost),
     SlashCommand(name="export", args="[md|html|jsonl|openai] [FILE]", help="write to a file", run=handlers.export),
     SlashCommand(
+        name="delegated", args="[N]", help="what the role of a delegated task said and did", run=revision.delegated
+    ),
+    SlashCommand(
         name="copy",
         args="[N|code]",
         help="copy the last answer, the Nth from the end, or a code block of it",

@@ -24,6 +24,7 @@ from chatops.runtime.call_sheet import (
     Form,
     OfferKey,
     Weight,
+    asked_by,
     call_sheet,
     command_lines,
     in_order,
@@ -84,7 +85,7 @@ def heading(approvals: ApprovalList, *, width: int, narrow: bool, colours: Mappi
         return Content(f"{index + 1}/{len(items)} {item.mark.value}")
     asks = "Outcome unknown" if narrow and item.pending.outcome_unknown else line(question(item.pending))
     place = f" · {index + 1} of {len(items)}, {len(approvals.undecided)} undecided" if several else ""
-    role, model = line(item.pending.role), line(item.pending.model)
+    role, model = line(asked_by(item.pending)), line(item.pending.model)
     for right in (f"{role} ({model}){place}" if model else "", f"{role}{place}"):
         gap = width - cell_len(asks) - cell_len(right)
         if right and gap >= 2 and not narrow:

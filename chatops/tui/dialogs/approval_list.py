@@ -190,8 +190,14 @@ class ApprovalList:
         return [item for item in self.undecided if not item.seen]
 
     def approvable(self) -> list[ListedCall]:
-        """Return the calls that `approve the rest` may approve: outcome not unknown, and not denied."""
-        return [item for item in self.undecided if not item.pending.outcome_unknown and item.pending.denial is None]
+        """Return the calls that `approve the rest` may approve: outcome not unknown, not denied, no further rights."""
+        return [
+            item
+            for item in self.undecided
+            if not item.pending.outcome_unknown
+            and item.pending.denial is None
+            and not ((delegation := item.pending.facts.delegation) is not None and delegation.adds)
+        ]
 
 
 def _session(item: ListedCall) -> str:

@@ -297,6 +297,10 @@ class Projector:
         match event:
             case CallProposed():
                 card = ToolCardBlock(id=event.id, tool=event.tool, arguments=event.arguments, own=own)
+            case ApprovalRequested(pending=pending) if pending.call.id != event.id:
+                # A call of the child that this one waits for.
+                why = f"{pending.role} asks about {pending.call.name}"
+                card = replace(card, status=CardStatus.WAITING, asks_because=why)
             case ApprovalRequested():
                 card = pending_card(card, event.pending)
             case CallDecided():
@@ -312,7 +316,8 @@ class Projector:
                     started_at=at,
                 )
             case ToolOutput():
-                card = replace(card, output=(card.output + event.text)[-_LIVE_OUTPUT:])
+                output = (card.output + event.text)[-_LIVE_OUTPUT:]
+                card = replace(card, status=CardStatus.RUNNING, asks_because="", output=output)
             case _ as never:
                 assert_never(never)
         return [self._put(card)]

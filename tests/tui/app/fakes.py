@@ -500,6 +500,9 @@ class FakeSessions(SessionList):
     async def next_pending(self) -> SessionId | None:
         return self.world.waits
 
+    async def child_transcript(self, call: CallId) -> str:
+        return f"# The session of {call}"
+
     async def last_said(self, session_id: SessionId) -> Sequence[str]:
         return [f"You: question of {session_id}"]
 

@@ -16,7 +16,7 @@ from chatops.domain.decisions import Approved, PathPattern, RuleScope
 from chatops.domain.events import AskReason, Denial, PendingCall
 from chatops.domain.sandbox import Lack, SandboxSpec
 from chatops.domain.sanitize import reveal, sanitize
-from chatops.domain.tools import CallFacts, Interruption, Processes, ServerFacts
+from chatops.domain.tools import CallFacts, DelegationFacts, Interruption, Processes, ServerFacts
 from chatops.headless.pending import describe as printed
 from chatops.headless.pending import describe_json, next_steps
 from chatops.runtime.call_sheet import CallSheet, Form, Weight, call_sheet
@@ -49,6 +49,17 @@ CALLS = {
     "server": pending_call(tool="tickets__find", facts=CallFacts(arguments='{"id":1}', server=SERVER, sandbox="basic")),
     "unreadable": pending_call(tool="order", facts=CallFacts(arguments="{oops")),
     "memory": pending_call(tool="memory_write", facts=replace(edit_facts(), needs_user="it becomes part of prompts")),
+    "delegation": pending_call(
+        tool="delegate",
+        facts=CallFacts(
+            arguments='{"role":"writer","task":"Write it."}',
+            needs_user="role writer has rights that this turn lacks",
+            delegation=DelegationFacts(
+                role="writer", model="Qwen", adds=("+ file_write", "model Qwen at \u202egateway"), grant="9d1c5e02"
+            ),
+        ),
+    ),
+    "child": replace(pending_call(), caller="coder"),
     "denied": replace(pending_call(), denial=Denial(role="viewer", by="site", could_run=("coder",))),
     "changed": pending_call(reason=AskReason.CHANGED, facts=replace(shell_facts("make"), hashes=("/w/Makefile 0",))),
     "edited": pending_call(reason=AskReason.EDITED),
@@ -164,6 +175,7 @@ def each_fact() -> Iterator[tuple[str, CallFacts, str]]:
         "sandboxed": (True, ""),
         "lacks": ((Lack(by="it", needs=extra),), "only-here.example"),
         "extra": (extra, "only-here.example"),
+        "delegation": (DelegationFacts(role="r", model="m", adds=("only-here",), grant="g"), "only-here"),
         "server": (replace(SERVER, description="only-here"), "only-here"),
         "paths": (("/only/here",), "/only/here"),
         "hashes": (("/only/here 00",), "/only/here 00"),
@@ -187,6 +199,7 @@ ASKED_ABOUT = {
     "call": replace(pending_call().call, name="only-here"),
     "why": "only-here",
     "role": "only-here",
+    "caller": "only-here",
     "model": "only-here",
     "said": "only-here",
     "denial": Denial(role="coder", by="only-here"),

@@ -1,0 +1,105 @@
+"""Delegated calls: each is the turn of another role, in a session of its own, see `policy.delegation`.
+
+The call is `Started` while the child works, as any other call is. What the user has to know of the child is a part of
+that status (`Started.child`): its pending calls, and whether it is paused. So a turn whose children all wait for the
+user is paused too, which ends an unattended run with the pending calls of its children. Decisions on them belong to the
+child's session and never pass through this machine.
+
+A turn is not asked to wait for a child by an own rule: at a restart the tool finds out from the child's stored turn
+whether it has ended. If it has not, the attempt is repeated, and continues that turn.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from chatops.domain.events import ApprovalRequested
+from chatops.domain.messages import AssistantMessage
+from chatops.domain.tools import CallFacts, ToolCall, ToolResult, ToolSpec
+from chatops.domain.usage import total
+from chatops.domain.wording import plural
+from chatops.engine.draft import Draft
+from chatops.engine.inputs import ChildInput
+from chatops.engine.state import InRound, RoundRecord, Started
+from chatops.engine.view import workspace_was_read
+from chatops.policy.budget import strictest
+from chatops.policy.delegation import IN_A_TURN
+from chatops.policy.grant import Grant
+
+CONTAINED = "a contained turn does not delegate: the child would work on the workspace itself"
+TOO_MANY = f"a turn delegates at most {plural(IN_A_TURN, 'task')}"
+
+
+def delegates(draft: Draft, call: ToolCall) -> bool:
+    """Return True if a call is for a child turn."""
+    phase = draft.state.phase
+    spec: ToolSpec | None = phase.proposed_under.tool(call.name) if isinstance(phase, InRound) else None
+    return spec is not None and spec.capabilities.delegates
+
+
+def rights(draft: Draft, call: ToolCall) -> Grant | None:
+    """Return what a child turn is compared with and bound by; None for a call that does not delegate.
+
+    That is what both the grant permits that the call was proposed under and the one in force.
+    """
+    phase = draft.state.phase
+    if not isinstance(phase, InRound) or not delegates(draft, call):
+        return None
+    now = draft.state.grant
+    return now if phase.proposed_under == now else phase.proposed_under.intersection(now)
+
+
+def handed_on(draft: Draft, call: ToolCall) -> dict[str, Any]:
+    """Return what a child turn gets from its parent, as fields of `RunTool`; empty for a call that does not delegate.
+
+    The child counts on from what its parent has spent, under the parent's budget too.
+    """
+    if (grant := rights(draft, call)) is None:
+        return {}
+    state = draft.state
+    return {
+        "grant": grant,
+        "workspace_read": workspace_was_read(state),
+        "spending": replace(state.spending, earlier=(*state.spending.earlier, *state.rounds), denied=False),
+        "budget": strictest(state.grant.budget, state.grant.run_budget).plus(state.spending.added),
+    }
+
+
+def count(draft: Draft, facts: CallFacts | None, result: ToolResult) -> None:
+    """Count what a child turn has used for the turn of its call: for the report, and against the budget."""
+    if (used := result.facts.usage) is None or facts is None or facts.delegation is None:
+        return
+    state = draft.state
+    record = RoundRecord(model=f"role {facts.delegation.role}", finish_reason="", usage=used)
+    spending = replace(state.spending, earlier=(*state.spending.earlier, record))
+    draft.state = replace(state, usage=total(state.usage, used), spending=spending)
+
+
+def checked(draft: Draft, call: ToolCall, facts: CallFacts) -> CallFacts:
+    """Return `facts` with the reason why the turn may not delegate at all, if there is one."""
+    if not delegates(draft, call) or facts.refusal:
+        return facts
+    why = CONTAINED if draft.state.containment is not None else TOO_MANY if _number(draft, call) > IN_A_TURN else ""
+    return replace(facts, refusal=why) if why else facts
+
+
+def _number(draft: Draft, call: ToolCall) -> int:
+    """Return the place of a call among the delegations that the models of this turn have asked for, from 1."""
+    said = (one for message in draft.state.messages if isinstance(message, AssistantMessage) for one in message.calls)
+    ids = [one.id for one in said if one.name == call.name]
+    return ids.index(call.id) + 1 if call.id in ids else len(ids)
+
+
+def moved(draft: Draft, event: ChildInput) -> None:
+    """Note what the child of a running call waits for, and ask about calls that were not shown yet."""
+    phase = draft.state.phase
+    for index, one in enumerate(draft.calls()):
+        status = one.status
+        if not isinstance(phase, InRound) or one.call.id != event.call_id or not isinstance(status, Started):
+            continue
+        if status.attempt != event.attempt:
+            continue
+        known = {(asked.call.id, asked.digest) for asked in status.child.pending} if status.child is not None else set()
+        draft.put_call(index, replace(one, status=replace(status, child=event.child)))
+        for pending in event.child.pending:
+            if (pending.call.id, pending.digest) not in known:
+                draft.events.append(ApprovalRequested(id=one.call.id, parent_id=phase.round_id, pending=pending))

@@ -1,0 +1,320 @@
+"""Child turns: what runs, stops and describes the turn of a call that delegates.
+
+A child is an ordinary session with an ordinary turn, so it runs as every other: `Session`, its runner, its checkpoint,
+its lease, its pending calls. Its id follows from the call, so a parent that is resumed finds its child in the store
+instead of starting a second one. The end of the child is the end of its stored turn, so the parent gets it once.
+
+While the child works, the attempt at the parent's call waits for it. `ChildInput` tells the parent's turn what the
+user has to decide; the decisions go to the child's session. When the parent's turn is stopped, the child's is stopped
+first. When this process ends, or another one takes the parent over, the child is only closed, to be continued.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from chatops.config.failpoints import reach
+from chatops.config.paths import folder_identity
+from chatops.domain.canonical import canonical
+from chatops.domain.decisions import RuleScope
+from chatops.domain.errors import ConfigError, NoSuchSessionError, SessionHeldError, ToolFailedError, UnreadableError
+from chatops.domain.events import CallDecided, Event, PendingCall, Published, ToolStarted, TurnStatus
+from chatops.domain.ids import CallId, RoundId, TurnId, child_session, turn_of
+from chatops.domain.messages import AssistantMessage, Message
+from chatops.domain.tools import CallFacts, DelegationFacts, Outcome, ResultFacts, ToolCall, ToolResult, Verdict
+from chatops.domain.wording import one_line
+from chatops.engine.effects import ReconcileTool, RunTool, ToolEffect
+from chatops.engine.inputs import ChildInput
+from chatops.engine.state import ChildTurn, Finished, TurnState
+from chatops.engine.view import answer_so_far, read_workspace, turn_status
+from chatops.policy.delegation import ChildBinding, added, binding, only, signature
+from chatops.policy.grant import Grant
+from chatops.policy.remembered import why_not_here
+from chatops.runtime.services import ChildSession, Services
+from chatops.runtime.settings import SessionSettings
+from chatops.store.base import SessionInfo
+from chatops.toolkit.base import Delegated, Reconciled
+from chatops.toolkit.confine import with_problem
+from chatops.toolkit.output import cap
+from chatops.toolkit.threads import in_thread
+
+LOOK_S = 0.5
+"""Seconds between two looks while another process has the child session."""
+_READS = "file_read"
+"""The tool whose rights the files of a task need."""
+_STOPPED = "The turn was stopped, and the role with it."
+
+
+class Children:
+    """The child turns that run for the turns of one session."""
+
+    def __init__(
+        self,
+        services: Services,
+        *,
+        settings: Callable[[], SessionSettings],
+        take: Callable[[ChildInput], Awaitable[bool]],
+        publish: Callable[[Event], None],
+    ) -> None:
+        self.services = services
+        self.settings = settings
+        self.take = take
+        self.publish = publish
+        self.closed = False
+        """True once this process lets the session go: children are then closed, not stopped."""
+        self.running: dict[CallId, ChildOfCall] = {}
+
+    def of_call(self, effect: ToolEffect) -> "ChildOfCall":
+        """Return the child of the call that an effect is about."""
+        return ChildOfCall(self, effect)
+
+    @property
+    def sessions(self) -> tuple[ChildSession, ...]:
+        """The sessions of the children that run."""
+        return tuple(child.session for child in self.running.values() if child.session is not None)
+
+    def asking(self, call_id: CallId) -> "ChildOfCall | None":
+        """Return the child with this pending call, or None."""
+        found = (child for child in self.running.values() if child.session is not None)
+        return next((one for one in found if call_id in {asked.call.id for asked in one.pending}), None)
+
+
+class ChildOfCall:
+    """The child turn of one attempt at a call, see `toolkit.base.Child`."""
+
+    def __init__(self, children: Children, effect: ToolEffect) -> None:
+        self._children = children
+        self._services = children.services
+        self._call_id = call_id = effect.call.id
+        self._grant = None if isinstance(effect, ReconcileTool) else effect.grant
+        """What the parent turn may do."""
+        self._started = effect if isinstance(effect, RunTool) else None
+        self._stopping = isinstance(effect, ReconcileTool) and effect.stopping
+        self._id = child_session(call_id)
+        self._turn_id = TurnId(f"{self._id}.1")
+        self._told = ChildTurn()
+        self.session: ChildSession | None = None
+
+    @property
+    def pending(self) -> tuple[PendingCall, ...]:
+        """The calls of the child that wait for the user."""
+        return self.session.pending if self.session is not None else ()
+
+    # Rights
+
+    async def compare(self, facts: CallFacts, given: Delegated) -> CallFacts:
+        """Return `facts` with what the role adds to the rights of the turn, and what is wrong with the arguments."""
+        if self._grant is None:
+            return with_problem(facts, "", "the rights of the turn are not known")
+        try:
+            child, words = await self._compared(given.role, self._grant)
+        except ConfigError as error:
+            return with_problem(facts, "role", f"cannot work on it: {error.full}", given=given.role)
+        for number, path in enumerate(given.files):
+            facts = await self._with_file(facts, f"files[{number}]", path, self._grant)
+        model = child.models[0]
+        found = DelegationFacts(
+            role=given.role, model=model.label or model.name, adds=words, grant=signature(child, words)
+        )
+        needs_user = f"role {given.role} has rights that this turn lacks" if words else ""
+        return replace(facts, delegation=found, needs_user=needs_user)
+
+    async def _compared(self, role: str, grant: Grant) -> tuple[Grant, tuple[str, ...]]:
+        """Return the child's grant, and what it adds in words. Raises ConfigError for an unknown role."""
+        bound = ChildBinding(call_id=self._call_id, caller=grant.role, layers=binding(grant))
+        settings = SessionSettings(role=role, sandbox=self._children.settings().sandbox, child=bound)
+        child = settings.grant(self._services.rights)
+        store, worker, by = self._services.store, self._services.worker, self._services.by.uid
+        rows = await worker(partial(store.rules, uid=by))
+        folder = await in_thread(folder_identity, self._services.workspace)
+        rules = [row.rule for row in rows if row.rule.scope is not RuleScope.SESSION]
+        rules = [rule for rule in rules if not why_not_here(rule, folder=folder, scopes=child.rule_scopes)]
+        return child, added(child, grant, remembered=rules).words
+
+    async def _with_file(self, facts: CallFacts, field: str, path: str, grant: Grant) -> CallFacts:
+        """Return `facts` with a file of the task, which the turn must be allowed to read without a question."""
+        tool = self._services.tools.get(_READS) if grant.tool(_READS) is not None else None
+        if tool is None:
+            return with_problem(facts, field, f"needs {_READS}, which this role does not have", given=path)
+        if '"' in path or "\n" in path:
+            return with_problem(facts, field, "has a name that cannot be attached", given=path)
+        call = ToolCall(id=self._call_id, name=_READS, arguments=canonical({"path": path}))
+        context = self._services.contexts(self._id, self._call_id, attempt=1, tool=tool, output=lambda text: None)
+        read = await tool.inspect(call, context)
+        if read.problems:
+            return with_problem(facts, field, read.problems[0].message, given=path)
+        judged = grant.judge(_READS, read)
+        if judged.verdict is not Verdict.ALLOW:
+            return with_problem(
+                facts, field, f"cannot be given: {_READS} of it is not allowed ({judged.why})", given=path
+            )
+        return replace(facts, paths=(*facts.paths, *read.paths))
+
+    # The turn
+
+    async def run(self, facts: CallFacts, given: Delegated, output: Callable[[str], None]) -> ToolResult:
+        """Start the child turn, or continue it, and return its answer. If cancelled, stop it first."""
+        await self._create(facts, given)
+        reach("child_created")
+        while True:
+            if (ended := (await self.find()).result) is not None:
+                return ended
+            try:
+                session = await self._services.open_child(self._id)
+            except SessionHeldError:
+                # The user has opened it in another window, or the process that ran it is just letting it go.
+                await asyncio.sleep(LOOK_S)
+                continue
+            state = await self._follow(session, given, output)
+            if state is not None:
+                return _result(given.role, state, state.messages)
+
+    async def _create(self, facts: CallFacts, given: Delegated) -> None:
+        """Create the session, unless an earlier attempt has. Raises ToolFailedError if the rights have changed."""
+        grant = self._grant
+        if grant is None or facts.delegation is None:
+            raise ToolFailedError("The rights of the role were not compared.")
+        if await self._stored() is not None:
+            return
+        child, words = await self._compared(given.role, grant)
+        if signature(child, words) != facts.delegation.grant:
+            raise ToolFailedError(f"The rights of role {given.role} have changed since they were compared. Try again.")
+        bound = ChildBinding(call_id=self._call_id, caller=grant.role, layers=(*binding(grant), only(child)))
+        store, workspace = self._services.store, str(self._services.workspace)
+        settings = self._children.settings()
+        create = partial(
+            store.create_child,
+            self._id,
+            workspace=workspace,
+            role=given.role,
+            binding=bound,
+            sandbox="\n".join(map(str, settings.sandbox)),
+        )
+        await self._services.worker(create)
+
+    async def _follow(self, session: ChildSession, given: Delegated, output: Callable[[str], None]) -> TurnState | None:
+        """Run the turn to its end and return it; None if another process has taken the session over."""
+        changed = asyncio.Event()
+        decided: list[CallDecided] = []
+
+        def listen(published: Published) -> None:
+            match published.event:
+                case CallDecided() as event:
+                    decided.append(event)
+                case ToolStarted(tool=tool, arguments=arguments):
+                    output(f"{tool} {one_line(arguments, most=200)}\n")
+                case _:
+                    pass
+            changed.set()
+
+        unsubscribe = session.subscribe(listen)
+        self.session = session
+        self._children.running[self._call_id] = self
+        try:
+            if session.state is None:
+                await self._start(session, given)
+            else:
+                await session.resume()
+            reach("child_started")
+            while (state := session.state) is not None and not isinstance(state.phase, Finished):
+                changed.clear()
+                await self.tell()
+                while decided:
+                    event = decided.pop(0)
+                    number = RoundId(self._call_id.rpartition(".")[0])
+                    self._children.publish(replace(event, id=self._call_id, parent_id=number))
+                await changed.wait()
+            return state
+        except asyncio.CancelledError:
+            if not self._children.closed:
+                await _stop(session)
+            raise
+        finally:
+            unsubscribe()
+            self.session = None
+            self._children.running.pop(self._call_id, None)
+            await session.aclose()
+
+    async def _start(self, session: ChildSession, given: Delegated) -> None:
+        named = " ".join(f'@"{path}"' for path in given.files)
+        files = await asyncio.to_thread(self._services.read_files, self._id, named) if named else ()
+        assert self._started is not None
+        await session.start_child(
+            given.task,
+            files=files,
+            reads_workspace=self._started.workspace_read,
+            spending=self._started.spending,
+            budget=self._started.budget,
+        )
+
+    async def tell(self) -> None:
+        """Tell the parent's turn what the user has to know of the child, if that has changed."""
+        if self.session is None or (state := self.session.state) is None:
+            return
+        now = ChildTurn(pending=self.session.pending, paused=turn_status(state) is TurnStatus.PAUSED)
+        if now != self._told and self._started is not None:
+            self._told = now
+            await self._children.take(ChildInput(call_id=self._call_id, attempt=self._started.attempt, child=now))
+
+    # The end
+
+    async def find(self) -> Reconciled:
+        """Return the result of the child turn if it has ended; stop it if the parent's turn was stopped."""
+        info = await self._stored()
+        if info is None or info.last_turn is None:
+            return Reconciled(result=None, repeat=True)
+        if info.active_turn == self._turn_id:
+            if not self._stopping:
+                return Reconciled(result=None, repeat=True)
+            with suppress(SessionHeldError):
+                session = await self._services.open_child(self._id)
+                try:
+                    await _stop(session)
+                finally:
+                    await session.aclose()
+            facts = ResultFacts(reads_workspace=True)
+            return Reconciled(result=ToolResult(outcome=Outcome.INTERRUPTED, content=_STOPPED, facts=facts))
+        store, worker = self._services.store, self._services.worker
+        said = [one for one in await worker(store.history, self._id) if turn_of(one.id) == self._turn_id]
+        state: TurnState | None = None
+        with suppress(UnreadableError):  # The user has gone on in the session: only its messages are left of the turn.
+            state = await worker(store.load_turn, self._turn_id)
+        return Reconciled(result=_result(info.role, state, said))
+
+    async def _stored(self) -> SessionInfo | None:
+        try:
+            info = await self._services.worker(self._services.store.session, self._id)
+        except NoSuchSessionError:
+            return None
+        # The id of one child may be the beginning of another's.
+        return info if info.id == self._id else None
+
+
+async def _stop(session: ChildSession) -> None:
+    await session.stop_turn()
+    await session.settle()
+
+
+def _result(role: str, state: TurnState | None, messages: Sequence[Message]) -> ToolResult:
+    """Return the end of a child turn for the model of the parent. `state` is None if only its messages are left."""
+    answers = [one.text for one in messages if isinstance(one, AssistantMessage) and one.text.strip()]
+    answer = answer_so_far(state) if state is not None else (answers[-1] if answers else "")
+    status = turn_status(state) if state is not None else TurnStatus.ANSWERED
+    facts = ResultFacts(reads_workspace=read_workspace(messages), usage=state.usage if state is not None else None)
+    # Without the time in which the child has waited for the user.
+    worked = sum(record.duration_ms for record in state.rounds) + state.spending.tools_ms if state is not None else 0
+    if status.has_answer:
+        outcome, text = Outcome.SUCCESS, answer or f"[{role} gave no answer]"
+    else:
+        outcome = Outcome.INTERRUPTED if status is TurnStatus.CANCELLED else Outcome.FAILED
+        phase = state.phase if state is not None else None
+        detail = phase.detail if isinstance(phase, Finished) else ""
+        text = f"{role} did not finish: {detail or status.value}" + (f"\nSo far:\n{answer}" if answer else "")
+    capped = cap(text, limit=_LONGEST)
+    return ToolResult(outcome=outcome, content=capped.text, truncated=capped.truncated, duration_ms=worked, facts=facts)
+
+
+_LONGEST = 16_000
+"""Characters of an answer that the parent gets; head and tail are kept."""

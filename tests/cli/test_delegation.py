@@ -1,0 +1,339 @@
+"""Tasks handed to another role: what is asked, what the child may do, and what its parent gets, in real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command_line import CommandLine, Ran, program_environment
+from tests.support.fake_openai import Call, FakeOpenAI, Hang, Reply, SeenRequest, call, calls, says
+from tests.support.waiting import PATIENCE
+
+TASKS: dict[str, Reply] = {
+    "read it": calls(call("file_read", path="note.txt")),
+    "write it": calls(call("file_write", path="out.txt", content="written\n")),
+    "search it": calls(call("web_search", query="the word")),
+    "ask another": calls(call("delegate", role="reader", task="read it")),
+    "run it": calls(call("shell_exec", command="echo once >> runs.txt")),
+}
+
+
+def delegated(role: str, task: str, **more: Any) -> Call:
+    return call("delegate", role=role, task=task, **more)
+
+
+class Team:
+    """A server whose model does the task that it is given, and a registry with a few roles."""
+
+    def __init__(self, chatops: CommandLine) -> None:
+        self.chatops = chatops
+        self.asked: dict[str, Reply] = {}
+        self.server = FakeOpenAI(self.reply)
+
+    def reply(self, request: SeenRequest) -> Reply:
+        last = request.messages[-1]
+        if last["role"] == "tool":
+            results = [str(one["content"]) for one in request.messages if one["role"] == "tool"]
+            return says("told: " + " | ".join(results))
+        return {**TASKS, **self.asked}.get(str(last["content"]).partition("\n")[0], says("nothing to do"))
+
+    def registry(self, **changes: Any) -> Path:
+        model = {"type": "openai", "api_url": self.server.url, "model_name": "m", "label": "Fake"}
+        roles = {
+            "coder": ["file_read", "delegate"],
+            "reader": ["file_read"],
+            "writer": ["file_read", "file_write"],
+            "runner": ["shell_exec"],
+            "searcher": ["web_search", "delegate"],
+        }
+        value = {
+            "version": 3,
+            "default_role": "coder",
+            "models": {"fake": model},
+            "roles": {name: {"primary": "fake", "tools": tools} for name, tools in roles.items()},
+            "users": {"*": {"access_level": "operator"}},
+            **changes,
+        }
+        file = self.chatops.workspace.parent / "registry.json"
+        file.write_text(json.dumps(value))
+        return file
+
+    def run(self, *arguments: str) -> Ran:
+        return self.chatops("--registry", str(self.chatops.workspace.parent / "registry.json"), *arguments)
+
+    def ask(self, *to: Call, more: tuple[str, ...] = ()) -> Ran:
+        self.asked["go"] = calls(*to)
+        return self.run("-p", "go", "--output-format", "json", *more)
+
+    def pending(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.run("approvals", "list", "--output-format", "json").json
+        return found
+
+
+@pytest.fixture
+def team(chatops: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Team]:
+    one = Team(chatops)
+    with one.server:
+        one.registry()
+        yield one
+        assert one.server.violations == []
+
+
+def test_a_role_that_adds_nothing_works_without_a_question(team: Team) -> None:
+    ran = team.ask(delegated("reader", "read it"))
+    assert ran.code == 0, ran.err
+    found = ran.json
+    assert "The invoice is due on Friday." in found["answer"]
+    assert [(one["tool"], one["decided_by"]) for one in found["calls"]] == [("delegate", "policy")]
+    # Two requests of each of the two turns.
+    assert found["usage"]["input_tokens"] == 44
+
+
+def test_what_a_role_adds_is_asked_and_its_own_calls_ask_too(team: Team) -> None:
+    ran = team.ask(delegated("writer", "write it"), more=("--approve", "file_write"))
+    assert ran.code == 3
+    (asked,) = team.pending()
+    assert asked["delegation"]["adds"] == ["+ file_write"]
+    assert {"label": "adds", "value": "+ file_write", "weight": "caution"} in asked["facts"]
+    assert [one["key"] for one in asked["offers"]] == ["a", "e"]
+    session = ran.json["session_id"]
+    team.run("approvals", "approve", asked["id"])
+    resumed = team.run("resume", session, "--output-format", "json")
+    assert resumed.code == 3
+    (gated,) = resumed.json["pending"]
+    (queued,) = team.pending()
+    assert (queued["id"], queued["tool"]) == (gated["id"], "file_write")
+    assert (queued["role"], queued["caller"]) == ("writer", "coder")
+    assert not (team.chatops.workspace / "out.txt").exists()
+    said = team.run("approvals", "approve", queued["id"]).err
+    assert f"chatops resume {session}" in said
+    ended = team.run("resume", session, "--output-format", "json")
+    assert ended.code == 0, ended.err
+    assert (team.chatops.workspace / "out.txt").read_text() == "written\n"
+    assert "Wrote out.txt" in ended.json["answer"]
+    assert team.pending() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "more"),
+    [
+        ({"users": {"*": {"access_level": "operator", "confirm_allow": ["delegate"]}}}, ()),
+        ({}, ("--approve", "delegate")),
+    ],
+)
+def test_no_rule_answers_for_rights_that_are_added(team: Team, changes: dict[str, Any], more: tuple[str, ...]) -> None:
+    team.registry(**changes)
+    assert team.ask(delegated("writer", "write it"), more=more).code == 3
+    assert [one["tool"] for one in team.pending()] == ["delegate"]
+
+
+def test_a_changed_registry_asks_again(team: Team) -> None:
+    ran = team.ask(delegated("writer", "write it"))
+    (asked,) = team.pending()
+    team.run("approvals", "approve", asked["id"])
+    roles = json.loads((team.chatops.workspace.parent / "registry.json").read_text())["roles"]
+    roles["writer"]["tools"].append("shell_exec")
+    team.registry(roles=roles)
+    assert team.run("resume", ran.json["session_id"]).code == 3
+    (again,) = team.pending()
+    assert (again["reason"], again["delegation"]["adds"]) == ("changed", ["+ file_write, shell_exec"])
+
+
+def test_a_child_inherits_that_the_workspace_was_read_and_tells_it(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAVILY_API_KEY", "none")
+    team.registry()
+    # The caller has read a file: the child's search asks.
+    team.asked["then"] = calls(delegated("searcher", "search it"))
+    first = team.run("--role", "coder", "-p", "read it", "--output-format", "json")
+    assert first.code == 0, first.err
+    ran = team.run("-c", "-p", "then", "--output-format", "json")
+    assert ran.code == 3, ran.out
+    for one in team.pending():
+        team.run("approvals", "approve", one["id"])
+    assert team.run("resume", ran.json["session_id"]).code == 3
+    (asked,) = team.pending()
+    assert (asked["tool"], asked["role"]) == ("web_search", "searcher")
+    assert asked["why"] == "this session has read workspace files"
+    team.run("approvals", "deny", asked["id"])
+    assert team.run("resume", ran.json["session_id"]).code == 0
+    # The child has read one: the caller's own search asks.
+    searcher = {"primary": "fake", "tools": ["web_search", "file_read", "delegate"]}
+    team.registry(roles={"searcher": searcher, "reader": {"primary": "fake", "tools": ["file_read"]}})
+    team.asked["both"] = calls(delegated("reader", "read it"))
+    ran = team.run("--role", "searcher", "-p", "both")
+    assert ran.code == 0, ran.err
+    assert team.run("-c", "-p", "search it").code == 3
+    assert [(one["tool"], one["caller"]) for one in team.pending()] == [("web_search", "")]
+
+
+def test_a_child_does_not_delegate(team: Team) -> None:
+    found = team.ask(delegated("coder", "ask another")).json
+    assert "Not permitted: delegate (a child turn does not delegate)" in found["answer"]
+    assert not any("delegate" in str(request.body.get("tools")) for request in team.server.requests[1:2])
+
+
+def test_revoked_tools_and_the_users_level_bind_a_child(team: Team) -> None:
+    team.registry(users={"*": {"access_level": "viewer"}})
+    found = team.ask(delegated("reader", "read it"))
+    assert "Not permitted: delegate (access level viewer)" in found.json["answer"]
+    team.registry(users={"*": {"access_level": "operator", "confirm_deny": ["file_write"]}})
+    found = team.ask(delegated("writer", "write it"))
+    assert found.code == 0
+    assert "Not permitted: file_write (confirm_deny in your registry)" in found.json["answer"]
+
+
+def test_files_need_the_callers_right_to_read_them(team: Team) -> None:
+    seen = team.ask(delegated("reader", "look", files=["note.txt"]))
+    assert seen.code == 0, seen.err
+    child = next(one for one in team.server.requests if str(one.messages[-1]["content"]).startswith("look"))
+    assert "The invoice is due on Friday." in str(child.messages[-1]["content"])
+    roles = {"coder": {"primary": "fake", "tools": ["delegate"]}, "reader": {"primary": "fake", "tools": []}}
+    team.registry(roles=roles)
+    refused = team.ask(delegated("reader", "look", files=["note.txt"])).json
+    assert "file_read" in refused["answer"] and refused["calls"][0]["outcome"] == "invalid"
+    outside = team.ask(delegated("reader", "look", files=["../secret.txt"])).json
+    assert outside["calls"][0]["outcome"] == "invalid"
+
+
+@pytest.mark.parametrize(("role", "says_"), [("nobody", "There is no role"), ("", "There is no role")])
+def test_an_unknown_role_is_said_to_the_model(team: Team, role: str, says_: str) -> None:
+    found = team.ask(delegated(role, "read it")).json
+    assert found["calls"][0]["outcome"] == "invalid"
+    assert says_ in found["answer"]
+
+
+def test_a_turn_has_sixteen_children(team: Team) -> None:
+    ran = team.ask(*(delegated("reader", f"task {number}") for number in range(18)))
+    outcomes = [one["outcome"] for one in ran.json["calls"]]
+    assert outcomes == ["success"] * 16 + ["denied"] * 2
+
+
+def test_a_denied_call_of_a_child_is_told_to_the_child(team: Team) -> None:
+    ran = team.ask(delegated("writer", "write it"))
+    team.run("approvals", "approve", team.pending()[0]["id"])
+    team.run("resume", ran.json["session_id"])
+    team.run("approvals", "deny", team.pending()[0]["id"], "--reason", "not that file")
+    ended = team.run("resume", ran.json["session_id"], "--output-format", "json")
+    assert ended.code == 0
+    assert "not that file" in ended.json["answer"]
+    assert not (team.chatops.workspace / "out.txt").exists()
+
+
+def test_unattended_denials_reach_a_child(team: Team) -> None:
+    ran = team.ask(delegated("writer", "write it"))
+    team.run("approvals", "approve", team.pending()[0]["id"])
+    ended = team.run("resume", ran.json["session_id"], "--on-approval", "deny", "--output-format", "json")
+    assert ended.code == 0, ended.err
+    assert "no user is there" in ended.json["answer"]
+
+
+def test_child_sessions_are_listed_only_when_asked_for(team: Team) -> None:
+    ran = team.ask(delegated("reader", "read it"))
+    parent = ran.json["session_id"]
+    assert [one["id"] for one in team.run("sessions", "list", "--output-format", "json").json] == [parent]
+    child = f"{parent}-1-1-1"
+    assert team.run("sessions", "show", child).code == 0
+    team.run("sessions", "delete", parent, "--yes")
+    assert team.run("sessions", "show", child).code != 0
+
+
+def test_a_child_counts_against_the_budget_of_its_parent(team: Team) -> None:
+    """Each reply takes 18 tokens: the child is asked about after its first, and adds what it has used to its parent."""
+    ran = team.ask(delegated("reader", "read it"), more=("--budget", "tokens=30"))
+    assert ran.code == 3, ran.err
+    (asked,) = team.pending()
+    assert (asked["tool"], asked["role"], asked["caller"]) == ("budget_extend", "reader", "coder")
+    assert asked["arguments"]["spent"] == 36
+    team.run("approvals", "approve", asked["id"])
+    ran = team.run("resume", ran.json["session_id"], "--output-format", "json")
+    assert ran.code == 3, ran.err
+    (asked,) = team.pending()
+    assert (asked["role"], asked["caller"], asked["arguments"]["spent"]) == ("coder", "", 54)
+    assert "role reader 36" in asked["why"]
+    team.run("approvals", "approve", asked["id"])
+    assert team.run("resume", ran.json["session_id"]).code == 0
+
+
+# Killed at each point
+
+
+def started(team: Team, *arguments: str, failpoint: str = "") -> Ran:
+    """Run the real program, which may be killed on its way."""
+    registry = str(team.chatops.workspace.parent / "registry.json")
+    process = subprocess.run(
+        [sys.executable, "-m", "chatops", "--registry", registry, *arguments],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=team.chatops.workspace, timeout=PATIENCE,
+        env=program_environment() | ({"CHATOPS_FAILPOINT": failpoint} if failpoint else {}), check=False,
+    )  # fmt: skip
+    return Ran(code=process.returncode, out=process.stdout, err=process.stderr)
+
+
+POINTS = ["child_created:1", "child_started:1", "after_tool:1", "after_tool:2", "before_tool:1", "before_tool:2"]
+POINTS += [
+    f"{point}:{number}" for point in ("before_commit", "after_commit", "after_publish") for number in range(2, 15)
+]
+POINTS += [f"before_model:{number}" for number in range(1, 5)]
+
+
+@pytest.mark.some(6)
+@pytest.mark.parametrize("point", POINTS)
+def test_after_a_kill_the_parent_gets_the_result_once_and_no_call_runs_twice(team: Team, point: str) -> None:
+    """Killed somewhere in a parent and its child, both go on from where they were."""
+    rules = [{"tool": "shell_exec", "match": ["sh", "run.sh"], "verdict": "allow"}]
+    (team.chatops.workspace / "run.sh").write_text("echo once >> runs.txt\n")
+    roles = {
+        "coder": {"primary": "fake", "tools": ["shell_exec", "delegate"], "rules": rules},
+        "runner": {"primary": "fake", "tools": ["shell_exec"], "rules": rules},
+    }
+    team.registry(roles=roles)
+    team.asked |= {"go": calls(delegated("runner", "run")), "run": calls(call("shell_exec", command="sh run.sh"))}
+    killed = started(team, "-p", "go", failpoint=point)
+    assert killed.code in (-signal.SIGKILL, 0), killed.err
+    runs = team.chatops.workspace / "runs.txt"
+    listed = team.run("sessions", "list", "--output-format", "json").json
+    if killed.code and listed:
+        session, ran = listed[0]["id"], killed
+        for _ in range(4):
+            ran = started(team, "resume", session)
+            if ran.code != 3:
+                break
+            for one in team.pending():
+                # The outcome of a command that was interrupted is for the user to say.
+                assert one["tool"] == "shell_exec" and one["caller"] == "coder"
+                team.run("approvals", "deny", one["id"])
+        assert ran.code == 0, ran.err
+    lines = runs.read_text().splitlines() if runs.exists() else []
+    assert lines in (["once"], [])
+    if listed:
+        shown = team.run("sessions", "export", listed[0]["id"], "--format", "openai").out
+        assert shown.count('"role": "tool"') + shown.count('"role":"tool"') == 1
+
+
+def test_four_children_work_at_once_and_stop_with_their_turn(team: Team) -> None:
+    tasks = [f"hang {number}" for number in range(6)]
+    team.asked |= dict.fromkeys(tasks, says("late", wait=Hang()))
+    team.asked["go"] = calls(*(delegated("reader", task) for task in tasks))
+    registry = str(team.chatops.workspace.parent / "registry.json")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "chatops", "--registry", registry, "-p", "go", "--output-format", "json"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=team.chatops.workspace, env=program_environment(),
+    )  # fmt: skip
+    while len(team.server.requests) < 5:
+        assert process.poll() is None
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, err
+    # One request of the parent, and one of each child that has begun.
+    assert len(team.server.requests) == 5
+    found = json.loads(out)
+    assert {one["outcome"] for one in found["calls"]} == {"interrupted"}
+    for number in range(1, 5):
+        child = team.run("resume", f"{found['session_id']}-1-1-{number}")
+        assert "has already ended" in child.err and "Stopped" in child.err
