@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from chatops.domain.decisions import Decision
@@ -19,7 +18,7 @@ from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import CONTAINED_APPLY
 from chatops.runtime.call_sheet import Fact, Form, Weight
-from chatops.runtime.descriptions import find_decision
+from chatops.runtime.descriptions import describe_time, find_decision
 from chatops.store.base import DecisionRow, PendingCallRow
 from chatops.wiring.app import App
 from chatops.wiring.pending import PendingCalls
@@ -55,11 +54,10 @@ class WaitingCall:
     @property
     def facts(self) -> tuple[Fact, ...]:
         """What the user has to know of the session, beside the call's own sheet."""
-        when = datetime.fromtimestamp(self.since).astimezone()
         return (
             Fact(label="session", value=self.title, weight=Weight.EFFECT),
             Fact(label="folder", value=show_path(self.folder), weight=Weight.EFFECT, form=Form.EXACT),
-            Fact(label="asked", value=f"{when:%Y-%m-%d %H:%M}, as {self.pending.role}", weight=Weight.EFFECT),
+            Fact(label="asked", value=f"{describe_time(self.since)}, as {self.pending.role}", weight=Weight.EFFECT),
         )
 
 
@@ -105,6 +103,11 @@ class Desk:
             except (ToolFailedError, OSError) as error:
                 self._changes[pending.digest] = str(error)
         return self._changes.get(pending.digest)
+
+    async def interrupted(self) -> Sequence[str]:
+        """Return a sentence about each session with a call that a crash interrupted and no user was asked about."""
+        found = await asyncio.to_thread(lambda: list(self._calls.interrupted()))
+        return [f"Session {session} was {state}. To decide: chatops resume {session}" for session, state in found]
 
     def watch(self, changed: Callable[[Sequence[WaitingCall]], None]) -> "asyncio.Task[None]":
         """Call `changed` on the event loop with what waits, whenever that is different, until the task is cancelled."""

@@ -142,11 +142,12 @@ async def pending(context: Context, argument: str) -> Replies:
 async def _show_desk(context: Context) -> Replies:
     desk = context.workspace.desk()
     waiting = await desk.waiting()
+    interrupted = tuple(map(Notify, await desk.interrupted()))
     if not waiting:
-        return (Notify("No call waits for a decision, in any session."),)
+        return interrupted or (Notify("No call waits for a decision, in any session."),)
     if all(call.session_id == context.session.session_id for call in waiting):
-        return (ScreenAction.DECIDE,)
-    return (ShowDesk(desk, waiting, _decide),)
+        return (*interrupted, ScreenAction.DECIDE)
+    return (*interrupted, ShowDesk(desk, waiting, _decide))
 
 
 async def _decide(context: Context, session_id: str) -> Replies:

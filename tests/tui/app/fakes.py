@@ -685,6 +685,7 @@ class FakeDesk(Desk):
         self.taken: list[tuple[WaitingCall, Decision]] = []
         self.refuse: ChatopsError | None = None
         self.watchers: list[Callable[[Sequence[WaitingCall]], None]] = []
+        self.lost: Sequence[str] = ()
 
     def list_(self, *calls: WaitingCall) -> None:
         """List other calls, as if other processes had asked or decided."""
@@ -694,6 +695,9 @@ class FakeDesk(Desk):
 
     async def waiting(self) -> Sequence[WaitingCall]:
         return self.calls
+
+    async def interrupted(self) -> Sequence[str]:
+        return self.lost
 
     def watch(self, changed: Callable[[Sequence[WaitingCall]], None]) -> asyncio.Task[None]:
         self.watchers.append(changed)

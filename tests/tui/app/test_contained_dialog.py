@@ -190,10 +190,9 @@ async def test_a_second_undo_leads_to_the_files_of_the_first() -> None:
     async with asked(turn="t.c0", undo=True) as running:
         await running.press("escape")
         running.app.chat.run_command("/undo")
-        await running.settle()
-        assert isinstance(running.app.screen, ContainedScreen)
-        assert "the files of the last undo wait for your answer" in " ".join(running.text.split())
-        assert taken(running) == []
+        while "the files of the last undo wait for your answer" not in " ".join(running.text.split()):
+            await running.settle()
+        assert isinstance(running.app.screen, ContainedScreen) and taken(running) == []
 
 
 async def test_an_undo_takes_back_the_ticked_files() -> None:

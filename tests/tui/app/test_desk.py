@@ -292,9 +292,10 @@ async def test_an_answer_that_came_second_does_not_count() -> None:
 async def test_without_a_call_there_is_no_desk_and_calls_of_this_session_have_its_dialog() -> None:
     async with desk() as running:
         assert not is_open(running) and "No call waits for a decision, in any session." in running.text
-    session = FakeSession()
-    async with desk(waiting_call(pending_call(), session_id=SESSION), session=session) as running:
-        assert not is_open(running)
+    session, at = FakeSession(), FakeDesk(waiting_call(pending_call(), session_id=SESSION))
+    at.lost = ["Session X was interrupted while running make. To decide: chatops resume X"]
+    async with desk(at=at, session=session) as running:
+        assert not is_open(running) and "To decide: chatops resume X" in words(running)
     async with stage(workspace=FakeWorkspace()) as running:
         running.app.chat.composer.set_text("/pending --everything")
         await running.press("enter")
