@@ -63,6 +63,7 @@ class _Stored:
     state: TurnState | None
     run: WorkflowState | None
     queued: tuple[str, ...]
+    is_job: bool
     posted: tuple[DecideCall, ...]
     """Decisions on calls of `state` that the owner has not taken yet."""
 
@@ -94,6 +95,11 @@ class SessionFollower(SessionView):
     def run(self) -> WorkflowState | None:
         """The workflow run that the session belongs to, if any."""
         return self._found.run
+
+    @property
+    def is_job(self) -> bool:
+        """True if its last turn goes on in the background."""
+        return self._found.is_job
 
     @property
     def lease(self) -> LeaseRow | None:
@@ -317,5 +323,6 @@ def _read(store: Store, session_id: SessionId, before: _Stored | None) -> _Store
         state=state,
         run=store.load_run(info.id) if info.run is not None else None,
         queued=store.queued_messages(info.id),
+        is_job=store.job(info.id) is not None,
         posted=tuple(store.posted_decisions(state.turn_id)) if state is not None else (),
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from chatops import Chat
 from chatops.domain.ids import SessionId
 from chatops.store.leases import this_process
 from chatops.store.store import Store
@@ -282,6 +283,14 @@ def test_a_job_killed_after_a_call_took_effect_does_not_run_it_again(chatops: Co
     assert chatops("jobs", "wait", job).code == 3
     assert (chatops.workspace / "log.txt").read_text() == "once\n"
     assert chatops("approvals", "approve", call_id, "--done").code == 0
+    assert chatops("jobs", "wait", job).code == 0
+    assert (chatops.workspace / "log.txt").read_text() == "once\n"
+
+
+def test_a_program_that_decides_starts_the_job_too(chatops: CommandLine) -> None:
+    job, _ = waiting(chatops, "run `echo once >> log.txt`")
+    (asked,) = Chat.open(job).resume().pending
+    assert f"chatops jobs show {job}" in asked.approve(digest=asked.digest)
     assert chatops("jobs", "wait", job).code == 0
     assert (chatops.workspace / "log.txt").read_text() == "once\n"
 

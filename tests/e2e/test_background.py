@@ -29,7 +29,7 @@ def test_a_running_turn_is_handed_over_and_decided_from_the_window_that_follows_
             terminal.wait_for("as soon as the current step is done")
             goes_on.set()
             terminal.wait_for("1 approval pending")
-            terminal.wait_for("Press F2 to take over")
+            terminal.wait_for("no process runs it now. F2 opens it here")
             terminal.press("ctrl+g")
             terminal.decide("a")
             terminal.wait_for(DONE)

@@ -223,13 +223,16 @@ def _owner(reader: "SessionFollower") -> BannerText:
     from chatops.runtime.follower import LeaseRequestState
 
     lease = reader.lease
+    if lease is None and reader.is_job:
+        return f"In the background, and no process runs it now. {key_of('take-over')} opens it here.", "waiting"
     if lease is None:
         return f"No longer open elsewhere. Press {key_of('take-over')} to take over.", "waiting"
     who = sanitize(f"pid {lease.holder.pid} on {lease.holder.host}", newlines=False)
     match reader.request_state:
         case LeaseRequestState.HELD:
+            where = "In the background" if reader.is_job else "Open elsewhere"
             return (
-                f"Open elsewhere ({who}, since {reader.since()}): read-only here. {key_of('take-over')} takes over.",
+                f"{where} ({who}, since {reader.since()}): read-only here. {key_of('take-over')} takes over.",
                 "quiet",
             )
         case LeaseRequestState.REQUESTED:

@@ -54,6 +54,10 @@ class FakeReader(SessionFollower):
         return pending_calls(self.state) if self.state is not None else ()
 
     @property
+    def is_job(self) -> bool:
+        return False
+
+    @property
     def lease(self) -> LeaseRow | None:
         return self.held
 
