@@ -126,7 +126,8 @@ def _words(parser: Parser, path: str) -> Iterator[tuple[str, str]]:
 
 def _values(path: str, action: argparse.Action) -> Iterator[tuple[str, str]]:
     """Yield the values that an option or argument of the command `path` may have."""
-    metavar = str(action.metavar)
+    # The one option that takes two words takes two files.
+    metavar = "FILE" if isinstance(action.metavar, tuple) else str(action.metavar)
     if action.choices:
         yield from ((str(choice), "") for choice in action.choices)
     elif metavar in ("PATH", "FILE"):

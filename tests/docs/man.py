@@ -85,7 +85,8 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
         repeated = parser.prog != "chatops" and everywhere.intersection(action.option_strings)
         if repeated or isinstance(action, argparse._SubParsersAction) or action.help == argparse.SUPPRESS:
             continue
-        name = action.metavar or "|".join(map(str, action.choices or ())) or action.dest
+        several = action.metavar if isinstance(action.metavar, tuple) else ()
+        name = " ".join(several) or action.metavar or "|".join(map(str, action.choices or ())) or action.dest
         value = "" if action.nargs == 0 else f"[{name}]" if action.nargs == "?" and action.option_strings else name
         flags = ", ".join(f"\\fB{_text(flag)}\\fR" for flag in action.option_strings)
         yield from (".TP", f"{flags} \\fI{_text(str(value))}\\fR".strip().removesuffix(" \\fI\\fR"))

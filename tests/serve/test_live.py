@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import re
+import resource
 import socket
 from collections.abc import Iterator
 
@@ -12,6 +13,14 @@ from chatops.serve.guard import Connection
 from chatops.serve.server import MOST_STREAMS
 from tests.serve.served import Served
 from tests.support.waiting import PATIENCE
+
+
+@pytest.fixture(autouse=True)
+def many_files() -> None:
+    """Let this process hold as many connections as a test opens."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 4_096 <= hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4_096, hard))
 
 
 @contextlib.contextmanager
