@@ -42,6 +42,13 @@ class _Lines(ErrorBoundary, Static):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id, markup=False)
         self.display = False
+        self._shown = Content("")
+
+    def draw(self, text: Content) -> None:
+        """Draw plain text. What is shown already is not drawn again, which would lay out the whole screen."""
+        if text.plain != self._shown.plain:
+            self._shown = text
+            self.update(text)
 
 
 class Banner(_Lines):
@@ -53,7 +60,7 @@ class Banner(_Lines):
         self.display = bool(whole)
         for name in ("waiting", "error", "quiet"):
             self.set_class(name == ("error" if problem else tone), f"-{name}")
-        self.update(Content(sanitize(whole)))
+        self.draw(Content(sanitize(whole)))
 
 
 class Notices(_Lines):
@@ -87,7 +94,7 @@ class Notices(_Lines):
             if len(own) > room > 0:
                 own[room - 1 :] = [own[room - 1].truncate(width - 2) + " …"]
             lines = [*own[:room], *lines]
-        self.update(Content("\n").join(lines))
+        self.draw(Content("\n").join(lines))
 
 
 class QueuedMessages(_Lines):
@@ -105,7 +112,7 @@ class QueuedMessages(_Lines):
             lines = lines[start : start + MOST_LINES]
         elif len(lines) > MOST_LINES:
             lines[1:-1] = [f"  … {len(lines) - 2} more"]
-        self.update(Content("\n".join([heading, *lines] if heading else lines)))
+        self.draw(Content("\n".join([heading, *lines] if heading else lines)))
 
 
 def _beginning(text: str) -> str:

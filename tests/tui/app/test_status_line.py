@@ -1,11 +1,14 @@
 """Text of the status line about tokens and a streaming reply."""
 
+from unittest.mock import patch
+
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import AssistantMessage, Usage
 from chatops.domain.sandbox import SandboxNote
-from chatops.tui.status import fitted, status_parts
+from chatops.tui.status import Banner, QueuedMessages, fitted, status_parts
 from tests.tui.app.fakes import FakeSession, pending_call
+from tests.tui.app.support_app import stage
 
 SANDBOX = SandboxNote(off=False, text="bubblewrap")
 
@@ -62,3 +65,15 @@ def test_that_no_sandbox_confines_commands_is_said_at_any_width_and_why_where_th
     assert " ".join(part.text for part in parts).endswith("sandbox off (bubblewrap is not installed)")
     narrow = [part.text for part in fitted(parts, width=30)]
     assert narrow[-1] == "sandbox off"
+
+
+async def test_an_update_that_changes_no_line_lays_nothing_out() -> None:
+    async with stage() as running:
+        running.session.start_turn("go on")
+        await running.settle()
+        with patch.object(Banner, "update") as banner, patch.object(QueuedMessages, "update") as queued:
+            running.app.chat.update_now()
+            assert not banner.called and not queued.called
+            running.session.end_turn(TurnStatus.FAILED, detail="The server is gone.")
+            await running.settle()
+            assert banner.called
