@@ -12,7 +12,7 @@ from chatops.domain.events import AskReason
 from chatops.domain.ids import CallId, RoundId
 from chatops.domain.sandbox import Lack, SandboxSpec
 from chatops.domain.sanitize import HIDDEN
-from chatops.domain.tools import CallFacts, Interruption, Processes, ServerFacts, ToolCall
+from chatops.domain.tools import CallFacts, DelegationFacts, Interruption, Processes, ServerFacts, ToolCall
 from chatops.engine.state import AwaitingDecision, CallState, InRound
 from chatops.store.base import SessionInfo
 from chatops.store.store import Store
@@ -46,6 +46,7 @@ FIELDS: dict[str, Any] = {
     "needs_user": HOSTILE,
     "definition": HOSTILE,
     "server": SERVER,
+    "delegation": DelegationFacts(role=HOSTILE, model=HOSTILE, adds=(HOSTILE,), grant="g"),
 }
 NOT_SHOWN = frozenset(
     "problems may_resolve refusal workspace argv creates network extra_sandbox contained sandboxed folder".split()
