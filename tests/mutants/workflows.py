@@ -407,8 +407,8 @@ WORKFLOWS = (
     Mutant(
         promise="what was gathered is no answer to a step",
         file="engine/rounds.py",
-        before="    if draft.state.contract is not None:\n        finish",
-        after="    if False:\n        finish",
+        before="if draft.state.contract is not None or (limit and not results):",
+        after="if limit and not results:",
         tests=_EXAMPLES,
     ),
     Mutant(
