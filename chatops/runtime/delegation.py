@@ -19,7 +19,14 @@ from chatops.config.failpoints import reach
 from chatops.config.paths import folder_identity
 from chatops.domain.canonical import canonical
 from chatops.domain.decisions import RuleScope
-from chatops.domain.errors import ConfigError, NoSuchSessionError, SessionHeldError, ToolFailedError, UnreadableError
+from chatops.domain.errors import (
+    ChatopsError,
+    ConfigError,
+    NoSuchSessionError,
+    SessionHeldError,
+    ToolFailedError,
+    UnreadableError,
+)
 from chatops.domain.events import CallDecided, Event, PendingCall, Published, ToolStarted, TurnStatus
 from chatops.domain.ids import CallId, RoundId, TurnId, child_session, turn_of
 from chatops.domain.messages import AssistantMessage, Message
@@ -29,7 +36,7 @@ from chatops.engine.effects import ReconcileTool, RunTool, ToolEffect
 from chatops.engine.inputs import ChildInput
 from chatops.engine.state import ChildTurn, Finished, TurnState
 from chatops.engine.view import answer_so_far, read_workspace, turn_status
-from chatops.policy.delegation import ChildBinding, added, binding, only, signature
+from chatops.policy.delegation import DELEGATE_TOOL, ChildBinding, added, binding, only, signature
 from chatops.policy.grant import Grant
 from chatops.policy.remembered import why_not_here
 from chatops.runtime.services import ChildSession, Services
@@ -69,6 +76,13 @@ class Children:
     def of_call(self, effect: ToolEffect) -> "ChildOfCall":
         """Return the child of the call that an effect is about."""
         return ChildOfCall(self, effect)
+
+    async def end(self, call_id: CallId) -> None:
+        """Stop the child turn of a call that is over, in case it was left: the call was denied after a restart."""
+        call = ToolCall(id=call_id, name=DELEGATE_TOOL, arguments="{}")
+        facts = CallFacts(arguments=call.arguments)
+        with suppress(ChatopsError):
+            await self.of_call(ReconcileTool(call=call, facts=facts, attempt=0, stopping=True)).find()
 
     @property
     def sessions(self) -> tuple[ChildSession, ...]:

@@ -23,7 +23,7 @@ from chatops.domain.errors import ChatopsError, ConfigError, ConflictError, NotS
 from chatops.domain.events import Published, ToolFinished, TurnPaused, TurnStatus
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.domain.messages import RoleSwitchMessage, SummaryMessage
-from chatops.domain.tools import Interruption, Processes
+from chatops.domain.tools import Interruption, Processes, built_in_capabilities
 from chatops.engine.budgets import carried_on
 from chatops.engine.effects import ComposerDraft, TurnStep
 from chatops.engine.inputs import CancelTurn, Recover
@@ -35,7 +35,7 @@ from chatops.policy.budget import Budget, strictest
 from chatops.policy.grant import Grant
 from chatops.runtime.delegation import Children
 from chatops.runtime.ownership import Lease
-from chatops.runtime.performer import Performer
+from chatops.runtime.performer import STOP_S, Performer
 from chatops.runtime.runner import Runner
 from chatops.runtime.services import EventBus, Services, ToolServers, WorkerThread
 from chatops.runtime.settings import SessionSettings
@@ -76,6 +76,8 @@ class Turns:
         """False until the store was asked for a number: an earlier owner may have had one that it never used."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        """The stopping of children whose calls are over."""
         self._coming: asyncio.Task[None] | None = None
         self._handing = asyncio.Lock()
         """Held while the session is handed over."""
@@ -399,6 +401,8 @@ class Turns:
         """Stop all work and release the lease. A handover that is in progress ends first."""
         async with self._handing:
             self.closed = True
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=STOP_S)
         for task in self._tasks:
             task.cancel()
         await self.runner.aclose()
@@ -418,7 +422,9 @@ class Turns:
         match published.event:
             case TurnPaused():
                 self._watch()
-            case ToolFinished(id=call_id):
+            case ToolFinished(id=call_id, tool=tool):
+                if built_in_capabilities(tool).delegates:
+                    self._ending.add(self.spawn(self.children.end(call_id)))
                 self._services.worker.later(self._services.outputs.forget, call_id)
             case _:
                 pass

@@ -374,7 +374,9 @@ class SessionView(ABC):
 
     async def decision_on(self, call_id: CallId) -> DecisionRow | None:
         """Return the decision on a call, or None."""
-        return await self._services.worker(find_decision, self._services.store, self.session_id, call_id)
+        # It may be a call of a child session.
+        session_id = SessionId(call_id.rsplit(".", 3)[0])
+        return await self._services.worker(find_decision, self._services.store, session_id, call_id)
 
     def rule_offer(self, pending: PendingCall) -> "RuleOffer":
         """Return the rules that the decision on a pending call can make. Raises ConfigError if its role is gone."""

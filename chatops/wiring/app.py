@@ -31,7 +31,7 @@ from chatops.policy.sandbox import resolve, stricter
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.services import Services, WorkerThread, is_workspace_gone, workspace_back, workspace_gone
 from chatops.runtime.session import Session, open_session
-from chatops.runtime.settings import SessionSettings, StepRights
+from chatops.runtime.settings import SessionSettings, StepRights, stored_settings
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run
 from chatops.sandbox.confinement import Confinement, confinement
 from chatops.sandbox.covers import MOUNTED, remove_mount_point
@@ -303,8 +303,10 @@ class App:
 
     async def open_child(self, session_id: SessionId) -> Session:
         """Open the session of a delegated call, as it is stored. Raises SessionHeldError, UnreadableError."""
-        info = await self._worker_thread()(self.store.session, session_id)
-        await self.servers.connect_for(SessionSettings(info.role))
+        worker = self._worker_thread()
+        info = await worker(self.store.session, session_id)
+        # Only servers with a tool that the child may use.
+        await self.servers.connect_for(await worker(stored_settings, self.store, info, role=info.role))
         services = self._services(attended=False)
         session = await open_session(services, session_id, default_role=self.loaded.registry.default_role)
         self.open_sessions.add(session)

@@ -242,7 +242,8 @@ class RegistryRights:
         now = self._configuration()
         grants = [self._grant_resolver(now, registries, settings, further)(approvals=()) for registries in now.both]
         names = {spec.name for spec in grants[-1].tools}
-        offered = grants[0].narrowed(revoked(settings.revoked)).tools
+        bound = settings.child.layers if settings.child is not None else ()
+        offered = grants[0].narrowed(*bound, revoked(settings.revoked)).tools
         return tuple(spec for spec in offered if spec.name in names)
 
     def _grant_resolver(

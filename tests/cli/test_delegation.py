@@ -34,10 +34,14 @@ class Team:
     def __init__(self, chatops: CommandLine) -> None:
         self.chatops = chatops
         self.asked: dict[str, Reply] = {}
+        self.step: tuple[Reply, ...] = ()
+        """What the model of a workflow's step says: at first, and once it has a result."""
         self.server = FakeOpenAI(self.reply)
 
     def reply(self, request: SeenRequest) -> Reply:
         last = request.messages[-1]
+        if self.step and "delegate" in request.tool_names:
+            return self.step[1 if last["role"] == "tool" else 0]
         if last["role"] == "tool":
             results = [str(one["content"]) for one in request.messages if one["role"] == "tool"]
             return says("told: " + " | ".join(results))
@@ -231,6 +235,36 @@ def test_unattended_denials_reach_a_child(team: Team) -> None:
     ended = team.run("resume", ran.json["session_id"], "--on-approval", "deny", "--output-format", "json")
     assert ended.code == 0, ended.err
     assert "no user is there" in ended.json["answer"]
+
+
+def test_a_child_is_stopped_if_its_call_is_denied_after_a_restart(team: Team) -> None:
+    ran = team.ask(delegated("writer", "write it"))
+    team.run("approvals", "approve", team.pending()[0]["id"])
+    assert team.run("resume", ran.json["session_id"]).code == 3
+    roles = json.loads((team.chatops.workspace.parent / "registry.json").read_text())["roles"]
+    roles["coder"]["tools"] = ["file_read"]
+    team.registry(roles=roles)
+    ended = team.run("resume", ran.json["session_id"], "--output-format", "json")
+    assert ended.code == 0, ended.err
+    assert ended.json["calls"][0]["outcome"] == "denied"
+    assert team.pending() == []
+    assert not (team.chatops.workspace / "out.txt").exists()
+
+
+def test_a_step_of_a_workflow_delegates_and_its_list_of_tools_binds_the_child(team: Team) -> None:
+    told = says(json.dumps({"success": True, "result": "passed on"}))
+    steps = [{"name": "one", "system_prompt": "Do it.", "tools": ["file_read", "delegate"]}]
+    team.registry(workflows={"flow": {"description": "A test", "steps": steps}})
+    team.step = calls(delegated("writer", "write it")), told
+    ran = team.run("workflow", "run", "flow", "go", "--role", "coder", "--output-format", "json")
+    # The step has no file_write, so the role adds nothing and its call is denied.
+    assert ran.code == 0, ran.err
+    child = team.server.requests[1]
+    assert child.tool_names == ["file_read"]
+    assert "Not permitted: file_write (step one of workflow flow)" in str(
+        team.server.requests[2].messages[-1]["content"]
+    )
+    assert not (team.chatops.workspace / "out.txt").exists()
 
 
 def test_child_sessions_are_listed_only_when_asked_for(team: Team) -> None:
