@@ -478,9 +478,7 @@ class JobList:
         Raises ChatopsError if there is no such turn, or the session cannot be stored.
         """
         if not session.unfinished:
-            raise ChatopsError(
-                "No turn runs here.", advice="In the background from the start: chatops -p … --background"
-            )
+            raise ChatopsError("No turn is under way here.", advice="chatops -p PROMPT --background starts one.")
         if session.settings.step is not None or session.unsaved:
             why = "a step of a workflow stays with its run" if session.settings.step is not None else session.unsaved
             raise ChatopsError(f"The turn was not handed over: {why}.")

@@ -44,7 +44,7 @@ from chatops.wiring.stored import Options
 from chatops.wiring.upkeep import Upkeep
 from chatops.wiring.workspace import TrustQuestions, Workspace
 from tests.store import storekit as kit
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 from tests.tools.running import needs_sandbox
 
 
@@ -584,3 +584,23 @@ async def test_an_image_from_the_clipboard_is_attached_by_its_name(
 def test_a_name_that_was_not_pasted_is_no_image(commands: CommandLine, name: str) -> None:
     commands.app.files.keep_pasted(PNG)
     assert commands.app.files.pasted(name) is None
+
+
+async def test_a_turn_that_waits_is_handed_over_without_a_process_and_listed(commands: CommandLine) -> None:
+    assert await commands.type("/jobs") and "There are no jobs" in commands.said
+    assert not await commands.type("/background")
+    assert "No turn is under way here" in commands.said
+    await commands.session.submit("run `touch made.txt`")
+    await commands.session.settle()
+    assert commands.session.pending
+    assert await commands.type("/background")
+    await until(lambda: commands.session.taken_over)
+    assert commands.session.taken_over is not None
+    assert commands.session.taken_over.advice == "/jobs lists it, /takeover brings it back here."
+    (job,) = await commands.workspace.jobs.listed()
+    assert (job.state, job.lease, job.about) == ("waiting", None, "shell_exec (touch made.txt)")
+    assert await commands.type("/jobs")
+    assert isinstance(commands.asked, Choose) and isinstance(commands.asked.picker, Picker)
+    (choice,) = commands.asked.picker.choices
+    assert ("waiting" in choice.text, choice.current) == (True, True)
+    assert commands.workspace.jobs.news() == ("1 job waits: /jobs",)
