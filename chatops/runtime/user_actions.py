@@ -339,9 +339,9 @@ class UserActions:
         why = await self._turns.why_not_contained() if on else ""
         if why:
             raise ConfigError(f"The turn was not contained. {why}")
-        if self._turns.unfinished:
-            await self._turns.runner.take(ContainTurn(on=on))
+        if self._turns.unfinished and (await self._turns.runner.take(ContainTurn(on=on)) or self._turns.unfinished):
             return True
+        # There is none, or it ended before the input was taken.
         self._turns.contain_next = on
         return False
 

@@ -54,6 +54,8 @@ class User:
                     rows=ROWS,
                 )
             case "send":
+                # An answer is on the screen a moment before its turn is over.
+                self._on_screen.wait_gone("Enter queues")
                 self._on_screen.send(action.object)
                 self._on_screen.press("enter")
             case "type":
