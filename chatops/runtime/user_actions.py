@@ -218,7 +218,7 @@ def calls_with_effects(messages: Sequence[Message]) -> dict[CallId, str]:
         if message.facts.source is ResultSource.IMPORTED:
             continue
         known = BUILT_IN_TOOLS.get(message.tool)
-        if known is None or known.runs_anything or message.tool in _ELSEWHERE:
+        if known is None or known.runs_anything or known.delegates or message.tool in _ELSEWHERE:
             found[message.call_id] = one_line(f"{message.tool} ({_values(message)})", most=_MOST_OF_A_CALL)
         elif message.facts.wrote:
             found[message.call_id] = (

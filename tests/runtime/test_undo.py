@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -209,3 +210,5 @@ def test_what_is_not_taken_back_is_named_without_json() -> None:
     )  # fmt: skip
     (named,) = calls_with_effects([call]).values()
     assert named.startswith("shell_exec (git commit -m x") and "{" not in named and "\x1b" not in named
+    task = replace(call, tool="delegate", arguments=canonical({"role": "writer", "task": "Write it."}))
+    assert list(calls_with_effects([task]).values()) == ["delegate (writer, Write it.)"]
