@@ -138,6 +138,7 @@ def test_a_decider_that_is_killed_leaves_a_job_that_was_not_started(chatops: Com
     assert (chatops.workspace / "log.txt").read_text() == "once\n"
 
 
+@pytest.mark.more
 def test_a_decider_that_is_killed_once_the_process_is_started_changes_nothing(chatops: CommandLine) -> None:
     job, (call_id,) = waiting(chatops, "run `echo once >> log.txt`")
     assert (
@@ -197,6 +198,7 @@ def test_a_job_does_not_go_on_by_itself_in_another_folder_of_that_name(chatops: 
     assert chatops("jobs", "wait", job).code in (0, 3)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -234,6 +236,7 @@ def test_a_job_is_cancelled_while_it_waits_and_after_it_was_decided(chatops: Com
     assert not (chatops.workspace / "log.txt").exists()
 
 
+@pytest.mark.more
 def test_a_job_whose_folder_is_gone_is_cancelled(chatops: CommandLine) -> None:
     job, _ = waiting(chatops, "run `echo once >> log.txt`")
     chatops.workspace.rename(chatops.workspace.parent / "moved")
@@ -274,6 +277,7 @@ def test_a_killed_job_is_listed_as_interrupted_and_resumed(
     assert (chatops.workspace / "log.txt").read_text() == "once\n"
 
 
+@pytest.mark.more
 def test_a_job_killed_after_a_call_took_effect_does_not_run_it_again(chatops: CommandLine) -> None:
     job, (call_id,) = waiting(chatops, "run `echo once >> log.txt`")
     approver = begun("approvals", "approve", call_id, cwd=chatops.workspace, CHATOPS_FAILPOINT="after_tool")
@@ -287,6 +291,7 @@ def test_a_job_killed_after_a_call_took_effect_does_not_run_it_again(chatops: Co
     assert (chatops.workspace / "log.txt").read_text() == "once\n"
 
 
+@pytest.mark.more
 def test_a_program_that_decides_starts_the_job_too(chatops: CommandLine) -> None:
     job, _ = waiting(chatops, "run `echo once >> log.txt`")
     (asked,) = Chat.open(job).resume().pending
@@ -339,6 +344,7 @@ def test_a_program_of_the_user_is_told_once_what_waits_and_how_it_ended(
     assert messages[2].keys() == {"event", "session_id", "title"}
 
 
+@pytest.mark.more
 def test_nobody_is_told_of_a_job_that_is_on_a_screen(chatops: CommandLine, chatops_home: Path) -> None:
     told = chatops.workspace.parent / "told.jsonl"
     registry = notifying(chatops, sys.executable, "-c", f"open({str(told)!r}, 'a')")
@@ -353,6 +359,7 @@ def test_nobody_is_told_of_a_job_that_is_on_a_screen(chatops: CommandLine, chato
     assert (shown(chatops, job)["state"], told.exists()) == ("done", False)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("command", [("/nonexistent",), (sys.executable, "-c", "raise SystemExit(3)")])
 def test_a_program_that_fails_costs_nothing_and_that_of_a_folder_is_not_started(
     chatops: CommandLine, chatops_home: Path, command: tuple[str, ...]
