@@ -1,5 +1,6 @@
 """Tasks handed to another role: what is asked, what the child may do, and what its parent gets, in real processes."""
 
+import asyncio
 import json
 import os
 import signal
@@ -11,6 +12,11 @@ from typing import Any
 
 import pytest
 
+from chatops.domain.decisions import Approved
+from chatops.domain.events import PendingCall
+from chatops.engine.view import answer_so_far
+from chatops.wiring.app import App
+from chatops.wiring.stored import Options
 from tests.support.command_line import CommandLine, Ran, program_environment
 from tests.support.fake_openai import Call, FakeOpenAI, Hang, Reply, SeenRequest, call, calls, says
 from tests.support.waiting import PATIENCE
@@ -190,6 +196,44 @@ def test_revoked_tools_and_the_users_level_bind_a_child(team: Team) -> None:
     found = team.ask(delegated("writer", "write it"))
     assert found.code == 0
     assert "Not permitted: file_write (confirm_deny in your registry)" in found.json["answer"]
+
+
+async def at_the_screen(team: Team, *, revoked: str = "") -> tuple[list[PendingCall], str]:
+    """Delegate in a session with a user, who approves what asks; the calls that asked, and the answer."""
+    app = App(Options(registry=team.registry(), workspace=team.chatops.workspace, via="tui"))
+    try:
+        session = await app.open_session(None, attended=True)
+        if revoked:
+            await session.revoke_tool(revoked)
+        asked: list[PendingCall] = []
+        await session.submit("go")
+        while (state := await session.settle()) is not None and session.pending:
+            for one in session.pending:
+                asked.append(one)
+                # A rule can be made for what the child does, and for no task that adds rights.
+                assert bool(session.rule_offer(one).patterns()) == bool(one.caller)
+                assert await session.decide(one.call.id, digest=one.digest, decision=Approved())
+        assert state is not None
+        return asked, answer_so_far(state)
+    finally:
+        await app.aclose()
+
+
+def test_a_user_at_the_screen_decides_a_childs_call_in_the_session_of_its_caller(team: Team) -> None:
+    team.asked["go"] = calls(delegated("writer", "write it"))
+    asked, answer = asyncio.run(at_the_screen(team))
+    assert [(one.call.name, one.role, one.caller) for one in asked] == [
+        ("delegate", "coder", ""),
+        ("file_write", "writer", "coder"),
+    ]
+    assert "Wrote out.txt" in answer
+
+
+def test_a_tool_that_the_user_revoked_in_the_session_is_not_the_childs(team: Team) -> None:
+    team.asked["go"] = calls(delegated("writer", "write it"))
+    asked, answer = asyncio.run(at_the_screen(team, revoked="file_write"))
+    assert asked == []
+    assert "Not permitted: file_write (revoked in this session)" in answer
 
 
 def test_files_need_the_callers_right_to_read_them(team: Team) -> None:
