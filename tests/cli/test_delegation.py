@@ -359,7 +359,7 @@ POINTS += [
 POINTS += [f"before_model:{number}" for number in range(1, 5)]
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("point", POINTS)
 def test_after_a_kill_the_parent_gets_the_result_once_and_no_call_runs_twice(team: Team, point: str) -> None:
     """Killed somewhere in a parent and its child, both go on from where they were."""

@@ -29,7 +29,11 @@ SOURCES = {"gh__find": "MCP server gh", "gh__push": "MCP server gh", "mine": "to
 
 names = st.sampled_from((*TOOLS, "nonsense"))
 listed = st.sampled_from((*TOOLS, "gh__*", "nonsense"))
-rules = st.builds(RoleRule, tool=names, verdict=verdicts, match=matches)
+rules = st.one_of(
+    st.builds(RoleRule, tool=names.filter(lambda name: name != DELEGATE_TOOL), verdict=verdicts, match=matches),
+    # The registry takes no command for a built-in tool that runs none.
+    st.builds(RoleRule, tool=st.just(DELEGATE_TOOL), verdict=verdicts),
+)
 role_pairs = st.tuples(
     *(
         st.builds(
