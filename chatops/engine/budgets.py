@@ -21,10 +21,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from chatops.domain.canonical import JsonValue, canonical
+from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import Approved, Decision, Principal, Rejected
-from chatops.domain.events import AskReason, CallProposed, RoundStarted
-from chatops.domain.ids import call_id, round_id
+from chatops.domain.events import AskReason
 from chatops.domain.messages import AssistantMessage, ToolMessage, total
 from chatops.domain.model import ModelTarget
 from chatops.domain.tools import (
@@ -33,14 +32,13 @@ from chatops.domain.tools import (
     Outcome,
     ResultFacts,
     ResultSource,
-    ToolCall,
     ToolResult,
     Verdict,
 )
 from chatops.domain.wording import plural
 from chatops.engine import calls, feedback
 from chatops.engine.draft import Draft
-from chatops.engine.state import BudgetQuestion, CallState, InRound, Inspecting, Purpose, RoundRecord, TurnState
+from chatops.engine.state import BudgetQuestion, Purpose, RoundRecord, TurnState
 from chatops.policy.budget import LIMITS, Budget, LimitName, amount, strictest, with_unit
 
 _MINUTE = 60_000
@@ -89,21 +87,10 @@ def open_round(draft: Draft, target: ModelTarget, purpose: Purpose, gathered: As
     if (reached := _reached(draft.state, target)) is None:
         return False
     question = replace(reached, purpose=purpose, gathered=gathered)
-    number = round_id(draft.state.turn_id, draft.state.counters.requests)
-    call = ToolCall(id=call_id(number, 1), name=BUDGET_EXTEND, arguments=canonical(_amounts(draft.state, question)))
-    draft.events.append(RoundStarted(id=number, parent_id=draft.state.turn_id, model=""))
-    draft.events.append(CallProposed(id=call.id, parent_id=number, tool=call.name, arguments=call.arguments))
-    draft.set_phase(
-        InRound(
-            round_id=number,
-            proposed_under=draft.state.grant,
-            said="",
-            model="",
-            calls=(CallState(call=call, status=Inspecting()),),
-            budget=question,
-        )
-    )
-    calls.ask(draft, 0, CallFacts(arguments=call.arguments), AskReason.BUDGET, why=_why(draft.state, question))
+    phase = replace(draft.own_round(BUDGET_EXTEND, _amounts(draft.state, question)), budget=question)
+    draft.set_phase(phase)
+    facts = CallFacts(arguments=phase.calls[0].call.arguments)
+    calls.ask(draft, 0, facts, AskReason.BUDGET, why=_why(draft.state, question))
     return True
 
 

@@ -29,20 +29,16 @@ A list cannot be sent back in an UNDO: no model is there to go on.
 
 from dataclasses import replace
 
-from chatops.domain.canonical import JsonValue, canonical
-from chatops.domain.events import CallProposed, RoundStarted
-from chatops.domain.ids import call_id, round_id
+from chatops.domain.canonical import JsonValue
 from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, ToolCall, ToolSpec, Verdict
 from chatops.engine.draft import Draft
 from chatops.engine.effects import DiscardCopy, InspectCall
 from chatops.engine.state import (
-    CallState,
     Containment,
     ContainmentKind,
     ContainmentPhase,
     Finished,
     InRound,
-    Inspecting,
 )
 from chatops.policy.verdicts import Judgement
 
@@ -115,21 +111,9 @@ def open_round(draft: Draft, ending: Finished | None) -> bool:
 def put_apply_call(draft: Draft, ending: Finished | None, arguments: dict[str, JsonValue]) -> None:
     """Open a round with a call of `CONTAINED_APPLY` and have it inspected."""
     draft.count(replace(draft.state.counters, requests=draft.state.counters.requests + 1))
-    number = round_id(draft.state.turn_id, draft.state.counters.requests)
-    call = ToolCall(id=call_id(number, 1), name=CONTAINED_APPLY, arguments=canonical(arguments))
-    draft.events.append(RoundStarted(id=number, parent_id=draft.state.turn_id, model=""))
-    draft.events.append(CallProposed(id=call.id, parent_id=number, tool=CONTAINED_APPLY, arguments=call.arguments))
-    draft.set_phase(
-        InRound(
-            round_id=number,
-            proposed_under=draft.state.grant,
-            said="",
-            model="",
-            calls=(CallState(call=call, status=Inspecting()),),
-            ending=ending,
-            applies=True,
-        )
-    )
+    phase = replace(draft.own_round(CONTAINED_APPLY, arguments), ending=ending, applies=True)
+    draft.set_phase(phase)
+    call = phase.calls[0].call
     draft.effects.append(InspectCall(call=call, contained=copy_for(draft, call)))
 
 

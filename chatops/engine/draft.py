@@ -1,15 +1,17 @@
 """A step under construction: collects changes and closes into an immutable `TurnStep`."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import RememberedRule
-from chatops.domain.events import Event, Notice, TurnPaused, TurnStatus
-from chatops.domain.ids import MessageId
+from chatops.domain.events import CallProposed, Event, Notice, RoundStarted, TurnPaused, TurnStatus
+from chatops.domain.ids import MessageId, call_id, round_id
 from chatops.domain.messages import Message, NoticeMessage, total
-from chatops.domain.tools import ToolResult
+from chatops.domain.tools import ToolCall, ToolResult
 from chatops.engine.effects import AttemptResult, ComposerDraft, DecisionRecord, Effect, TurnStep
-from chatops.engine.state import CallState, Counters, InRound, Phase, RoundRecord, Stopping, TurnState
+from chatops.engine.state import CallState, Counters, InRound, Inspecting, Phase, RoundRecord, Stopping, TurnState
 from chatops.engine.view import pending_calls, turn_status
 from chatops.policy.budget import NO_BUDGET, strictest
 from chatops.policy.grant import Grant
@@ -43,6 +45,20 @@ class Draft:
         if before not in (NO_BUDGET, grant.run_budget):
             grant = replace(grant, run_budget=strictest(before, grant.run_budget))
         self.state = replace(self.state, grant=grant)
+
+    def own_round(self, name: str, arguments: Mapping[str, JsonValue]) -> InRound:
+        """Open a round with one call that no model has made, and return the phase to set. Nothing is performed."""
+        number = round_id(self.state.turn_id, self.state.counters.requests)
+        call = ToolCall(id=call_id(number, 1), name=name, arguments=canonical(arguments))
+        self.events.append(RoundStarted(id=number, parent_id=self.state.turn_id, model=""))
+        self.events.append(CallProposed(id=call.id, parent_id=number, tool=name, arguments=call.arguments))
+        return InRound(
+            round_id=number,
+            proposed_under=self.state.grant,
+            said="",
+            model="",
+            calls=(CallState(call=call, status=Inspecting()),),
+        )
 
     def count(self, counters: Counters) -> None:
         """Replace the counters."""
