@@ -1,8 +1,9 @@
 """A message sent while the session is being opened outlives a kill, and the screen says whether it does."""
 
+import fcntl
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -13,17 +14,18 @@ from tests.support.fake_openai import FakeOpenAI, says
 
 
 @contextmanager
-def opening(installation: Installation) -> Iterator[ChatTerminal]:
-    """A chat that does not get beyond reading its registry."""
-    pipe = installation.workspace.parent / "never.json"
-    os.mkfifo(pipe)
-    installation.flags = ("--registry", str(pipe))
+def opening(installation: Installation) -> Iterator[tuple[ChatTerminal, Callable[[], None]]]:
+    """A chat that waits for the folder of its store, which another program has locked, and what releases it."""
+    data = installation.home / "data"
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
     try:
         with installation.open() as terminal:
             terminal.wait_for("Message (Enter sends")
-            yield terminal
+            yield terminal, lambda: fcntl.flock(folder, fcntl.LOCK_UN)
     finally:
-        pipe.unlink()
+        os.close(folder)
 
 
 def unsent(installation: Installation) -> list[str]:
@@ -33,7 +35,7 @@ def unsent(installation: Installation) -> list[str]:
 @pytest.mark.more
 def test_what_was_sent_before_the_session_was_open_is_in_the_composer_after_a_kill(installation: Installation) -> None:
     with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
-        with opening(installation) as terminal:
+        with opening(installation) as (terminal, _):
             terminal.say("first")
             terminal.wait_for("❯ first")
             terminal.say("second")
@@ -110,23 +112,20 @@ def test_what_is_sent_during_a_slow_start_is_sent_in_order_and_once(installation
                 if isinstance(message, UserMessage)
             ]
 
-    plain = installation.use(registry("http://127.0.0.1:9/v1"))
-    with opening(installation) as terminal:
+    with opening(installation) as (terminal, release):
         terminal.say("first")
         terminal.wait_for("❯ first")
         terminal.say("second")
         terminal.wait_for("❯ first\n ❯ second")
-        with open(installation.flags[1], "w", encoding="utf-8"):
-            # It reads nothing from the pipe, and when it looks again a plain file.
-            plain.replace(installation.flags[1])
+        release()
         terminal.wait_until(lambda _: not unsent(installation), what="the file to go")
         terminal.wait_until(lambda _: len(said()) == 2, what="both to be sent")
         assert said() == ["first", "second"]
 
 
 def test_where_nothing_can_be_stored_it_is_said(installation: Installation) -> None:
-    (installation.home / "data").mkdir(parents=True)
+    (installation.home / "data").mkdir(mode=0o700, parents=True)
     (installation.home / "data" / "unsent").write_text("a file in the way of the folder")
-    with opening(installation) as terminal:
+    with opening(installation) as (terminal, _):
         terminal.say("first")
         terminal.wait_for("Not stored yet. Sent as soon as the session is open:\n ❯ first")
