@@ -156,6 +156,8 @@ def _waiting(session: Session, call: str) -> PendingCall | None:
 def _too_late(calls: PendingCalls, queued: PendingCallRow) -> int:
     view = screen()
     call = queued.pending.call.id
-    view.say(calls.decided(queued.session_id, call) or f"{call} has been decided already; the first decision counts.")
+    view.say(
+        f"{calls.decided(queued.session_id, call) or f'{call} has been decided already.'} The first decision counts."
+    )
     view.say(f"To continue: {calls.way(queued)}")
     return 1

@@ -51,7 +51,7 @@ LOOK_S = 0.5
 """Seconds between two looks while another process has the child session."""
 _READS = "file_read"
 """The tool whose rights the files of a task need."""
-_STOPPED = "The turn was stopped, and the role with it."
+_STOPPED = "The turn was stopped, and the delegated task with it."
 
 
 class Children:

@@ -163,10 +163,16 @@ class Desk:
     def decide(self, call_id: str, answer: str, *, digest: str, reason: str, login: Login) -> None:
         """Decide on a call as it was shown. Raises ChatopsError if nothing was decided."""
         decision = _decision(answer, reason)
+        if blocked := self._blocked():
+            raise ChatopsError(blocked)
         row = self._row(call_id)
         if row is None:
             gone = self._gone(call_id)
-            raise ChatopsError(gone.decided if gone is not None else "There is no such call; nothing was decided.")
+            raise ChatopsError(
+                f"{gone.decided} The first decision counts."
+                if gone is not None
+                else "There is no such call; nothing was decided."
+            )
         if row.pending.digest != digest:
             raise ChatopsError("The call has changed since you opened it. Nothing was decided: read it again.")
         if row.pending.call.name == CONTAINED_APPLY and isinstance(decision, Approved):
@@ -175,9 +181,8 @@ class Desk:
             except OSError as error:
                 raise ChatopsError(f"Nothing was decided: the changes cannot be read ({error.strerror}).") from None
         if not self._calls.decide(row, decision, by=self._principal(login), digest=digest):
-            raise ChatopsError(
-                self._calls.decided(row.session_id, row.pending.call.id) or "It has been decided already."
-            )
+            first = self._calls.decided(row.session_id, row.pending.call.id) or "It has been decided already."
+            raise ChatopsError(f"{first} The first decision counts.")
         try:
             self._then[call_id] = self._calls.then(row)
         except ChatopsError as error:

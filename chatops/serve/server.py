@@ -1,9 +1,9 @@
-"""The web server of the desk: routes, logins, live updates, and where it listens.
+"""The web server of the desk: routes, logins and live updates.
 
 Theory of operation
 
 The page has one address. On the loopback interface that is a random name below ``localhost``, which browsers resolve
-by themselves: cookies do not know ports, so a name that another user's server shares would give it ours. Anywhere else
+by themselves: cookies do not know ports, so a server of another user under the same name would get ours. Anywhere else
 it is the name of ``--url``, over TLS. A request for any other name is refused (`serve.guard`).
 
 Every page works without script. `/events` tells a script that something has changed, and never what: the script loads

@@ -33,7 +33,7 @@ from pathlib import Path
 from threading import Thread
 
 from chatops.config.failpoints import reach
-from chatops.config.paths import REGISTRY_VARIABLE
+from chatops.config.paths import REGISTRY_VARIABLE, folder_identity
 from chatops.domain.canonical import json_or_text
 from chatops.domain.errors import ChatopsError, ConflictError, SessionHeldError, UnreadableError
 from chatops.domain.events import PendingCall, TurnStatus
@@ -97,6 +97,7 @@ class WhyNot(StrEnum):
     """Reason why a job was not started again."""
 
     OWNER = "owner"
+    STORE = "store"
     HOST = "host"
     BOOT = "boot"
     FOLDER_GONE = "folder gone"
@@ -124,6 +125,8 @@ class NotStarted:
         match self.why:
             case WhyNot.OWNER:
                 return f"only the user who started it may start it again (uid {about})"
+            case WhyNot.STORE:
+                return "the store belongs to another user"
             case WhyNot.HOST:
                 return f"it belongs to host {about}"
             case WhyNot.BOOT:
@@ -200,7 +203,7 @@ def look(store: Store, row: JobRow) -> Job:
         state = JobState.RUNNING
     elif len(pending) < len(queued):
         state = JobState.NOT_STARTED
-        why = why or "the program that decided it ended before that"
+        why = why or "the program that decided ended before it could start the job"
     elif pending:
         state, why = JobState.WAITING, ""
     else:
@@ -318,12 +321,13 @@ def _given(row: JobRow) -> dict:  # type: ignore[type-arg]
 
 
 def _identity(folder: Path) -> str:
-    """Return device and inode of a folder; empty if it is gone."""
+    """Return the identity of a folder; empty if it is gone."""
     try:
         status = folder.stat()
     except OSError:
         return ""
-    return f"{status.st_dev}:{status.st_ino}"
+    # Some file systems do not tell when a folder was created.
+    return folder_identity(folder) or f"{status.st_dev}:{status.st_ino}"
 
 
 def _models(app: App, state: TurnState) -> list[ModelSpec]:
@@ -371,8 +375,10 @@ def start_if_job(store: Store, session_id: SessionId) -> str:
 def why_not(store: Store, row: JobRow) -> NotStarted | None:
     """Return why a job must not go on by itself from here; None if it may."""
     me, uid = this_process(), os.getuid()
-    if row.uid != uid or _owner(store.path) != uid:
+    if row.uid != uid:
         return NotStarted(WhyNot.OWNER, str(row.uid))
+    if _owner(store.path) != uid:
+        return NotStarted(WhyNot.STORE)
     if row.host != me.host:
         return NotStarted(WhyNot.HOST, row.host)
     if row.boot_id != me.boot_id:

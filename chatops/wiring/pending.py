@@ -133,7 +133,7 @@ class PendingCalls:
         from chatops.runtime.descriptions import describe_decision, find_decision
 
         answer = find_decision(self._store, session, call)
-        return f"{call} was {describe_decision(answer)} already; the first decision counts." if answer else ""
+        return f"{call} was {describe_decision(answer)}." if answer else ""
 
     def then(self, queued: "PendingCallRow") -> str:
         """Start the session again if it is a job, and return what happens after a decision, as sentences."""

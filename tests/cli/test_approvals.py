@@ -91,7 +91,7 @@ def test_the_first_decision_counts(chatops: CommandLine) -> None:
     assert chatops("approvals", "deny", call).code == 0
     late = chatops("approvals", "approve", call)
     assert late.code == 1
-    assert "first decision counts" in late.err
+    assert "The first decision counts" in late.err
     assert chatops("resume", session).code == 0
     assert not (chatops.workspace / "made.txt").exists()
 

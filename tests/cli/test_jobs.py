@@ -129,7 +129,10 @@ def test_a_decider_that_is_killed_leaves_a_job_that_was_not_started(chatops: Com
     killed = begun("approvals", "approve", call_id, cwd=chatops.workspace, CHATOPS_FAILPOINT="before_job_start")
     assert ended(killed).code == -signal.SIGKILL
     found = shown(chatops, job)
-    assert (found["state"], found["why"]) == ("decided, not started", "the program that decided it ended before that")
+    assert (found["state"], found["why"]) == (
+        "decided, not started",
+        "the program that decided ended before it could start the job",
+    )
     assert not (chatops.workspace / "log.txt").exists()
     late = chatops("approvals", "approve", call_id)
     assert (late.code, f"chatops jobs resume {job}" in late.err) == (1, True)

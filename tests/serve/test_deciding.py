@@ -46,7 +46,7 @@ def test_the_second_decision_is_told_of_the_first(served: Served) -> None:
     late = served.ask("POST", f"/call/{call}", cookie=second, form=form, origin=served.origin)
     assert late.status == 409
     assert re.search(
-        r"was denied by uid \d+ .*page login 1 from 127.0.0.1.*the first decision counts", read(late.text).text
+        r"was denied by uid \d+ .*page login 1 from 127.0.0.1.*The first decision counts", read(late.text).text
     )
     assert served.run("resume", call.partition(".")[0]).returncode == 0
     late = served.ask("POST", f"/call/{call}", cookie=second, form=form, origin=served.origin)

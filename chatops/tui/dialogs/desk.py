@@ -142,7 +142,7 @@ class DeskScreen(CallsDialog):
     # Keys
 
     def _pressed(self, key: str, at: float) -> KeyPress:
-        """Return the key, pressed `at`. What discards changes is no mere denial."""
+        """Return the key, pressed `at`. Discarding changes waits as approving does: it cannot be undone."""
         press, item = super()._pressed(key, at), self._calls.current
         loses = press.kind is KeyKind.DENY and item is not None and _about_changes(item.pending)
         return replace(press, kind=KeyKind.DECIDE) if loses else press
