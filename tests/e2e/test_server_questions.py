@@ -35,7 +35,7 @@ def with_server(installation: Installation, url: str, **more: Any) -> None:
 
 def open_question(terminal: ChatTerminal) -> str:
     terminal.ready("coder")
-    terminal.wait_for(f"coder  {NAME}__ask")  # It is connected.
+    terminal.wait_for("coder  calls 1 other tool")  # It is connected.
     terminal.say("go")
     return terminal.dialog(ANSWER)
 
