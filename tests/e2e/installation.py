@@ -1,6 +1,7 @@
 """One user's installation: a workspace, a registry that points at a model server, terminals, the store."""
 
 import json
+import re
 import sqlite3
 import sys
 import time
@@ -206,7 +207,8 @@ class _ForkedChat(fork_server.ForkedTerminal, ChatTerminal):
 
 def dialog_of(text: str) -> str:
     """Return the text inside the dialog's frame; nothing until the whole frame is on the screen."""
-    lines = text.split("\n")
+    # Cells of an image are marked by combining characters, which take no column.
+    lines = re.sub("\U0010eeee[\u0300-\u20ff]+", "\U0010eeee", text).split("\n")
     # A tall dialog covers all of the message field but its sides.
     tops = [number for number, line in enumerate(lines) if "╭" in line and "│" not in line]
     bottoms = [number for number, line in enumerate(lines) if "╰" in line]
