@@ -336,7 +336,7 @@ def test_a_program_of_the_user_is_told_once_what_waits_and_how_it_ended(
     until(lambda: not processes(chatops_home))
     for one in asked:
         chatops("approvals", "approve", one)
-        until(lambda: not processes(chatops_home))
+    until(lambda: len(told.read_text().splitlines()) == 3)
     messages = [json.loads(line) for line in told.read_text().splitlines()]
     assert [one["event"] for one in messages] == ["waits", "waits", "ended"]
     assert messages[0] == {

@@ -160,7 +160,7 @@ def test_a_c_locale_without_colours_gets_plain_ascii(tmp_path: Path) -> None:
         chat.terminal.press("ctrl+r")
         chat.wait_for("type to filter")
         chosen = "".join(cell.text for row in chat.terminal.cells() for cell in row if cell.marked)
-        assert re.search(r"\* coder +edits files", chosen)
+        assert re.search(r"\* coder +reads files", chosen)
         chat.terminal.press("escape")
         chat.terminal.wait_gone("type to filter")
         chat.say("once more", ASKS, says("Over again."))
