@@ -186,16 +186,21 @@ class ChildOfCall:
                 return _result(given.role, state, state.messages)
 
     async def _create(self, facts: CallFacts, given: Delegated) -> None:
-        """Create the session, unless an earlier attempt has. Raises ToolFailedError if the rights have changed."""
+        """Create the session. One of an earlier attempt is bound by what was revoked since, too.
+
+        Raises ToolFailedError if the rights have changed.
+        """
         grant = self._grant
         if grant is None or facts.delegation is None:
             raise ToolFailedError("The rights of the role were not compared.")
-        if await self._stored() is not None:
-            return
-        child, words = await self._compared(given.role, grant)
-        if signature(child, words) != facts.delegation.grant:
-            raise ToolFailedError(f"The rights of role {given.role} have changed since they were compared. Try again.")
-        bound = ChildBinding(call_id=self._call_id, caller=grant.role, layers=(*binding(grant), only(child)))
+        layers = binding(grant)
+        if await self._stored() is None:
+            child, words = await self._compared(given.role, grant)
+            if signature(child, words) != facts.delegation.grant:
+                raise ToolFailedError(
+                    f"The rights of role {given.role} have changed since they were compared. Try again."
+                )
+            layers = (*layers, only(child))
         store, workspace = self._services.store, str(self._services.workspace)
         settings = self._children.settings()
         create = partial(
@@ -203,7 +208,7 @@ class ChildOfCall:
             self._id,
             workspace=workspace,
             role=given.role,
-            binding=bound,
+            binding=ChildBinding(call_id=self._call_id, caller=grant.role, layers=layers),
             sandbox="\n".join(map(str, settings.sandbox)),
         )
         await self._services.worker(create)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,18 +100,20 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs):
     def create_child(
         self, session_id: SessionId, *, workspace: str, role: str, binding: ChildBinding, sandbox: str
     ) -> SessionInfo:
-        """Create the session of a delegated call, with what binds it. One that exists stays as it is.
+        """Create the session of a delegated call, with what binds it. One that exists keeps its layers and gets these.
 
         `sandbox`: what the user changed for the session with the call, a line each.
         """
+        known = self.child_binding(session_id).layers
         with self._rows.write():
-            if not sessions.exists(self._rows, session_id):
+            if sessions.exists(self._rows, session_id):
+                further = (layer for layer in binding.layers if layer not in known)
+                binding = replace(binding, layers=(*known, *further))
+            else:
                 now = self._clock()
                 sessions.create(self._rows, session_id, workspace=workspace, role=role, persona="", title="", now=now)
-                self._rows.upsert(
-                    "settings", "key", key=f"{sessions.CHILD}{session_id}", value=codec.encode_child(binding)
-                )
-                self._rows.upsert("settings", "key", key=f"sandbox:{session_id}", value=sandbox)
+            self._rows.upsert("settings", "key", key=f"{sessions.CHILD}{session_id}", value=codec.encode_child(binding))
+            self._rows.upsert("settings", "key", key=f"sandbox:{session_id}", value=sandbox)
             return sessions.info(self._rows, session_id)
 
     def child_binding(self, session_id: SessionId) -> ChildBinding:

@@ -14,6 +14,7 @@ import pytest
 
 from chatops.domain.decisions import Approved
 from chatops.domain.events import PendingCall
+from chatops.domain.ids import SessionId
 from chatops.engine.view import answer_so_far
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
@@ -234,6 +235,33 @@ def test_a_tool_that_the_user_revoked_in_the_session_is_not_the_childs(team: Tea
     asked, answer = asyncio.run(at_the_screen(team, revoked="file_write"))
     assert asked == []
     assert "Not permitted: file_write (revoked in this session)" in answer
+
+
+def test_what_the_user_revokes_between_two_processes_is_lost_to_a_child_that_has_begun(team: Team) -> None:
+    session = team.ask(delegated("writer", "write it")).json["session_id"]
+    (asked,) = team.pending()
+    team.run("approvals", "approve", asked["id"])
+    assert team.run("resume", session).code == 3
+    (begun,) = team.pending()
+    assert begun["tool"] == "file_write"
+
+    async def revoked() -> str:
+        app = App(Options(registry=team.registry(), workspace=team.chatops.workspace, via="tui"))
+        try:
+            opened = await app.open_session(SessionId(session), attended=True)
+            await opened.revoke_tool("file_write")
+            await opened.resume()
+            while (state := await opened.settle()) is not None and opened.pending:
+                for one in opened.pending:
+                    assert (one.denial is not None) == (one.call.id == begun["id"])
+                    assert await opened.decide(one.call.id, digest=one.digest, decision=Approved())
+            assert state is not None
+            return answer_so_far(state)
+        finally:
+            await app.aclose()
+
+    assert "Not permitted: file_write (revoked in this session)" in asyncio.run(revoked())
+    assert not (team.chatops.workspace / "out.txt").exists()
 
 
 def test_files_need_the_callers_right_to_read_them(team: Team) -> None:
