@@ -241,7 +241,7 @@ async def begin(opened: App, session: Session, prompt: str, arguments: Namespace
 def _resume(arguments: Namespace) -> int:
     with app(arguments) as opened:
         row = find_job(opened.store, arguments.id)
-        wait_for_lease(opened.store, row)
+        by_itself = wait_for_lease(opened.store, row)
         job = look(opened.store, row)
         if job.lease is not None and job.lease.holder != this_process():
             screen().say(f"Job {job.id} is open in process {job.lease.holder.pid} already.")
@@ -252,17 +252,20 @@ def _resume(arguments: Namespace) -> int:
         screen().say(_further(job))
         return ExitCode.PAUSED
     try:
-        return run_app(options_of(row), lambda opened: _resume_here(opened, row, foreground=arguments.foreground))
+        return run_app(options_of(row), lambda opened: _resume_here(opened, row, arguments, by_itself=by_itself))
     except Exception as error:
         with open_store() as store:
             store.update_job(row.session.id, not_started=str(NotStarted(WhyNot.FAILED, str(error) or repr(error))))
         raise
 
 
-async def _resume_here(opened: App, row: JobRow, *, foreground: bool) -> int:
-    """Bind the job to this host, boot, folder and sandbox, because the user starts it here, and start it."""
+async def _resume_here(opened: App, row: JobRow, arguments: Namespace, *, by_itself: bool) -> int:
+    """Bind the job to this host, boot, folder and sandbox, because the user starts it here, and start it.
+
+    A job that goes on by itself keeps what it is bound to: the folder may be another one since the decider looked.
+    """
     store, view = opened.store, screen()
-    bound = await asyncio.to_thread(here, opened, row)
+    bound = replace(row, not_started="", seen=False) if by_itself else await asyncio.to_thread(here, opened, row)
     if (why := await asyncio.to_thread(why_not, store, bound)) is not None:
         store.update_job(row.session.id, not_started=str(why))
         view.say(f"Job {row.session.id} was not started: {why.sentence}.")
@@ -270,7 +273,7 @@ async def _resume_here(opened: App, row: JobRow, *, foreground: bool) -> int:
     if bound.folder != row.folder:
         view.say(f"Another folder is at {one_line(row.session.workspace)} now than when the job was started.")
     store.put_job(bound)
-    if foreground:
+    if arguments.foreground:
         return await _run(opened, bound)
     pid = await asyncio.to_thread(start, store, bound)
     view.answer(f"Started: {row.session.id} (pid {pid})")

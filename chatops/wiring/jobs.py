@@ -406,14 +406,17 @@ def _owner(path: Path) -> int:
 
 
 def _why_no_model(app: App, row: JobRow, state: TurnState) -> NotStarted | None:
-    """Return why none of the turn's models can be asked from here, by the first of them."""
+    """Return why none of the turn's models can be asked from here, or which is at another address."""
     addresses = _given(row).get("addresses") or {}
     found: list[NotStarted] = []
-    for spec in _models(app, state):
+    models = _models(app, state)
+    for spec in models:
+        # The turn may ask each of them, so one that can be asked is not enough.
+        if _address(spec) != addresses.get(spec.name, _address(spec)):
+            return NotStarted(WhyNot.MODEL, f"{spec.name} is at another address now")
+    for spec in models:
         if why := model_problem(spec):
             found.append(NotStarted(WhyNot.MODEL, f"{spec.name} {why}"))
-        elif _address(spec) != addresses.get(spec.name, _address(spec)):
-            found.append(NotStarted(WhyNot.MODEL, f"{spec.name} is at another address now"))
         elif spec.key.env and not os.environ.get(spec.key.env, "").strip():
             found.append(NotStarted(WhyNot.KEY, f"{spec.key.env} is not set"))
         elif spec.key.file and not os.access(Path(spec.key.file).expanduser(), os.R_OK):
@@ -456,14 +459,18 @@ def start(store: Store, row: JobRow) -> int:
     return process.pid
 
 
-def wait_for_lease(store: Store, row: JobRow) -> None:
-    """If `start` has started this process, wait until it has the lease, or the process that started it is gone."""
+def wait_for_lease(store: Store, row: JobRow) -> bool:
+    """If `start` has started this process, wait until it has the lease, or the process that started it is gone.
+
+    Return whether `start` has started it.
+    """
     starter = os.environ.pop(_STARTER, "")
     while str(os.getppid()) == starter:
         lease = store.lease(row.session.id)
         if lease is not None and lease.holder == this_process():
-            return
+            break
         time.sleep(_LOOK_S)
+    return bool(starter)
 
 
 class JobList:

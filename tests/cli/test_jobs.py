@@ -186,6 +186,26 @@ def test_a_decider_without_the_models_key_does_not_start_the_job(
     assert (chatops.workspace / "log.txt").read_text() == "once\n"
 
 
+def test_a_job_whose_model_is_at_another_address_is_not_started_for_the_sake_of_a_backup(
+    chatops: CommandLine, server: tuple[FakeOpenAI, list[Reply]]
+) -> None:
+    running, replies = server
+    replies.append(calls(call("shell_exec", command="echo once >> log.txt")))
+    file = Path(registry_for(chatops.workspace, running.url, tools=["shell_exec"]))
+    value = json.loads(file.read_text())
+    value["models"]["spare"] = dict(value["models"]["fake"])
+    value["roles"]["coder"]["backup_1"] = "spare"
+    file.write_text(json.dumps(value))
+    job, (call_id,) = waiting(chatops, "go", "--registry", str(file))
+    with FakeOpenAI(lambda request: says("from elsewhere")) as other:
+        value["models"]["fake"]["api_url"] = other.url
+        file.write_text(json.dumps(value))
+        approved = chatops("approvals", "approve", call_id)
+        assert "Decided, not started: its model fake is at another address now." in approved.err
+        assert shown(chatops, job)["state"] == "decided, not started"
+        assert not other.requests
+
+
 def test_a_job_does_not_go_on_by_itself_in_another_folder_of_that_name(chatops: CommandLine) -> None:
     job, (call_id,) = waiting(chatops, "run `echo once >> log.txt`")
     chatops.workspace.rename(chatops.workspace.parent / "moved")
@@ -199,6 +219,24 @@ def test_a_job_does_not_go_on_by_itself_in_another_folder_of_that_name(chatops: 
     resumed = chatops("jobs", "resume", job)
     assert (resumed.code, "Another folder is at" in resumed.err) == (0, True)
     assert chatops("jobs", "wait", job).code in (0, 3)
+
+
+def test_a_folder_that_is_replaced_after_the_decider_has_looked_is_not_worked_in(
+    chatops: CommandLine, chatops_home: Path
+) -> None:
+    job, (call_id,) = waiting(chatops, "run `echo once >> log.txt`")
+    until(lambda: not processes(chatops_home))
+    killed = begun("approvals", "approve", call_id, cwd=chatops.workspace, CHATOPS_FAILPOINT="before_job_start")
+    assert ended(killed).code == -signal.SIGKILL
+    rows(chatops_home, "UPDATE jobs SET folder = 'the one that the decider saw'")
+    # As the decider's process starts: it looks for itself, because the folder may be another one since.
+    process = begun("jobs", "resume", job, "--foreground", cwd=chatops.workspace, CHATOPS_STARTER=str(NO_PROCESS))
+    assert ended(process).code == 1
+    assert (shown(chatops, job)["state"], "another folder" in shown(chatops, job)["why"]) == (
+        "decided, not started",
+        True,
+    )
+    assert not (chatops.workspace / "log.txt").exists()
 
 
 @pytest.mark.some(1)
