@@ -349,6 +349,7 @@ class _Group:
             "--behind-proxy", action="store_true", help="another server does TLS and forwards to here"
         )
         serve.add_argument("--url", metavar="https://NAME", help="the one address that browsers use, with TLS")
+        self._plain("acp", "work in an editor, which starts this (Agent Client Protocol)")
 
     def _sessions(self) -> None:
         actions = self._group("sessions", "stored sessions")

@@ -160,8 +160,9 @@ class Principal:
     login: str = ""
     host: str = ""
     tty: str = ""
+    """The terminal, the login at the page, or the editor with its version."""
     via: str = ""
-    """The entry point: ``tui``, ``approvals``, ``headless``, ``python``."""
+    """The entry point: ``tui``, ``approvals``, ``headless``, ``serve``, ``acp``, ``python``."""
     rule: str = ""
     """Id of the remembered rule that answered instead of the user, who made it earlier; else empty."""
 
@@ -174,10 +175,11 @@ class Principal:
         if self.rule:
             return f"rule {self.rule}" if self.uid == NO_UID else f"rule {self.rule} of uid {self.uid}"
         name = f"uid {self.uid} ({self.login})" if self.login else f"uid {self.uid}"
-        return f"{name} via {self.via}" if self.via else name
+        editor = f" ({self.tty})" if self.via == "acp" and self.tty else ""
+        return f"{name} via {self.via}{editor}" if self.via else name
 
 
-_AS_TEXT = re.compile(r"uid \d+ \((?P<login>.+)\)(?: via \w+)?")
+_AS_TEXT = re.compile(r"uid \d+ \((?P<login>.+?)\)(?: via \w+(?: \([^()]*\))?)?")
 
 
 def deciding_login(decided_by: str) -> str:

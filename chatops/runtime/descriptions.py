@@ -72,7 +72,9 @@ _REVIEWS = {"accept": "accepted", "try_again": "sent back", "skip": "skipped", "
 
 
 def _who(by: Principal) -> str:
-    place = ", ".join(part for part in (by.host, by.tty.removeprefix("/dev/")) if part)
+    # The text of a principal names an editor already.
+    tty = "" if by.via == "acp" else by.tty.removeprefix("/dev/")
+    place = ", ".join(part for part in (by.host, tty) if part)
     return f"{by}{f' on {place}' if place else ''}"
 
 

@@ -111,6 +111,11 @@ class Session(SessionView):
         """Return what the current role may do now."""
         return self._turns.grant
 
+    async def store(self) -> SessionId:
+        """Store the session before its first message, and return its id. Raises ConflictError, StoreError."""
+        async with self._turns.submitting:
+            return (await self._turns.stored()).id
+
     # Messages
 
     async def submit(self, text: str, *, draft: Callable[[], ComposerDraft | None] | None = None) -> bool:

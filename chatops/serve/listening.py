@@ -18,13 +18,14 @@ from dataclasses import dataclass
 
 import uvicorn
 
-from chatops.domain.errors import ConfigError
+from chatops.domain.errors import ConfigError, StoreError
 from chatops.headless.screen import Screen
 from chatops.sandbox.process import harden_process
 from chatops.serve.desk import Desk
 from chatops.serve.guard import Address, Connection
 from chatops.serve.logins import LINK_S, Logins
 from chatops.serve.server import Pages
+from chatops.store.leases import this_process
 from chatops.wiring.app import App
 
 USUAL_PORT = 8322
@@ -78,6 +79,9 @@ async def _serve(app: App, place: Place, screen: Screen, sockets: list[socket.so
         host = one.getsockname()[0]
         screen.say(f"Listening at {f'[{host}]' if ':' in host else host}:{port}")
     _show_link(address, logins, screen)
+    with contextlib.suppress(StoreError):
+        # Other surfaces name the page. A store that cannot be written stops no page.
+        await asyncio.to_thread(app.store.announce_desk, address.origin, this_process())
     tending = asyncio.create_task(pages.tend())
     with _another_link_on_enter(loop, lambda: _show_link(address, logins, screen)):
         try:

@@ -182,6 +182,19 @@ class Leases(StorePart):
         by = None if row is None else _holder(text(row[0]))
         return by is not None and by.host == self._process().host and self._alive(by)
 
+    def announce_desk(self, address: str, by: Holder) -> None:
+        """Store the address of the page, which the process `by` serves."""
+        with self._rows.write():
+            self._rows.upsert("settings", "key", key="desk", value=json.dumps([address, _text(by)]))
+
+    def desk(self) -> str:
+        """Return the address of the page if a living process of this host serves it, else an empty text."""
+        with self._rows.read():
+            row = self._rows.one("SELECT value FROM settings WHERE key = 'desk'")
+        address, known = json.loads(text(row[0])) if row is not None else ("", "")
+        by = _holder(known) if known else None
+        return str(address) if by is not None and by.host == self._process().host and self._alive(by) else ""
+
     def ask_to_stop(self, session_id: SessionId, *, stop: bool = True) -> None:
         """Ask the holder to stop the turn, or take that back. Has no effect if no process holds the lease."""
         with self._rows.write():

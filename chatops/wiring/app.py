@@ -232,7 +232,7 @@ class App:
     @cached_property
     def principal(self) -> Principal:
         """Identity that decisions of this process are recorded under."""
-        return principal_of(self.user, via=self.options.via)
+        return principal_of(self.user, via=self.options.via, client=self.options.client)
 
     def notices(self, grant: Grant | None = None) -> tuple[str, ...]:
         """Return what the user has to know about the configuration, and about role and models of `grant`."""

@@ -164,7 +164,9 @@ class Options:
     store: Path | None = None
     """A file to read instead of the user's store."""
     via: str = "tui"
-    """The UI that decisions are recorded under: ``tui``, ``headless``, ``approvals`` or ``python``."""
+    """The UI that decisions are recorded under: ``tui``, ``headless``, ``approvals``, ``acp`` or ``python``."""
+    client: str = ""
+    """The editor that passes decisions on, with its version, for the record."""
 
 
 def added_folders(texts: Sequence[str]) -> SandboxSpec:
@@ -220,10 +222,10 @@ def at_home(options: Options, session: SessionInfo) -> Options:
     return replace(options, workspace=home)
 
 
-def principal_of(user: User, *, via: str) -> Principal:
-    """Return the identity that decisions of this process are recorded under."""
+def principal_of(user: User, *, via: str, client: str = "") -> Principal:
+    """Return the identity that decisions of this process are recorded under. `client` takes the place of a terminal."""
     try:
-        tty = os.ttyname(sys.stdin.fileno())
+        tty = client or os.ttyname(sys.stdin.fileno())
     except (OSError, ValueError, AttributeError):
         tty = ""
     return Principal(uid=user.uid, login=user.login, host=socket.gethostname(), tty=tty, via=via)

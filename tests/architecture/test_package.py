@@ -56,7 +56,12 @@ def test_each_package_that_is_imported_is_declared() -> None:
     extras = [needed for name, needed in project["optional-dependencies"].items() if name != "test"]
     requirements = [*project["dependencies"], *itertools.chain.from_iterable(extras)]
     declared = {requirement.split(">")[0].replace("-", "_") for requirement in requirements}
-    called_otherwise = {"pillow": "PIL", "pyyaml": "yaml", "markdown_it_py": "markdown_it"}
+    called_otherwise = {
+        "pillow": "PIL",
+        "pyyaml": "yaml",
+        "markdown_it_py": "markdown_it",
+        "agent_client_protocol": "acp",
+    }
     names = {called_otherwise.get(name, name) for name in declared} | {"chatops", "_typeshed"}
     imported: set[str] = set()
     for file in (ROOT / "chatops").rglob("*.py"):

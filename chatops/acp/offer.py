@@ -1,0 +1,52 @@
+"""Which calls an editor may be asked about, and the words that stand for all of such a call.
+
+Editors show a question in ways of their own. One shows the title of the call and nothing else, preselects the first
+answer and takes Enter for it; others approve by themselves, or draw the title as Markdown. So a call is asked about
+there only if one short line says all of it and means the same however it is drawn. Every other call stays pending for
+the terminal, the page and ``chatops approvals``, which show everything.
+"""
+
+import re
+import time
+import unicodedata
+
+from markdown_it import MarkdownIt
+
+from chatops.domain.events import PendingCall
+from chatops.domain.sandbox import NARROWEST
+from chatops.domain.sanitize import reveal
+from chatops.domain.tools import ENGINE_CALLS, shown_verb
+from chatops.runtime.call_sheet import Weight, call_sheet
+
+LONGEST = 120
+"""Characters of a call that is asked about in an editor."""
+SOONEST_S = 0.5
+"""Seconds after the question was sent in which nobody can have read it. An allow that comes sooner is void."""
+_MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+_OTHER_MARKS = re.compile(r"[~^$|<>\\`]|==|\+\+|:\w+:| {2}")
+"""Marks of extensions that some editors draw: math, highlights, small signs. Blanks in a row are drawn as one."""
+_RIGHT_TO_LEFT = ("R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI", "FSI", "PDF", "PDI")
+
+
+def offered(pending: PendingCall) -> str:
+    """Return the line that says all of a call that an editor may be asked about; empty for any other call."""
+    sheet, facts = call_sheet(pending, now=time.time()), pending.facts
+    lacks = facts.extra != NARROWEST or facts.lacks
+    if sheet.warnings or lacks or pending.call.name in ENGINE_CALLS or not any(one.key == "a" for one in sheet.offers):
+        return ""
+    said = [one.value for one in sheet.facts if one.weight is Weight.CALL]
+    said += [f"{one.label} {one.value}" for one in sheet.facts if one.weight is Weight.EFFECT]
+    verb = shown_verb(pending.call.name, pending.capabilities, pending.call.arguments)
+    line = f"{verb}: {'; '.join(said)}" if said else verb
+    return line if len(line) <= LONGEST and is_plain(line) else ""
+
+
+def is_plain(line: str) -> bool:
+    """Return True if a line is drawn as it is: nothing in it is hidden, reordered, or a mark of Markdown."""
+    if not line.isprintable() or line != line.strip() or reveal(line) != line or _OTHER_MARKS.search(line):
+        return False
+    if any(unicodedata.bidirectional(character) in _RIGHT_TO_LEFT for character in line):
+        return False
+    tokens = _MARKDOWN.parse(line)
+    inside = tokens[1].children or [] if [one.type for one in tokens][:2] == ["paragraph_open", "inline"] else []
+    return len(tokens) == 3 and [(one.type, one.content) for one in inside] == [("text", line)]

@@ -1,0 +1,530 @@
+"""A session in an editor: what happens is shown there, and what waits is asked there if that is safe.
+
+Theory of operation
+
+A session is opened as for the terminal (`wiring.workspace`), so an unfinished turn goes on and what waits is asked
+again. This process owns it, or follows it if another one does. Events go into one queue, from which one task shows them
+in order. Each is shown once, by its kind and id, so that it does not matter whether it was published, replayed, or read
+by a follower.
+
+Whenever something has changed, `_look` compares what waits with what was asked. A new question gets a card with all
+its facts. The editor is asked about it only if `offer.offered` finds a line for it, and then a task of its own waits
+for the answer. A question that waits no longer was decided elsewhere: its task ends, so that a late answer of the
+editor has no effect, and its card says so. A decision is bound to the digest that was kept here, never to anything that
+the editor sends. An answer that decides nothing leaves the call as it is: pending, for every other surface.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from chatops.acp.offer import SOONEST_S, offered
+from chatops.acp.show import Card, PlanStep, asked, code, ended, plan, proposed, said
+from chatops.domain.canonical import json_or_text
+from chatops.domain.decisions import Answer, AnswerAction, Approved, Decision, OpenQuestion, Rejected
+from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.events import (
+    AnswerRefused,
+    CallDecided,
+    CallProposed,
+    Event,
+    Notice,
+    PendingCall,
+    Published,
+    ReasoningDelta,
+    ReviewRequested,
+    RoleSwitched,
+    TextDelta,
+    ThoughtFinished,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+    TurnStatus,
+)
+from chatops.domain.ids import CallId, SessionId
+from chatops.domain.messages import Speaker, Usage
+from chatops.domain.sanitize import sanitize
+from chatops.engine.workflow.view import run_view
+from chatops.runtime.descriptions import way_to_continue
+from chatops.runtime.follower import SessionFollower
+from chatops.runtime.session import Session, owned
+from chatops.runtime.view import SessionView
+from chatops.store.clients import note_answer
+from chatops.wiring.app import App
+from chatops.wiring.stored import Options, at_home
+from chatops.wiring.workspace import Workspace
+
+if TYPE_CHECKING:
+    from chatops.domain.canonical import JsonValue
+    from chatops.engine.workflow.state import WorkflowState
+
+log = logging.getLogger(__name__)
+
+VIA = "acp"
+TRIES = 3
+"""How often a form is shown again whose answers its server does not accept."""
+REASON: "dict[str, JsonValue]" = {
+    "type": "object",
+    "properties": {"reason": {"type": "string", "title": "Reason, for the model", "maxLength": 4_000}},
+    "required": ["reason"],
+}
+ROLES_OWN = ":role"
+"""Value of the option for the model that is the role's own."""
+Choices = Sequence[tuple[str, str]]
+"""Values that the user can choose, each with what it says."""
+Reply = Literal["allow", "reject", "reason", ""]
+"""The user's answer to a question; empty: none of those that were offered."""
+
+
+class Client(Protocol):
+    """The editor, for one session."""
+
+    has_forms: bool
+
+    async def text(self, text: str, *, by: Literal["user", "agent", "thought"] = "agent") -> None:
+        """Add to a message, as Markdown."""
+
+    async def card(self, card: Card) -> None:
+        """Show a call, or change what is shown of it."""
+
+    async def plan(self, steps: Sequence[PlanStep]) -> None:
+        """Show the steps of a run."""
+
+    async def usage(self, *, used: int, size: int, cost: float | None) -> None:
+        """Show how much of the context window is used, and what the session has cost."""
+
+    async def role(self, name: str) -> None:
+        """Show the role in force."""
+
+    async def model(self, chosen: str, choices: Choices) -> None:
+        """Show the model in force."""
+
+    async def ask(self, card: Card) -> tuple[Reply, float]:
+        """Ask about a call. Return the answer, and the seconds that it took since the question was sent."""
+
+    async def form(self, message: str, schema: "JsonValue") -> tuple[AnswerAction, "JsonValue"]:
+        """Show a form, and return what was answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How a prompt ended."""
+
+    status: TurnStatus
+    usage: Usage | None
+
+
+class EditorSession:
+    """An open session. Methods raise ChatopsError with a message for the user."""
+
+    def __init__(self, app: App, workspace: Workspace, view: SessionView, client: Client, *, notices: Sequence[str]):
+        """Use `opened` instead."""
+        self._app, self._workspace, self._client = app, workspace, client
+        self._view = view
+        self._notices = list(notices)
+        """Sentences to show with the next prompt."""
+        self._noticed: set[str] = set()
+        self._work: asyncio.Queue[Event | asyncio.Event] = asyncio.Queue()
+        self._moved = asyncio.Event()
+        """Set whenever the session may have changed."""
+        self._cancelled = False
+        self._prompting = False
+        self._seen: set[tuple[str, str]] = set()
+        self._streamed: set[str] = set()
+        """Rounds whose text was shown as it came."""
+        self._cards: set[str] = set()
+        self._asked: dict[tuple[CallId, str], asyncio.Task[None] | None] = {}
+        """Calls that wait and were shown, by id and digest; None: the editor is not asked."""
+        self._questions: dict[str, asyncio.Task[None]] = {}
+        self._shown: tuple[object, ...] = ()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._leave: Callable[[], None] = lambda: None
+        self._show_task = asyncio.create_task(self._show(), name="editor session")
+
+    # State
+
+    @property
+    def id(self) -> SessionId:
+        """The session's id."""
+        return self._view.session_id
+
+    @property
+    def workspace(self) -> Path:
+        """The session's folder."""
+        return self._view.workspace
+
+    def keep_image(self, data: bytes) -> str:
+        """Keep an image, and return the name by which a message attaches it. Blocks. Raises ChatopsError."""
+        file = self._app.files.keep_pasted(data)
+        if file.problem:
+            raise ChatopsError(f"The image was not attached: {file.problem}.")
+        return file.path
+
+    @property
+    def role(self) -> str:
+        """The role in force."""
+        return self._view.snapshot().role
+
+    @property
+    def model(self) -> str:
+        """The model that the user has chosen, or `ROLES_OWN`."""
+        return self._view.settings.model_pin or ROLES_OWN
+
+    async def roles(self) -> Choices:
+        """Return the name of each role, and what it may do."""
+        rows = await asyncio.to_thread(self._workspace.roles)
+        return [(row.name, row.description or "; ".join(row.rights)) for row in rows]
+
+    def models(self) -> Choices:
+        """Return the choices of models: value and label."""
+        rows = [(row.name, row.label) for row in self._workspace.models() if not row.missing]
+        chosen = [(self.model, self.model)] if self.model not in (ROLES_OWN, *(name for name, _ in rows)) else []
+        return [(ROLES_OWN, "The role's own model"), *rows, *chosen]
+
+    # Opening and closing
+
+    async def begin(self, *, replay: bool) -> None:
+        """Show the session from now on, after what was before it if that is wanted."""
+        self._follow()
+        if not replay:
+            self._seen |= {key for event in self._view.events() if (key := _key(event)) is not None}
+            self._cards |= {key[1] for key in self._seen if key[0] == "CallProposed"}
+        for event in self._view.events() if replay else ():
+            self._work.put_nowait(event)
+        await self._drained()
+        if (run := self._workspace.runs.run_of(self._view)) is not None:
+            self._spawn(run.resume())
+        # After the answer to the request that opens the session, which the editor waits for.
+        self._spawn(self._nudge())
+
+    def _follow(self) -> None:
+        """Hear of every change of the session."""
+        self._leave()
+        if isinstance(self._view, SessionFollower):
+            self._view.on_change(self._changed)
+        else:
+            self._leave = self._view.subscribe(self._publish)
+
+    async def aclose(self) -> None:
+        """Close the session. What waits stays pending."""
+        self._leave()
+        for task in (self._show_task, *self._tasks, *filter(None, self._asked.values()), *self._questions.values()):
+            task.cancel()
+        await self._workspace.aclose()
+
+    # What the user does
+
+    async def prompt(self, text: str) -> End:
+        """Send a message, and return when its turn is over or the user has cancelled.
+
+        While a call waits, the message is queued behind its turn.
+        """
+        if self._prompting:
+            raise ConfigError("The last message is still being answered.", advice="Wait for it, or cancel it.")
+        self._prompting, self._cancelled = True, False
+        try:
+            session = await self._owned()
+            notices = [*self._notices, *self._app.notices(session.grant())]
+            await self._tell(*(one for one in dict.fromkeys(notices) if one not in self._noticed))
+            self._noticed.update(notices)
+            if not await session.submit(text):
+                await self._tell("Your message is sent once the calls that wait are decided.")
+            self._asked = {key: task for key, task in self._asked.items() if task is not None and not task.done()}
+            await self._look()
+            return await self._over(session)
+        finally:
+            self._prompting = False
+
+    async def cancel(self) -> None:
+        """Stop what runs. A call that waits stays pending, and the prompt ends all the same."""
+        if not await self._view.cancel():
+            self._cancelled = True
+            self._moved.set()
+
+    async def switch_role(self, name: str) -> None:
+        """Switch to another role from the next model call on."""
+        await (await self._owned()).switch_role(name)
+
+    async def choose_model(self, name: str) -> None:
+        """Use another model in this session."""
+        await (await self._owned()).pin_model(None if name == ROLES_OWN else name, as_default=False)
+
+    async def _owned(self) -> Session:
+        """Return the session, opened again if another process had it meanwhile. Raises SessionHeldError."""
+        if self._view.taken_over is not None or isinstance(self._view, SessionFollower):
+            before, (view, _) = self._view, await self._workspace.sessions.resumed(self.id)
+            self._view = view
+            self._follow()
+            await before.aclose()
+            self._changed()
+        return owned(self._view, "Nothing was done")
+
+    async def _over(self, session: Session) -> End:
+        """Wait until nothing is left to do, or the user has cancelled."""
+        while True:
+            self._moved.clear()
+            await session.settle()
+            now = session.snapshot()
+            blocked = session.taken_over or session.blocked_by
+            if blocked or not (session.unfinished or (now.queued and not now.queue_held)):
+                await self._drained()
+                await self._tell(blocked.full if blocked else "" if now.noticed else f"{now.detail} {now.advice}")
+                return End(status=now.status or TurnStatus.FAILED, usage=now.usage)
+            if self._cancelled:
+                await self._drained()
+                return End(status=TurnStatus.CANCELLED, usage=now.usage)
+            await self._moved.wait()
+
+    # Showing
+
+    def _publish(self, published: Published) -> None:
+        self._work.put_nowait(published.event)
+
+    def _changed(self) -> None:
+        """Show what a follower has read."""
+        for event in self._view.events():
+            self._work.put_nowait(event)
+        self._spawn(self._nudge())
+
+    async def _drained(self) -> None:
+        """Wait until everything so far was shown."""
+        done = asyncio.Event()
+        self._work.put_nowait(done)
+        await done.wait()
+
+    async def _show(self) -> None:
+        while True:
+            event = await self._work.get()
+            try:
+                if isinstance(event, asyncio.Event):
+                    event.set()
+                elif (key := _key(event)) is None or key not in self._seen:
+                    self._seen |= {key} if key is not None else set()
+                    await self._show_event(event)
+                    await self._look()
+            except Exception:
+                # One event that cannot be shown ends neither the session nor what is shown of it.
+                log.exception("an event was not shown in the editor")
+            self._moved.set()
+
+    async def _show_event(self, event: Event) -> None:
+        client, workspace = self._client, str(self._view.workspace)
+        match event:
+            case TurnStarted(by=Speaker.USER | Speaker.COMMAND) if not self._prompting:
+                await client.text(sanitize(event.text, prose=True), by="user")
+            case TextDelta() | ReasoningDelta():
+                self._streamed.add(event.parent_id)
+                by: Literal["agent", "thought"] = "agent" if isinstance(event, TextDelta) else "thought"
+                await client.text(sanitize(event.text, prose=True), by=by)
+            case ThoughtFinished() if event.parent_id not in self._streamed:
+                await client.text(sanitize(event.reasoning, prose=True), by="thought")
+                await client.text(sanitize(event.text, prose=True))
+            case CallProposed():
+                known = self._view.capabilities(event.tool)
+                await self._card(proposed(event.id, event.tool, event.arguments, known, workspace=workspace))
+            case ToolStarted():
+                await self._card(Card(id=event.id, status="in_progress"))
+            case CallDecided() if event.by != self._app.principal:
+                self._end_question(event.id)
+                text = said(f"{event.decision.kind} by {event.by}")
+                await self._card(Card(id=event.id, status="in_progress", text=text))
+            case ToolFinished():
+                await self._card(ended(event, workspace=workspace))
+            case Notice():
+                await self._tell(f"{event.text} {event.advice}")
+            case AnswerRefused():
+                await self._tell(event.why or event.reason)
+            case ReviewRequested():
+                way = way_to_continue(self.id, self._run.spec if self._run is not None else None)
+                await self._tell(f"Step {event.name} waits for your review. Review it in chatops: {way}")
+            case RoleSwitched() | TurnFinished():
+                await self._look_at_settings()
+            case _:
+                pass
+
+    async def _card(self, card: Card) -> None:
+        self._cards.add(card.id)
+        await self._client.card(card)
+
+    async def _tell(self, *sentences: str) -> None:
+        for text in sentences:
+            if text.strip():
+                await self._client.text(f"{said(text.strip())}\n\n")
+
+    @property
+    def _run(self) -> "WorkflowState | None":
+        own = self._workspace.runs.run_of(self._view)
+        return own.state if own is not None else self._view.run if isinstance(self._view, SessionFollower) else None
+
+    async def _look_at_settings(self) -> None:
+        """Show role, model, steps and usage if they have changed, wherever that was done."""
+        now, client, run = self._view.snapshot(), self._client, self._run
+        steps = plan(run_view(run, () if self._view.state is None else (self._view.state,))) if run is not None else ()
+        cost = now.usage.cost if now.usage is not None else None
+        shown = (now.role, self.model, steps, (now.context_used, now.context_window or 0, cost))
+        before, self._shown = self._shown or (None,) * 4, shown
+        if before[0] not in (None, now.role):
+            await client.role(now.role)
+        if before[1] not in (None, self.model):
+            await client.model(self.model, self.models())
+        if before[2] != steps and steps:
+            await client.plan(steps)
+        if before[3] != shown[3] and now.context_window:
+            await client.usage(used=now.context_used, size=now.context_window, cost=cost)
+
+    async def _nudge(self) -> None:
+        await self._look_at_settings()
+        await self._look()
+        self._moved.set()
+
+    # What waits
+
+    async def _look(self) -> None:
+        """Ask about what waits now, and end the questions about what waits no longer."""
+        waiting = {(one.call.id, one.digest): one for one in self._view.pending}
+        for key in [key for key in self._asked if key not in waiting]:
+            if self._end_question(key[0]):
+                await self._card(Card(id=key[0], status="in_progress", text="Decided elsewhere."))
+        for key, pending in waiting.items():
+            if key not in self._asked:
+                self._asked[key] = None
+                await self._ask(key, pending)
+        if self._run is not None:
+            await self._look_at_settings()
+        if isinstance(self._view, Session):
+            questions = {one.question.id: one for one in self._view.snapshot().questions}
+            for name in [name for name in self._questions if name not in questions]:
+                self._questions.pop(name).cancel()
+            for name, question in questions.items():
+                if name not in self._questions:
+                    self._questions[name] = asyncio.create_task(self._answer(self._view, question))
+
+    def _end_question(self, call: CallId) -> bool:
+        """Make a late answer void. Return True if the editor was being asked."""
+        tasks = [self._asked.pop(key) for key in list(self._asked) if key[0] == call]
+        open_ones = [task for task in tasks if task is not None and not task.done()]
+        for task in open_ones:
+            task.cancel()
+        return bool(open_ones)
+
+    async def _ask(self, key: tuple[CallId, str], pending: PendingCall) -> None:
+        opens = pending.call.id not in self._cards
+        card = asked(pending, workspace=str(self._view.workspace), opens=opens)
+        line = offered(pending)
+        try:
+            self._app.rights.check_surface(VIA)
+        except ConfigError as error:
+            line = ""
+            await self._tell(error.full)
+        if not line:
+            await self._card(card)
+            await self._decide_elsewhere(pending)
+            return
+        card = replace(card, title=line)
+        await self._card(card)
+        if key in self._asked:
+            self._asked[key] = asyncio.create_task(self._answered(key, pending, replace(card, opens=False)))
+
+    async def _decide_elsewhere(self, pending: PendingCall, why: str = "") -> None:
+        desk = await asyncio.to_thread(self._app.store.desk)
+        place = f"{desk}/call/{pending.call.id} or " if desk else ""
+        ways = f"{place}chatops approvals show {pending.call.id}"
+        await self._tell(f"{why or 'A call waits for your decision.'} Decide in chatops: {ways}")
+
+    async def _answered(self, key: tuple[CallId, str], pending: PendingCall, card: Card) -> None:
+        """Ask the editor about a call, and decide as its user answers."""
+        try:
+            reply, seconds = await self._client.ask(card)
+            # From here on nothing ends this task: a decision that has begun is recorded.
+            self._asked[key] = None
+            if not reply:
+                return
+            soon = reply == "allow" and seconds < SOONEST_S
+            client = self._app.options.client
+            await asyncio.to_thread(note_answer, self._app.store, client, seconds=seconds, void=soon)
+            if soon:
+                why = f"{client} allowed this call {seconds:.2f} s after it was asked, before anyone could read it. "
+                await self._decide_elsewhere(pending, f"{why}Nothing was decided.")
+                return
+            decision: Decision = Approved() if reply == "allow" else Rejected()
+            if reply == "reason":
+                action, content = await self._client.form("Why do you reject this call?", REASON)
+                reason = content.get("reason") if isinstance(content, dict) else None
+                if action is not AnswerAction.ACCEPT or not isinstance(reason, str) or not reason.strip():
+                    await self._decide_elsewhere(pending, "No reason was given, and nothing was decided.")
+                    return
+                decision = Rejected(reason=reason.strip())
+            if not await self._view.decide(pending.call.id, digest=pending.digest, decision=decision):
+                await self._tell("Another decision on this call came first, and counts.")
+        except ChatopsError as error:
+            await self._tell(error.full)
+        except ConnectionError:
+            # The editor is gone. The call stays pending.
+            return
+
+    async def _answer(self, session: Session, question: OpenQuestion) -> None:
+        """Let the user answer a question of a server, or decline it where the editor has no forms."""
+        schema, asks = json_or_text(question.question.schema), question.question
+        answer, message = Answer(action=AnswerAction.DECLINE), f"{asks.server} asks: {asks.message}"
+        with suppress(ConnectionError):
+            try:
+                for _ in range(TRIES if self._client.has_forms and isinstance(schema, dict) else 0):
+                    action, content = await self._client.form(sanitize(message), schema)
+                    accepted = action is AnswerAction.ACCEPT
+                    answer = Answer(action=action, content=json.dumps(content) if accepted else "")
+                    problems = await session.actions.answer(question, answer)
+                    if not problems:
+                        return
+                    message = "\n".join(f"{one.path}: {one.message}" for one in problems)
+                    answer = Answer(action=AnswerAction.DECLINE)
+                await self._tell("A server asks something that this editor cannot show. It was declined.")
+                await self._client.text(code(message))
+                await session.actions.answer(question, answer)
+            except ChatopsError as error:
+                await self._tell(error.full)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _key(event: Event) -> tuple[str, str] | None:
+    """Return what tells if an event was shown; None for pieces and steps that come once."""
+    match event:
+        case TurnStarted() | CallProposed() | ToolFinished() | Notice() | RoleSwitched() | AnswerRefused():
+            return type(event).__name__, event.id
+        case ThoughtFinished():
+            return "ThoughtFinished", event.parent_id
+        case _:
+            return None
+
+
+async def opened(
+    options: Options, session_id: SessionId | None, client: Client, *, notices: Sequence[str]
+) -> EditorSession:
+    """Open a session, a new one for None, in its folder. `notices` are sentences to show. Raises ChatopsError."""
+    app, workspace = await asyncio.to_thread(_prepared, options)
+    try:
+        if session_id is not None:
+            at_home(options, await asyncio.to_thread(app.store.session, session_id))
+        view, news = await workspace.sessions.resumed(session_id)
+        if session_id is None:
+            await owned(view, "Nothing was done").store()
+        workspace.upkeep.watch_files()
+        return EditorSession(app, workspace, view, client, notices=(*notices, *news))
+    except BaseException:
+        await workspace.aclose()
+        raise
+
+
+def _prepared(options: Options) -> tuple[App, Workspace]:
+    app = App(options)
+    app.prepare()
+    return app, Workspace(app)

@@ -1,0 +1,168 @@
+"""What an editor is shown of a session: values without the protocol, made from events and facts of calls.
+
+Everything from models, tools and files is sanitised. Titles and notices that Markdown would change are put into code.
+"""
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from chatops.acp.offer import is_plain
+from chatops.domain.canonical import JsonValue, json_or_text
+from chatops.domain.events import PendingCall, Status, ToolFinished
+from chatops.domain.sanitize import reveal, sanitize
+from chatops.domain.tools import Capabilities, shown_verb, written_path
+from chatops.domain.wording import one_line
+from chatops.engine.workflow.view import RunView, StepMark
+from chatops.headless.json_values import arguments_value
+from chatops.headless.pending import describe
+from chatops.runtime.call_sheet import subject
+
+Kind = Literal["read", "edit", "execute", "fetch", "other"]
+Progress = Literal["pending", "in_progress", "completed", "failed"]
+LONGEST_TITLE, LONGEST_RESULT = 200, 20_000
+"""Characters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    """One changed place of a file: the lines before and after, with some around them."""
+
+    path: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A call, or what has changed of it: empty fields say nothing new."""
+
+    id: str
+    title: str = ""
+    kind: Kind = "other"
+    status: Progress = "pending"
+    text: str = ""
+    """Markdown below the title."""
+    diffs: tuple[Diff, ...] = ()
+    paths: tuple[str, ...] = ()
+    """Absolute paths in the workspace."""
+    arguments: JsonValue = None
+    opens: bool = False
+    """True for the first card of this call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanStep:
+    """A step of a workflow run."""
+
+    text: str
+    status: Literal["pending", "in_progress", "completed"]
+
+
+def code(text: str) -> str:
+    """Return text as a block of code that nothing in it can end."""
+    fence = _fence(text, least=3)
+    return f"{fence}\n{sanitize(text)}\n{fence}"
+
+
+def said(text: str) -> str:
+    """Return a sentence of chatops. One that Markdown would change is shown as code."""
+    return text if is_plain(text) else code(text)
+
+
+def proposed(call: str, tool: str, arguments: str, known: Capabilities, *, workspace: str) -> Card:
+    """Return the card of a call that the model has proposed."""
+    values = json_or_text(arguments)
+    given = values if isinstance(values, dict) else {}
+    about = next((given[name] for name in (known.command, known.path, known.url, known.code) if given.get(name)), None)
+    about = about or written_path(known, arguments) or (arguments if given else "")
+    return Card(
+        id=call,
+        title=_title(shown_verb(tool, known, arguments), about if isinstance(about, str) else json.dumps(about)),
+        kind=_kind(known),
+        paths=_inside(workspace, [given.get(known.path) if known.path else None]),
+        arguments=arguments_value(arguments),
+        opens=True,
+    )
+
+
+def asked(pending: PendingCall, *, workspace: str, opens: bool) -> Card:
+    """Return the card of a call that waits for a decision, with everything that the approval dialog shows."""
+    facts, known = pending.facts, pending.capabilities
+    return Card(
+        id=pending.call.id,
+        title=_title(shown_verb(pending.call.name, known, pending.call.arguments), subject(pending)),
+        kind=_kind(known),
+        text=code(describe(pending)),
+        diffs=tuple(diffs(facts.diff, facts.paths[0])) if facts.diff and facts.paths else (),
+        paths=_inside(workspace, facts.paths),
+        arguments=arguments_value(facts.arguments),
+        opens=opens,
+    )
+
+
+def ended(event: ToolFinished, *, workspace: str) -> Card:
+    """Return the card of a call that is over."""
+    content, facts = event.content, event.facts
+    cut = content[:LONGEST_RESULT] + ("\n…" if len(content) > LONGEST_RESULT else "")
+    paths = _inside(workspace, [facts.wrote])
+    return Card(
+        id=event.id,
+        status="completed" if event.status is Status.SUCCESS else "failed",
+        text=code(cut) if cut.strip() else "",
+        diffs=tuple(diffs(facts.diff, paths[0])) if paths else (),
+        paths=paths,
+    )
+
+
+def diffs(unified: str, path: str) -> Iterator[Diff]:
+    """Yield the changed places of a unified diff of one file."""
+    for hunk in re.split(r"^@@.*\n", unified, flags=re.MULTILINE)[1:]:
+        lines = [line for line in re.findall(r"[^\n]*\n|[^\n]+", hunk) if line[0] in " +-"]
+        old, new = ("".join(line[1:] for line in lines if line[0] != other) for other in "+-")
+        yield Diff(path=path, old=sanitize(old), new=sanitize(new))
+
+
+def plan(run: RunView) -> tuple[PlanStep, ...]:
+    """Return the steps of a workflow run as a plan."""
+    over = (StepMark.DONE, StepMark.FAILED, StepMark.SKIPPED)
+    return tuple(
+        PlanStep(
+            text=reveal(f"{step.name} ({step.word})" if step.word else step.name, newlines=False),
+            status="pending" if step.mark is StepMark.WAITING else "completed" if step.mark in over else "in_progress",
+        )
+        for step in run.steps
+    )
+
+
+def _title(verb: str, about: str) -> str:
+    text = one_line(reveal(about, newlines=False), most=LONGEST_TITLE)
+    if not text or is_plain(f"{verb}: {text}"):
+        return f"{verb}: {text}" if text else verb
+    fence = _fence(text, least=1)
+    blank = " " if text[0] == "`" or text[-1] == "`" else ""
+    return f"{verb}: {fence}{blank}{text}{blank}{fence}"
+
+
+def _fence(text: str, *, least: int) -> str:
+    return "`" * max([least, *(1 + len(run) for run in re.findall("`+", text))])
+
+
+def _kind(known: Capabilities) -> Kind:
+    if known.runs_anything:
+        return "execute"
+    if known.writes:
+        return "edit"
+    if known.url:
+        return "fetch"
+    return "read" if known.reads_workspace else "other"
+
+
+def _inside(workspace: str, paths: object) -> tuple[str, ...]:
+    """Return those of `paths` that are in the workspace, absolute. An editor may open what it is named."""
+    named = [one for one in paths if isinstance(one, str) and one] if isinstance(paths, list | tuple) else []
+    found = (posixpath.normpath(posixpath.join(workspace, one)) for one in named)
+    return tuple(one for one in found if one.startswith(f"{workspace.rstrip('/')}/") and one.isprintable())
