@@ -23,8 +23,8 @@ LONGEST = 120
 SOONEST_S = 0.5
 """Seconds after the question was sent in which nobody can have read it. An allow that comes sooner is void."""
 _MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
-_OTHER_MARKS = re.compile(r"[~^$|<>\\`]|==|\+\+|:\w+:| {2}")
-"""Marks of extensions that some editors draw: math, highlights, small signs. Blanks in a row are drawn as one."""
+_OTHER_MARKS = re.compile(r"[~^$|<>\\`]|==|\+\+|:\w+:| {2}|\*.*\*")
+"""Marks that some editors draw beyond the standard: math, highlights, signs. Blanks in a row are drawn as one."""
 _RIGHT_TO_LEFT = ("R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI", "FSI", "PDF", "PDI")
 
 

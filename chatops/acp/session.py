@@ -57,7 +57,7 @@ from chatops.runtime.session import Session, owned
 from chatops.runtime.view import SessionView
 from chatops.store.clients import note_answer
 from chatops.wiring.app import App
-from chatops.wiring.stored import Options, at_home
+from chatops.wiring.stored import Options
 from chatops.wiring.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -512,8 +512,6 @@ async def opened(
     """Open a session, a new one for None, in its folder. `notices` are sentences to show. Raises ChatopsError."""
     app, workspace = await asyncio.to_thread(_prepared, options)
     try:
-        if session_id is not None:
-            at_home(options, await asyncio.to_thread(app.store.session, session_id))
         view, news = await workspace.sessions.resumed(session_id)
         if session_id is None:
             await owned(view, "Nothing was done").store()

@@ -41,7 +41,7 @@ from chatops.domain.messages import Usage
 from chatops.headless.json_values import dumps
 from chatops.store.base import ALL
 from chatops.wiring.app import App
-from chatops.wiring.stored import Options
+from chatops.wiring.stored import Options, at_home
 
 log = logging.getLogger(__name__)
 
@@ -342,12 +342,15 @@ class Agent:
             raise ConfigError("The connection is not initialized.")
         options = self._options(cwd)
         async with self._opening:
-            if name in self._sessions:
-                await self._sessions.pop(name).aclose()
+            if name is not None:
+                info = await asyncio.to_thread(self._app.store.session, SessionId(name))
+                if info.id != name:
+                    raise NoSuchSessionError(f"There is no session {name!r}.")
+                at_home(options, info)
+                if name in self._sessions:
+                    await self._sessions.pop(name).aclose()
             if len(self._sessions) >= MOST_SESSIONS:
                 raise ConfigError(f"{MOST_SESSIONS} sessions are open.", advice="Close one of them first.")
-            if name is not None and (await asyncio.to_thread(self._app.store.session, SessionId(name))).id != name:
-                raise NoSuchSessionError(f"There is no session {name!r}.")
             editor = Editor(self._conn, self._stdio, has_forms=self._has_forms)
             session_id = SessionId(name) if name is not None else None
             session = await opened(options, session_id, editor, notices=self._ignored(further, servers))
@@ -381,7 +384,7 @@ class Agent:
             one for one in further or [] if not any(Path(os.path.realpath(one)).is_relative_to(base) for base in added)
         ]
         if outside:
-            named = ", ".join(map(_name, outside))
+            named = ", ".join(_name(one, most=300) for one in outside)
             found.append(f"Further folders are ignored: {named}. chatops acp --add-dir DIR adds one for commands.")
         return found
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
+from chatops.domain.wording import plural
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -25,9 +27,12 @@ class Answers:
     """Answers that came before anyone could have read the question. They decided nothing."""
 
     def __str__(self) -> str:
-        times = f", the fastest after {min(self.seconds):.1f} s, half of them within {median(self.seconds):.1f} s"
-        counted = f"{len(self.seconds)} answers{times if self.seconds else ''}"
-        return f"{counted}; {self.void} too soon, which decided nothing" if self.void else counted
+        parts = [plural(len(self.seconds), "answer")]
+        if self.seconds:
+            parts.append(f"the fastest after {min(self.seconds):.1f} s, half within {median(self.seconds):.1f} s")
+        if self.void:
+            parts.append(f"{self.void} too soon, which decided nothing")
+        return ", ".join(parts)
 
 
 def note_answer(store: "Store", client: str, *, seconds: float, void: bool) -> None:

@@ -38,6 +38,7 @@ from chatops.policy.registry_checks import crowded_roles
 from chatops.runtime.settings import SessionSettings
 from chatops.sandbox.confinement import landlock_fault, probe
 from chatops.sandbox.execution import setup_fault
+from chatops.store.clients import editors
 from chatops.store.health import Severity, findings, write_obstacle
 from chatops.toolkit.base import ToolContext
 from chatops.wiring.app import App
@@ -396,6 +397,7 @@ async def look(app: App, *, model: str | None = None, connect: bool = False) -> 
         *await _servers(app, connect=connect),
         *await _sandbox(app),
         *terminal_checks(os.environ),
+        *await asyncio.to_thread(_editors, app),
         *await asyncio.to_thread(store_checks, app.paths.store),
     ]
 
@@ -499,6 +501,23 @@ def _documents(app: App) -> list[Check]:
             )
         )
     return found
+
+
+def _editors(app: App) -> list[Check]:
+    """Return how fast each editor has answered questions about calls. One that answers by itself is a warning."""
+    try:
+        return [
+            Check(
+                name=f"editor {name}",
+                grade=Grade.WARN if found.void else Grade.OK,
+                text=str(found),
+                advice="Does it approve by itself? Switch that off in its settings." if found.void else "",
+            )
+            for name, found in editors(app.store).items()
+        ]
+    except ChatopsError:
+        # The store has a check of its own.
+        return []
 
 
 def _needed(app: App) -> dict[str, Grade]:

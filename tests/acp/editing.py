@@ -70,13 +70,13 @@ class Editor:
 
     def answer(self, kind: str, index: int = -1) -> None:
         """Choose the first option of a kind, for a question that waits."""
-        call, options = self.asked[index]
+        _, options = self.asked[index]
         chosen = next(one.option_id for one in options if one.kind == kind)
-        self._answers[call.tool_call_id].set_result(schema.AllowedOutcome(outcome="selected", option_id=chosen))
+        self.choose(schema.AllowedOutcome(outcome="selected", option_id=chosen), index)
 
-    def dismiss(self, index: int = -1) -> None:
-        """Close the box."""
-        self._answers[self.asked[index][0].tool_call_id].set_result(schema.DeniedOutcome(outcome="cancelled"))
+    def choose(self, outcome: Any, index: int = -1) -> None:
+        """Answer a question in any way."""
+        self._answers[self.asked[index][0].tool_call_id].set_result(outcome)
 
     async def until(self, holds: Callable[[Self], object]) -> None:
         """Wait until something was shown or asked."""
@@ -134,6 +134,11 @@ def said(text: str) -> list[Any]:
     return [schema.TextContentBlock(type="text", text=text)]
 
 
+def prompted(editor: Editor, session: str, text: str) -> "asyncio.Task[Any]":
+    """A prompt under way."""
+    return asyncio.create_task(editor.agent.prompt(session, said(text)))
+
+
 async def main(folder: str, prompt: str, session: str = "") -> None:
     """Send a prompt, and print what is shown until this is killed."""
     async with editing() as editor:
@@ -143,13 +148,12 @@ async def main(folder: str, prompt: str, session: str = "") -> None:
             print(json.dumps(line), flush=True)
 
         editor._notify = show  # type: ignore[method-assign]
+        begun = session or (await editor.agent.new_session(folder)).session_id
+        print(json.dumps({"session": begun, "agent": editor.process.pid}), flush=True)
         if session:
             await editor.agent.load_session(folder, session)
-        else:
-            session = (await editor.agent.new_session(folder)).session_id
-        print(json.dumps({"session": session, "agent": editor.process.pid}), flush=True)
         if prompt:
-            await editor.agent.prompt(session, said(prompt))
+            await editor.agent.prompt(begun, said(prompt))
         await asyncio.Event().wait()
 
 

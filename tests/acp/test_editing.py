@@ -1,26 +1,8 @@
 """A session in an editor: the SDK's client and the real agent, each in a process of its own."""
 
-import asyncio
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from tests.acp.editing import Editor, editing, said
-
-ASKS = 'use memory_write {"text": "Ana likes tea."}'
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    workspace = tmp_path / "work"
-    workspace.mkdir()
-    (workspace / "note.txt").write_text("The invoice is due on Friday.\n")
-    return workspace
-
-
-def prompted(editor: Editor, session: str, text: str) -> "asyncio.Task[Any]":
-    return asyncio.create_task(editor.agent.prompt(session, said(text)))
+from tests.acp.editing import editing, said
 
 
 async def test_a_message_is_answered_with_text_calls_and_usage(folder: Path) -> None:
