@@ -30,9 +30,9 @@ from chatops.wiring.jobs import (
     JobState,
     NotStarted,
     WhyNot,
-    hand_over,
-    here,
-    look,
+    bound_here,
+    job_of,
+    move_to_background,
     on_approval_of,
     options_of,
     start,
@@ -65,7 +65,7 @@ def run(arguments: Namespace) -> int:
 
 def _list(arguments: Namespace) -> int:
     with stored(arguments) as opened:
-        jobs = [look(opened.store, row) for row in opened.store.jobs()]
+        jobs = [job_of(opened.store, row) for row in opened.store.jobs()]
     rows = [
         (job.id, job.state.value, when(job.row.session.updated_at), job.folder, job.title, job.about) for job in jobs
     ]
@@ -92,7 +92,7 @@ def as_json(job: Job) -> dict[str, JsonValue]:
 
 def _show(arguments: Namespace) -> int:
     with stored(arguments) as opened:
-        job = look(opened.store, find_job(opened.store, arguments.id))
+        job = job_of(opened.store, find_job(opened.store, arguments.id))
     view = screen()
     if arguments.output_format == "json":
         view.json(as_json(job))
@@ -152,7 +152,7 @@ def _looked_at(store: Store, session_id: SessionId, *, until: Callable[[Job], bo
         row = store.job(session_id)
         if row is None:
             raise NoSuchSessionError(f"Job {session_id} is gone: its session went on, or was deleted.")
-        job = look(store, row)
+        job = job_of(store, row)
         if until(job):
             return job
         time.sleep(LOOK_S)
@@ -184,7 +184,7 @@ def _cancel(arguments: Namespace) -> int:
 
     async def work(opened: App) -> int:
         store, asked = opened.store, False
-        while not (job := look(store, find_job(store, row.session.id))).state.is_over:
+        while not (job := job_of(store, find_job(store, row.session.id))).state.is_over:
             if job.lease is None:
                 await _stop_here(opened, job.id)
             elif not asked:
@@ -230,7 +230,7 @@ async def begin(opened: App, session: Session, prompt: str, arguments: Namespace
         )
     await session.quiesce()
     await session.submit(prompt)
-    session_id = await hand_over(opened, session, session.aclose, on_approval=arguments.on_approval)
+    session_id = await move_to_background(opened, session, session.aclose, on_approval=arguments.on_approval)
     if arguments.output_format == "text":
         screen().line(session_id)
     else:
@@ -242,7 +242,7 @@ def _resume(arguments: Namespace) -> int:
     with app(arguments) as opened:
         row = find_job(opened.store, arguments.id)
         by_itself = wait_for_lease(opened.store, row)
-        job = look(opened.store, row)
+        job = job_of(opened.store, row)
         if job.lease is not None and job.lease.holder != this_process():
             screen().say(f"Job {job.id} is open in process {job.lease.holder.pid} already.")
             return 0
@@ -265,7 +265,7 @@ async def _resume_here(opened: App, row: JobRow, arguments: Namespace, *, by_its
     A job that goes on by itself keeps what it is bound to: the folder may be another one since the decider looked.
     """
     store, view = opened.store, screen()
-    bound = replace(row, not_started="", seen=False) if by_itself else await asyncio.to_thread(here, opened, row)
+    bound = replace(row, not_started="", seen=False) if by_itself else await asyncio.to_thread(bound_here, opened, row)
     if (why := await asyncio.to_thread(why_not, store, bound)) is not None:
         store.update_job(row.session.id, not_started=str(why))
         view.say(f"Job {row.session.id} was not started: {why.sentence}.")

@@ -19,7 +19,7 @@ from chatops.serve.logins import Login
 from chatops.serve.pages import CallPage, call_page
 from chatops.store.base import PendingCallRow
 from chatops.wiring.app import App
-from chatops.wiring.jobs import Job, JobState, look, start_if_job, why_not
+from chatops.wiring.jobs import Job, JobState, job_of, start_if_job, why_not
 from chatops.wiring.pending import PendingCalls, short_folder, standing
 
 log = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ class Desk:
     def _jobs(self) -> list[Job]:
         """Return the jobs that are not over. Of those, only the session has to be read."""
         store = self._app.store
-        return [look(store, row) for row in store.jobs() if row.session.active_turn == row.turn_id]
+        return [job_of(store, row) for row in store.jobs() if row.session.active_turn == row.turn_id]
 
     def call(self, call_id: str) -> ShownCall | None:
         """Return a call that waits, or was decided; None if there is no such call. Raises StoreError."""

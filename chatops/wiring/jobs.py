@@ -84,7 +84,7 @@ class JobState(StrEnum):
         return self in _ENDS.values()
 
 
-_LEFT = (JobState.INTERRUPTED, JobState.NOT_STARTED)
+_MAY_START = (JobState.INTERRUPTED, JobState.NOT_STARTED)
 _ENDS = {
     TurnStatus.ANSWERED: JobState.DONE,
     TurnStatus.LIMIT: JobState.LIMIT,
@@ -186,7 +186,7 @@ class Job:
                 return self.why
 
 
-def look(store: Store, row: JobRow) -> Job:
+def job_of(store: Store, row: JobRow) -> Job:
     """Return the job with its state. Raises StoreError."""
     lease = store.lease(row.session.id)
     try:
@@ -251,7 +251,7 @@ def job_row(app: App, session: Session, *, on_approval: str = "pause") -> JobRow
     )
 
 
-async def hand_over(
+async def move_to_background(
     app: App, session: Session, leave: Callable[[], Awaitable[None]], *, on_approval: str = "pause"
 ) -> SessionId:
     """Let a process of its own go on with the unfinished turn of a session that is quiet. Return the session's id.
@@ -276,7 +276,7 @@ async def hand_over(
     return row.session.id
 
 
-def here(app: App, row: JobRow) -> JobRow:
+def bound_here(app: App, row: JobRow) -> JobRow:
     """Return the row bound to this host, boot, folder and sandbox: the user starts the job here."""
     me = this_process()
     return replace(
@@ -473,7 +473,7 @@ def wait_for_lease(store: Store, row: JobRow) -> bool:
     return bool(starter)
 
 
-class JobList:
+class ChatJobs:
     """The jobs as the chat shows them."""
 
     def __init__(self, app: App) -> None:
@@ -483,9 +483,9 @@ class JobList:
 
     async def listed(self) -> list[Job]:
         """Return all jobs, newest activity first."""
-        return await in_thread(lambda: [look(self._app.store, row) for row in self._app.store.jobs()])
+        return await in_thread(lambda: [job_of(self._app.store, row) for row in self._app.store.jobs()])
 
-    def hand_over(self, session: Session) -> None:
+    def move_to_background(self, session: Session) -> None:
         """Let a process of its own go on with the unfinished turn, as soon as no step of it runs here.
 
         Raises ChatopsError if there is no such turn, or the session cannot be stored.
@@ -496,16 +496,16 @@ class JobList:
             why = "a step of a workflow stays with its run" if session.settings.step is not None else session.unsaved
             raise ChatopsError(f"The turn was not handed over: {why}.")
         # The event loop itself keeps no reference to a task.
-        self._handing = asyncio.create_task(self._hand_over(session), name="hand over")
+        self._handing = asyncio.create_task(self._move(session), name="hand over")
 
-    async def _hand_over(self, session: Session) -> None:
+    async def _move(self, session: Session) -> None:
         await session.quiesce()
         if not session.unfinished:
             session.continue_here()
             session.notify("The turn has ended here, so nothing was handed over.")
             return
         try:
-            await hand_over(self._app, session, partial(session.let_go, GOES_ON))
+            await move_to_background(self._app, session, partial(session.let_go, GOES_ON))
         except ChatopsError as error:
             session.notify(str(error), advice=error.advice)
 
@@ -515,7 +515,7 @@ class JobList:
 
         def start_left() -> None:
             row = store.job(session_id)
-            if row is not None and row.session.active_turn == row.turn_id and look(store, row).state in _LEFT:
+            if row is not None and row.session.active_turn == row.turn_id and job_of(store, row).state in _MAY_START:
                 start_if_job(store, session_id)
 
         try:
@@ -528,7 +528,7 @@ class JobList:
         store = self._app.store
         if store.unsaved:
             return ()
-        jobs = [look(store, row) for row in store.jobs() if row.session.active_turn is not None or not row.seen]
+        jobs = [job_of(store, row) for row in store.jobs() if row.session.active_turn is not None or not row.seen]
         ended = [job for job in jobs if job.state.is_over]
         for job in ended:
             store.update_job(job.id, seen=True)

@@ -40,7 +40,7 @@ from chatops.store.unsent import recover
 from chatops.tools.clipboard import DISPLAY, image_on_clipboard
 from chatops.wiring.app import App
 from chatops.wiring.explain import SessionRights
-from chatops.wiring.jobs import JobList
+from chatops.wiring.jobs import ChatJobs
 from chatops.wiring.rows import ModelRow, RoleRow, unknown
 from chatops.wiring.servers import LOGIN, status_lines
 from chatops.wiring.sessions import Runs, SessionList, UserState
@@ -112,7 +112,7 @@ class Workspace:
         self.user = UserState(app.settings, workspace=app.workspace, file=app.paths.settings)
         self.runs = Runs(app)
         self.sessions = SessionList(app, runs=self.runs, user=self.user)
-        self.jobs = JobList(app)
+        self.jobs = ChatJobs(app)
         self.trust = TrustQuestions(app)
         self.rights = SessionRights(app)
         self.memories = app.memories

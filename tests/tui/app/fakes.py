@@ -69,7 +69,7 @@ from chatops.store.base import DailyUsage, DecisionRow
 from chatops.tools.picture import Picture, Raster
 from chatops.wiring.desk import Desk, WaitingCall
 from chatops.wiring.explain import RightsMatrix, SessionRights
-from chatops.wiring.jobs import JobList
+from chatops.wiring.jobs import ChatJobs
 from chatops.wiring.rows import HitRow, ModelRow, RoleRow, RuleItem, RunRow, SessionRow, WorkflowRow
 from chatops.wiring.sessions import Runs, SessionList, UserState
 from chatops.wiring.stored import Settings
@@ -629,7 +629,7 @@ class FakeRights(SessionRights):
         return f"Revoked rule {rule}."
 
 
-class FakeJobs(JobList):
+class FakeJobs(ChatJobs):
     """No session is a job."""
 
     def __init__(self) -> None:
