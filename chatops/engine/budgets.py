@@ -2,9 +2,9 @@
 
 Theory of operation
 
-Each model request goes through `rounds.ask_model`, and that asks `open_round` first. Where a limit is reached, a round
-is opened instead with one call that the engine makes, `BUDGET_EXTEND`, which waits for a decision at once. So all that
-holds for a pending call holds for it: digest, checkpoint, decisions from another process. Its arguments are the
+Each model request goes through `rounds.ask_model`, and that calls `ask_if_reached` first. Where a limit is reached, a
+round is opened instead with one call that the engine makes, `BUDGET_EXTEND`, which waits for a decision at once. So all
+that holds for a pending call holds for it: digest, checkpoint, decisions from another process. Its arguments are the
 amounts, so an approval is bound to them. No tool is behind it, no grant offers it, and no rule answers it.
 
 Approving adds the same amount again to the limit, and the request follows (`InRound.budget` says which). Denying ends
@@ -82,8 +82,8 @@ def carried_on(turn: TurnState, before: TurnState) -> TurnState:
     return replace(turn, spending=spending, grant=replace(turn.grant, run_budget=run_budget))
 
 
-def open_round(draft: Draft, target: ModelTarget, purpose: Purpose, gathered: AssistantMessage | None) -> bool:
-    """Open the round that asks whether `target` may get another request. Returns False if the budget permits it."""
+def ask_if_reached(draft: Draft, target: ModelTarget, purpose: Purpose, gathered: AssistantMessage | None) -> bool:
+    """Ask whether `target` may get another request, if a limit is reached. Returns True if it asks."""
     if (reached := _reached(draft.state, target)) is None:
         return False
     question = replace(reached, purpose=purpose, gathered=gathered)

@@ -42,7 +42,7 @@ def ask_model(draft: Draft, *, purpose: Purpose = Purpose.GATHER, gathered: Assi
     draft.count(counters)
     number = round_id(draft.state.turn_id, counters.requests)
     phase = AwaitingModel(round_id=number, under=draft.state.grant, purpose=purpose, gathered=gathered)
-    if not budgets.open_round(draft, target_of(draft, phase), purpose, gathered):
+    if not budgets.ask_if_reached(draft, target_of(draft, phase), purpose, gathered):
         draft.set_phase(phase)
         send(draft)
 

@@ -7,8 +7,8 @@ A child turn works under another role, for a call of its parent turn. Its grant 
 - `resolve_grant` of the role, for the same user under the same registries, as for any turn of that role.
 - `binding`: every layer of the parent's grant in force that does not come from its role or the registries. Those are
   the workflow step, tools that the user revoked in the session, skills in use, and whatever layer is invented later.
-- `only`: a layer that permits the tools that were compared, and no other. A server that connects after the approval
-  cannot add a tool to the child.
+- `only_tools_of`: a layer that permits the tools that were compared, and no other. A server that connects after the
+  approval cannot add a tool to the child.
 
 `added` compares that grant with the one in force. It may name too much and never too little: where two patterns cannot
 be compared, the role counts as looser. If it names nothing, every call that the child may make could be made by the
@@ -38,11 +38,11 @@ from chatops.policy.sandbox import beyond, describe_extra
 from chatops.policy.verdicts import ApprovalRule, Layer, Rule, meet
 
 DELEGATE_TOOL = "delegate"
-AT_ONCE = 4
+MOST_AT_ONCE = 4
 """Child turns of one turn that run at the same time."""
-IN_A_TURN = 16
+MOST_IN_A_TURN = 16
 """Delegations of one turn."""
-CHILD = Layer(name="a child turn does not delegate", rules=(Rule(tool=DELEGATE_TOOL, verdict=Verdict.DENY),))
+NO_DELEGATION = Layer(name="a child turn does not delegate", rules=(Rule(tool=DELEGATE_TOOL, verdict=Verdict.DENY),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class ChildBinding:
     layers: tuple[Layer, ...]
 
 
-LOST = ChildBinding(
+UNREADABLE_BINDING = ChildBinding(
     call_id=CallId(""),
     caller="another role",
     layers=(Layer(name="what binds this child session cannot be read", rules=(), default=Verdict.DENY),),
@@ -65,10 +65,10 @@ LOST = ChildBinding(
 
 def binding(in_force: Grant) -> tuple[Layer, ...]:
     """Return the layers of a turn that bind its children too: all that its role and the registries do not give."""
-    return (*(layer for layer in in_force.layers if not layer.of_registry), CHILD)
+    return (*(layer for layer in in_force.layers if not layer.of_registry), NO_DELEGATION)
 
 
-def only(grant: Grant) -> Layer:
+def only_tools_of(grant: Grant) -> Layer:
     """Return the layer that permits the tools of `grant`, by name, and no other."""
     rules = tuple(Rule(tool=spec.name, verdict=Verdict.ALLOW) for spec in grant.tools)
     return Layer(name="tools that the role had when the task was delegated", rules=rules, default=Verdict.DENY)

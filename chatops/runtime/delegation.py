@@ -36,7 +36,7 @@ from chatops.engine.effects import ReconcileTool, RunTool, ToolEffect
 from chatops.engine.inputs import ChildInput
 from chatops.engine.state import ChildTurn, Finished, TurnState
 from chatops.engine.view import answer_so_far, read_workspace, turn_status
-from chatops.policy.delegation import DELEGATE_TOOL, ChildBinding, added, binding, only, signature
+from chatops.policy.delegation import DELEGATE_TOOL, ChildBinding, added, binding, only_tools_of, signature
 from chatops.policy.grant import Grant
 from chatops.policy.remembered import why_not_here
 from chatops.runtime.services import ChildSession, Services
@@ -82,7 +82,7 @@ class Children:
         call = ToolCall(id=call_id, name=DELEGATE_TOOL, arguments="{}")
         facts = CallFacts(arguments=call.arguments)
         with suppress(ChatopsError):
-            await self.of_call(ReconcileTool(call=call, facts=facts, attempt=0, stopping=True)).find()
+            await self.of_call(ReconcileTool(call=call, facts=facts, attempt=0, stopping=True)).find_or_stop()
 
     @property
     def sessions(self) -> tuple[ChildSession, ...]:
@@ -173,7 +173,7 @@ class ChildOfCall:
         await self._create(facts, given)
         reach("child_created")
         while True:
-            if (ended := (await self.find()).result) is not None:
+            if (ended := (await self.find_or_stop()).result) is not None:
                 return ended
             try:
                 session = await self._services.open_child(self._id)
@@ -200,7 +200,7 @@ class ChildOfCall:
                 raise ToolFailedError(
                     f"The rights of role {given.role} have changed since they were compared. Try again."
                 )
-            layers = (*layers, only(child))
+            layers = (*layers, only_tools_of(child))
         store, workspace = self._services.store, str(self._services.workspace)
         settings = self._children.settings()
         create = partial(
@@ -279,7 +279,7 @@ class ChildOfCall:
 
     # The end
 
-    async def find(self) -> Reconciled:
+    async def find_or_stop(self) -> Reconciled:
         """Return the result of the child turn if it has ended; stop it if the parent's turn was stopped."""
         info = await self._stored()
         if info is None or info.last_turn is None:

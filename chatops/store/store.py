@@ -121,7 +121,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs):
         try:
             return codec.decode_child(self.setting(f"{sessions.CHILD}{session_id}"))
         except UnreadableError:
-            return delegation.LOST
+            return delegation.UNREADABLE_BINDING
 
     def session(self, session_id: SessionId) -> SessionInfo:
         """Return a session by its id or a unique prefix of it. Raises NoSuchSessionError."""

@@ -49,8 +49,8 @@ class Child(Protocol):
     async def run(self, facts: CallFacts, given: "Delegated", output: Callable[[str], None]) -> ToolResult:
         """Start the child turn, or continue it, and return its answer. If cancelled, stop it first."""
 
-    async def find(self) -> "Reconciled":
-        """Return the result of the child turn if it has ended."""
+    async def find_or_stop(self) -> "Reconciled":
+        """Return the result of the child turn if it has ended. Stop it first if the turn of the call was stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,7 @@ class DelegateTool:
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         """Find out from the stored child turn whether it has ended. One that has not goes on."""
-        return await _child(context).find()
+        return await _child(context).find_or_stop()
 
 
 def _given(facts: CallFacts) -> Delegated:

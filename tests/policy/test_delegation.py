@@ -13,7 +13,7 @@ from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import AccessLevel, CallFacts, SkillUse, ToolSpec, Verdict
-from chatops.policy.delegation import DELEGATE_TOOL, Added, added, binding, only, signature
+from chatops.policy.delegation import DELEGATE_TOOL, Added, added, binding, only_tools_of, signature
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, RoleRule, RoleSpec, UserSpec
 from chatops.policy.resolve import User, resolve_grant, revoked
@@ -166,7 +166,7 @@ def test_a_child_has_no_right_beyond_its_role_and_none_beyond_its_caller_that_is
     # The caller works at a step, and skills and revocations narrow it while it runs.
     caller = grant(role, at=at, extra=extra).narrowed(*later)
     child = child_of(grant(target), caller)
-    child = child.narrowed(only(child))
+    child = child.narrowed(only_tools_of(child))
     found = added(child, caller, remembered=remembered)
     for spec in specs:
         bound = [*extra, *later, DENIED_TO_CHILDREN]
@@ -189,7 +189,7 @@ def test_a_child_has_no_right_beyond_its_role_and_none_beyond_its_caller_that_is
     late = replace(specs[0], name="gh__late", source="MCP server gh", min_access=AccessLevel.VIEWER)
     widened = resolve_grant(
         registries=(site, own), role=target, user=user, access_cap=cap, specs=(*specs, late), models=[], prompt=""
-    ).narrowed(*binding(caller), only(child))
+    ).narrowed(*binding(caller), only_tools_of(child))
     assert widened.tool("gh__late") is None
 
 
