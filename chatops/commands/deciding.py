@@ -64,7 +64,7 @@ def _post(arguments: Namespace, decision: Decision) -> int:
         calls = PendingCalls(opened.store, rights=lambda: opened.rights, data=opened.paths.data)
         if not calls.decide(queued, decision, by=opened.principal, digest=digest, again=again):
             return _too_late(calls, queued)
-        then = calls.then(queued)
+        then = calls.continue_session(queued)
     view = screen()
     word = _word(decision, again=queued.pending.outcome_unknown)
     view.answer(f"{word}: {mention(queued.pending)}")
@@ -110,7 +110,7 @@ async def _edit(opened: App, name: str, arguments: str) -> int:
         return _too_late(calls, queued)
     view.exactly(describe(shown))
     view.answer(f"\nApproved: {mention(shown)}")
-    view.say(calls.then(queued))
+    view.say(calls.continue_session(queued))
     return 0
 
 
@@ -159,5 +159,5 @@ def _too_late(calls: PendingCalls, queued: PendingCallRow) -> int:
     view.say(
         f"{calls.decided(queued.session_id, call) or f'{call} has been decided already.'} The first decision counts."
     )
-    view.say(f"To continue: {calls.way(queued)}")
+    view.say(f"To continue: {calls.way_to_continue(queued)}")
     return 1

@@ -15,11 +15,13 @@ def run(arguments: Namespace) -> int:
     url = _checked(arguments)
     if any(find_spec(name) is None for name in ("starlette", "uvicorn", "jinja2")):
         raise ConfigError(f"The page cannot be served: {not_installed('serve')}.")
-    from chatops.serve.listening import Place, serve
+    from chatops.serve.listening import ListenOptions, serve
 
     tls = (arguments.tls[0], arguments.tls[1]) if arguments.tls else None
-    place = Place(url=url, host=arguments.host or "", port=arguments.port, tls=tls, behind_proxy=arguments.behind_proxy)
-    return with_app(arguments, lambda opened: serve(opened, place, screen()), via="serve", broken_ok=True)
+    options = ListenOptions(
+        url=url, host=arguments.host or "", port=arguments.port, tls=tls, behind_proxy=arguments.behind_proxy
+    )
+    return with_app(arguments, lambda opened: serve(opened, options, screen()), via="serve", broken_ok=True)
 
 
 def _checked(arguments: Namespace) -> str:

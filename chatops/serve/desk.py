@@ -156,7 +156,9 @@ class Desk:
             listed=self._listed(row),
             page=page,
             decided=decided,
-            then=self._then.get(call_id, "") or f"To continue it: {self._calls.way(row)}" if decided else "",
+            then=self._then.get(call_id, "") or f"To continue it: {self._calls.way_to_continue(row)}"
+            if decided
+            else "",
             blocked=blocked,
         )
 
@@ -184,10 +186,10 @@ class Desk:
             first = self._calls.decided(row.session_id, row.pending.call.id) or "It has been decided already."
             raise ChatopsError(f"{first} The first decision counts.")
         try:
-            self._then[call_id] = self._calls.then(row)
+            self._then[call_id] = self._calls.continue_session(row)
         except ChatopsError as error:
             # The decision is stored all the same.
-            self._then[call_id] = f"{error} To continue: {self._calls.way(row)}"
+            self._then[call_id] = f"{error} To continue: {self._calls.way_to_continue(row)}"
         for old in list(self._then)[:-KEPT]:
             del self._then[old]
 

@@ -99,7 +99,7 @@ async def _plain(send: Send, status: int, text: str) -> None:
     await send({"type": "http.response.body", "body": text.encode()})
 
 
-class Connection(H11Protocol):
+class LimitedConnection(H11Protocol):
     """A connection that may not wait without end: neither for its request, nor among too many others."""
 
     MOST: ClassVar[int] = 200
@@ -114,7 +114,11 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._wait()
         if len(self.connections) > self.MOST:
-            idle = [one for one in self.connections if isinstance(one, Connection) and one is not self and one.is_idle]
+            idle = [
+                one
+                for one in self.connections
+                if isinstance(one, LimitedConnection) and one is not self and one.is_idle
+            ]
             if idle:
                 min(idle, key=lambda one: one.waits_until).transport.abort()
             else:

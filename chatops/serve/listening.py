@@ -22,9 +22,9 @@ from chatops.domain.errors import ConfigError, StoreError
 from chatops.headless.screen import Screen
 from chatops.sandbox.process import harden_process
 from chatops.serve.desk import Desk
-from chatops.serve.guard import Address, Connection
+from chatops.serve.guard import Address, LimitedConnection
 from chatops.serve.logins import LINK_S, Logins
-from chatops.serve.server import Pages
+from chatops.serve.server import PageServer
 from chatops.store.leases import this_process
 from chatops.wiring.app import App
 
@@ -34,7 +34,7 @@ _TRIES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ListenOptions:
     """Where the server listens, and what the page is called."""
 
     url: str = ""
@@ -49,25 +49,25 @@ class Place:
     """True if another server does TLS, and says who asks."""
 
 
-async def serve(app: App, place: Place, screen: Screen) -> int:
+async def serve(app: App, options: ListenOptions, screen: Screen) -> int:
     """Serve the desk until it is stopped. Return the exit code. Raises ConfigError if it cannot listen there."""
     # No other process of this user reads the tokens of logins.
     harden_process()
     _allow_many_files()
-    sockets = _sockets(place)
+    sockets = _sockets(options)
     try:
-        return await _serve(app, place, screen, sockets)
+        return await _serve(app, options, screen, sockets)
     finally:
         for one in sockets:
             one.close()
 
 
-async def _serve(app: App, place: Place, screen: Screen, sockets: list[socket.socket]) -> int:
+async def _serve(app: App, options: ListenOptions, screen: Screen, sockets: list[socket.socket]) -> int:
     port = sockets[0].getsockname()[1]
-    address = Address(place.url or f"http://{secrets.token_hex(10)}.localhost:{port}")
+    address = Address(options.url or f"http://{secrets.token_hex(10)}.localhost:{port}")
     logins, ending, loop = Logins(), asyncio.Event(), asyncio.get_running_loop()
-    pages = Pages(Desk(app), address, logins, behind_proxy=place.behind_proxy, ending=ending)
-    server = _Server(_config(pages, place))
+    pages = PageServer(Desk(app), address, logins, behind_proxy=options.behind_proxy, ending=ending)
+    server = _Server(_config(pages, options))
 
     def stop() -> None:
         server.should_exit = True
@@ -75,7 +75,7 @@ async def _serve(app: App, place: Place, screen: Screen, sockets: list[socket.so
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop)
-    for one in sockets if place.url else ():
+    for one in sockets if options.url else ():
         host = one.getsockname()[0]
         screen.say(f"Listening at {f'[{host}]' if ':' in host else host}:{port}")
     _show_link(address, logins, screen)
@@ -93,11 +93,11 @@ async def _serve(app: App, place: Place, screen: Screen, sockets: list[socket.so
     return 0
 
 
-def _config(pages: Pages, place: Place) -> uvicorn.Config:
-    certificate, key = place.tls or (None, None)
+def _config(pages: PageServer, options: ListenOptions) -> uvicorn.Config:
+    certificate, key = options.tls or (None, None)
     config = uvicorn.Config(
         pages.application(),
-        http=Connection,
+        http=LimitedConnection,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -129,11 +129,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _sockets(place: Place) -> list[socket.socket]:
+def _sockets(options: ListenOptions) -> list[socket.socket]:
     """Return the listening sockets. Raises ConfigError."""
-    names = (place.host,) if place.host else _LOOPBACK
-    if place.port is not None:
-        return _bound(names, place.port)
+    names = (options.host,) if options.host else _LOOPBACK
+    if options.port is not None:
+        return _bound(names, options.port)
     with contextlib.suppress(ConfigError):
         return _bound(names, USUAL_PORT)
     for _ in range(_TRIES - 1):

@@ -50,7 +50,7 @@ FORM_S = 8.0
 STATIC = {"style.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
 
 
-class Pages:
+class PageServer:
     """The routes, and what the requests share."""
 
     def __init__(self, desk: Desk, address: Address, logins: Logins, *, behind_proxy: bool, ending: asyncio.Event):

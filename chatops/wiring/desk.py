@@ -143,7 +143,7 @@ class Desk:
         row = next((row for row in rows if row.pending.call.id == call.pending.call.id), None)
         by, digest = self._app.principal, call.pending.digest
         posted = row is not None and self._calls.decide(row, decision, by=by, digest=digest)
-        return self._calls.then(row) if row is not None and posted else ""
+        return self._calls.continue_session(row) if row is not None and posted else ""
 
     async def decision_on(self, call: WaitingCall) -> DecisionRow | None:
         """Return the decision on a call, or None."""

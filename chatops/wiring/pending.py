@@ -135,7 +135,7 @@ class PendingCalls:
         answer = find_decision(self._store, session, call)
         return f"{call} was {describe_decision(answer)}." if answer else ""
 
-    def then(self, queued: "PendingCallRow") -> str:
+    def continue_session(self, queued: "PendingCallRow") -> str:
         """Start the session again if it is a job, and return what happens after a decision, as sentences."""
         from chatops.wiring.jobs import start_if_job
 
@@ -143,9 +143,9 @@ class PendingCalls:
             return said
         if self._store.lease(queued.session_id) is not None:
             return "The session continues in the process that has it open."
-        return f"No process has the session open. To continue it: {self.way(queued)}"
+        return f"No process has the session open. To continue it: {self.way_to_continue(queued)}"
 
-    def way(self, queued: "PendingCallRow") -> str:
+    def way_to_continue(self, queued: "PendingCallRow") -> str:
         """Return what continues the session of a call."""
         from chatops.runtime.descriptions import stored_way_to_continue
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chatops.serve.guard import Connection
+from chatops.serve.guard import LimitedConnection
 from chatops.serve.server import MOST_STREAMS
 from tests.serve.served import Served
 from tests.support.waiting import PATIENCE
@@ -84,7 +84,7 @@ def test_streams_beyond_the_limit_are_refused_and_the_page_goes_on(served: Serve
             status = response.status
 
 
-@pytest.mark.parametrize("clients", [Connection.MOST + 50, pytest.param(1_000, marks=pytest.mark.more)])
+@pytest.mark.parametrize("clients", [LimitedConnection.MOST + 50, pytest.param(1_000, marks=pytest.mark.more)])
 def test_clients_that_send_nothing_do_not_keep_others_out(served: Served, clients: int) -> None:
     cookie = served.log_in()
     slow = (
