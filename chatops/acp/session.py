@@ -27,7 +27,7 @@ from chatops.acp.offer import SOONEST_S, offered
 from chatops.acp.show import Card, PlanStep, asked, code, ended, plan, proposed, said
 from chatops.domain.canonical import json_or_text
 from chatops.domain.decisions import Answer, AnswerAction, Approved, Decision, OpenQuestion, Rejected
-from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError
 from chatops.domain.events import (
     AnswerRefused,
     CallDecided,
@@ -135,6 +135,7 @@ class EditorSession:
         """Set whenever the session may have changed."""
         self._cancelled = False
         self._prompting = False
+        self._reopening = asyncio.Lock()
         self._seen: set[tuple[str, str]] = set()
         self._streamed: set[str] = set()
         """Rounds whose text was shown as it came."""
@@ -233,8 +234,10 @@ class EditorSession:
             notices = [*self._notices, *self._app.notices(session.grant())]
             await self._tell(*(one for one in dict.fromkeys(notices) if one not in self._noticed))
             self._noticed.update(notices)
-            if not await session.submit(text):
+            if not await session.submit(text) and session.pending:
                 await self._tell("Your message is sent once the calls that wait are decided.")
+            if self._cancelled:
+                await session.cancel()
             self._asked = {key: task for key, task in self._asked.items() if task is not None and not task.done()}
             await self._look()
             return await self._over(session)
@@ -243,9 +246,9 @@ class EditorSession:
 
     async def cancel(self) -> None:
         """Stop what runs. A call that waits stays pending, and the prompt ends all the same."""
-        if not await self._view.cancel():
-            self._cancelled = True
-            self._moved.set()
+        self._cancelled = True
+        await self._view.cancel()
+        self._moved.set()
 
     async def switch_role(self, name: str) -> None:
         """Switch to another role from the next model call on."""
@@ -257,13 +260,24 @@ class EditorSession:
 
     async def _owned(self) -> Session:
         """Return the session, opened again if another process had it meanwhile. Raises SessionHeldError."""
-        if self._view.taken_over is not None or isinstance(self._view, SessionFollower):
+        await self._reopen()
+        if isinstance(self._view, Session):
+            return self._view
+        raise SessionHeldError(
+            f"Nothing was done: {self._view.whereabouts()}.",
+            advice="Leave it there first. Until then it is followed here, and calls can be decided.",
+        )
+
+    async def _reopen(self) -> None:
+        """Open the session again if it is not this process's: to own it, or else to follow it."""
+        async with self._reopening:
+            if isinstance(self._view, Session) and self._view.taken_over is None:
+                return
             before, (view, _) = self._view, await self._workspace.sessions.resumed(self.id)
             self._view = view
             self._follow()
             await before.aclose()
             self._changed()
-        return owned(self._view, "Nothing was done")
 
     async def _over(self, session: Session) -> End:
         """Wait until nothing is left to do, or the user has cancelled."""
@@ -308,6 +322,8 @@ class EditorSession:
                     self._seen |= {key} if key is not None else set()
                     await self._show_event(event)
                     await self._look()
+                if self._view.taken_over is not None:
+                    self._spawn(self._reopen())
             except Exception:
                 # One event that cannot be shown ends neither the session nor what is shown of it.
                 log.exception("an event was not shown in the editor")

@@ -9,7 +9,6 @@ neither frames nor the number of requests have a limit.
 
 import asyncio
 import base64
-import binascii
 import json
 import logging
 import os
@@ -76,6 +75,9 @@ class Stdio:
         """Write a message. Raises ConnectionError."""
         if "method" not in message:
             self._answering -= 1
+        if "error" in message:
+            # It repeats what was sent, and may hold what is no JSON.
+            message["error"].pop("data", None)
         async with self._sending:
             self._writer.write(dumps(message).encode() + b"\n")
             await self._writer.drain()
@@ -499,11 +501,17 @@ def _message(blocks: Sequence[Any], workspace: Path, keep_image: Callable[[bytes
             case schema.EmbeddedResourceContentBlock():
                 parts.append(_attached(block.resource.uri, workspace))
             case schema.ImageContentBlock():
-                with suppress(binascii.Error):
-                    parts.append(f"@{keep_image(base64.b64decode(block.data, validate=True))}")
+                parts.append(f"@{keep_image(_decoded(block.data))}")
             case _:
                 parts.append("(A part of this message is of a kind that chatops does not read.)")
     return "".join(f" {part} " if part.startswith("@") and len(parts) > 1 else part for part in parts).strip()
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except ValueError:
+        raise ConfigError("An image of the message cannot be read. Nothing was sent.") from None
 
 
 def _attached(uri: str, workspace: Path) -> str:

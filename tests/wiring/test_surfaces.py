@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+from typing import Any
 
 import pytest
 
+from chatops.acp.session import opened
 from chatops.api.chat import Asked
 from chatops.cli import main
 from chatops.domain.decisions import Approved, Decision, Principal, Rejected
@@ -13,6 +15,8 @@ from chatops.domain.events import PendingCall
 from chatops.engine.inputs import DecideCall
 from chatops.engine.view import pending_calls
 from chatops.runtime.session import Session
+from chatops.wiring.stored import Options
+from tests.support.waiting import PATIENCE, until
 from tests.wiring.conftest import Bench
 
 OPERATORS = {"*": {"access_level": "operator"}}
@@ -80,4 +84,46 @@ async def test_a_posted_decision_is_not_taken_where_the_site_forbids_it(bench: B
     assert any("on this surface (serve)" in text and "stays pending" in text for text in notices)
     assert store.pending_calls()[0].decided is None and not (bench.workspace / "made.txt").exists()
     assert await session.decide(asked.call.id, digest=asked.digest, decision=Rejected())
+    await session.aclose()
+
+
+class Editor:
+    """An editor that answers nothing, and remembers what it was told and asked."""
+
+    has_forms = False
+
+    def __init__(self) -> None:
+        self.told, self.asked = "", asyncio.Event()
+
+    async def text(self, text: str, **_: object) -> None:
+        self.told += text
+
+    async def ask(self, card: object) -> tuple[str, float]:
+        self.asked.set()
+        return "", 0.0
+
+    def __getattr__(self, name: str) -> object:
+        async def shown(*_: object, **__: object) -> None:
+            return None
+
+        return shown
+
+
+async def test_an_editor_is_asked_nothing_where_the_site_forbids_it(bench: Bench) -> None:
+    bench.write(users=OPERATORS, tools={"scratch_write": {"verdict": "ask"}})
+    editor: Any = Editor()
+    options = Options(workspace=bench.workspace, via="acp", client="an editor")
+    session = await opened(options, None, editor, notices=())
+    await session.begin(replay=False)
+    first = asyncio.create_task(session.prompt('use scratch_write {"text": "x"}'))
+    await asyncio.wait_for(editor.asked.wait(), PATIENCE)
+    await session.cancel()
+    await first
+    editor.asked.clear()
+    bench.write_site(approvals={"surfaces": ["terminal"]})
+    second = asyncio.create_task(session.prompt("and now?"))
+    await until(lambda: "Decide in chatops" in editor.told)
+    assert "on this surface (acp)" in editor.told and not editor.asked.is_set()
+    await session.cancel()
+    await second
     await session.aclose()
