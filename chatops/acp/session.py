@@ -19,15 +19,15 @@ import json
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from chatops.acp.offer import SOONEST_S, offered
-from chatops.acp.show import Card, PlanStep, asked, code, ended, plan, proposed, said
+from chatops.acp.show import Card, Model, Role, Text, Update, Window, asked, code, notice, plan, updates
 from chatops.domain.canonical import json_or_text
 from chatops.domain.decisions import Answer, AnswerAction, Approved, Decision, OpenQuestion, Rejected
-from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError
+from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError, StoreError
 from chatops.domain.events import (
     AnswerRefused,
     CallDecided,
@@ -35,21 +35,21 @@ from chatops.domain.events import (
     Event,
     Notice,
     PendingCall,
-    Published,
     ReasoningDelta,
     ReviewRequested,
     RoleSwitched,
     TextDelta,
     ThoughtFinished,
     ToolFinished,
-    ToolStarted,
+    TurnCorrected,
     TurnFinished,
     TurnStarted,
     TurnStatus,
 )
 from chatops.domain.ids import CallId, SessionId
-from chatops.domain.messages import Speaker, Usage
+from chatops.domain.messages import Usage
 from chatops.domain.sanitize import sanitize
+from chatops.domain.tools import NO_CAPABILITIES
 from chatops.engine.workflow.view import run_view
 from chatops.runtime.descriptions import way_to_continue
 from chatops.runtime.follower import SessionFollower
@@ -69,15 +69,14 @@ log = logging.getLogger(__name__)
 VIA = "acp"
 TRIES = 3
 """How often a form is shown again whose answers its server does not accept."""
+LONGEST_REASON = 4_000
 REASON: "dict[str, JsonValue]" = {
     "type": "object",
-    "properties": {"reason": {"type": "string", "title": "Reason, for the model", "maxLength": 4_000}},
+    "properties": {"reason": {"type": "string", "title": "Reason, for the model", "maxLength": LONGEST_REASON}},
     "required": ["reason"],
 }
 ROLES_OWN = ":role"
 """Value of the option for the model that is the role's own."""
-Choices = Sequence[tuple[str, str]]
-"""Values that the user can choose, each with what it says."""
 Reply = Literal["allow", "reject", "reason", ""]
 """The user's answer to a question; empty: none of those that were offered."""
 
@@ -87,37 +86,14 @@ class Client(Protocol):
 
     has_forms: bool
 
-    async def text(self, text: str, *, by: Literal["user", "agent", "thought"] = "agent") -> None:
-        """Add to a message, as Markdown."""
-
-    async def card(self, card: Card) -> None:
-        """Show a call, or change what is shown of it."""
-
-    async def plan(self, steps: Sequence[PlanStep]) -> None:
-        """Show the steps of a run."""
-
-    async def usage(self, *, used: int, size: int, cost: float | None) -> None:
-        """Show how much of the context window is used, and what the session has cost."""
-
-    async def role(self, name: str) -> None:
-        """Show the role in force."""
-
-    async def model(self, chosen: str, choices: Choices) -> None:
-        """Show the model in force."""
+    async def show(self, update: Update) -> None:
+        """Show what has happened or changed."""
 
     async def ask(self, card: Card) -> tuple[Reply, float]:
         """Ask about a call. Return the answer, and the seconds that it took since the question was sent."""
 
     async def form(self, message: str, schema: "JsonValue") -> tuple[AnswerAction, "JsonValue"]:
         """Show a form, and return what was answered."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
-    """How a prompt ended."""
-
-    status: TurnStatus
-    usage: Usage | None
 
 
 class EditorSession:
@@ -135,6 +111,7 @@ class EditorSession:
         """Set whenever the session may have changed."""
         self._cancelled = False
         self._prompting = False
+        self._waiting: list[asyncio.Task[tuple[TurnStatus, Usage | None]]] = []
         self._reopening = asyncio.Lock()
         self._seen: set[tuple[str, str]] = set()
         self._streamed: set[str] = set()
@@ -143,7 +120,8 @@ class EditorSession:
         self._asked: dict[tuple[CallId, str], asyncio.Task[None] | None] = {}
         """Calls that wait and were shown, by id and digest; None: the editor is not asked."""
         self._questions: dict[str, asyncio.Task[None]] = {}
-        self._shown: tuple[object, ...] = ()
+        self._shown: dict[type, Update] = {}
+        """What the editor shows of role, model, steps and context window."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._leave: Callable[[], None] = lambda: None
         self._show_task = asyncio.create_task(self._show(), name="editor session")
@@ -172,21 +150,18 @@ class EditorSession:
         """The role in force."""
         return self._view.snapshot().role
 
-    @property
-    def model(self) -> str:
-        """The model that the user has chosen, or `ROLES_OWN`."""
-        return self._view.settings.model_pin or ROLES_OWN
-
-    async def roles(self) -> Choices:
+    async def roles(self) -> Sequence[tuple[str, str]]:
         """Return the name of each role, and what it may do."""
         rows = await asyncio.to_thread(self._workspace.roles)
         return [(row.name, row.description or "; ".join(row.rights)) for row in rows]
 
-    def models(self) -> Choices:
-        """Return the choices of models: value and label."""
-        rows = [(row.name, row.label) for row in self._workspace.models() if not row.missing]
-        chosen = [(self.model, self.model)] if self.model not in (ROLES_OWN, *(name for name, _ in rows)) else []
-        return [(ROLES_OWN, "The role's own model"), *rows, *chosen]
+    @property
+    def model(self) -> Model:
+        """The model that the user has chosen, `ROLES_OWN` for that of the role, and the others."""
+        chosen = self._view.settings.model_pin or ROLES_OWN
+        choices = {ROLES_OWN: "The role's own model"}
+        choices |= {row.name: row.label for row in self._workspace.models() if not row.missing}
+        return Model(chosen, tuple({**choices, chosen: choices.get(chosen, chosen)}.items()))
 
     # Opening and closing
 
@@ -207,22 +182,22 @@ class EditorSession:
     def _follow(self) -> None:
         """Hear of every change of the session."""
         self._leave()
+        self._leave = self._view.subscribe(lambda published: self._work.put_nowait(published.event))
         if isinstance(self._view, SessionFollower):
             self._view.on_change(self._changed)
-        else:
-            self._leave = self._view.subscribe(self._publish)
 
     async def aclose(self) -> None:
         """Close the session. What waits stays pending."""
         self._leave()
-        for task in (self._show_task, *self._tasks, *filter(None, self._asked.values()), *self._questions.values()):
+        questions = (*filter(None, self._asked.values()), *self._questions.values())
+        for task in (self._show_task, *self._tasks, *questions, *self._waiting):
             task.cancel()
         await self._workspace.aclose()
 
     # What the user does
 
-    async def prompt(self, text: str) -> End:
-        """Send a message, and return when its turn is over or the user has cancelled.
+    async def prompt(self, text: str) -> tuple[TurnStatus, Usage | None]:
+        """Send a message. Return how its turn ended, or that the user has cancelled, and the usage of the session.
 
         While a call waits, the message is queued behind its turn.
         """
@@ -231,16 +206,18 @@ class EditorSession:
         self._prompting, self._cancelled = True, False
         try:
             session = await self._owned()
-            notices = [*self._notices, *self._app.notices(session.grant())]
-            await self._tell(*(one for one in dict.fromkeys(notices) if one not in self._noticed))
-            self._noticed.update(notices)
+            await self._tell_once(*self._notices, *self._app.notices(session.grant()))
             if not await session.submit(text) and session.pending:
                 await self._tell("Your message is sent once the calls that wait are decided.")
+            await self._tell_once(*self._app.servers.failures())
             if self._cancelled:
                 await session.cancel()
             self._asked = {key: task for key, task in self._asked.items() if task is not None and not task.done()}
             await self._look()
-            return await self._over(session)
+            self._waiting = [asyncio.create_task(self._over(session))]
+            await asyncio.wait(self._waiting)
+            # Cancelled: the session was closed meanwhile.
+            return (TurnStatus.CANCELLED, None) if self._waiting[0].cancelled() else self._waiting[0].result()
         finally:
             self._prompting = False
 
@@ -279,7 +256,7 @@ class EditorSession:
             await before.aclose()
             self._changed()
 
-    async def _over(self, session: Session) -> End:
+    async def _over(self, session: Session) -> tuple[TurnStatus, Usage | None]:
         """Wait until nothing is left to do, or the user has cancelled."""
         while True:
             self._moved.clear()
@@ -289,16 +266,13 @@ class EditorSession:
             if blocked or not (session.unfinished or (now.queued and not now.queue_held)):
                 await self._drained()
                 await self._tell(blocked.full if blocked else "" if now.noticed else f"{now.detail} {now.advice}")
-                return End(status=now.status or TurnStatus.FAILED, usage=now.usage)
+                return now.status or TurnStatus.FAILED, now.usage
             if self._cancelled:
                 await self._drained()
-                return End(status=TurnStatus.CANCELLED, usage=now.usage)
+                return TurnStatus.CANCELLED, now.usage
             await self._moved.wait()
 
     # Showing
-
-    def _publish(self, published: Published) -> None:
-        self._work.put_nowait(published.event)
 
     def _changed(self) -> None:
         """Show what a follower has read."""
@@ -318,6 +292,8 @@ class EditorSession:
             try:
                 if isinstance(event, asyncio.Event):
                     event.set()
+                elif isinstance(event, ThoughtFinished) and event.parent_id in self._streamed:
+                    self._seen |= {("ThoughtFinished", event.parent_id)}
                 elif (key := _key(event)) is None or key not in self._seen:
                     self._seen |= {key} if key is not None else set()
                     await self._show_event(event)
@@ -330,48 +306,34 @@ class EditorSession:
             self._moved.set()
 
     async def _show_event(self, event: Event) -> None:
-        client, workspace = self._client, str(self._view.workspace)
-        match event:
-            case TurnStarted(by=Speaker.USER | Speaker.COMMAND) if not self._prompting:
-                await client.text(sanitize(event.text, prose=True), by="user")
-            case TextDelta() | ReasoningDelta():
-                self._streamed.add(event.parent_id)
-                by: Literal["agent", "thought"] = "agent" if isinstance(event, TextDelta) else "thought"
-                await client.text(sanitize(event.text, prose=True), by=by)
-            case ThoughtFinished() if event.parent_id not in self._streamed:
-                await client.text(sanitize(event.reasoning, prose=True), by="thought")
-                await client.text(sanitize(event.text, prose=True))
-            case CallProposed():
-                known = self._view.capabilities(event.tool)
-                await self._card(proposed(event.id, event.tool, event.arguments, known, workspace=workspace))
-            case ToolStarted():
-                await self._card(Card(id=event.id, status="in_progress"))
-            case CallDecided() if event.by != self._app.principal:
-                self._end_question(event.id)
-                text = said(f"{event.decision.kind} by {event.by}")
-                await self._card(Card(id=event.id, status="in_progress", text=text))
-            case ToolFinished():
-                await self._card(ended(event, workspace=workspace))
-            case Notice():
-                await self._tell(f"{event.text} {event.advice}")
-            case AnswerRefused():
-                await self._tell(event.why or event.reason)
-            case ReviewRequested():
-                way = way_to_continue(self.id, self._run.spec if self._run is not None else None)
-                await self._tell(f"Step {event.name} waits for your review. Review it in chatops: {way}")
-            case RoleSwitched() | TurnFinished():
-                await self._look_at_settings()
-            case _:
-                pass
+        if isinstance(event, CallDecided):
+            if event.by == self._app.principal:
+                return
+            self._end_question(event.id)
+        if isinstance(event, TextDelta | ReasoningDelta):
+            self._streamed.add(event.parent_id)
+        known = self._view.capabilities(event.tool) if isinstance(event, CallProposed) else NO_CAPABILITIES
+        for update in updates(event, known, workspace=str(self._view.workspace), typed_here=self._prompting):
+            await self._show_update(update)
+        if isinstance(event, ReviewRequested):
+            way = way_to_continue(self.id, self._run.spec if self._run is not None else None)
+            await self._tell(f"Step {event.name} waits for your review. Review it in chatops: {way}")
+        if isinstance(event, RoleSwitched | TurnFinished):
+            await self._look_at_settings()
 
-    async def _card(self, card: Card) -> None:
-        self._cards.add(card.id)
-        await self._client.card(card)
+    async def _show_update(self, update: Update) -> None:
+        if isinstance(update, Card):
+            self._cards.add(update.id)
+        await self._client.show(update)
 
     async def _tell(self, *sentences: str) -> None:
         for text in sentences:
             if text.strip():
-                await self._client.text(f"{said(text.strip())}\n\n")
+                await self._client.show(notice(text))
+
+    async def _tell_once(self, *sentences: str) -> None:
+        await self._tell(*(one for one in dict.fromkeys(sentences) if one not in self._noticed))
+        self._noticed.update(sentences)
 
     @property
     def _run(self) -> "WorkflowState | None":
@@ -380,19 +342,17 @@ class EditorSession:
 
     async def _look_at_settings(self) -> None:
         """Show role, model, steps and usage if they have changed, wherever that was done."""
-        now, client, run = self._view.snapshot(), self._client, self._run
-        steps = plan(run_view(run, () if self._view.state is None else (self._view.state,))) if run is not None else ()
-        cost = now.usage.cost if now.usage is not None else None
-        shown = (now.role, self.model, steps, (now.context_used, now.context_window or 0, cost))
-        before, self._shown = self._shown or (None,) * 4, shown
-        if before[0] not in (None, now.role):
-            await client.role(now.role)
-        if before[1] not in (None, self.model):
-            await client.model(self.model, self.models())
-        if before[2] != steps and steps:
-            await client.plan(steps)
-        if before[3] != shown[3] and now.context_window:
-            await client.usage(used=now.context_used, size=now.context_window, cost=cost)
+        now, turn, run = self._view.snapshot(), self._view.state, self._run
+        updates: list[Update] = [Role(now.role), self.model]
+        if run is not None:
+            updates.append(plan(run_view(run, () if turn is None else (turn,))))
+        if now.context_window:
+            cost = now.usage.cost if now.usage is not None else None
+            updates.append(Window(now.context_used, now.context_window, cost))
+        for update in updates:
+            if self._shown.get(type(update)) != update:
+                self._shown[type(update)] = update
+                await self._client.show(update)
 
     async def _nudge(self) -> None:
         await self._look_at_settings()
@@ -406,7 +366,7 @@ class EditorSession:
         waiting = {(one.call.id, one.digest): one for one in self._view.pending}
         for key in [key for key in self._asked if key not in waiting]:
             if self._end_question(key[0]):
-                await self._card(Card(id=key[0], status="in_progress", text="Decided elsewhere."))
+                await self._show_update(Card(id=key[0], status="in_progress", text="Decided elsewhere."))
         for key, pending in waiting.items():
             if key not in self._asked:
                 self._asked[key] = None
@@ -439,11 +399,11 @@ class EditorSession:
             line = ""
             await self._tell(error.full)
         if not line:
-            await self._card(card)
+            await self._show_update(card)
             await self._decide_elsewhere(pending)
             return
         card = replace(card, title=line)
-        await self._card(card)
+        await self._show_update(card)
         if key in self._asked:
             self._asked[key] = asyncio.create_task(self._answered(key, pending, replace(card, opens=False)))
 
@@ -460,10 +420,13 @@ class EditorSession:
             # From here on nothing ends this task: a decision that has begun is recorded.
             self._asked[key] = None
             if not reply:
+                if not self._cancelled:
+                    await self._decide_elsewhere(pending, "Nothing was decided.")
                 return
             soon = reply == "allow" and seconds < SOONEST_S
             client = self._app.options.client
-            await asyncio.to_thread(note_answer, self._app.store, client, seconds=seconds, void=soon)
+            with suppress(StoreError):
+                await asyncio.to_thread(note_answer, self._app.store, client, seconds=seconds, void=soon)
             if soon:
                 why = f"{client} allowed this call {seconds:.2f} s after it was asked, before anyone could read it. "
                 await self._decide_elsewhere(pending, f"{why}Nothing was decided.")
@@ -475,7 +438,7 @@ class EditorSession:
                 if action is not AnswerAction.ACCEPT or not isinstance(reason, str) or not reason.strip():
                     await self._decide_elsewhere(pending, "No reason was given, and nothing was decided.")
                     return
-                decision = Rejected(reason=reason.strip())
+                decision = Rejected(reason=reason.strip()[:LONGEST_REASON])
             if not await self._view.decide(pending.call.id, digest=pending.digest, decision=decision):
                 await self._tell("Another decision on this call came first, and counts.")
         except ChatopsError as error:
@@ -500,7 +463,7 @@ class EditorSession:
                     message = "\n".join(f"{one.path}: {one.message}" for one in problems)
                     answer = Answer(action=AnswerAction.DECLINE)
                 await self._tell("A server asks something that this editor cannot show. It was declined.")
-                await self._client.text(code(message))
+                await self._client.show(Text(code(message)))
                 await session.actions.answer(question, answer)
             except ChatopsError as error:
                 await self._tell(error.full)
@@ -514,7 +477,7 @@ class EditorSession:
 def _key(event: Event) -> tuple[str, str] | None:
     """Return what tells if an event was shown; None for pieces and steps that come once."""
     match event:
-        case TurnStarted() | CallProposed() | ToolFinished() | Notice() | RoleSwitched() | AnswerRefused():
+        case TurnStarted() | TurnCorrected() | CallProposed() | ToolFinished() | Notice() | AnswerRefused():
             return type(event).__name__, event.id
         case ThoughtFinished():
             return "ThoughtFinished", event.parent_id

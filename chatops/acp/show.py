@@ -12,7 +12,23 @@ from typing import Literal
 
 from chatops.acp.offer import is_plain
 from chatops.domain.canonical import JsonValue, json_or_text
-from chatops.domain.events import PendingCall, Status, ToolFinished
+from chatops.domain.events import (
+    AnswerRefused,
+    CallDecided,
+    CallProposed,
+    Event,
+    Notice,
+    PendingCall,
+    ReasoningDelta,
+    Status,
+    TextDelta,
+    ThoughtFinished,
+    ToolFinished,
+    ToolStarted,
+    TurnCorrected,
+    TurnStarted,
+)
+from chatops.domain.messages import Speaker
 from chatops.domain.sanitize import reveal, sanitize
 from chatops.domain.tools import Capabilities, shown_verb, written_path
 from chatops.domain.wording import one_line
@@ -54,12 +70,46 @@ class Card:
     """True for the first card of this call."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanStep:
-    """A step of a workflow run."""
+@dataclass(frozen=True, slots=True)
+class Text:
+    """More of a message, as Markdown."""
 
     text: str
-    status: Literal["pending", "in_progress", "completed"]
+    by: Literal["user", "agent", "thought"] = "agent"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The steps of a workflow run, each with its state."""
+
+    steps: tuple[tuple[str, Literal["pending", "in_progress", "completed"]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Tokens of the context window that are used, its size, and what the session has cost."""
+
+    used: int
+    size: int
+    cost: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """The role in force."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model that the user has chosen, and what there is to choose: values with their labels."""
+
+    chosen: str
+    choices: tuple[tuple[str, str], ...]
+
+
+Update = Text | Card | Plan | Window | Role | Model
 
 
 def code(text: str) -> str:
@@ -71,6 +121,41 @@ def code(text: str) -> str:
 def said(text: str) -> str:
     """Return a sentence of chatops. One that Markdown would change is shown as code."""
     return text if is_plain(text) else code(text)
+
+
+def notice(text: str) -> Text:
+    """Return a sentence of chatops as a message."""
+    return Text(f"\n\n{said(text.strip())}\n\n")
+
+
+def updates(event: Event, known: Capabilities, *, workspace: str, typed_here: bool) -> Iterator[Update]:
+    """Yield what an event shows. `known` are the capabilities of its tool.
+
+    `typed_here`: messages of the user come from this editor, which shows them itself.
+    """
+    match event:
+        case TurnStarted(by=Speaker.USER | Speaker.COMMAND) | TurnCorrected():
+            if not typed_here:
+                yield Text(sanitize(event.text, prose=True), by="user")
+        case TextDelta():
+            yield Text(sanitize(event.text, prose=True))
+        case ReasoningDelta():
+            yield Text(sanitize(event.text, prose=True), by="thought")
+        case ThoughtFinished():
+            yield Text(sanitize(event.reasoning, prose=True), by="thought")
+            yield Text(sanitize(event.text, prose=True))
+        case CallProposed():
+            yield proposed(event.id, event.tool, event.arguments, known, workspace=workspace)
+        case ToolStarted():
+            yield Card(id=event.id, status="in_progress")
+        case CallDecided():
+            yield Card(id=event.id, status="in_progress", text=said(f"{event.decision.kind} by {event.by}"))
+        case ToolFinished():
+            yield ended(event, workspace=workspace)
+        case Notice():
+            yield notice(f"{event.text} {event.advice}")
+        case AnswerRefused():
+            yield notice(event.why or event.reason)
 
 
 def proposed(call: str, tool: str, arguments: str, known: Capabilities, *, workspace: str) -> Card:
@@ -126,16 +211,15 @@ def diffs(unified: str, path: str) -> Iterator[Diff]:
         yield Diff(path=path, old=sanitize(old), new=sanitize(new))
 
 
-def plan(run: RunView) -> tuple[PlanStep, ...]:
+def plan(run: RunView) -> Plan:
     """Return the steps of a workflow run as a plan."""
-    over = (StepMark.DONE, StepMark.FAILED, StepMark.SKIPPED)
-    return tuple(
-        PlanStep(
-            text=reveal(f"{step.name} ({step.word})" if step.word else step.name, newlines=False),
-            status="pending" if step.mark is StepMark.WAITING else "completed" if step.mark in over else "in_progress",
-        )
-        for step in run.steps
-    )
+
+    def state(mark: StepMark) -> Literal["pending", "in_progress", "completed"]:
+        over = (StepMark.DONE, StepMark.FAILED, StepMark.SKIPPED)
+        return "pending" if mark is StepMark.WAITING else "completed" if mark in over else "in_progress"
+
+    named = ((f"{step.name} ({step.word})" if step.word else step.name, step.mark) for step in run.steps)
+    return Plan(tuple((reveal(text, newlines=False), state(mark)) for text, mark in named))
 
 
 def _title(verb: str, about: str) -> str:

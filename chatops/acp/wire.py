@@ -28,15 +28,14 @@ from urllib.parse import unquote, urlsplit
 import acp
 from acp import helpers, schema
 
-from chatops.acp.session import Choices, EditorSession, Reply, opened
-from chatops.acp.show import Card, PlanStep
+from chatops.acp.session import EditorSession, Reply, opened
+from chatops.acp.show import Card, Model, Plan, Role, Text, Update, Window
 from chatops.domain import __version__
 from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import AnswerAction
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import SessionId
-from chatops.domain.messages import Usage
 from chatops.headless.json_values import dumps
 from chatops.store.base import ALL
 from chatops.wiring.app import App
@@ -51,11 +50,18 @@ MOST_REQUESTS = 64
 MOST_SESSIONS = 16
 LONGEST_MESSAGE = 1_000_000
 """Characters of a prompt."""
+LONGEST_FORM = 64_000
+"""Characters of the answers in a form."""
 PAGE = 50
 """Sessions of one page of a list."""
 _STOPPED: dict[TurnStatus, Literal["end_turn", "max_turn_requests", "cancelled"]] = {
     TurnStatus.LIMIT: "max_turn_requests",
     TurnStatus.CANCELLED: "cancelled",
+}
+_TEXTS = {
+    "user": helpers.update_user_message_text,
+    "agent": helpers.update_agent_message_text,
+    "thought": helpers.update_agent_thought_text,
 }
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -166,44 +172,28 @@ class Editor:
         self._conn, self._stdio, self.has_forms = conn, stdio, has_forms
         self.session_id = ""
 
-    async def _update(self, update: Any) -> None:
-        await self._conn.session_update(self.session_id, update)
-
-    async def text(self, text: str, *, by: Literal["user", "agent", "thought"] = "agent") -> None:
-        """Add to a message."""
-        make = {
-            "user": helpers.update_user_message_text,
-            "agent": helpers.update_agent_message_text,
-            "thought": helpers.update_agent_thought_text,
-        }
-        if text:
-            await self._update(make[by](text))
-
-    async def card(self, card: Card) -> None:
-        """Show a call, or change what is shown of it."""
-        if card.opens:
-            update: Any = schema.ToolCallStart(session_update="tool_call", **_call(card))
-        else:
-            update = schema.ToolCallProgress(session_update="tool_call_update", **_call(card))
-        await self._update(update)
-
-    async def plan(self, steps: Sequence[PlanStep]) -> None:
-        """Show the steps of a run."""
-        await self._update(helpers.update_plan([helpers.plan_entry(one.text, status=one.status) for one in steps]))
-
-    async def usage(self, *, used: int, size: int, cost: float | None) -> None:
-        """Show the context window and the cost."""
-        spent = None if cost is None else schema.Cost(amount=cost, currency="USD")
-        await self._update(schema.UsageUpdate(session_update="usage_update", used=used, size=size, cost=spent))
-
-    async def role(self, name: str) -> None:
-        """Show the role in force."""
-        await self._update(helpers.update_current_mode(name))
-
-    async def model(self, chosen: str, choices: Choices) -> None:
-        """Show the model in force."""
-        options = _models(chosen, choices)
-        await self._update(schema.ConfigOptionUpdate(session_update="config_option_update", config_options=options))
+    async def show(self, update: Update) -> None:
+        """Show what has happened or changed."""
+        sent: Any = None
+        match update:
+            case Text(text=text, by=by):
+                sent = _TEXTS[by](text) if text else None
+            case Card(opens=True):
+                sent = schema.ToolCallStart(session_update="tool_call", **_call(update))
+            case Card():
+                sent = schema.ToolCallProgress(session_update="tool_call_update", **_call(update))
+            case Plan(steps=steps):
+                sent = helpers.update_plan([helpers.plan_entry(text, status=state) for text, state in steps])
+            case Window(used=used, size=size, cost=cost):
+                spent = None if cost is None else schema.Cost(amount=cost, currency="USD")
+                sent = schema.UsageUpdate(session_update="usage_update", used=used, size=size, cost=spent)
+            case Role(name=name):
+                sent = helpers.update_current_mode(name)
+            case Model():
+                options = _options(update)
+                sent = schema.ConfigOptionUpdate(session_update="config_option_update", config_options=options)
+        if sent is not None:
+            await self._conn.session_update(self.session_id, sent)
 
     async def ask(self, card: Card) -> tuple[Reply, float]:
         """Ask about a call. An answer that was not offered is none."""
@@ -235,7 +225,7 @@ class Editor:
         except (acp.RequestError, ValueError) as error:
             log.info("the editor did not show a form: %s", error)
             return AnswerAction.CANCEL, None
-        if isinstance(reply, schema.AcceptElicitationResponse):
+        if isinstance(reply, schema.AcceptElicitationResponse) and len(dumps(reply.content)) <= LONGEST_FORM:
             return AnswerAction.ACCEPT, reply.content or {}
         declined = isinstance(reply, schema.DeclineElicitationResponse)
         return AnswerAction.DECLINE if declined else AnswerAction.CANCEL, None
@@ -285,8 +275,7 @@ class Agent:
         """Learn who the client is, once, and say what chatops can do."""
         if self._client:
             raise ConfigError("The connection is initialized already.")
-        named = f"{client_info.title or client_info.name} {client_info.version}" if client_info else "an unnamed editor"
-        self._client = _name(named) or "an unnamed editor"
+        self._client = _name(f"{client_info.name} {client_info.version}" if client_info else "") or "an unnamed editor"
         forms = client_capabilities.elicitation if client_capabilities is not None else None
         self._has_forms = forms is not None and forms.form is not None
         return schema.InitializeResponse(
@@ -306,56 +295,47 @@ class Agent:
         )
 
     @_answers
-    async def new_session(
-        self, cwd: str, additional_directories: list[str] | None = None, mcp_servers: list[Any] | None = None
-    ) -> schema.NewSessionResponse:
+    async def new_session(self, **asked: Any) -> schema.NewSessionResponse:
         """Open a new session."""
-        session = await self._open(None, cwd, additional_directories, mcp_servers, replay=False)
-        return schema.NewSessionResponse(session_id=session.id, **await self._settings(session))
+        session = await self._open(replay=False, **asked)
+        return schema.NewSessionResponse(session_id=session.id, **await _settings(session))
 
     @_answers
-    async def load_session(
-        self,
-        cwd: str,
-        session_id: str,
-        mcp_servers: list[Any] | None = None,
-        additional_directories: list[str] | None = None,
-    ) -> schema.LoadSessionResponse:
+    async def load_session(self, **asked: Any) -> schema.LoadSessionResponse:
         """Open a stored session, and show all of it."""
-        session = await self._open(session_id, cwd, additional_directories, mcp_servers, replay=True)
-        return schema.LoadSessionResponse(**await self._settings(session))
+        return schema.LoadSessionResponse(**await _settings(await self._open(replay=True, **asked)))
 
     @_answers
-    async def resume_session(
-        self,
-        session_id: str,
-        cwd: str,
-        additional_directories: list[str] | None = None,
-        mcp_servers: list[Any] | None = None,
-    ) -> schema.ResumeSessionResponse:
+    async def resume_session(self, **asked: Any) -> schema.ResumeSessionResponse:
         """Open a stored session whose messages the editor has."""
-        session = await self._open(session_id, cwd, additional_directories, mcp_servers, replay=False)
-        return schema.ResumeSessionResponse(**await self._settings(session))
+        return schema.ResumeSessionResponse(**await _settings(await self._open(replay=False, **asked)))
 
     async def _open(
-        self, name: str | None, cwd: str, further: list[str] | None, servers: list[Any] | None, *, replay: bool
+        self,
+        *,
+        replay: bool,
+        cwd: str,
+        session_id: str | None = None,
+        additional_directories: list[str] | None = None,
+        mcp_servers: list[Any] | None = None,
     ) -> EditorSession:
         if not self._client:
             raise ConfigError("The connection is not initialized.")
         options = self._options(cwd)
         async with self._opening:
-            if name is not None:
-                info = await asyncio.to_thread(self._app.store.session, SessionId(name))
-                if info.id != name:
-                    raise NoSuchSessionError(f"There is no session {name!r}.")
+            if session_id is not None:
+                info = await asyncio.to_thread(self._app.store.session, SessionId(session_id))
+                if info.id != session_id:
+                    raise NoSuchSessionError(f"There is no session {session_id!r}.")
                 at_home(options, info)
-                if name in self._sessions:
-                    await self._sessions.pop(name).aclose()
+                if session_id in self._sessions:
+                    await self._sessions.pop(session_id).aclose()
             if len(self._sessions) >= MOST_SESSIONS:
                 raise ConfigError(f"{MOST_SESSIONS} sessions are open.", advice="Close one of them first.")
             editor = Editor(self._conn, self._stdio, has_forms=self._has_forms)
-            session_id = SessionId(name) if name is not None else None
-            session = await opened(options, session_id, editor, notices=self._ignored(further, servers))
+            wanted = SessionId(session_id) if session_id is not None else None
+            notices = self._ignored(additional_directories, mcp_servers)
+            session = await opened(options, wanted, editor, notices=notices)
             editor.session_id = session.id
             self._sessions[session.id] = session
         await session.begin(replay=replay)
@@ -364,8 +344,8 @@ class Agent:
     def _options(self, cwd: str) -> Options:
         """Return the options of a session in the folder `cwd`. Raises ConfigError."""
         limit = self._app.options.workspace
-        folder = Path(os.path.realpath(cwd)) if os.path.isabs(cwd) and "\0" not in cwd else None
-        if folder is None or not folder.is_dir():
+        folder = _real(cwd)
+        if not os.path.isabs(cwd) or not folder.is_dir():
             raise ConfigError(f"{cwd!r} is not an absolute path of a folder.")
         if limit is not None and not folder.is_relative_to(limit.resolve()):
             raise ConfigError(f"{folder} is not in {limit}.", advice="chatops acp was started with --workspace.")
@@ -382,11 +362,8 @@ class Agent:
         if names := ", ".join(dict.fromkeys(_name(str(getattr(one, "name", ""))) for one in servers or [])):
             found.append(f"MCP servers of the editor are ignored: {names}. chatops mcp add adds one to chatops.")
         added = [Path(one) for one in (*limits.read, *limits.write)]
-        outside = [
-            one for one in further or [] if not any(Path(os.path.realpath(one)).is_relative_to(base) for base in added)
-        ]
-        if outside:
-            named = ", ".join(_name(one, most=300) for one in outside)
+        outside = [one for one in further or [] if not any(_real(one).is_relative_to(base) for base in added)]
+        if named := ", ".join(_name(one, most=300) for one in outside):
             found.append(f"Further folders are ignored: {named}. chatops acp --add-dir DIR adds one for commands.")
         return found
 
@@ -425,8 +402,10 @@ class Agent:
         text = await asyncio.to_thread(_message, prompt, session.workspace, session.keep_image)
         if len(text) > LONGEST_MESSAGE:
             raise ConfigError(f"The message has more than {LONGEST_MESSAGE:,} characters.")
-        end = await session.prompt(text)
-        return schema.PromptResponse(stop_reason=_STOPPED.get(end.status, "end_turn"), usage=_usage(end.usage))
+        status, used = await session.prompt(text)
+        given, made = (used.input_tokens, used.output_tokens) if used is not None else (0, 0)
+        usage = schema.Usage(input_tokens=given, output_tokens=made, total_tokens=given + made) if used else None
+        return schema.PromptResponse(stop_reason=_STOPPED.get(status, "end_turn"), usage=usage)
 
     async def cancel(self, session_id: str) -> None:
         """Stop what runs. A call that waits stays pending."""
@@ -449,44 +428,38 @@ class Agent:
         if config_id != "model" or not isinstance(value, str):
             raise ConfigError(f"There is no option {config_id!r} of that kind.")
         await session.choose_model(value)
-        return schema.SetSessionConfigOptionResponse(config_options=_models(session.model, session.models()))
+        return schema.SetSessionConfigOptionResponse(config_options=_options(session.model))
 
     def _session(self, session_id: str) -> EditorSession:
         if session_id not in self._sessions:
             raise NoSuchSessionError(f"No session {session_id!r} is open here.", advice="Load it first.")
         return self._sessions[session_id]
 
-    async def _settings(self, session: EditorSession) -> dict[str, Any]:
-        modes = [
-            schema.SessionMode(id=name, name=name, description=about or None) for name, about in await session.roles()
-        ]
-        return {
-            "modes": schema.SessionModeState(current_mode_id=session.role, available_modes=modes),
-            "config_options": _models(session.model, session.models()),
-        }
+
+async def _settings(session: EditorSession) -> dict[str, Any]:
+    modes = [schema.SessionMode(id=name, name=name, description=about or None) for name, about in await session.roles()]
+    return {
+        "modes": schema.SessionModeState(current_mode_id=session.role, available_modes=modes),
+        "config_options": _options(session.model),
+    }
 
 
-def _models(chosen: str, choices: Choices) -> list[Any]:
-    options = [schema.SessionConfigSelectOption(value=value, name=label) for value, label in choices]
-    found = schema.SessionConfigOptionSelect(
-        type="select", id="model", name="Model", category="model", current_value=chosen, options=options
+def _options(model: Model) -> list[Any]:
+    choices = [schema.SessionConfigSelectOption(value=value, name=label) for value, label in model.choices]
+    option = schema.SessionConfigOptionSelect(
+        type="select", id="model", name="Model", category="model", current_value=model.chosen, options=choices
     )
-    return [found]
-
-
-def _usage(usage: Usage | None) -> schema.Usage | None:
-    if usage is None:
-        return None
-    return schema.Usage(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        total_tokens=usage.input_tokens + usage.output_tokens,
-    )
+    return [option]
 
 
 def _name(text: str, *, most: int = 60) -> str:
     """Return a name that an editor has sent, with nothing in it that could be taken for anything else."""
     return re.sub(r"[^\w .,:/@+-]", "?", text[:most]).strip()
+
+
+def _real(path: str) -> Path:
+    """Return a path without links. One that no file can have leads nowhere."""
+    return Path(os.path.realpath(path.replace("\0", "?")))
 
 
 def _message(blocks: Sequence[Any], workspace: Path, keep_image: Callable[[bytes], str]) -> str:
@@ -537,17 +510,16 @@ async def run(app: App, *, is_whole: Callable[[str], str]) -> int:
     os.dup2(2, 1)
     reader = asyncio.StreamReader(limit=LARGEST_FRAME)
     try:
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(incoming, "rb"))
-        transport, protocol = await loop.connect_write_pipe(
-            lambda: asyncio.streams.FlowControlMixin(loop), os.fdopen(outgoing, "wb")
-        )
+        source, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(incoming))
+        control = asyncio.streams.FlowControlMixin(loop)
+        target, _ = await loop.connect_write_pipe(lambda: control, os.fdopen(outgoing, "wb"))
     except ValueError:
         raise ConfigError(
             "chatops acp speaks a protocol with an editor, which starts it.", advice="docs/editors.md says how."
         ) from None
-    stdio = Stdio(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+    stdio = Stdio(reader, asyncio.StreamWriter(target, control, reader, loop))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, reader.feed_eof)
+        loop.add_signal_handler(number, source.close)
     agent = Agent(app, stdio, is_whole=is_whole)
     try:
         await acp.run_agent(cast(Any, agent), stdio, use_unstable_protocol=True)
