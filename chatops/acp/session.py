@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from chatops.acp.offer import SOONEST_S, offered
-from chatops.acp.show import Card, Model, Role, Text, Update, Window, asked, code, notice, plan, updates
+from chatops.acp.show import Card, Settings, Text, Update, Window, asked, code, notice, plan, updates
 from chatops.domain.canonical import json_or_text
 from chatops.domain.decisions import Answer, AnswerAction, Approved, Decision, OpenQuestion, Rejected
 from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError, StoreError
@@ -109,8 +109,7 @@ class EditorSession:
         self._work: asyncio.Queue[Event | asyncio.Event] = asyncio.Queue()
         self._moved = asyncio.Event()
         """Set whenever the session may have changed."""
-        self._cancelled = False
-        self._prompting = False
+        self._begun = self._cancelled = self._prompting = False
         self._waiting: list[asyncio.Task[tuple[TurnStatus, Usage | None]]] = []
         self._reopening = asyncio.Lock()
         self._seen: set[tuple[str, str]] = set()
@@ -145,23 +144,18 @@ class EditorSession:
             raise ChatopsError(f"The image was not attached: {file.problem}.")
         return file.path
 
-    @property
-    def role(self) -> str:
-        """The role in force."""
-        return self._view.snapshot().role
-
     async def roles(self) -> Sequence[tuple[str, str]]:
         """Return the name of each role, and what it may do."""
         rows = await asyncio.to_thread(self._workspace.roles)
         return [(row.name, row.description or "; ".join(row.rights)) for row in rows]
 
     @property
-    def model(self) -> Model:
-        """The model that the user has chosen, `ROLES_OWN` for that of the role, and the others."""
-        chosen = self._view.settings.model_pin or ROLES_OWN
-        choices = {ROLES_OWN: "The role's own model"}
-        choices |= {row.name: row.label for row in self._workspace.models() if not row.missing}
-        return Model(chosen, tuple({**choices, chosen: choices.get(chosen, chosen)}.items()))
+    def settings(self) -> Settings:
+        """The role in force, the model that the user has chosen (`ROLES_OWN`: that of the role), and the others."""
+        chosen, models = self._view.settings.model_pin or ROLES_OWN, {ROLES_OWN: "The role's own model"}
+        models |= {row.name: row.label for row in self._workspace.models() if not row.missing}
+        models.setdefault(chosen, chosen)
+        return Settings(self._view.snapshot().role, chosen, tuple(models.items()))
 
     # Opening and closing
 
@@ -176,7 +170,8 @@ class EditorSession:
         await self._drained()
         if (run := self._workspace.runs.run_of(self._view)) is not None:
             self._spawn(run.resume())
-        # After the answer to the request that opens the session, which the editor waits for.
+        # What waits comes after the answer to the request that opens the session: nothing is awaited until that is sent.
+        self._begun = True
         self._spawn(self._nudge())
 
     def _follow(self) -> None:
@@ -343,7 +338,7 @@ class EditorSession:
     async def _look_at_settings(self) -> None:
         """Show role, model, steps and usage if they have changed, wherever that was done."""
         now, turn, run = self._view.snapshot(), self._view.state, self._run
-        updates: list[Update] = [Role(now.role), self.model]
+        updates: list[Update] = [self.settings]
         if run is not None:
             updates.append(plan(run_view(run, () if turn is None else (turn,))))
         if now.context_window:
@@ -363,6 +358,8 @@ class EditorSession:
 
     async def _look(self) -> None:
         """Ask about what waits now, and end the questions about what waits no longer."""
+        if not self._begun:
+            return
         waiting = {(one.call.id, one.digest): one for one in self._view.pending}
         for key in [key for key in self._asked if key not in waiting]:
             if self._end_question(key[0]):

@@ -95,21 +95,15 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
-    """The role in force."""
+class Settings:
+    """Role and model in force, and the models to choose from: values with their labels."""
 
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """The model that the user has chosen, and what there is to choose: values with their labels."""
-
-    chosen: str
-    choices: tuple[tuple[str, str], ...]
+    role: str
+    model: str
+    models: tuple[tuple[str, str], ...]
 
 
-Update = Text | Card | Plan | Window | Role | Model
+Update = Text | Card | Plan | Window | Settings
 
 
 def code(text: str) -> str:

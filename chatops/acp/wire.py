@@ -29,7 +29,7 @@ import acp
 from acp import helpers, schema
 
 from chatops.acp.session import EditorSession, Reply, opened
-from chatops.acp.show import Card, Model, Plan, Role, Text, Update, Window
+from chatops.acp.show import Card, Plan, Settings, Text, Update, Window
 from chatops.domain import __version__
 from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import AnswerAction
@@ -187,9 +187,8 @@ class Editor:
             case Window(used=used, size=size, cost=cost):
                 spent = None if cost is None else schema.Cost(amount=cost, currency="USD")
                 sent = schema.UsageUpdate(session_update="usage_update", used=used, size=size, cost=spent)
-            case Role(name=name):
-                sent = helpers.update_current_mode(name)
-            case Model():
+            case Settings(role=role):
+                await self._conn.session_update(self.session_id, helpers.update_current_mode(role))
                 options = _options(update)
                 sent = schema.ConfigOptionUpdate(session_update="config_option_update", config_options=options)
         if sent is not None:
@@ -297,18 +296,18 @@ class Agent:
     @_answers
     async def new_session(self, **asked: Any) -> schema.NewSessionResponse:
         """Open a new session."""
-        session = await self._open(replay=False, **asked)
-        return schema.NewSessionResponse(session_id=session.id, **await _settings(session))
+        session_id, settings = await self._open(replay=False, **asked)
+        return schema.NewSessionResponse(session_id=session_id, **settings)
 
     @_answers
     async def load_session(self, **asked: Any) -> schema.LoadSessionResponse:
         """Open a stored session, and show all of it."""
-        return schema.LoadSessionResponse(**await _settings(await self._open(replay=True, **asked)))
+        return schema.LoadSessionResponse(**(await self._open(replay=True, **asked))[1])
 
     @_answers
     async def resume_session(self, **asked: Any) -> schema.ResumeSessionResponse:
         """Open a stored session whose messages the editor has."""
-        return schema.ResumeSessionResponse(**await _settings(await self._open(replay=False, **asked)))
+        return schema.ResumeSessionResponse(**(await self._open(replay=False, **asked))[1])
 
     async def _open(
         self,
@@ -318,7 +317,8 @@ class Agent:
         session_id: str | None = None,
         additional_directories: list[str] | None = None,
         mcp_servers: list[Any] | None = None,
-    ) -> EditorSession:
+    ) -> tuple[SessionId, dict[str, Any]]:
+        """Open a session. Return its id, and the fields that every answer about it has."""
         if not self._client:
             raise ConfigError("The connection is not initialized.")
         options = self._options(cwd)
@@ -338,8 +338,9 @@ class Agent:
             session = await opened(options, wanted, editor, notices=notices)
             editor.session_id = session.id
             self._sessions[session.id] = session
+        settings = await _settings(session)
         await session.begin(replay=replay)
-        return session
+        return session.id, settings
 
     def _options(self, cwd: str) -> Options:
         """Return the options of a session in the folder `cwd`. Raises ConfigError."""
@@ -428,7 +429,7 @@ class Agent:
         if config_id != "model" or not isinstance(value, str):
             raise ConfigError(f"There is no option {config_id!r} of that kind.")
         await session.choose_model(value)
-        return schema.SetSessionConfigOptionResponse(config_options=_options(session.model))
+        return schema.SetSessionConfigOptionResponse(config_options=_options(session.settings))
 
     def _session(self, session_id: str) -> EditorSession:
         if session_id not in self._sessions:
@@ -437,17 +438,16 @@ class Agent:
 
 
 async def _settings(session: EditorSession) -> dict[str, Any]:
-    modes = [schema.SessionMode(id=name, name=name, description=about or None) for name, about in await session.roles()]
-    return {
-        "modes": schema.SessionModeState(current_mode_id=session.role, available_modes=modes),
-        "config_options": _options(session.model),
-    }
+    roles, now = await session.roles(), session.settings
+    modes = [schema.SessionMode(id=name, name=name, description=about or None) for name, about in roles]
+    state = schema.SessionModeState(current_mode_id=now.role, available_modes=modes)
+    return {"modes": state, "config_options": _options(now)}
 
 
-def _options(model: Model) -> list[Any]:
-    choices = [schema.SessionConfigSelectOption(value=value, name=label) for value, label in model.choices]
+def _options(settings: Settings) -> list[Any]:
+    choices = [schema.SessionConfigSelectOption(value=value, name=label) for value, label in settings.models]
     option = schema.SessionConfigOptionSelect(
-        type="select", id="model", name="Model", category="model", current_value=model.chosen, options=choices
+        type="select", id="model", name="Model", category="model", current_value=settings.model, options=choices
     )
     return [option]
 
