@@ -170,7 +170,7 @@ class EditorSession:
         await self._drained()
         if (run := self._workspace.runs.run_of(self._view)) is not None:
             self._spawn(run.resume())
-        # What waits comes after the answer to the request that opens the session: nothing is awaited until that is sent.
+        # What waits comes after the answer that opens the session: nothing is awaited until that is sent.
         self._begun = True
         self._spawn(self._nudge())
 
