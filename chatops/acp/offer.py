@@ -16,7 +16,7 @@ from chatops.domain.events import PendingCall
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import ENGINE_CALLS, shown_verb
-from chatops.runtime.call_sheet import Weight, call_sheet
+from chatops.runtime.call_sheet import Weight, asked_by, call_sheet
 
 LONGEST = 120
 """Characters of a call that is asked about in an editor."""
@@ -38,6 +38,7 @@ def offered(pending: PendingCall) -> str:
     said += [f"{one.label} {one.value}" for one in sheet.facts if one.weight is Weight.EFFECT]
     verb = shown_verb(pending.call.name, pending.capabilities, pending.call.arguments)
     line = f"{verb}: {'; '.join(said)}" if said else verb
+    line += f" (asked by {asked_by(pending)})" if pending.caller else ""
     return line if len(line) <= LONGEST and is_plain(line) else ""
 
 

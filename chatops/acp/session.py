@@ -445,12 +445,13 @@ class EditorSession:
             return
 
     async def _answer(self, session: Session, question: OpenQuestion) -> None:
-        """Let the user answer a question of a server, or decline it where the editor has no forms."""
+        """Let the user answer a question of a server, or decline it: without forms, and if it wants a secret."""
         schema, asks = json_or_text(question.question.schema), question.question
+        shown = self._client.has_forms and isinstance(schema, dict) and not asks.secrets
         answer, message = Answer(action=AnswerAction.DECLINE), f"{asks.server} asks: {asks.message}"
         with suppress(ConnectionError):
             try:
-                for _ in range(TRIES if self._client.has_forms and isinstance(schema, dict) else 0):
+                for _ in range(TRIES if shown else 0):
                     action, content = await self._client.form(sanitize(message), schema)
                     accepted = action is AnswerAction.ACCEPT
                     answer = Answer(action=action, content=json.dumps(content) if accepted else "")
@@ -459,16 +460,21 @@ class EditorSession:
                         return
                     message = "\n".join(f"{one.path}: {one.message}" for one in problems)
                     answer = Answer(action=AnswerAction.DECLINE)
-                await self._tell("A server asks something that this editor cannot show. It was declined.")
+                await self._tell("A server asks something that is not answered in this editor. It was declined.")
                 await self._client.show(Text(code(message)))
                 await session.actions.answer(question, answer)
             except ChatopsError as error:
                 await self._tell(error.full)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        def done(task: "asyncio.Task[None]") -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.warning("a session in the editor was not brought up to date: %r", error)
+
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(done)
 
 
 def _key(event: Event) -> tuple[str, str] | None:

@@ -77,6 +77,7 @@ def test_a_line_that_would_be_drawn_otherwise(line: str) -> None:
 
 def test_a_plain_command_is_offered_with_all_that_it_does() -> None:
     assert offered(waiting()) == "Shell: git status"
+    assert offered(waiting(caller="lead")) == "Shell: git status (asked by coder, for lead)"
 
 
 def test_what_has_a_caution_or_more_to_say_is_not_offered() -> None:
