@@ -20,7 +20,6 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from chatops.acp.offer import SOONEST_S, offered
@@ -101,8 +100,8 @@ class EditorSession:
 
     def __init__(self, app: App, workspace: Workspace, view: SessionView, client: Client, *, notices: Sequence[str]):
         """Use `opened` instead."""
-        self._app, self._workspace, self._client = app, workspace, client
-        self._view = view
+        self.app, self._workspace, self._client = app, workspace, client
+        self.view = view
         self._notices = list(notices)
         """Sentences to show with the next prompt."""
         self._noticed: set[str] = set()
@@ -127,23 +126,6 @@ class EditorSession:
 
     # State
 
-    @property
-    def id(self) -> SessionId:
-        """The session's id."""
-        return self._view.session_id
-
-    @property
-    def workspace(self) -> Path:
-        """The session's folder."""
-        return self._view.workspace
-
-    def keep_image(self, data: bytes) -> str:
-        """Keep an image, and return the name by which a message attaches it. Blocks. Raises ChatopsError."""
-        file = self._app.files.keep_pasted(data)
-        if file.problem:
-            raise ChatopsError(f"The image was not attached: {file.problem}.")
-        return file.path
-
     async def roles(self) -> Sequence[tuple[str, str]]:
         """Return the name of each role, and what it may do."""
         rows = await asyncio.to_thread(self._workspace.roles)
@@ -152,10 +134,10 @@ class EditorSession:
     @property
     def settings(self) -> Settings:
         """The role in force, the model that the user has chosen (`ROLES_OWN`: that of the role), and the others."""
-        chosen, models = self._view.settings.model_pin or ROLES_OWN, {ROLES_OWN: "The role's own model"}
+        chosen, models = self.view.settings.model_pin or ROLES_OWN, {ROLES_OWN: "The role's own model"}
         models |= {row.name: row.label for row in self._workspace.models() if not row.missing}
         models.setdefault(chosen, chosen)
-        return Settings(self._view.snapshot().role, chosen, tuple(models.items()))
+        return Settings(self.view.snapshot().role, chosen, tuple(models.items()))
 
     # Opening and closing
 
@@ -163,12 +145,12 @@ class EditorSession:
         """Show the session from now on, after what was before it if that is wanted."""
         self._follow()
         if not replay:
-            self._seen |= {key for event in self._view.events() if (key := _key(event)) is not None}
+            self._seen |= {key for event in self.view.events() if (key := _key(event)) is not None}
             self._cards |= {key[1] for key in self._seen if key[0] == "CallProposed"}
-        for event in self._view.events() if replay else ():
+        for event in self.view.events() if replay else ():
             self._work.put_nowait(event)
         await self._drained()
-        if (run := self._workspace.runs.run_of(self._view)) is not None:
+        if (run := self._workspace.runs.run_of(self.view)) is not None:
             self._spawn(run.resume())
         # What waits comes after the answer that opens the session: nothing is awaited until that is sent.
         self._begun = True
@@ -177,9 +159,9 @@ class EditorSession:
     def _follow(self) -> None:
         """Hear of every change of the session."""
         self._leave()
-        self._leave = self._view.subscribe(lambda published: self._work.put_nowait(published.event))
-        if isinstance(self._view, SessionFollower):
-            self._view.on_change(self._changed)
+        self._leave = self.view.subscribe(lambda published: self._work.put_nowait(published.event))
+        if isinstance(self.view, SessionFollower):
+            self.view.on_change(self._changed)
 
     async def aclose(self) -> None:
         """Close the session. What waits stays pending."""
@@ -201,10 +183,10 @@ class EditorSession:
         self._prompting, self._cancelled = True, False
         try:
             session = await self._owned()
-            await self._tell_once(*self._notices, *self._app.notices(session.grant()))
+            await self._tell_once(*self._notices, *self.app.notices(session.grant()))
             if not await session.submit(text) and session.pending:
                 await self._tell("Your message is sent once the calls that wait are decided.")
-            await self._tell_once(*self._app.servers.failures())
+            await self._tell_once(*self.app.servers.failures())
             if self._cancelled:
                 await session.cancel()
             self._asked = {key: task for key, task in self._asked.items() if task is not None and not task.done()}
@@ -219,7 +201,7 @@ class EditorSession:
     async def cancel(self) -> None:
         """Stop what runs. A call that waits stays pending, and the prompt ends all the same."""
         self._cancelled = True
-        await self._view.cancel()
+        await self.view.cancel()
         self._moved.set()
 
     async def switch_role(self, name: str) -> None:
@@ -233,20 +215,20 @@ class EditorSession:
     async def _owned(self) -> Session:
         """Return the session, opened again if another process had it meanwhile. Raises SessionHeldError."""
         await self._reopen()
-        if isinstance(self._view, Session):
-            return self._view
+        if isinstance(self.view, Session):
+            return self.view
         raise SessionHeldError(
-            f"Nothing was done: {self._view.whereabouts()}.",
+            f"Nothing was done: {self.view.whereabouts()}.",
             advice="Leave it there first. Until then it is followed here, and calls can be decided.",
         )
 
     async def _reopen(self) -> None:
         """Open the session again if it is not this process's: to own it, or else to follow it."""
         async with self._reopening:
-            if isinstance(self._view, Session) and self._view.taken_over is None:
+            if isinstance(self.view, Session) and self.view.taken_over is None:
                 return
-            before, (view, _) = self._view, await self._workspace.sessions.resumed(self.id)
-            self._view = view
+            before, (view, _) = self.view, await self._workspace.sessions.resumed(self.view.session_id)
+            self.view = view
             self._follow()
             await before.aclose()
             self._changed()
@@ -271,7 +253,7 @@ class EditorSession:
 
     def _changed(self) -> None:
         """Show what a follower has read."""
-        for event in self._view.events():
+        for event in self.view.events():
             self._work.put_nowait(event)
         self._spawn(self._nudge())
 
@@ -293,7 +275,7 @@ class EditorSession:
                     self._seen |= {key} if key is not None else set()
                     await self._show_event(event)
                     await self._look()
-                if self._view.taken_over is not None:
+                if self.view.taken_over is not None:
                     self._spawn(self._reopen())
             except Exception:
                 # One event that cannot be shown ends neither the session nor what is shown of it.
@@ -302,16 +284,16 @@ class EditorSession:
 
     async def _show_event(self, event: Event) -> None:
         if isinstance(event, CallDecided):
-            if event.by == self._app.principal:
+            if event.by == self.app.principal:
                 return
             self._end_question(event.id)
         if isinstance(event, TextDelta | ReasoningDelta):
             self._streamed.add(event.parent_id)
-        known = self._view.capabilities(event.tool) if isinstance(event, CallProposed) else NO_CAPABILITIES
-        for update in updates(event, known, workspace=str(self._view.workspace), typed_here=self._prompting):
+        known = self.view.capabilities(event.tool) if isinstance(event, CallProposed) else NO_CAPABILITIES
+        for update in updates(event, known, workspace=str(self.view.workspace), typed_here=self._prompting):
             await self._show_update(update)
         if isinstance(event, ReviewRequested):
-            way = way_to_continue(self.id, self._run.spec if self._run is not None else None)
+            way = way_to_continue(self.view.session_id, self._run.spec if self._run is not None else None)
             await self._tell(f"Step {event.name} waits for your review. Review it in chatops: {way}")
         if isinstance(event, RoleSwitched | TurnFinished):
             await self._look_at_settings()
@@ -332,12 +314,12 @@ class EditorSession:
 
     @property
     def _run(self) -> "WorkflowState | None":
-        own = self._workspace.runs.run_of(self._view)
-        return own.state if own is not None else self._view.run if isinstance(self._view, SessionFollower) else None
+        own = self._workspace.runs.run_of(self.view)
+        return own.state if own is not None else self.view.run if isinstance(self.view, SessionFollower) else None
 
     async def _look_at_settings(self) -> None:
         """Show role, model, steps and usage if they have changed, wherever that was done."""
-        now, turn, run = self._view.snapshot(), self._view.state, self._run
+        now, turn, run = self.view.snapshot(), self.view.state, self._run
         updates: list[Update] = [self.settings]
         if run is not None:
             updates.append(plan(run_view(run, () if turn is None else (turn,))))
@@ -360,7 +342,7 @@ class EditorSession:
         """Ask about what waits now, and end the questions about what waits no longer."""
         if not self._begun:
             return
-        waiting = {(one.call.id, one.digest): one for one in self._view.pending}
+        waiting = {(one.call.id, one.digest): one for one in self.view.pending}
         for key in [key for key in self._asked if key not in waiting]:
             if self._end_question(key[0]):
                 await self._show_update(Card(id=key[0], status="in_progress", text="Decided elsewhere."))
@@ -370,13 +352,13 @@ class EditorSession:
                 await self._ask(key, pending)
         if self._run is not None:
             await self._look_at_settings()
-        if isinstance(self._view, Session):
-            questions = {one.question.id: one for one in self._view.snapshot().questions}
+        if isinstance(self.view, Session):
+            questions = {one.question.id: one for one in self.view.snapshot().questions}
             for name in [name for name in self._questions if name not in questions]:
                 self._questions.pop(name).cancel()
             for name, question in questions.items():
                 if name not in self._questions:
-                    self._questions[name] = asyncio.create_task(self._answer(self._view, question))
+                    self._questions[name] = asyncio.create_task(self._answer(self.view, question))
 
     def _end_question(self, call: CallId) -> bool:
         """Make a late answer void. Return True if the editor was being asked."""
@@ -388,10 +370,10 @@ class EditorSession:
 
     async def _ask(self, key: tuple[CallId, str], pending: PendingCall) -> None:
         opens = pending.call.id not in self._cards
-        card = asked(pending, workspace=str(self._view.workspace), opens=opens)
+        card = asked(pending, workspace=str(self.view.workspace), opens=opens)
         line = offered(pending)
         try:
-            self._app.rights.check_surface(VIA)
+            self.app.rights.check_surface(VIA)
         except ConfigError as error:
             line = ""
             await self._tell(error.full)
@@ -405,7 +387,7 @@ class EditorSession:
             self._asked[key] = asyncio.create_task(self._answered(key, pending, replace(card, opens=False)))
 
     async def _decide_elsewhere(self, pending: PendingCall, why: str = "") -> None:
-        desk = await asyncio.to_thread(self._app.store.desk)
+        desk = await asyncio.to_thread(self.app.store.desk)
         place = f"{desk}/call/{pending.call.id} or " if desk else ""
         ways = f"{place}chatops approvals show {pending.call.id}"
         await self._tell(f"{why or 'A call waits for your decision.'} Decide in chatops: {ways}")
@@ -421,9 +403,9 @@ class EditorSession:
                     await self._decide_elsewhere(pending, "Nothing was decided.")
                 return
             soon = reply == "allow" and seconds < SOONEST_S
-            client = self._app.options.client
+            client = self.app.options.client
             with suppress(StoreError):
-                await asyncio.to_thread(note_answer, self._app.store, client, seconds=seconds, void=soon)
+                await asyncio.to_thread(note_answer, self.app.store, client, seconds=seconds, void=soon)
             if soon:
                 why = f"{client} allowed this call {seconds:.2f} s after it was asked, before anyone could read it. "
                 await self._decide_elsewhere(pending, f"{why}Nothing was decided.")
@@ -436,7 +418,7 @@ class EditorSession:
                     await self._decide_elsewhere(pending, "No reason was given, and nothing was decided.")
                     return
                 decision = Rejected(reason=reason.strip()[:LONGEST_REASON])
-            if not await self._view.decide(pending.call.id, digest=pending.digest, decision=decision):
+            if not await self.view.decide(pending.call.id, digest=pending.digest, decision=decision):
                 await self._tell("Another decision on this call came first, and counts.")
         except ChatopsError as error:
             await self._tell(error.full)

@@ -35,6 +35,7 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import AnswerAction
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
 from chatops.domain.events import TurnStatus
+from chatops.domain.files import FileRef
 from chatops.domain.ids import SessionId
 from chatops.headless.json_values import dumps
 from chatops.store.base import ALL
@@ -336,11 +337,11 @@ class Agent:
             wanted = SessionId(session_id) if session_id is not None else None
             notices = self._ignored(additional_directories, mcp_servers)
             session = await opened(options, wanted, editor, notices=notices)
-            editor.session_id = session.id
-            self._sessions[session.id] = session
+            editor.session_id = session.view.session_id
+            self._sessions[editor.session_id] = session
         settings = await _settings(session)
         await session.begin(replay=replay)
-        return session.id, settings
+        return session.view.session_id, settings
 
     def _options(self, cwd: str) -> Options:
         """Return the options of a session in the folder `cwd`. Raises ConfigError."""
@@ -400,7 +401,7 @@ class Agent:
     async def prompt(self, session_id: str, prompt: list[Any]) -> schema.PromptResponse:
         """Send a message and answer when its turn is over."""
         session = self._session(session_id)
-        text = await asyncio.to_thread(_message, prompt, session.workspace, session.keep_image)
+        text = await asyncio.to_thread(_message, prompt, session.view.workspace, session.app.files.keep_pasted)
         if len(text) > LONGEST_MESSAGE:
             raise ConfigError(f"The message has more than {LONGEST_MESSAGE:,} characters.")
         status, used = await session.prompt(text)
@@ -462,7 +463,7 @@ def _real(path: str) -> Path:
     return Path(os.path.realpath(path.replace("\0", "?")))
 
 
-def _message(blocks: Sequence[Any], workspace: Path, keep_image: Callable[[bytes], str]) -> str:
+def _message(blocks: Sequence[Any], workspace: Path, keep_image: Callable[[bytes], FileRef]) -> str:
     """Return a prompt as a message, in which ``@path`` attaches a file."""
     parts: list[str] = []
     for block in blocks:
@@ -474,17 +475,21 @@ def _message(blocks: Sequence[Any], workspace: Path, keep_image: Callable[[bytes
             case schema.EmbeddedResourceContentBlock():
                 parts.append(_attached(block.resource.uri, workspace))
             case schema.ImageContentBlock():
-                parts.append(f"@{keep_image(_decoded(block.data))}")
+                parts.append(f"@{_kept(block.data, keep_image)}")
             case _:
                 parts.append("(A part of this message is of a kind that chatops does not read.)")
     return "".join(f" {part} " if part.startswith("@") and len(parts) > 1 else part for part in parts).strip()
 
 
-def _decoded(data: str) -> bytes:
+def _kept(data: str, keep_image: Callable[[bytes], FileRef]) -> str:
+    """Keep an image, and return the name by which a message attaches it. Raises ConfigError."""
     try:
-        return base64.b64decode(data, validate=True)
+        file = keep_image(base64.b64decode(data, validate=True))
     except ValueError:
         raise ConfigError("An image of the message cannot be read. Nothing was sent.") from None
+    if file.problem:
+        raise ConfigError(f"An image of the message was {file.problem}. Nothing was sent.")
+    return file.path
 
 
 def _attached(uri: str, workspace: Path) -> str:

@@ -49,7 +49,7 @@ def _wanted(row: DecisionRow, arguments: Namespace) -> bool:
 
 
 def _place(row: DecisionRow) -> str:
-    return " ".join(part for part in (str(row.by), row.by.host, row.by.tty) if part)
+    return " ".join((str(row.by), *row.by.place))
 
 
 def _words(decision: Recorded, tool: str) -> str:

@@ -171,6 +171,11 @@ class Principal:
         """True if a user made the decision: rules, programs and runs without a screen decide by themselves."""
         return not self.rule and self.via not in ("headless", "python")
 
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Host and terminal, as far as they are known. The text of a principal names an editor already."""
+        return tuple(part for part in (self.host, "" if self.via == "acp" else self.tty) if part)
+
     def __str__(self) -> str:
         if self.rule:
             return f"rule {self.rule}" if self.uid == NO_UID else f"rule {self.rule} of uid {self.uid}"

@@ -72,9 +72,7 @@ _REVIEWS = {"accept": "accepted", "try_again": "sent back", "skip": "skipped", "
 
 
 def _who(by: Principal) -> str:
-    # The text of a principal names an editor already.
-    tty = "" if by.via == "acp" else by.tty.removeprefix("/dev/")
-    place = ", ".join(part for part in (by.host, tty) if part)
+    place = ", ".join(part.removeprefix("/dev/") for part in by.place)
     return f"{by}{f' on {place}' if place else ''}"
 
 
