@@ -49,6 +49,7 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.domain.messages import Usage
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import NO_CAPABILITIES
+from chatops.engine.view import open_questions
 from chatops.engine.workflow.view import run_view
 from chatops.runtime.descriptions import way_to_continue
 from chatops.runtime.follower import SessionFollower
@@ -274,7 +275,8 @@ class EditorSession:
                 elif (key := _key(event)) is None or key not in self._seen:
                     self._seen |= {key} if key is not None else set()
                     await self._show_event(event)
-                    await self._look()
+                    if not isinstance(event, TextDelta | ReasoningDelta):
+                        await self._look()
                 if self.view.taken_over is not None:
                     self._spawn(self._reopen())
             except Exception:
@@ -353,7 +355,8 @@ class EditorSession:
         if self._run is not None:
             await self._look_at_settings()
         if isinstance(self.view, Session):
-            questions = {one.question.id: one for one in self.view.snapshot().questions}
+            asked_now = open_questions(self.view.state) if self.view.state is not None else ()
+            questions = {one.question.id: one for one in asked_now}
             for name in [name for name in self._questions if name not in questions]:
                 self._questions.pop(name).cancel()
             for name, question in questions.items():
