@@ -138,7 +138,7 @@ class ChildOfCall:
     async def _compared(self, role: str, grant: Grant) -> tuple[Grant, tuple[str, ...]]:
         """Return the child's grant, and what it adds in words. Raises ConfigError for an unknown role."""
         bound = ChildBinding(call_id=self._call_id, caller=grant.role, layers=binding(grant))
-        settings = SessionSettings(role=role, sandbox=self._children.settings().sandbox, child=bound)
+        settings = SessionSettings(role=role, inherited=self._children.settings().sandbox, child=bound)
         child = settings.grant(self._services.rights)
         store, worker, by = self._services.store, self._services.worker, self._services.by.uid
         rows = await worker(partial(store.rules, uid=by))
@@ -202,14 +202,12 @@ class ChildOfCall:
                 )
             layers = (*layers, only_tools_of(child))
         store, workspace = self._services.store, str(self._services.workspace)
-        settings = self._children.settings()
         create = partial(
             store.create_child,
             self._id,
             workspace=workspace,
             role=given.role,
             binding=ChildBinding(call_id=self._call_id, caller=grant.role, layers=layers),
-            sandbox="\n".join(map(str, settings.sandbox)),
         )
         await self._services.worker(create)
 

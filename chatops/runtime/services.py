@@ -162,11 +162,8 @@ class ChildSession(Protocol):
     async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
         """Decide a pending call."""
 
-    async def revoke_tool(self, name: str) -> None:
-        """Revoke a tool."""
-
-    async def change_sandbox(self, change: SandboxChange | None) -> None:
-        """Change the limits of commands."""
+    async def inherit(self, revoked: tuple[str, ...], sandbox: tuple[SandboxChange, ...]) -> None:
+        """Take away what the user has taken from the session with the call."""
 
     async def stop_turn(self) -> None:
         """End the turn."""

@@ -305,8 +305,7 @@ class Session(SessionView):
         self._apply(settings, settings.grant(self._services.rights))
         # The current turn first: it must lose the tool even if that cannot be stored.
         await self._runner.take(NarrowGrant(layers=(revoked(taken),)))
-        for child in self._turns.children.sessions:
-            await child.revoke_tool(name)
+        await self._bind_children()
         await self._services.worker(self._services.store.set_setting, f"revoked:{info.id}", "\n".join(taken))
 
     async def change_sandbox(self, change: SandboxChange | None) -> None:
@@ -333,11 +332,19 @@ class Session(SessionView):
             raise ConfigError(fault, advice="Nothing has changed.")
         self._apply(settings, settings.grant(self._services.rights))
         await self._runner.take(NarrowGrant(layers=(), sandbox=limits))
-        for child in self._turns.children.sessions:
-            with suppress(ConfigError):  # what its role does not permit anyway
-                await child.change_sandbox(change)
+        await self._bind_children()
         stored = "\n".join(map(str, settings.sandbox))
         await self._services.worker(self._services.store.set_setting, f"sandbox:{info.id}", stored)
+
+    async def _bind_children(self) -> None:
+        """Tell the children that run here. Others read it from the store when they are resumed or decided on."""
+        for child in self._turns.children.sessions:
+            await child.inherit(self.settings.revoked, self.settings.sandbox)
+
+    async def inherit(self, revoked: tuple[str, ...], sandbox: tuple[SandboxChange, ...]) -> None:
+        """Bind this child session by what the user has taken from the session with the call."""
+        await self._turns.inherit(revoked, sandbox)
+        self._keep_replaced()
 
     def _apply(self, settings: SessionSettings, grant: Grant) -> None:
         self._turns.settings, self._turns.grant = settings, grant

@@ -4,12 +4,13 @@ A grant is resolved again for every turn, because the registry may have changed.
 away at once and adds rights only after a reload; the notices below say which.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from chatops.domain.errors import ConfigError
-from chatops.domain.ids import MessageId
+from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.tools import AccessLevel, Verdict
 from chatops.engine.workflow.state import CheckingGate, RunFinished, WorkflowState
@@ -56,6 +57,12 @@ class SessionSettings:
     """Changes that the user made to the limits of commands, for this session."""
     child: ChildBinding | None = None
     """Set in a session that works for a call of another one."""
+    inherited: tuple[SandboxChange, ...] = ()
+    """For such a session: the changes that the user made for the other one."""
+
+    def inheriting(self, revoked: Sequence[str], sandbox: tuple[SandboxChange, ...]) -> "SessionSettings":
+        """Return the settings of a child session, bound by what the user has taken from the session with the call."""
+        return replace(self, revoked=tuple(dict.fromkeys((*self.revoked, *revoked))), inherited=sandbox)
 
     def grant(self, rights: "Rights") -> Grant:
         """Return the current grant. Raises ConfigError for an unknown role, model or persona."""
@@ -63,9 +70,11 @@ class SessionSettings:
 
     def _bound(self, grant: Grant, rights: "Rights") -> Grant:
         if self.child is not None:
-            if self.sandbox:
-                # The user's changes were for the session that has delegated: here they can only narrow.
-                grant = rights.grant(replace(self, sandbox=())).confined(grant.sandbox)
+            if changes := [made for made in (self.inherited, self.sandbox) if made]:
+                # What the user has approved is the role without any change: here they can only narrow.
+                grant = rights.grant(replace(self, sandbox=()))
+                for made in changes:
+                    grant = grant.confined(rights.grant(replace(self, sandbox=made)).sandbox)
             grant = grant.narrowed(*self.child.layers)
         return grant.narrowed(revoked(self.revoked)) if self.revoked else grant
 
@@ -150,18 +159,26 @@ class Rights(Protocol):
 
 def stored_settings(store: Store, info: SessionInfo, *, role: str) -> SessionSettings:
     """Return the settings of a stored session in `role`. Blocks. Raises StoreError."""
+    revoked, sandbox = narrowed_by_user(store, info.id)
+    settings = SessionSettings(
+        role=role, model_pin=info.model_pin, persona=info.persona, revoked=revoked, sandbox=sandbox
+    )
+    if info.parent is None:
+        return settings
+    settings = replace(settings, child=store.child_binding(info.id))
+    return settings.inheriting(*narrowed_by_user(store, info.parent))
+
+
+def narrowed_by_user(store: Store, session_id: SessionId) -> tuple[tuple[str, ...], tuple[SandboxChange, ...]]:
+    """Return the tools that the user revoked for a session, and the changes made to its limits of commands. Blocks.
+
+    Raises StoreError.
+    """
     changes = []
-    for line in (store.setting(f"sandbox:{info.id}") or "").split("\n"):
+    for line in (store.setting(f"sandbox:{session_id}") or "").split("\n"):
         with suppress(ConfigError):  # one of another version
             changes.append(parse_change(line))
-    return SessionSettings(
-        role=role,
-        model_pin=info.model_pin,
-        persona=info.persona,
-        revoked=tuple(name for name in (store.setting(f"revoked:{info.id}") or "").split("\n") if name),
-        sandbox=tuple(changes),
-        child=store.child_binding(info.id) if info.parent is not None else None,
-    )
+    return tuple(name for name in (store.setting(f"revoked:{session_id}") or "").split("\n") if name), tuple(changes)
 
 
 def missing_role(role: str) -> Layer:

@@ -26,19 +26,21 @@ from chatops.domain.messages import RoleSwitchMessage, SummaryMessage
 from chatops.domain.tools import Interruption, Processes, built_in_capabilities
 from chatops.engine.budgets import carried_on
 from chatops.engine.effects import ComposerDraft, TurnStep
-from chatops.engine.inputs import CancelTurn, Recover
+from chatops.engine.inputs import CancelTurn, NarrowGrant, Recover
 from chatops.engine.recovery import unknown_attempts
 from chatops.engine.state import Finished, TurnState, new_turn
 from chatops.engine.turn import start
 from chatops.engine.view import turn_status
 from chatops.policy.budget import Budget, strictest
 from chatops.policy.grant import Grant
+from chatops.policy.resolve import revoked as revoked_layer
+from chatops.policy.sandbox import SandboxChange
 from chatops.runtime.delegation import Children
 from chatops.runtime.ownership import Lease
 from chatops.runtime.performer import STOP_S, Performer
 from chatops.runtime.runner import Runner
 from chatops.runtime.services import EventBus, Services, ToolServers, WorkerThread
-from chatops.runtime.settings import SessionSettings
+from chatops.runtime.settings import SessionSettings, narrowed_by_user
 from chatops.runtime.view import History
 from chatops.sandbox.process import can_find_orphans, count_orphans, stop_orphans
 from chatops.store.base import Holder, JournalRow, SessionInfo
@@ -197,11 +199,23 @@ class Turns:
             # Its run is over: it was ended before this turn could be.
             await self.runner.take(CancelTurn())
 
+    async def inherit(self, revoked: tuple[str, ...], sandbox: tuple[SandboxChange, ...]) -> None:
+        """Bind the turn of a child session by what the user has taken from the session with the call."""
+        settings = self.settings.inheriting(revoked, sandbox)
+        if settings != self.settings:
+            self.settings, (self.grant, _) = settings, settings.grant_for(self.grant, self._services.rights)
+            await self.runner.take(NarrowGrant(layers=(revoked_layer(settings.revoked),), sandbox=self.grant.sandbox))
+
     async def take_decisions(self) -> None:
-        """Pass decisions that other processes have posted to the turn."""
+        """Pass decisions that other processes have posted to the turn.
+
+        What the user has taken from the session that has delegated counts first: another process may have it open.
+        """
         state = self.runner.state
         if state is None or isinstance(state.phase, Finished):
             return
+        if self.info is not None and self.info.parent is not None:
+            await self.inherit(*await self._services.worker(narrowed_by_user, self._services.store, self.info.parent))
         for decided in await self._services.worker(self._services.store.posted_decisions, state.turn_id):
             reach("decision_found")
             try:

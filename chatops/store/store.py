@@ -97,12 +97,10 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs):
             sessions.append_messages(self._rows, made.id, messages, now=now)
             return sessions.info(self._rows, made.id)
 
-    def create_child(
-        self, session_id: SessionId, *, workspace: str, role: str, binding: ChildBinding, sandbox: str
-    ) -> SessionInfo:
+    def create_child(self, session_id: SessionId, *, workspace: str, role: str, binding: ChildBinding) -> SessionInfo:
         """Create the session of a delegated call, with what binds it. One that exists keeps its layers and gets these.
 
-        `sandbox`: what the user changed for the session with the call, a line each.
+        What the user changes for the session with the call is read from there.
         """
         known = self.child_binding(session_id).layers
         with self._rows.write():
@@ -113,7 +111,6 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs):
                 now = self._clock()
                 sessions.create(self._rows, session_id, workspace=workspace, role=role, persona="", title="", now=now)
             self._rows.upsert("settings", "key", key=f"{sessions.CHILD}{session_id}", value=codec.encode_child(binding))
-            self._rows.upsert("settings", "key", key=f"sandbox:{session_id}", value=sandbox)
             return sessions.info(self._rows, session_id)
 
     def child_binding(self, session_id: SessionId) -> ChildBinding:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import pytest
 from chatops.domain.decisions import Approved
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import SessionId
+from chatops.domain.sandbox import NARROWEST
 from chatops.engine.view import answer_so_far
+from chatops.policy.sandbox import parse_change
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
 from tests.support.command_line import CommandLine, Ran, program_environment
@@ -261,6 +264,41 @@ def test_what_the_user_revokes_between_two_processes_is_lost_to_a_child_that_has
             await app.aclose()
 
     assert "Not permitted: file_write (revoked in this session)" in asyncio.run(revoked())
+    assert not (team.chatops.workspace / "out.txt").exists()
+
+
+def test_a_child_that_is_resumed_by_its_own_id_has_lost_what_was_revoked_for_its_caller(team: Team) -> None:
+    """Nor does it get what `/sandbox` took from the session that has delegated, or a window that is open on it."""
+    team.registry(sandbox={"network": True})
+    session = team.ask(delegated("writer", "write it")).json["session_id"]
+    (asked,) = team.pending()
+    team.run("approvals", "approve", asked["id"])
+    assert team.run("resume", session).code == 3
+    (begun,) = team.pending()
+    child = begun["id"].rpartition(".")[0].rpartition(".")[0].rpartition(".")[0]
+    options = Options(registry=team.registry(sandbox={"network": True}), workspace=team.chatops.workspace, via="tui")
+
+    async def lost(*, change: str = "", revoke: str = "") -> None:
+        app, other = App(options), App(options)
+        try:
+            opened = await other.open_session(SessionId(child), attended=True)
+            assert opened.grant().sandbox == replace(NARROWEST, network=True)
+            parent = await app.open_session(SessionId(session), attended=True)
+            if revoke:
+                await parent.revoke_tool(revoke)
+                return
+            await parent.change_sandbox(parse_change(change))
+            await opened.resume()
+            assert opened.grant().sandbox == NARROWEST
+        finally:
+            await app.aclose()
+            await other.aclose()
+
+    asyncio.run(lost(revoke="file_write"))
+    refused = team.run("approvals", "approve", begun["id"])
+    assert refused.code == 1 and "revoked in this session" in refused.err
+    asyncio.run(lost(change="network off"))
+    team.run("resume", child)
     assert not (team.chatops.workspace / "out.txt").exists()
 
 
