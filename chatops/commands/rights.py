@@ -12,6 +12,7 @@ from pathlib import Path
 
 from chatops.commands.context import Stored, app, confirm, options, screen, show_list, stored, with_app
 from chatops.commands.registry import file_to_edit, line_for_role
+from chatops.config.document import dotted
 from chatops.config.paths import Paths, find_paths, path_of
 from chatops.config.registry import load_registry
 from chatops.config.trust import OwnToolsTrust
@@ -23,10 +24,11 @@ from chatops.engine.signature import parameters
 from chatops.headless.json_values import plain
 from chatops.headless.screen import table, when
 from chatops.policy.budget import LIMITS, NO_BUDGET
-from chatops.policy.grant import Grant
+from chatops.policy.grant import Grant, rule_of
 from chatops.policy.patterns import show_rule
 from chatops.policy.prompt import PromptLayer
 from chatops.policy.summary import rights_in_words
+from chatops.policy.verdicts import Judgement
 from chatops.store.base import RuleRow
 from chatops.wiring.app import App
 from chatops.wiring.explain import Explained, explain_call, rights_matrix
@@ -283,12 +285,15 @@ def _matrix(opened: App, arguments: Namespace) -> int:
     """Print the verdict on each tool in each role."""
     rules = tuple(row.rule for row in opened.rules(None))
     found = rights_matrix(opened, _grant(opened, arguments), remembered=rules)
-    words = {
-        tool: [verdict.value if (verdict := found.verdict(tool, role)) else "error" for role in found.grants]
-        for tool in found.tools
-    }
+    cells = {tool: {role: found.judged(tool, role) for role in found.grants} for tool in found.tools}
+    words = {tool: [one.verdict.value if one else "error" for one in of.values()] for tool, of in cells.items()}
     values: list[JsonValue] = [
-        {"tool": tool, "verdicts": dict(zip(found.grants, verdicts, strict=True))} for tool, verdicts in words.items()
+        {
+            "tool": tool,
+            "verdicts": dict(zip(of, words[tool], strict=True)),
+            "why": {role: {"layer": one.reason, **_place_json(opened, one)} for role, one in of.items() if one},
+        }
+        for tool, of in cells.items()
     ]
     notes = [f"Your access level here: {found.level}. Why: chatops policy explain --role ROLE TOOL"]
     notes += [f"{plural(found.left_out, 'more role')} left out: chatops roles list"] if found.left_out else []
@@ -302,7 +307,7 @@ async def _explain(opened: App, arguments: Namespace) -> int:
     found = await explain_call(opened, grant, arguments.tool, arguments.call, remembered=rules)
     view = screen()
     if arguments.output_format == "json":
-        view.json(_explained_json(arguments.tool, grant.role, found))
+        view.json(_explained_json(opened, arguments.tool, grant.role, found))
         return 0
     view.answer("\n".join(found.lines))
     for notice in found.notices:
@@ -310,14 +315,25 @@ async def _explain(opened: App, arguments: Namespace) -> int:
     return 0
 
 
-def _explained_json(tool: str, role: str, found: Explained) -> JsonValue:
+def _place_json(opened: App, judged: Judgement) -> dict[str, JsonValue]:
+    """Return the rule about arguments that gave a verdict, and where it or its layer stands."""
+    file, line = opened.loaded.place(judged.key)
+    key = dotted(judged.key[1:]) or None
+    return {"rule": rule_of(judged) or None, "file": file or None, "line": line, "key": key}
+
+
+def _explained_json(opened: App, tool: str, role: str, found: Explained) -> JsonValue:
     return {
         "tool": tool,
         "role": role,
         "verdict": found.deciding.verdict.value,
         "reason": found.deciding.reason,
         "answered_by": found.deciding.answered_by or None,
-        "layers": [{"verdict": layer.verdict.value, "reason": layer.reason} for layer in found.layers],
+        **_place_json(opened, found.deciding),
+        "layers": [
+            {"verdict": layer.verdict.value, "reason": layer.reason, **_place_json(opened, layer)}
+            for layer in found.layers
+        ],
         "problems": [plain(problem) for problem in found.problems],
     }
 

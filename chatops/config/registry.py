@@ -32,8 +32,10 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
+from chatops.config.document import Located, MalformedFileError, parse
 from chatops.config.paths import REGISTRY_VARIABLE, Paths, packaged_registry, plain_file, write_private
 from chatops.config.registry_read import MAX_BYTES, SitePlace, load_site, read_registry
 from chatops.config.workflow_files import Unusable, Workflows, find_workflows, folder_of, packaged_workflows
@@ -41,6 +43,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.model import ASSUMED_WINDOW
 from chatops.domain.tools import AccessLevel
 from chatops.policy.registry import ModelSpec, ModelType, Price, Registries, Registry, RegistryWarning, RoleSpec
+from chatops.policy.verdicts import Key
 from chatops.policy.workflow import Definition
 
 DEFAULT_OPENAI_URL = "https://api.openai.com/v1"
@@ -92,6 +95,15 @@ class Loaded:
     def registries(self) -> Registries:
         """Site and own registry, as `resolve_grant` takes them."""
         return (self.site, self.registry)
+
+    def place(self, key: Key) -> tuple[str, int | None]:
+        """Return the file that `key` is in, and the line there, or the nearest one; no line if the file has changed."""
+        if not key:
+            return "", None
+        site = key[0] == "site" and self.site is not None
+        registry, path = (self.site or self.registry, self.lookup.site.path) if site else (self.registry, self.path)
+        places = _places(path, registry.digest)
+        return registry.source, places.place(key[1:])[0] if places is not None else None
 
     def workflows(
         self,
@@ -246,6 +258,16 @@ def _instead(lookup: _Lookup, path: Path) -> tuple[Registry, AccessLevel | None,
         # Allow nothing but chatting.
         bare = Registry(source="built in", digest="built in", roles=(RoleSpec(name="assistant", tools=()),))
         return bare, AccessLevel.VIEWER, note
+
+
+@lru_cache(maxsize=4)
+def _places(path: Path, digest: str) -> Located | None:
+    """Return the positions in a registry, or None if the file is not, or not any more, what was read."""
+    try:
+        data = _read(path)
+        return parse(data.decode("utf-8-sig")) if hashlib.sha256(data).hexdigest() == digest else None
+    except (ConfigError, ValueError, MalformedFileError):
+        return None
 
 
 def _copy_of(paths: Paths, path: Path) -> Path:

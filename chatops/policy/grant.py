@@ -41,7 +41,7 @@ Tried and rejected:
   grants could not be intersected.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from chatops.domain.decisions import AnyArguments, RememberedRule, RuleScope
@@ -49,10 +49,10 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import NO_CAPABILITIES, AccessLevel, CallFacts, Capabilities, ToolSpec, Verdict
 from chatops.policy.budget import NO_BUDGET, Budget, strictest
-from chatops.policy.patterns import covers, matches, undecided, why_not_matched
+from chatops.policy.patterns import covers, matches, show_rule, undecided, why_not_matched
 from chatops.policy.remembered import SCOPES, scope_words, why_not, why_not_made
 from chatops.policy.sandbox import limited_by, stricter
-from chatops.policy.verdicts import ApprovalRule, Judgement, Layer, Rule, meet
+from chatops.policy.verdicts import ApprovalRule, Judgement, Key, Layer, Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ class Grant:
         """Judge `tool` before any facts are known: DENY if no arguments could make it permitted, else ALLOW."""
         for layer in self.layers:
             if _closed(layer, tool):
-                return Judgement(verdict=Verdict.DENY, reason=layer.name)
+                return replace(judge_layer(layer, tool, CallFacts(arguments="{}")), verdict=Verdict.DENY, asks="")
         if self.tool(tool) is None:
             return Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER)
         return Judgement(verdict=Verdict.ALLOW, reason=f"role {self.role}")
@@ -178,6 +178,7 @@ class Grant:
                     reason=deciding.reason,
                     answered_by=answer.source,
                     workspace_read=answer.workspace_read,
+                    key=answer.key,
                 )
         for rule in remembered:
             if rule.role != self.role or rule.tool != tool or not matches(rule.pattern, facts):
@@ -231,10 +232,13 @@ def judge_layer(layer: Layer, tool: str, facts: CallFacts) -> Judgement:
     A rule that is stricter than the default is read widely (any path, any further words), a looser one narrowly. A
     stricter rule that cannot be checked asks.
     """
-    verdicts = [_verdict(rule, layer, facts) for rule in layer.rules if rule.tool == tool]
-    applying = [verdict for verdict in verdicts if verdict is not None]
-    verdict = meet(applying) if applying else layer.default
-    return Judgement(verdict=verdict, reason=layer.name, asks=layer.asks if verdict is Verdict.ASK else "")
+    verdict, by = layer.default, None
+    for rule in layer.rules:
+        found = _verdict(rule, layer, facts) if rule.tool == tool else None
+        if found is not None and (by is None or found.strictness > verdict.strictness):
+            verdict, by = found, rule
+    asks = layer.asks if verdict is Verdict.ASK else ""
+    return Judgement(verdict=verdict, reason=layer.name, asks=asks, by=by, key=(by and by.key) or layer.key)
 
 
 def explain(
@@ -244,10 +248,11 @@ def explain(
     *,
     remembered: Sequence[RememberedRule] = (),
     workspace_read: bool = False,
+    place: Callable[[Key], str] = lambda key: "",
 ) -> tuple[str, ...]:
-    """Return lines for the user: the verdict and the layer that gave it, then the verdict of each layer.
+    """Return lines for the user: the verdict and the layer that gave it, then the verdict of each layer with its rule.
 
-    Without `facts` only what holds for every call of `tool` is explained.
+    Without `facts` only what holds for every call of `tool` is explained. `place` returns file and line of a key.
     """
     known = facts if facts is not None else CallFacts(arguments="{}")
     if facts is None:
@@ -258,8 +263,17 @@ def explain(
     if judged.answered_by:
         head = f"{tool}: allow, the ask of {judged.reason} is answered by {judged.answered_by}"
     reasons = grant.reasons(tool, known, workspace_read=workspace_read)
-    layers = (f"  {reason.verdict.value:<5}  {reason.reason}" for reason in reasons)
+    layers = (
+        "  ".join(filter(None, (f"  {one.verdict.value:<5}", one.reason, rule_of(one), place(one.key))))
+        for one in reasons
+    )
     return (head, *(f"  {reason}" for reason in judged.unanswered), *layers)
+
+
+def rule_of(judged: Judgement) -> str:
+    """Return the rule about arguments that gave the verdict of a layer; empty if none did."""
+    by = judged.by
+    return "" if by is None or isinstance(by.pattern, AnyArguments) else show_rule(by.tool, by.pattern)
 
 
 def tool_difference(before: Grant, after: Grant) -> tuple[tuple[str, ...], tuple[str, ...]]:

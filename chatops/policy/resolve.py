@@ -44,8 +44,10 @@ class Entitlement:
     level: AccessLevel
     confirm_allow: tuple[str, ...] = ()
     confirm_deny: tuple[str, ...] = ()
-    source: str = ""
-    """The entry that set the level, for display."""
+    entry: str = ""
+    """The entry that set the level; empty: none did."""
+    denying: str = ""
+    """The first entry that denies a tool."""
 
 
 def entitlement(users: Sequence[UserSpec], *, user: User) -> Entitlement:
@@ -56,7 +58,7 @@ def entitlement(users: Sequence[UserSpec], *, user: User) -> Entitlement:
     named = [spec for spec in users if _names(spec.name, user)]
     found = named or [spec for spec in users if spec.name == "*"]
     if not found:
-        return Entitlement(level=AccessLevel.USER, source="no entry under users")
+        return Entitlement(level=AccessLevel.USER)
     strictest = min(found, key=lambda spec: spec.access_level)
     allowed = [rule for rule in found[0].confirm_allow if all(rule in spec.confirm_allow for spec in found)]
     denied = dict.fromkeys(tool for spec in found for tool in spec.confirm_deny)
@@ -64,7 +66,8 @@ def entitlement(users: Sequence[UserSpec], *, user: User) -> Entitlement:
         level=strictest.access_level,
         confirm_allow=tuple(allowed),
         confirm_deny=tuple(denied),
-        source=f"users entry {strictest.name}",
+        entry=strictest.name,
+        denying=next((spec.name for spec in found if spec.confirm_deny), ""),
     )
 
 
@@ -139,17 +142,16 @@ def resolve_grant(
     Raises ConfigError for an unknown role, a bad approval, or a role's rule that its tool cannot have.
     """
     site = registries[0]
-    chosen = find_role(role, registries=registries)
-    roles = [chosen]
-    if site is not None and (ceiling := site.role(role)) is not None and ceiling is not chosen:
-        roles.insert(0, ceiling)
+    find_role(role, registries=registries)
+    keyed = [(whose, found) for whose, one in _whose(registries) if (found := one.role(role)) is not None]
+    roles = [found for _, found in keyed]
     level = access_level(registries=registries, user=user, access_cap=access_cap)
     of_registry = (
         *_tool_layers(specs, registries=registries),
         *binding_layers(specs, at=at),
-        _level_layer(specs, registries=registries, level=level),
+        _level_layer(specs, registries=registries, level=level, user=user),
         *_confirm_deny_layers(registries, user=user),
-        *(layer for spec in roles for layer in _role_layers(spec, specs=specs)),
+        *(layer for whose, spec in keyed for layer in _role_layers(spec, whose=whose, specs=specs)),
     )
     layers = [*(replace(layer, of_registry=True) for layer in of_registry), *extra_layers]
     limits = sandbox_layers(registries, role=role, command_line=command_line, session=session)
@@ -163,7 +165,7 @@ def resolve_grant(
         answers=(
             *_approvals(approvals, specs=specs, site=site),
             *_confirm_allow(registries, user=user, specs=specs),
-            *(answer for spec in roles for answer in _role_answers(spec, specs=specs)),
+            *(answer for whose, spec in keyed for answer in _role_answers(spec, whose=whose, specs=specs)),
         ),
         max_rounds=_max_rounds(registries, roles=roles, models=models, default=default_rounds),
         budget=strictest(*(one.budget for one in registries if one is not None), *(spec.budget for spec in roles)),
@@ -173,6 +175,11 @@ def resolve_grant(
         ceiling=limits.site,
     )
     return grant.remembering(_rule_scopes(registries)).narrowed(*layers)
+
+
+def _whose(registries: Registries) -> list[tuple[str, Registry]]:
+    """Return the registries that exist, with the first part of their keys."""
+    return [(whose, one) for whose, one in zip(("site", "own"), registries, strict=True) if one is not None]
 
 
 def _rule_scopes(registries: Registries) -> tuple[RuleScope, ...]:
@@ -203,13 +210,14 @@ def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[L
     own_rules: list[Rule] = []
     for spec in specs:
         by_site, by_user = _setting(site, spec.name), _setting(own, spec.name)
+        key = ("tools", spec.name, "verdict")
         if by_site.verdict is None:
             defaults.append(Rule(tool=spec.name, verdict=spec.verdict))
         else:
             defaults.append(Rule(tool=spec.name, verdict=Verdict.ALLOW))
-            site_rules.append(Rule(tool=spec.name, verdict=by_site.verdict))
+            site_rules.append(Rule(tool=spec.name, verdict=by_site.verdict, key=("site", *key)))
         if by_user.verdict is not None:
-            own_rules.append(Rule(tool=spec.name, verdict=by_user.verdict))
+            own_rules.append(Rule(tool=spec.name, verdict=by_user.verdict, key=("own", *key)))
     asks = "this tool always asks, unless a rule allows the call"
     layers = [Layer(name="tool default", rules=tuple(defaults), default=Verdict.DENY, asks=asks)]
     if site_rules:
@@ -221,7 +229,7 @@ def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[L
     return layers
 
 
-def _level_layer(specs: Sequence[ToolSpec], *, registries: Registries, level: AccessLevel) -> Layer:
+def _level_layer(specs: Sequence[ToolSpec], *, registries: Registries, level: AccessLevel, user: User) -> Layer:
     rules = [
         Rule(
             tool=spec.name,
@@ -229,23 +237,25 @@ def _level_layer(specs: Sequence[ToolSpec], *, registries: Registries, level: Ac
         )
         for spec in specs
     ]
-    return Layer(name=f"access level {level.word}", rules=tuple(rules), default=Verdict.DENY)
+    given = [(whose, entitlement(one.users, user=user)) for whose, one in _whose(registries) if one.users is not None]
+    keys = [(whose, "users", found.entry, "access_level") for whose, found in given if found.level is level]
+    key = next((key for key in keys if key[2]), ())
+    return Layer(name=f"access level {level.word}", rules=tuple(rules), default=Verdict.DENY, key=key)
 
 
 def _confirm_deny_layers(registries: Registries, *, user: User) -> list[Layer]:
     layers = []
-    for registry, whose in zip(registries, ("the site registry", "your registry"), strict=True):
-        if registry is None or registry.users is None:
-            continue
-        denied = entitlement(registry.users, user=user).confirm_deny
-        if denied:
-            rules = tuple(Rule(tool=tool, verdict=Verdict.DENY) for tool in denied)
-            layers.append(Layer(name=f"confirm_deny in {whose}", rules=rules))
+    for whose, registry in _whose(registries):
+        found = entitlement(registry.users or (), user=user)
+        if found.confirm_deny:
+            rules = tuple(Rule(tool=tool, verdict=Verdict.DENY) for tool in found.confirm_deny)
+            name = f"confirm_deny in {'the site registry' if whose == 'site' else 'your registry'}"
+            layers.append(Layer(name=name, rules=rules, key=(whose, "users", found.denying, "confirm_deny")))
     return layers
 
 
-def _rules(role: RoleSpec, specs: Sequence[ToolSpec]) -> tuple[Rule, ...]:
-    """Return the rules of a role, with the patterns of the kind that each tool has."""
+def _rules(role: RoleSpec, *, whose: str, specs: Sequence[ToolSpec]) -> tuple[Rule, ...]:
+    """Return the rules of a role in the registry `whose`, with the patterns of the kind that each tool has."""
     known = {spec.name: spec for spec in specs}
     return tuple(
         Rule(
@@ -253,8 +263,9 @@ def _rules(role: RoleSpec, specs: Sequence[ToolSpec]) -> tuple[Rule, ...]:
             verdict=rule.verdict,
             pattern=reread(known[rule.tool], rule.pattern) if rule.tool in known else rule.pattern,
             workspace_read=rule.workspace == "read",
+            key=(whose, "roles", role.name, "rules", index),
         )
-        for rule in role.rules
+        for index, rule in enumerate(role.rules)
     )
 
 
@@ -270,19 +281,20 @@ def listed_tools(names: Sequence[str], *, specs: Sequence[ToolSpec]) -> tuple[st
     return tuple(found)
 
 
-def _role_layers(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> list[Layer]:
+def _role_layers(role: RoleSpec, *, whose: str, specs: Sequence[ToolSpec]) -> list[Layer]:
     layers = []
     if role.tools is not None:
+        key = (whose, "roles", role.name, "tools")
         rules = tuple(Rule(tool=tool, verdict=Verdict.ALLOW) for tool in listed_tools(role.tools, specs=specs))
-        layers.append(Layer(name=f"tools of role {role.name}", rules=rules, default=Verdict.DENY))
-    strict = tuple(rule for rule in _rules(role, specs) if rule.verdict is not Verdict.ALLOW)
+        layers.append(Layer(name=f"tools of role {role.name}", rules=rules, default=Verdict.DENY, key=key))
+    strict = tuple(rule for rule in _rules(role, whose=whose, specs=specs) if rule.verdict is not Verdict.ALLOW)
     if strict:
         asks = f"a rule of role {role.name} makes this call ask"
         layers.append(Layer(name=f"rules of role {role.name}", rules=strict, asks=asks))
     return layers
 
 
-def _role_answers(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> list[ApprovalRule]:
+def _role_answers(role: RoleSpec, *, whose: str, specs: Sequence[ToolSpec]) -> list[ApprovalRule]:
     """Return answers for the role's rules with *allow*. They answer an ask, and only for an argument pattern."""
     return [
         ApprovalRule(
@@ -290,8 +302,9 @@ def _role_answers(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> list[Approval
             pattern=rule.pattern,
             source=f"rule of role {role.name}",
             workspace_read=rule.workspace_read,
+            key=rule.key,
         )
-        for rule in _rules(role, specs)
+        for rule in _rules(role, whose=whose, specs=specs)
         if rule.verdict is Verdict.ALLOW and not isinstance(rule.pattern, AnyArguments)
     ]
 
@@ -330,10 +343,9 @@ def _confirm_allow(registries: Registries, *, user: User, specs: Sequence[ToolSp
     site, _ = registries
     tools = {spec.name: spec.capabilities for spec in specs}
     answers = []
-    for registry in registries:
-        if registry is None or registry.users is None:
-            continue
-        for text in entitlement(registry.users, user=user).confirm_allow:
+    for whose, registry in _whose(registries):
+        found = entitlement(registry.users or (), user=user)
+        for text in found.confirm_allow:
             try:
                 tool, pattern = parse_rule(text, tools=tools)
             except ConfigError:
@@ -342,7 +354,8 @@ def _confirm_allow(registries: Registries, *, user: User, specs: Sequence[ToolSp
                 continue
             if isinstance(pattern, AnyArguments) and tools[tool].runs_anything and not _any_shell(site):
                 continue
-            answers.append(ApprovalRule(tool=tool, pattern=pattern, source=f"confirm_allow {text}"))
+            key = (whose, "users", found.entry, "confirm_allow")
+            answers.append(ApprovalRule(tool=tool, pattern=pattern, source=f"confirm_allow {text}", key=key))
     return answers
 
 

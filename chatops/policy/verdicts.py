@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from chatops.domain.decisions import ANY_ARGUMENTS, ArgumentPattern, RememberedRule
@@ -26,6 +26,10 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
 )
 """Names of tools in skills that were written for other programs."""
 _ENTRY = re.compile(r"([^\s,()]+)(\([^)]*\))?")
+Key = tuple[str | int, ...]
+"""A key of a registry: ``site`` or ``own``, then keys and indexes as in the file, such as ``("own", "roles", "coder",
+"rules", 0)``. Empty: no registry says it. It names a place and decides nothing, so it is never compared.
+"""
 _LIST = re.compile(rf"[\s,]*(?:{_ENTRY.pattern}(?:[\s,]+|\Z))*")
 
 
@@ -38,6 +42,8 @@ class Rule:
     pattern: ArgumentPattern = ANY_ARGUMENTS
     workspace_read: bool = False
     """True if a command that the rule allows gets the workspace read-only in the sandbox."""
+    key: Key = field(default=(), compare=False)
+    """Where the rule stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +58,8 @@ class Layer:
     """Why this layer asks, as a clause for the user; if empty, its name is shown."""
     of_registry: bool = False
     """True if `resolve_grant` makes it anew for each role. Any other layer binds the children of a turn too."""
+    key: Key = field(default=(), compare=False)
+    """Where the layer stands, for what no rule with a key decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +72,8 @@ class ApprovalRule:
     """Source shown to the user: ``rule of role coder``, ``confirm_allow``, ``--approve``."""
     workspace_read: bool = False
     """As in `Rule`."""
+    key: Key = field(default=(), compare=False)
+    """Where the answer stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +91,10 @@ class Judgement:
     """As in the rule that answered."""
     rule: RememberedRule | None = None
     """The remembered rule that answered, if it was one."""
+    by: Rule | None = None
+    """The rule of the layer that gave the verdict; None: its default, or no layer."""
+    key: Key = ()
+    """Where that rule stands, else its layer."""
     unanswered: tuple[str, ...] = ()
     """Rules that name the call and do not answer it, each with the reason."""
 

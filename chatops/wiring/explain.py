@@ -5,10 +5,12 @@ A call is judged as it would be in a run: inspected in the same context, without
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from chatops.config.paths import folder_identity
+from chatops.config.registry import Loaded
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import AnyArguments, RememberedRule
 from chatops.domain.errors import ConfigError
@@ -21,7 +23,7 @@ from chatops.policy.grant import Grant, explain
 from chatops.policy.patterns import show_rule
 from chatops.policy.remembered import scope_words, why_not_here
 from chatops.policy.sandbox import reasons
-from chatops.policy.verdicts import Judgement
+from chatops.policy.verdicts import Judgement, Key
 from chatops.runtime.view import SessionView
 from chatops.sandbox.confinement import confinement
 from chatops.store.base import RuleRow
@@ -78,12 +80,13 @@ async def explain_call(
         judged = grant.judge_tool(tool, remembered=remembered, workspace_read=workspace_read)
     else:
         judged = grant.judge(tool, facts, remembered=remembered, workspace_read=workspace_read)
+    place = partial(place_in, app.loaded)
     notices = [f"This call could not run: {problem.path}: {problem.message}" for problem in known.problems]
     return Explained(
         deciding=judged,
         layers=tuple(grant.reasons(tool, known, workspace_read=workspace_read)),
         problems=known.problems,
-        lines=explain(grant, tool, facts, remembered=remembered, workspace_read=workspace_read),
+        lines=explain(grant, tool, facts, remembered=remembered, workspace_read=workspace_read, place=place),
         notices=tuple(notices) if facts is not None else (WITHOUT_ARGUMENTS,),
     )
 
@@ -102,28 +105,38 @@ class RightsMatrix:
     """Number of further roles, which have no column."""
     remembered: tuple[RememberedRule, ...]
     workspace_read: bool
+    place: Callable[[Key], str] = lambda key: ""
+    """Returns file and line of a key of the registries."""
 
     def verdict(self, tool: str, role: str) -> Verdict | None:
         """Return the verdict on all calls of a tool, as far as it does not depend on arguments; None: unusable role."""
+        judged = self.judged(tool, role)
+        return None if judged is None else judged.verdict
+
+    def judged(self, tool: str, role: str) -> Judgement | None:
+        """Return the verdict as `verdict` does, with its source."""
         grant = self.grants[role]
         if isinstance(grant, ConfigError):
             return None
-        return grant.judge_tool(tool, remembered=self.remembered, workspace_read=self.workspace_read).verdict
+        return grant.judge_tool(tool, remembered=self.remembered, workspace_read=self.workspace_read)
 
     def explain(self, tool: str, role: str) -> tuple[str, ...]:
         """Return the verdict and the layer that gave it, then what each layer says, and its rules about arguments."""
         grant = self.grants[role]
         if isinstance(grant, ConfigError):
             return (f"Role {role} cannot be used: {grant.full}",)
-        lines = explain(grant, tool, remembered=self.remembered, workspace_read=self.workspace_read)
+        place = self.place
+        lines = explain(grant, tool, remembered=self.remembered, workspace_read=self.workspace_read, place=place)
         rules = [
-            f"  {rule.verdict.value:<5}  {show_rule(tool, rule.pattern)}  ({layer.name})"
+            f"  {rule.verdict.value:<5}  {show_rule(tool, rule.pattern)}  ({layer.name})  {place(rule.key)}".rstrip()
             for layer in grant.layers
             for rule in layer.rules
             if rule.tool == tool and not isinstance(rule.pattern, AnyArguments)
         ]
         answers = (one for one in grant.answers if one.tool == tool)
-        rules += [f"  allow  {show_rule(tool, one.pattern)}  ({one.source})" for one in answers]
+        rules += [
+            f"  allow  {show_rule(tool, one.pattern)}  ({one.source})  {place(one.key)}".rstrip() for one in answers
+        ]
         return (f"As {role}, {lines[0]}", *lines[1:], *(["By arguments:", *rules] if rules else []))
 
 
@@ -146,7 +159,14 @@ def rights_matrix(
         left_out=max(0, len(others) - _MOST_ROLES),
         remembered=remembered,
         workspace_read=workspace_read,
+        place=partial(place_in, app.loaded),
     )
+
+
+def place_in(loaded: Loaded, key: Key) -> str:
+    """Return file and line of a key of the registries in force; empty for none."""
+    file, line = loaded.place(key)
+    return f"{file}:{line}" if line else file
 
 
 class SessionRights:

@@ -210,6 +210,53 @@ def test_policy_matrix_agrees_with_what_explain_says_of_each_cell(chatops: Comma
     assert next(line.split()[1] for line in lines if line.startswith("shell_exec")) == "ask"
 
 
+def test_each_layer_is_named_with_its_rule_and_the_line_it_stands_in(chatops: CommandLine) -> None:
+    file = chatops.workspace / "r.json"
+    file.write_text("""{"version": 3, "default_role": "coder", // lines count
+  "roles": {"coder": {
+    "tools": ["shell_exec"],
+    "rules": [
+      {"tool": "shell_exec", "match": ["ls", "*"], "verdict": "allow"},
+      {"tool": "shell_exec", "match": ["git", "push", "*"], "verdict": "deny"}]}},
+  "users": {"*": {"access_level": "operator",
+    "confirm_deny": ["file_write"]}},
+  "tools": {"shell_exec": {
+    "verdict": "ask"}}
+}""")
+    named = ("--registry", str(file), "policy")
+    explain = (*named, "explain", "--output-format", "json", "shell_exec")
+    pushed = chatops(*explain, '{"command": "git push -f"}').json
+    assert (pushed["verdict"], pushed["reason"]) == ("deny", "rules of role coder")
+    place = {key: pushed[key] for key in ("rule", "file", "line", "key")}
+    deny = "shell_exec:git push *"
+    assert place == {"rule": deny, "file": str(file), "line": 6, "key": "roles.coder.rules[1]"}
+    lines = {layer["reason"]: (layer["line"], layer["key"]) for layer in pushed["layers"] if layer["file"]}
+    assert lines == {
+        "tools of your registry": (10, "tools.shell_exec.verdict"),
+        "access level operator": (7, "users.*.access_level"),
+        "confirm_deny in your registry": (8, "users.*.confirm_deny"),
+        "tools of role coder": (3, "roles.coder.tools"),
+        "rules of role coder": (6, "roles.coder.rules[1]"),
+    }
+    assert chatops(*explain, '{"command": "ls"}').json["line"] == 5, "the rule that answers"
+    assert (
+        f"deny   rules of role coder  {deny}  {file}:6"
+        in chatops(*named, "explain", "shell_exec", '{"command": "git push"}').out
+    )
+    (cell,) = [
+        row["why"]["coder"]
+        for row in chatops(*named, "matrix", "--output-format", "json").json
+        if row["tool"] == "file_write"
+    ]
+    assert cell == {
+        "layer": "confirm_deny in your registry",
+        "rule": None,
+        "file": str(file),
+        "line": 8,
+        "key": "users.*.confirm_deny",
+    }
+
+
 def test_the_packaged_registry_is_in_order_and_has_a_schema(chatops: CommandLine) -> None:
     checked = chatops("registry", "check", "--output-format", "json")
     assert checked.code == 0

@@ -193,6 +193,8 @@ async def test_policy_without_a_call_is_what_each_role_may_do(commands: CommandL
     assert commands.rights.verdict("file_read", "researcher") is Verdict.ALLOW
     why = commands.rights.explain("file_write", "researcher")
     assert why[0] == "As researcher, file_write: deny, decided by tools of role researcher"
+    (layer,) = [line for line in why if line.startswith("  deny   tools of role researcher  ")]
+    assert re.search(r"model_registry\.json:\d+$", layer)
     await commands.type("/permissions deny shell_exec")
     await commands.type("/policy")
     assert commands.rights.verdict("shell_exec", "coder") is Verdict.DENY, "the session has it taken away"
