@@ -260,7 +260,7 @@ def _resume(arguments: Namespace) -> int:
 
 
 async def _resume_here(opened: App, row: JobRow, arguments: Namespace, *, by_itself: bool) -> int:
-    """Bind the job to this host, boot, folder and sandbox, because the user starts it here, and start it.
+    """Bind the job to this host, boot, folder, sandbox and addresses, because the user starts it here, and start it.
 
     A job that goes on by itself keeps what it is bound to: the folder may be another one since the decider looked.
     """

@@ -236,7 +236,7 @@ def job_row(app: App, session: Session, *, on_approval: str = "pause") -> JobRow
         "budget": asdict(chosen.budget),
         "add_dir": {"read": list(chosen.sandbox.read), "write": list(chosen.sandbox.write)},
         "on_approval": on_approval,
-        "addresses": {spec.name: _address(spec) for spec in _models(app, state)},
+        "addresses": _addresses(app, state),
     }
     me = this_process()
     return JobRow(
@@ -277,10 +277,14 @@ async def move_to_background(
 
 
 def bound_here(app: App, row: JobRow) -> JobRow:
-    """Return the row bound to this host, boot, folder and sandbox: the user starts the job here."""
+    """Return the row bound to this host, boot, folder, sandbox and the models' addresses: the user starts it here.
+
+    Raises StoreError.
+    """
     me = this_process()
     return replace(
         row,
+        options=_with_addresses(row, _addresses(app, app.store.load_turn(row.turn_id))),
         uid=os.getuid(),
         host=me.host,
         boot_id=me.boot_id,
@@ -333,6 +337,14 @@ def _identity(folder: Path) -> str:
 def _models(app: App, state: TurnState) -> list[ModelSpec]:
     found = (app.rights.model(target.name) for target in state.grant.models)
     return [spec for spec in found if spec is not None]
+
+
+def _addresses(app: App, state: TurnState) -> dict[str, str]:
+    return {spec.name: _address(spec) for spec in _models(app, state)}
+
+
+def _with_addresses(row: JobRow, addresses: dict[str, str]) -> str:
+    return json.dumps({**_given(row), "addresses": addresses})
 
 
 def _address(spec: ModelSpec) -> str:
@@ -412,7 +424,9 @@ def _why_no_model(app: App, row: JobRow, state: TurnState) -> NotStarted | None:
     models = _models(app, state)
     for spec in models:
         # The turn may ask each of them, so one that can be asked is not enough.
-        if _address(spec) != addresses.get(spec.name, _address(spec)):
+        if spec.name not in addresses:
+            return NotStarted(WhyNot.MODEL, f"{spec.name} was chosen after it was started")
+        if _address(spec) != addresses[spec.name]:
             return NotStarted(WhyNot.MODEL, f"{spec.name} is at another address now")
     for spec in models:
         if why := model_problem(spec):
@@ -510,12 +524,21 @@ class ChatJobs:
             session.notify(str(error), advice=error.advice)
 
     async def go_on(self, session_id: SessionId) -> None:
-        """Start a job again that was on the screen until now, if its turn is under way."""
+        """Start a job again that was on the screen until now, if its turn is under way.
+
+        The user may have chosen another model for it there, whose address counts from now on.
+        """
         store = self._app.store
 
         def start_left() -> None:
             row = store.job(session_id)
-            if row is not None and row.session.active_turn == row.turn_id and job_of(store, row).state in _MAY_START:
+            if row is None or row.session.active_turn != row.turn_id:
+                return
+            job = job_of(store, row)
+            if job.turn is not None:
+                known = _given(row).get("addresses") or {}
+                store.put_job(replace(row, options=_with_addresses(row, {**_addresses(self._app, job.turn), **known})))
+            if job.state in _MAY_START:
                 start_if_job(store, session_id)
 
         try:

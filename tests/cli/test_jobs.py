@@ -1,5 +1,6 @@
 """Turns that go on in the background: real processes, decided and started again from other ones."""
 
+import asyncio
 import json
 import os
 import signal
@@ -18,6 +19,9 @@ from chatops import Chat
 from chatops.domain.ids import SessionId
 from chatops.store.leases import this_process
 from chatops.store.store import Store
+from chatops.wiring.app import App
+from chatops.wiring.jobs import ChatJobs
+from chatops.wiring.stored import Options
 from tests.support.command_line import REPOSITORY, CommandLine, Ran, program_environment, registry_for
 from tests.support.fake_openai import FakeOpenAI, Hang, Raw, Reply, call, calls, says
 from tests.support.no_sandbox import without_sandbox
@@ -204,6 +208,41 @@ def test_a_job_whose_model_is_at_another_address_is_not_started_for_the_sake_of_
         assert "Decided, not started: its model fake is at another address now." in approved.err
         assert shown(chatops, job)["state"] == "decided, not started"
         assert not other.requests
+        # The user's own start counts for the new address.
+        assert chatops("jobs", "resume", job).code == 0
+        assert chatops("jobs", "wait", job).code == 0
+        assert other.requests
+
+
+def test_a_model_that_was_chosen_in_the_chat_is_bound_to_its_address_when_the_chat_leaves_the_job(
+    chatops: CommandLine, server: tuple[FakeOpenAI, list[Reply]]
+) -> None:
+    running, replies = server
+    replies.append(calls(call("shell_exec", command="echo once >> log.txt")))
+    file = Path(registry_for(chatops.workspace, running.url, tools=["shell_exec"]))
+    value = json.loads(file.read_text())
+    value["models"]["spare"] = dict(value["models"]["fake"])
+    file.write_text(json.dumps(value))
+    job, (call_id,) = waiting(chatops, "go", "--registry", str(file))
+
+    async def chosen(*, left: bool) -> None:
+        app = App(Options(registry=file, workspace=chatops.workspace, via="tui"))
+        try:
+            if left:
+                await ChatJobs(app).go_on(SessionId(job))
+                return
+            session = await app.open_session(SessionId(job), attended=True)
+            await session.resume()
+            await session.pin_model("spare", as_default=False)
+        finally:
+            await app.aclose()
+
+    asyncio.run(chosen(left=False))
+    approved = chatops("approvals", "approve", call_id, "--registry", str(file))
+    assert "Decided, not started: its model spare was chosen after it was started." in approved.err
+    asyncio.run(chosen(left=True))
+    assert chatops("jobs", "wait", job).code == 0
+    assert (chatops.workspace / "log.txt").read_text() == "once\n"
 
 
 def test_a_job_does_not_go_on_by_itself_in_another_folder_of_that_name(chatops: CommandLine) -> None:
