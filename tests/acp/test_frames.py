@@ -1,0 +1,114 @@
+"""Frames that are no messages, too many of them, or too large: each is refused, and the next one is answered."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from chatops.acp.wire import LARGEST_FRAME, MOST_REQUESTS
+from chatops.wiring.stored import open_store
+from tests.support.waiting import PATIENCE
+
+NO_MESSAGES = [
+    b"",
+    b"[]",
+    b"nonsense",
+    b"1",
+    b'{"id":[1],"result":{}}',
+    b'{"id":true,"result":{}}',
+    b'{"id":0,"error":"x"}',
+    b'{"id":0,"error":{"message":3}}',
+    b'{"id":1,"method":["initialize"]}',
+    b'{"id":{},"method":"initialize"}',
+    b'{"id":1,"method":"initialize","params":[1]}',
+    b"[" * 100_000,
+    b"\xff\xfe",
+    b'{"x":"' + b"a" * (LARGEST_FRAME + 1) + b'"}',
+]
+
+
+class Wire:
+    """The agent, and frames as any program may write them."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self.process, self._in, self._out = process, process.stdin, process.stdout
+        self._answers: dict[int | None, dict[str, Any]] = {}
+        self.asked = 0
+
+    def send(self, *frames: bytes) -> None:
+        self._in.write(b"".join(frame + b"\n" for frame in frames))
+        self._in.flush()
+
+    def request(self, id: int, method: str, **params: Any) -> dict[str, Any]:
+        self.send(json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).encode())
+        return self.until(id)
+
+    def until(self, id: int | None) -> dict[str, Any]:
+        """The answer to a request, in whatever order they come."""
+        while id not in self._answers:
+            self.read()
+        return self._answers.pop(id)
+
+    def read(self) -> None:
+        """Read the next message."""
+        found = json.loads(self._out.readline())
+        if "method" not in found:
+            self._answers[found["id"]] = found
+        self.asked += found.get("method") == "session/request_permission"
+
+    def end(self, rest: bytes) -> int:
+        """Close the connection amid a frame."""
+        self._in.write(rest)
+        self._in.close()
+        return self.process.wait(PATIENCE)
+
+
+@contextmanager
+def wire(folder: Path) -> Iterator[Wire]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "chatops", "acp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=folder
+    )
+    try:
+        yield Wire(process)
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def test_frames_that_are_no_messages_are_refused_and_the_next_is_answered(folder: Path, registry: Path) -> None:
+    with wire(folder) as agent:
+        for frame in NO_MESSAGES:
+            agent.send(frame)
+            assert agent.until(None)["error"]["code"] == -32700, frame[:60]
+        early = agent.request(1, "session/new", cwd=str(folder), mcpServers=[])
+        assert "not initialized" in early["error"]["message"]
+        info = {"name": "evil\u202e) via tui (", "version": "1\n2\ud800"}
+        agent.request(2, "initialize", protocolVersion=1, clientInfo=info, _meta={"client_info": None})
+        # What the SDK has checked is not replaced by what it has not.
+        opened = agent.request(3, "session/new", cwd=str(folder), mcpServers=[], _meta={"cwd": "/", "replay": 1})
+        session = opened["result"]["sessionId"]
+        asks = {"type": "text", "text": 'use scratch_write {"text": "x"} \ud800'}
+        prompt = {"jsonrpc": "2.0", "method": "session/prompt", "params": {"sessionId": session, "prompt": [asks]}}
+        agent.send(*(json.dumps({**prompt, "id": 100 + number}).encode() for number in range(3 * MOST_REQUESTS)))
+        # One of them is answered once it is cancelled, the others at once.
+        refused = [agent.until(101 + number)["error"]["message"] for number in range(3 * MOST_REQUESTS - 1)]
+        assert {text.partition(".")[0] for text in refused} <= {
+            "The last message is still being answered",
+            "Too many requests at a time",
+        }
+        while not agent.asked:
+            agent.read()
+        agent.send(json.dumps({"method": "session/cancel", "params": {"sessionId": session}}).encode())
+        assert agent.until(100)["result"]["stopReason"] == "cancelled"
+        assert agent.request(4, "session/close", sessionId=session)["result"] == {}
+        assert agent.end(b'{"jsonrpc":"2.0","id":5,"meth') == 0
+    with open_store() as store:
+        (waiting,) = store.pending_calls()
+        assert waiting.session_id == session and waiting.decided is None
