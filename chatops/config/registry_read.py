@@ -189,7 +189,7 @@ class _Reader:
         self.warnings.append(RegistryWarning(text, (str(path[0]), str(path[1])) if about_entry else None))
 
     def _values(self, file: RegistryFile, value: dict[str, Json], *, digest: str) -> Registry:
-        models = tuple(self._model(spec) for spec in file.models)
+        models = tuple(self._priced(self._model(spec), value["models"]) for spec in file.models)
         names = [role.name for role in file.roles]
         roles = tuple(self._role(role, [spec.name for spec in models]) for role in file.roles)
         users = None if file.users is None else tuple(self._user(user) for user in file.users)
@@ -246,6 +246,15 @@ class _Reader:
             definition_in(self.document, value, name=name, prefix=("workflows", name))
             for name, value in _without_notes(file.workflows).items()
         )
+
+    def _priced(self, spec: ModelSpec, models: Json) -> ModelSpec:
+        """Return the model without a price of which one half is missing: what is unknown does not count as zero."""
+        model = models[spec.name] if isinstance(models, dict) else None
+        price = model.get("price") if isinstance(model, dict) else None
+        if not isinstance(price, dict) or {"input", "output"} <= price.keys():
+            return spec
+        self._warn(("models", spec.name, "price"), "a price needs input and output; this one is left out")
+        return replace(spec, price=None)
 
     def _model(self, spec: ModelSpec) -> ModelSpec:
         path: Path = ("models", spec.name)

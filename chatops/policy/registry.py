@@ -82,7 +82,7 @@ class Price:
     rights_keys: ClassVar[frozenset[str]] = frozenset()
 
     input: Annotated[float, Ge(0)] = 0.0
-    """Input tokens."""
+    """Input tokens. A price without it or without `output` is left out."""
     output: Annotated[float, Ge(0)] = 0.0
     """Output tokens."""
     cached_input: Annotated[float, Ge(0)] | None = None

@@ -144,8 +144,12 @@ def test_a_registry_in_the_folder_sets_no_budget(at: At, workspace: Path) -> Non
     assert at.asked()[1]["arguments"]["of"] == 0.25
 
 
-def test_an_unknown_price_asks_before_anything_is_sent(at: At) -> None:
-    at.define(price=None, budget={"cost": 5})
+@pytest.mark.parametrize("price", [None, {"input": 10.0}, {"output": 10.0, "cached_input": 1.0}])
+def test_an_unknown_price_asks_before_anything_is_sent(at: At, price: dict[str, float] | None) -> None:
+    """One half of a price is no price: the other half would count as zero."""
+    at.define(price=price, budget={"cost": 5})
+    checked = at("registry", "check", str(at.file)).out + at("registry", "check", str(at.file)).err
+    assert ("a price needs input and output" in checked) is (price is not None)
     session, pending = at.asked()
     assert not at.server.requests
     assert pending["why"] == "the price of qwen-big is not known, so the budget (cost 5.00) cannot be kept"

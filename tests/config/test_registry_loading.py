@@ -293,7 +293,7 @@ def test_unknown_keys_elsewhere_are_warnings_and_free_keys_are_silent() -> None:
         "$schema": "s",
         "x-note": 1,
         "colour": "red",
-        "models": {"m": {"x-y": 1, "api_urll": "u", "price": {"inputs": 1}}},
+        "models": {"m": {"x-y": 1, "api_urll": "u", "price": {"input": 1, "output": 1, "inputs": 1}}},
         "users": {"a": {"x-why": "guest"}},
     }
     registry = read_registry(json.dumps(text).encode(), source="f")
