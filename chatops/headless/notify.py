@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from chatops.domain.canonical import JsonValue
+from chatops.sandbox.process import clean_environment
 
 log = logging.getLogger(__name__)
 
@@ -21,12 +22,19 @@ TIMEOUT_S = 10.0
 async def tell(command: Sequence[str], message: Mapping[str, JsonValue]) -> None:
     """Run `command` with `message` as one line of JSON on its standard input. It and its processes end in `TIMEOUT_S`.
 
-    The JSON is ASCII: text of a model must not steer a terminal or a program that reads lines.
+    The JSON is ASCII: text of a model must not steer a terminal or a program that reads lines. Like a command of the
+    shell tool, the program gets none of the variables that may hold a key.
     """
     null = asyncio.subprocess.DEVNULL
     try:
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.PIPE, stdout=null, stderr=null, cwd="/", start_new_session=True
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=null,
+            stderr=null,
+            cwd="/",
+            env=clean_environment(os.environ),
+            start_new_session=True,
         )
     except (OSError, ValueError) as error:
         log.warning("the program %s of notify cannot be started: %s", command[0], error)

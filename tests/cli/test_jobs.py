@@ -405,10 +405,13 @@ def notifying(chatops: CommandLine, *command: str) -> str:
 
 
 def test_a_program_of_the_user_is_told_once_what_waits_and_how_it_ended(
-    chatops: CommandLine, chatops_home: Path
+    chatops: CommandLine, chatops_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("FAKE_KEY", "k-123456")
     told = chatops.workspace.parent / "told.jsonl"
-    registry = notifying(chatops, sys.executable, "-c", f"import sys; open({str(told)!r}, 'a').write(sys.stdin.read())")
+    keys = f"open({str(told.with_suffix('.keys'))!r}, 'a').write(os.environ.get('FAKE_KEY', '') + os.environ['HOME'])"
+    tell = f"open({str(told)!r}, 'a').write(sys.stdin.read())"
+    registry = notifying(chatops, sys.executable, "-c", f"import os, sys; {keys}; {tell}")
     job, asked = waiting(chatops, "run `echo one` and run `echo two`", "--registry", registry)
     until(lambda: not processes(chatops_home))
     for one in asked:
@@ -423,6 +426,7 @@ def test_a_program_of_the_user_is_told_once_what_waits_and_how_it_ended(
         "call": {"id": asked[0], "tool": "shell_exec", "summary": "shell_exec (echo one)"},
     }
     assert messages[2].keys() == {"event", "session_id", "title"}
+    assert told.with_suffix(".keys").read_text() == 3 * os.environ["HOME"]
 
 
 @pytest.mark.more
