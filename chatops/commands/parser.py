@@ -399,6 +399,11 @@ class _Group:
         explain.add_last_word("call", metavar="JSON", help="the call's arguments")
         matrix = self._listing(policy, "matrix", "the verdict on each tool in each role, for you")
         matrix.add_argument("--role", metavar="ROLE", help="this role first (default: the default role)")
+        test = self._listing(policy, "test", "judge the calls of a file; exit code 1 if a verdict is not as expected")
+        test.add_argument(
+            "--from-history", action="store_true", help="write FILE, or to stdout, from what you decided in this folder"
+        )
+        test.add_last_word("file", metavar="FILE", help="cases: a call, its role and level, the expected verdict")
         self._listing(policy, "list", "remembered rules and those of the configuration, with their source")
         revoke = self._action(policy, "revoke", "take a remembered rule back")
         revoke.add_argument("id", metavar="ID", help="of the rule, as policy list shows it")

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from chatops.config.memory import Memories
 from chatops.config.skills import Persona, Personas
+from chatops.domain.decisions import NO_UID
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
@@ -22,7 +23,7 @@ from chatops.engine.workflow.texts import step_prompt
 from chatops.policy.budget import NO_BUDGET, Budget, strictest
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes, skill_notes
-from chatops.policy.registry import SURFACES, ModelSpec, ModelType, Registries, RoleSpec
+from chatops.policy.registry import SURFACES, ModelSpec, ModelType, Registries, RoleSpec, UserSpec
 from chatops.policy.registry_checks import (
     DEFAULT_MODEL,
     model_named,
@@ -217,6 +218,29 @@ class RegistryRights:
         # A pinned model that the changed file lacks can be used until that file is in force.
         later = self._grant_under(now, now.changed, replace(settings, model_pin="", persona=""))
         return later.intersection(grant).answered_by(later.answers)
+
+    def rehearsed(self, role: str, *, level: AccessLevel | None, login: str) -> Grant:
+        """Return how calls are judged in `role` for a user of this login, or for anyone else if it is empty.
+
+        `level` stands for the levels in the user's registry; the site's hold as they are. The grant has no model: it
+        is for judging only.
+
+        Raises ConfigError for an unknown role.
+        """
+        now = self._configuration()
+        site, own = now.registries
+        if level is not None:
+            users = {"*": UserSpec(name="*")} | {spec.name: spec for spec in own.users or ()}
+            own = replace(own, users=tuple(replace(spec, access_level=level) for spec in users.values()))
+        return resolve_grant(
+            registries=(site, own),
+            role=role,
+            user=User(uid=NO_UID, login=login),
+            access_cap=now.access_cap,
+            specs=self._tools().specs_under(now),
+            models=(),
+            prompt="",
+        )
 
     def change(self, settings: SessionSettings) -> tuple[Grant, Grant] | None:
         """Return the grants under the registry in force and under the last one read; None if they are the same."""

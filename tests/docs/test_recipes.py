@@ -58,6 +58,13 @@ def test_a_gateway(folder: Path, home: Path) -> None:
 
 
 @pytest.mark.more
+def test_a_policy_in_ci(folder: Path, home: Path) -> None:
+    page = DOCS / "rights.md"
+    (folder / "policy.json").write_text("\n".join(document.block("cases", page=page)))
+    follow("cases: test", folder, page=page)
+
+
+@pytest.mark.more
 def test_a_ci_job_that_pauses(folder: Path, path_with_chatops: str) -> None:
     # A file of its own that tools must not touch, in a folder that they must not touch either.
     config = folder / ".chatops-home" / "config"

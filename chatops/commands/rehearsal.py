@@ -1,0 +1,235 @@
+"""``chatops policy test``: calls judged as a run would judge them, compared with what a file expects.
+
+A case of the file is a call with a role and a level. It is inspected in its workspace and judged under the registries
+in force. Nothing runs, and remembered rules do not count, so a file means the same for every user. A case may expect
+several verdicts: what a user denied once may ask or be denied later, but never be allowed.
+"""
+
+import json
+from argparse import Namespace
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from annotated_types import Len
+
+from chatops.commands.context import app, options, run_app, screen
+from chatops.config.document import Document, EntryReader, read_document
+from chatops.config.paths import write_new_private
+from chatops.domain.canonical import JsonValue
+from chatops.domain.decisions import Approved, Edited, Rejected
+from chatops.domain.errors import ConfigError
+from chatops.domain.messages import ToolMessage
+from chatops.domain.sanitize import reveal
+from chatops.domain.tools import Verdict
+from chatops.domain.wording import plural
+from chatops.headless.json_values import arguments_value
+from chatops.policy.grant import rule_of
+from chatops.policy.spelled import STRICT, Access, Name, Spelled
+from chatops.wiring.app import App
+from chatops.wiring.explain import Explained, explain_call, place_in
+
+_MOST = 16_000_000
+_ANY = 1_000_000_000
+_Verdicts = Annotated[
+    tuple[Verdict, ...],
+    Spelled(
+        Verdict | Annotated[tuple[Verdict, ...], Len(1)], lambda given: (given,) if isinstance(given, str) else given
+    ),
+]
+_NOT_DENIED, _NOT_ALLOWED = (Verdict.ALLOW, Verdict.ASK), (Verdict.ASK, Verdict.DENY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseCall:
+    """A call to judge."""
+
+    __pydantic_config__ = STRICT
+
+    tool: Name
+    arguments: Annotated[str, Spelled(dict[str, Any], json.dumps)] | None = None
+    """An object, as the model writes it; left out: all calls of the tool, as far as their arguments do not matter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A call, under which rights it is judged, and what is expected."""
+
+    __pydantic_config__ = STRICT
+
+    call: CaseCall
+    verdict: _Verdicts
+    """One verdict, or all that are right."""
+    layer: str = ""
+    """The layer that has to decide; left out: any."""
+    name: str = ""
+    role: str = ""
+    """Left out: the registry's default role."""
+    level: Access | None = None
+    """The level of the user; left out: as the registry says. A site registry may hold it lower."""
+    user: str = ""
+    """Login of the user; left out: someone whom no entry names."""
+    workspace: str = "."
+    """Folder of the call, from the workspace of the command on."""
+    after_reading: bool = False
+    """True: the session has read workspace files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseFile:
+    """A file of cases."""
+
+    __pydantic_config__ = STRICT
+
+    cases: tuple[Case, ...]
+    version: Literal[1] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    case: Case
+    where: str
+    """Position in the file."""
+    found: Explained
+    place: str
+    """File and line of the deciding rule or layer, if a registry has it."""
+
+    @property
+    def is_expected(self) -> bool:
+        deciding = self.found.deciding
+        return deciding.verdict in self.case.verdict and self.case.layer in ("", deciding.reason)
+
+
+def test(arguments: Namespace) -> int:
+    """Judge the cases of a file; exit code 1 if a verdict differs. With ``--from-history`` write such a file."""
+    if arguments.from_history:
+        with app(arguments) as opened:
+            return _write_history(opened, arguments)
+    if arguments.file is None:
+        raise ConfigError(
+            "Which cases? No file was named.", advice="chatops policy test --from-history FILE writes one."
+        )
+    path = Path(arguments.file).expanduser()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.", advice="Name a file of cases.") from None
+    document = read_document(data, source=str(path), advice="Correct it there.", most=_MOST)
+    file = EntryReader(document, lambda key, why: None).read(CaseFile, document.located.value)
+    judged: dict[int, _Judged] = {}
+    chosen = options(arguments)
+    base = (chosen.workspace or Path.cwd()).resolve()
+    for folder in dict.fromkeys(case.workspace for case in file.cases):
+        cases = [(index, case) for index, case in enumerate(file.cases) if case.workspace == folder]
+        if not (base / folder).is_dir():
+            raise document.error(("cases", cases[0][0], "workspace"), f"there is no folder {folder!r} in {base}")
+
+        async def judge(opened: App, cases: list[tuple[int, Case]] = cases) -> int:
+            for index, case in cases:
+                judged[index] = await _judge(opened, case, document, index)
+            return 0
+
+        run_app(replace(chosen, workspace=base / folder), judge)
+    return _report([judged[index] for index in sorted(judged)], as_json=arguments.output_format == "json")
+
+
+async def _judge(opened: App, case: Case, document: Document, index: int) -> _Judged:
+    """Judge one case. Raises ConfigError for an unknown role, naming the place in the file."""
+    where = document.where(("cases", index))
+    try:
+        role = case.role or opened.loaded.registry.default_role
+        grant = opened.rights.rehearsed(role, level=case.level, login=case.user)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}", advice=error.advice) from None
+    found = await explain_call(opened, grant, case.call.tool, case.call.arguments, workspace_read=case.after_reading)
+    return _Judged(case=case, where=where, found=found, place=place_in(opened.loaded, found.deciding.key))
+
+
+def _report(judged: list[_Judged], *, as_json: bool) -> int:
+    differing = [one for one in judged if not one.is_expected]
+    view = screen()
+    if as_json:
+        view.json({"cases": [_json(one) for one in judged], "differing": len(differing)})
+        return 1 if differing else 0
+    for one in differing:
+        deciding, case = one.found.deciding, one.case
+        expected = " or ".join(case.verdict) + (f" by {case.layer}" if case.layer else "")
+        by = "  ".join(filter(None, (deciding.reason, rule_of(deciding), deciding.answered_by, one.place)))
+        name = f" ({case.name})" if case.name else ""
+        view.answer(reveal(f"{one.where}{name}: {case.call.tool} as {case.role or 'the default role'}", newlines=False))
+        view.answer(f"  expected {expected}, found {deciding.verdict.value}, decided by {by}")
+    for one in judged:
+        for problem in one.found.problems:
+            view.say(f"{one.where}: the call could not run: {problem.path}: {problem.message}")
+    view.say(
+        f"{plural(len(judged), 'case')}: {len(differing) or 'none'} {'differ' if len(differing) != 1 else 'differs'}."
+    )
+    return 1 if differing else 0
+
+
+def _json(one: _Judged) -> JsonValue:
+    deciding, case = one.found.deciding, one.case
+    return {
+        "case": one.where,
+        "name": case.name,
+        "role": case.role,
+        "tool": case.call.tool,
+        "arguments": None if case.call.arguments is None else arguments_value(case.call.arguments),
+        "expected": [verdict.value for verdict in case.verdict],
+        "verdict": deciding.verdict.value,
+        "layer": deciding.reason,
+        "rule": rule_of(deciding) or None,
+        "answered_by": deciding.answered_by or None,
+        "place": one.place or None,
+        "as_expected": one.is_expected,
+    }
+
+
+def _write_history(opened: App, arguments: Namespace) -> int:
+    """Write the cases that follow from what users decided in this folder."""
+    cases, left_out = _decided(opened)
+    text = json.dumps({"version": 1, "cases": cases}, indent=2, ensure_ascii=False)
+    if arguments.file is None:
+        screen().answer(text)
+    else:
+        write_new_private(Path(arguments.file).expanduser(), f"{text}\n".encode("utf-8", "replace"))
+    screen().say(
+        f"{plural(len(cases), 'case')} of what was decided in {opened.workspace}"
+        + (f"; {plural(left_out, 'call')} of tools that are not here left out." if left_out else ".")
+    )
+    return 0
+
+
+def _decided(opened: App) -> tuple[list[JsonValue], int]:
+    """Return a case for each call that a user has approved or denied, and the number of those that cannot be judged."""
+    folder, level, left_out = str(opened.workspace), opened.rights.level, 0
+    sessions = {info.id for info in opened.store.sessions(workspace=folder, limit=_ANY)}
+    arguments = {
+        message.call_id: message.arguments
+        for session in sessions
+        for message in opened.store.history(session)
+        if isinstance(message, ToolMessage)
+    }
+    verdicts: dict[tuple[str, str, str], tuple[Verdict, ...]] = {}
+    for row in opened.store.decisions(limit=_ANY):
+        if row.call_id not in arguments or not row.by.is_person:
+            continue
+        if not isinstance(row.decision, Approved | Edited | Rejected):
+            continue
+        if opened.catalog.get(row.tool) is None:
+            left_out += 1
+            continue
+        found = _NOT_ALLOWED if isinstance(row.decision, Rejected) else _NOT_DENIED
+        key = (row.role, row.tool, arguments[row.call_id])
+        verdicts[key] = tuple(verdict for verdict in verdicts.get(key, found) if verdict in found)
+    cases: list[JsonValue] = [
+        {
+            "role": role,
+            "level": level.word,
+            "call": {"tool": tool, "arguments": arguments_value(given)},
+            "verdict": [verdict.value for verdict in expected],
+        }
+        for (role, tool, given), expected in verdicts.items()
+        if isinstance(arguments_value(given), dict)
+    ]
+    return cases, left_out
