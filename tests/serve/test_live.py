@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import re
 import resource
+import signal
 import socket
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ import pytest
 
 from chatops.serve.guard import LimitedConnection
 from chatops.serve.server import MOST_STREAMS
+from chatops.wiring.stored import open_store
 from tests.serve.served import Served
 from tests.support.waiting import PATIENCE
 
@@ -112,3 +114,11 @@ def is_closed(connection: socket.socket) -> bool:
         return True
     except TimeoutError:
         return False
+
+
+def test_other_surfaces_know_the_address_for_as_long_as_the_page_runs(served: Served) -> None:
+    with open_store() as store:
+        assert store.desk() == served.origin
+        served.process.send_signal(signal.SIGTERM)
+        served.process.wait(PATIENCE)
+        assert store.desk() == ""
