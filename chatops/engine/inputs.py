@@ -213,12 +213,14 @@ class Recover:
 
     `grant` is what the registry gives now; the turn gets the intersection with the stored grant. `interrupted` holds
     what is known of the attempts that were running; their orphan processes have been stopped. `copied` is True if the
-    checkpoint was stored in another copy of the store, where the turn may have been resumed too.
+    checkpoint was stored in another copy of the store, where the turn may have been resumed too. `unsent` is the round
+    whose request the last process left to this one.
     """
 
     grant: Grant
     interrupted: tuple[Interruption, ...] = ()
     copied: bool = False
+    unsent: str = ""
     kind: Literal["recover"] = "recover"
 
 

@@ -12,7 +12,8 @@ away and cannot add any.
 
 By phase:
 
-- AwaitingModel: send the request again, and say so: text that had streamed in is lost.
+- AwaitingModel: send the request again, and say so: text that had streamed in is lost. Say nothing if the process
+  before this one has left the request to it: it was never sent.
 - CheckingAnswer: check the answer again. Checking changes nothing.
 - InRound, Stopping: recover each call, then start what may start.
 - Finished: do nothing.
@@ -72,10 +73,12 @@ SENT_AGAIN = "The request is sent again; the text of an answer that was cut off 
 NO_EFFECT = "Interrupted before it took effect."
 
 
-def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *, copied: bool = False) -> None:
+def recover(
+    draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *, copied: bool = False, unsent: str = ""
+) -> None:
     """Continue from a checkpoint under what both the stored grant and `grant` permit.
 
-    `copied` is True if the checkpoint comes from another copy of the store.
+    `copied` is True if the checkpoint comes from another copy of the store. `unsent`: see `Recover`.
     """
     if isinstance(draft.state.phase, Finished):
         return
@@ -87,8 +90,9 @@ def recover(draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *
     match draft.state.phase:
         case AwaitingModel() as phase:
             draft.set_phase(replace(phase, under=draft.state.grant, model=""))
-            draft.notice(SENT_AGAIN)
-            draft.count_cut_off()
+            if phase.round_id != unsent:
+                draft.notice(SENT_AGAIN)
+                draft.count_cut_off()
             rounds.send(draft)
         case CheckingAnswer():
             acceptance.ask(draft)

@@ -215,8 +215,8 @@ def advance(state: TurnState, event: Input) -> TurnStep:
             _narrowed(draft, event)
         case ContainTurn(on=on):
             _contained(draft, on=on)
-        case Recover(grant=grant, interrupted=interrupted, copied=copied):
-            recovery.recover(draft, grant, interrupted, copied=copied)
+        case Recover(grant=grant, interrupted=interrupted, copied=copied, unsent=unsent):
+            recovery.recover(draft, grant, interrupted, copied=copied, unsent=unsent)
         case _ as never:
             assert_never(never)
     return draft.step()

@@ -54,7 +54,7 @@ from chatops.domain.errors import (
     unsaved_sentence,
 )
 from chatops.domain.events import Notice
-from chatops.engine.effects import Effect, ReconcileTool, RunTool, TurnStep
+from chatops.engine.effects import CallModel, Effect, ReconcileTool, RunTool, TurnStep
 from chatops.engine.inputs import Input
 from chatops.engine.state import InRound, Started, Stopping, TurnState
 from chatops.engine.turn import advance
@@ -199,6 +199,11 @@ class Runner:
         while not self.idle:
             self._progress.clear()
             await self._progress.wait()
+
+    @property
+    def unsent(self) -> str:
+        """Id of the round whose request is withheld for another process; empty if there is none."""
+        return next((one.round_id for one in self._withheld or () if isinstance(one, CallModel)), "")
 
     async def quiesce(self) -> None:
         """Stop at a point where another process can resume.

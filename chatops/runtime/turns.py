@@ -57,6 +57,8 @@ WATCH_S = 0.5
 """Seconds between two looks for posted decisions while a call is pending."""
 SAY_AFTER_S = 0.5
 """Seconds after which the user is told what a turn waits for. Most MCP servers are connected by then."""
+_UNSENT = "unsent:"
+"""Before the id of a turn: the setting with the round whose request was left to the next owner."""
 
 MakeStep = Callable[[TurnState], TurnStep]
 """Makes the first step of a new turn."""
@@ -193,7 +195,8 @@ class Turns:
             self.grant = grant
         interrupted = await self._recovery.interruptions(state)
         copied = await self._recovery.copied(state)
-        if await self.runner.take(Recover(grant=grant, interrupted=interrupted, copied=copied)):
+        unsent = await self._recovery.unsent(state)
+        if await self.runner.take(Recover(grant=grant, interrupted=interrupted, copied=copied, unsent=unsent)):
             self._services.worker.later(self._recovery.clear, state, interrupted)
         if not self.workflow and (state.contract is not None or state.gate is not None):
             # Its run is over: it was ended before this turn could be.
@@ -207,14 +210,12 @@ class Turns:
             await self.runner.take(NarrowGrant(layers=(revoked_layer(settings.revoked),), sandbox=self.grant.sandbox))
 
     async def take_decisions(self) -> None:
-        """Pass decisions that other processes have posted to the turn.
-
-        What the user has taken from the session that has delegated counts first: another process may have it open.
-        """
+        """Pass decisions that other processes have posted to the turn."""
         state = self.runner.state
         if state is None or isinstance(state.phase, Finished):
             return
         if self.info is not None and self.info.parent is not None:
+            # Another process may have the session open that has delegated.
             await self.inherit(*await self._services.worker(narrowed_by_user, self._services.store, self.info.parent))
         for decided in await self._services.worker(self._services.store.posted_decisions, state.turn_id):
             reach("decision_found")
@@ -401,6 +402,7 @@ class Turns:
             if self.closed:
                 return
             self.closed = True
+            await self._leave_request()
             await self.runner.give_up(why or _taken_over(by))
             if by is not None:
                 # Another process may have asked in the meantime.
@@ -419,10 +421,17 @@ class Turns:
             await asyncio.wait(self._ending, timeout=STOP_S)
         for task in self._tasks:
             task.cancel()
+        await self._leave_request()
         await self.runner.aclose()
         await self.lease.release()
 
     # Internals
+
+    async def _leave_request(self) -> None:
+        """Store that a request which was withheld here was not sent, so that it does not count as cut off."""
+        if self.state is not None and (unsent := self.runner.unsent):
+            with suppress(StoreError):
+                await self._services.worker(self._services.store.set_setting, f"{_UNSENT}{self.state.turn_id}", unsent)
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run `work` in a task that ends with the session."""
@@ -537,6 +546,15 @@ class CrashRecovery:
         except StoreError:
             log.exception("whether turn %s was copied cannot be read", state.turn_id)
             return True
+
+    async def unsent(self, state: TurnState) -> str:
+        """Return the round whose request the last owner has left to this one, once: it is sent now."""
+        key = f"{_UNSENT}{state.turn_id}"
+        with suppress(StoreError):
+            if found := await self._worker(self._store.setting, key):
+                await self._worker(self._store.set_setting, key, "")
+                return found
+        return ""
 
     def clear(self, state: TurnState, interrupted: tuple[Interruption, ...]) -> None:
         """Delete the traces of the interrupted attempts in `state`, once the findings are stored with the turn."""

@@ -161,6 +161,15 @@ def test_an_unknown_price_asks_before_anything_is_sent(at: At, price: dict[str, 
     assert refused.code == 4 and refused.json["answer"] == "" and len(at.server.requests) == 6
 
 
+def test_a_request_that_the_background_process_sends_first_does_not_count_as_cut_off(at: At) -> None:
+    started = at("-p", "work", "--background", "--budget", "cost=0.50", "--output-format", "json")
+    job = started.json["session_id"]
+    assert at("jobs", "wait", job).code == 3
+    (pending,) = at("approvals", "list", "--output-format", "json").json
+    assert "not counted" not in pending["why"] and pending["why"].startswith("cost 0.50 of 0.50")
+    assert "sent again" not in at("sessions", "show", job).out
+
+
 def test_a_demo_costs_nothing(at: At) -> None:
     assert at.run("--model", "demo", "--budget", "cost=0.01").code == 0
 
