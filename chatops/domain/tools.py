@@ -508,7 +508,9 @@ class Processes(StrEnum):
     ELSEWHERE = "elsewhere"
     """The chatops process that started them is alive. So they are left alone, and it may start more."""
     RESTARTED = "restarted"
-    """The attempt was started on another machine, or before the last restart of this one."""
+    """The attempt was started before the last restart of this machine, or in a container."""
+    OTHER_MACHINE = "other machine"
+    """The attempt was started on another machine. It may still run there, so nothing is done twice here."""
     UNSEEN = "unseen"
     """Processes cannot be inspected here."""
 

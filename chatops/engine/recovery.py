@@ -28,6 +28,8 @@ By status of the call:
 - Started, reconcilable tool: ask the tool whether the attempt took effect (`Reconciling`). `reconciled` takes the
   reply: a result settles the call, "certainly not" runs it again, anything else asks the user.
 - Started in the copy of a contained turn: settle as interrupted. It changed nothing but the copy.
+- Started on another machine, where it may still be running: never run again and never reconciled. A read-only tool
+  settles as interrupted, any other one asks the user.
 - Started, any other tool: ask the user (`AskReason.OUTCOME_UNKNOWN`). No rule answers for the user here.
 
 In phase Stopping nothing is run again and the user is not asked, since the turn was cancelled. Such a call is settled:
@@ -44,7 +46,7 @@ from dataclasses import replace
 
 from chatops.domain.events import AskReason
 from chatops.domain.ids import CallId
-from chatops.domain.tools import Interruption, Outcome, ToolCall, ToolResult
+from chatops.domain.tools import Interruption, Outcome, Processes, ToolCall, ToolResult
 from chatops.engine import acceptance, calls, containment, feedback, questions, rounds, sequence
 from chatops.engine.draft import Draft
 from chatops.engine.effects import ReconcileTool
@@ -178,6 +180,7 @@ def _asked_in_copy(status: AwaitingDecision) -> AwaitingDecision:
 
 def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], Interruption]) -> None:
     one = draft.calls()[index]
+    stopping = isinstance(draft.state.phase, Stopping)
     match one.status:
         case Inspecting():
             calls.inspect(draft, one.call)
@@ -188,6 +191,8 @@ def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], I
             why = LOST if status.question is None else UNANSWERED
             status = replace(status, question=None)
             _recover_started(draft, index, status, known.get((one.call.id, status.attempt)), why=why)
+        case Reconciling() as status if not stopping and _is_elsewhere(known.get((one.call.id, status.attempt))):
+            _ask(draft, index, status, why=LOST, known=known.get((one.call.id, status.attempt)))
         case Reconciling() as status:
             seen = status.known or known.get((one.call.id, status.attempt))
             draft.put_call(index, replace(one, status=replace(status, known=seen)))
@@ -198,6 +203,10 @@ def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], I
             calls.request_approval(draft, calls.in_round(draft).round_id, one.call)
         case _:
             pass
+
+
+def _is_elsewhere(known: Interruption | None) -> bool:
+    return known is not None and known.processes is Processes.OTHER_MACHINE
 
 
 def _reconcile(draft: Draft, call: ToolCall, status: Started | Reconciling) -> None:
@@ -212,18 +221,19 @@ def _recover_started(draft: Draft, index: int, status: Started, known: Interrupt
     if isinstance(phase, InRound):
         spec = phase.proposed_under.tool(one.call.name)
     stopping = isinstance(phase, Stopping)
+    elsewhere = _is_elsewhere(known)
     if containment.is_apply_round(draft):
         draft.put_call(index, replace(one, status=with_permit(status, Reconciling, known=known)))
         _reconcile(draft, one.call, status)
     elif status.facts.contained:
         _close(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=IN_COPY))
-    elif spec is not None and stopping and spec.read_only:
+    elif spec is not None and (stopping or elsewhere) and spec.read_only:
         _close(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
-    elif spec is not None and (spec.read_only or spec.idempotent) and not stopping:
+    elif spec is not None and (spec.read_only or spec.idempotent) and not stopping and not elsewhere:
         result = ToolResult(outcome=Outcome.INTERRUPTED, content=feedback.REPEATED_AFTER_RESTART)
         draft.close_attempt(one, status.attempt, result)
         draft.put_call(index, replace(one, status=with_permit(status, Permitted)))
-    elif spec is not None and spec.reconcilable:
+    elif spec is not None and spec.reconcilable and not elsewhere:
         draft.put_call(index, replace(one, status=with_permit(status, Reconciling, known=known)))
         _reconcile(draft, one.call, status)
     elif stopping:

@@ -132,7 +132,9 @@ def describe_processes(interruption: Interruption, facts: CallFacts) -> str:
         case Processes.ELSEWHERE:
             return f"{interruption.count} still running in another chatops, which was left alone"
         case Processes.RESTARTED:
-            return "none here: this machine was restarted since, or the call ran on another one or in a container"
+            return "none here: this machine was restarted since, or the call ran in a container"
+        case Processes.OTHER_MACHINE:
+            return "none here: the call ran on another machine, where it may still be running"
         case Processes.UNSEEN:
             return "cannot be inspected on this machine"
 

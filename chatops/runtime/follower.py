@@ -207,7 +207,7 @@ class SessionFollower(SessionView):
             case LeaseRequestState.OVERDUE if lease is not None:
                 await worker(store.seize_lease, self.session_id, me, of=lease.holder, ttl_s=LEASE_S)
             case LeaseRequestState.FREE:
-                await worker(store.acquire_lease, self.session_id, me, ttl_s=LEASE_S)
+                await worker(store.reserve_lease, self.session_id, me, ttl_s=LEASE_S)
                 # Counts as requested, so that `aclose` releases the lease if the session is not opened.
                 self._asked_at = time.monotonic()
             case _:

@@ -5,18 +5,18 @@ Theory of operation
 A session has one owner at a time: the process that holds its lease, a row in the store. `store.leases` says who may
 take it, and `runtime.follower` is the side of a process that wants it.
 
-- Taken: `take` stores the lease and starts a task that keeps it. The task renews the lease every LEASE_S / 3 seconds
-  and looks at the store every LOOK_S seconds.
+- Taken: `take` stores the lease with a token, which is random for each time, and starts a task that keeps it. The task
+  renews the lease every LEASE_S / 3 seconds and looks at the store every LOOK_S seconds.
 - Requested: another process has written its name into the row. The task reports it through `asked`. The owner finishes
   what runs, then calls `hand_over`, which makes the newest requester the holder, or releases the lease if there is
   none.
 - Asked to stop: another process wants the turn stopped. The task reports it through `stop` until that returns True.
-- Lost: the row names another holder, or is gone. The task reports it through `lost`, once, and ends. A lease that is
+- Lost: the row has another token, or is gone. The task reports it through `lost`, once, and ends. A lease that is
   gone counts as lost: while this process was suspended, another may have owned the session and left it again, so the
   state in memory may be outdated. It is never taken again.
-- Released: `release` deletes the row if it still names this process.
+- Released: `release` deletes the row if it still has the token.
 
-The task only reports. What makes the rule hold is that the store checks the lease in the transaction of every commit,
+The task only reports. What makes the rule hold is that the store compares the token in the transaction of every commit,
 and that the performer calls `is_ours` right before a tool starts. A process that was suspended and lost its lease can
 therefore neither store a step nor start a tool. A look that fails proves nothing and is repeated.
 """
@@ -24,6 +24,7 @@ therefore neither store a step nor start a tool. A look that fails proves nothin
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TypeGuard
 
 from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId
@@ -68,17 +69,19 @@ class Lease:
         self._stop = stop
         self._looked = looked
         self._session: SessionId | None = None
+        self.token = ""
+        """What the store knows this lease by; empty while there is none."""
         self._keeping: asyncio.Task[None] | None = None
 
     async def take(self, session: SessionId) -> None:
         """Acquire the lease of `session` and renew it until released. Raises SessionHeldError."""
-        await self._worker(self._store.acquire_lease, session, self._holder, ttl_s=LEASE_S)
+        token = await self._worker(self._store.acquire_lease, session, self._holder, ttl_s=LEASE_S)
         self._forget()
-        self._session = session
+        self._session, self.token = session, token
         self._keeping = asyncio.create_task(self._keep(session), name="lease")
 
     async def is_ours(self) -> bool:
-        """Return True if the store still names this process as the holder.
+        """Return True if the store still has this lease.
 
         A missing lease counts as lost: another process may have owned the session and left it again.
 
@@ -87,8 +90,10 @@ class Lease:
         session = self._session
         if session is None:
             return False
-        lease = await self._worker(self._store.lease, session)
-        return lease is not None and lease.holder == self._holder
+        return self._is_this(await self._worker(self._store.lease, session))
+
+    def _is_this(self, lease: LeaseRow | None) -> TypeGuard[LeaseRow]:
+        return lease is not None and (lease.holder, lease.token) == (self._holder, self.token)
 
     async def hand_over(self) -> Holder | None:
         """Pass the lease to the process that requests it by now, else release it. Returns the new holder, if any.
@@ -100,8 +105,7 @@ class Lease:
             return None
         try:
             lease = await self._worker(self._store.lease, session)
-            if lease is not None and lease.holder == self._holder and lease.requested_by is not None:
-                self._forget()
+            if self._is_this(lease) and lease.requested_by is not None:
                 await self._worker(self._store.seize_lease, session, lease.requested_by, of=self._holder, ttl_s=LEASE_S)
                 to = lease.requested_by
         except StoreError:
@@ -111,18 +115,19 @@ class Lease:
 
     async def release(self) -> None:
         """Release the lease. Has no effect if it was never taken."""
+        token = self.token
         session = self._forget()
         if session is None:
             return
         try:
-            await self._worker(self._store.release_lease, session, self._holder)
+            await self._worker(self._store.release_lease, session, self._holder, token)
         except StoreError:
             log.exception("the session's lease was not released")
 
     def _forget(self) -> SessionId | None:
         if self._keeping is not None:
             self._keeping.cancel()
-        session, self._session = self._session, None
+        session, self._session, self.token = self._session, None, ""
         return session
 
     async def _keep(self, session: SessionId) -> None:
@@ -134,7 +139,7 @@ class Lease:
             try:
                 if clock() - renewed >= LEASE_S / 3:
                     # If it is lost by now, the look below tells to whom.
-                    await self._worker(self._store.renew_lease, session, self._holder, ttl_s=LEASE_S)
+                    await self._worker(self._store.renew_lease, session, self.token, ttl_s=LEASE_S)
                     renewed = clock()
                 version = await self._worker(self._store.data_version)
                 self._looked()
@@ -142,7 +147,7 @@ class Lease:
                     continue
                 lease = await self._worker(self._store.lease, session)
                 seen = version
-                if lease is not None and lease.holder == self._holder and lease.stop:
+                if self._is_this(lease) and lease.stop:
                     if self._stop():
                         await self._worker(self._store.ask_to_stop, session, stop=False)
                     else:
@@ -150,8 +155,8 @@ class Lease:
             except StoreError as error:
                 log.warning("the lease was not looked at: %s", error)
                 continue
-            if lease is None or lease.holder != self._holder:
-                self._lost(lease.holder if isinstance(lease, LeaseRow) else None)
+            if not self._is_this(lease):
+                self._lost(lease.holder if lease is not None else None)
                 return
             if lease.requested_by != asker:
                 asker = lease.requested_by

@@ -40,6 +40,7 @@ request is withdrawn (`continue_here`), the effects are performed and the inputs
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -74,9 +75,10 @@ _TRIED = "saving was tried"
 class _Saving:
     """Commits the steps of one session in order, and buffers them while the store cannot be written."""
 
-    def __init__(self, store: Store, worker: WorkerThread) -> None:
+    def __init__(self, store: Store, worker: WorkerThread, lease: Callable[[], str]) -> None:
         self._store = store
         self._worker = worker
+        self._lease = lease
         self._waiting: deque[TurnStep] = deque()
         self._turn = asyncio.Lock()
 
@@ -93,7 +95,7 @@ class _Saving:
         async with self._turn:
             try:
                 await self._store_waiting()
-                await self._worker(self._store.commit, step)
+                await self._worker(self._store.commit, step, self._lease())
             except NotSavedError as error:
                 if not _may_wait(step):
                     raise
@@ -110,7 +112,7 @@ class _Saving:
 
     async def _store_waiting(self) -> None:
         while self._waiting:
-            await self._worker(self._store.commit, self._waiting[0])
+            await self._worker(self._store.commit, self._waiting[0], self._lease())
             self._waiting.popleft()
 
 
@@ -130,8 +132,9 @@ class Runner:
     The rules are in the module docstring.
     """
 
-    def __init__(self, *, store: Store, worker: WorkerThread, bus: EventBus) -> None:
-        self._saving = _Saving(store, worker)
+    def __init__(self, *, store: Store, worker: WorkerThread, bus: EventBus, lease: Callable[[], str]) -> None:
+        """Set up the runner. `lease` returns the token of the session's lease, which each commit is checked by."""
+        self._saving = _Saving(store, worker, lease)
         self._bus = bus
         self._performer: Performer | None = None
         self._inbox: asyncio.Queue[_Entry] = asyncio.Queue()

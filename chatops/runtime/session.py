@@ -91,6 +91,11 @@ class Session(SessionView):
         return self._turns.taken_over
 
     @property
+    def lease(self) -> str:
+        """Token of the session's lease; empty while this process has none."""
+        return self._turns.lease.token
+
+    @property
     def wanted_by(self) -> Holder | None:
         """The process that requests the session. It gets it as soon as nothing runs here."""
         return self._turns.wanted_by

@@ -86,7 +86,7 @@ class Turns:
         self._handing = asyncio.Lock()
         """Held while the session is handed over."""
         self._seen_notices = len(services.store.notices)
-        self.runner = Runner(store=services.store, worker=services.worker, bus=bus)
+        self.runner = Runner(store=services.store, worker=services.worker, bus=bus, lease=lambda: self.lease.token)
         self.lease = Lease(
             services.store,
             services.worker,
@@ -331,7 +331,7 @@ class Turns:
         """Store a message after the last turn. Raises StoreError."""
         self._archive()
         await self.runner.catch_up()
-        await self._services.worker(self._services.store.append_message, info.id, message)
+        await self._services.worker(self._services.store.append_message, info.id, message, self.lease.token)
         self.history.add(message)
 
     def _archive(self) -> None:
@@ -584,9 +584,11 @@ class CrashRecovery:
         )
 
     def _stop(self, call_id: CallId, attempt: int, row: JournalRow | None) -> tuple[Processes, int]:
+        if row is not None and row.machine != self._here.machine:
+            return Processes.OTHER_MACHINE, 0
         if row is None or not can_find_orphans():
             return Processes.UNSEEN, 0
-        by = Holder(host=self._here.host, pid=row.pid, boot_id=row.boot_id, pid_started=row.pid_started)
+        by = replace(self._here, pid=row.pid, boot_id=row.boot_id, pid_started=row.pid_started)
         if by.boot_id != self._here.boot_id:
             return Processes.RESTARTED, 0
         if by != self._here and is_alive(by):

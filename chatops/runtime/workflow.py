@@ -220,7 +220,7 @@ class WorkflowRun:
 
     async def _store(self, step: WorkflowStep) -> None:
         reach("before_run_commit")
-        await self._services.worker(self._services.store.commit_run, step)
+        await self._services.worker(self._services.store.commit_run, step, self.session.lease)
         reach("after_run_commit")
         self._state, self._blocked_by = step.state, None
         if isinstance(step.word, ReviewStep):

@@ -103,6 +103,7 @@ class JournalRow:
     boot_id: str
     pid: int
     pid_started: str
+    machine: str
     started_at: float
     outcome: Outcome | None
     result: str
@@ -159,10 +160,13 @@ class Holder:
     """The process that owns a session."""
 
     host: str
+    """Name of the host, for the user: two hosts may have one name, and one host may change its own."""
     pid: int
     boot_id: str
     """Boot id of the machine; after a slash the container, which has its own process ids."""
     pid_started: str
+    machine: str = ""
+    """Identity of the machine, the same after a restart; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +181,8 @@ class LeaseRow:
     """The process that requests the session."""
     stop: bool = False
     """True if the user asks the holder to stop the turn."""
+    token: str = ""
+    """Random for each time that the lease was acquired; empty while it is only reserved for the holder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

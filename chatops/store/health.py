@@ -227,7 +227,7 @@ def _list_unknown_outcomes(rows: Connection) -> list[Finding]:
     return [_warning(text, "To see what is known and decide: chatops -r SESSION")]
 
 
-_LEASES = "SELECT session_id, host, pid, boot_id, pid_started FROM leases"
+_LEASES = "SELECT session_id, host, pid, boot_id, pid_started, machine FROM leases"
 _WITHOUT_RESULT = (
     "SELECT t.session_id, j.tool FROM journal j JOIN turns t ON t.turn_id = j.turn_id "
     "JOIN sessions s ON s.active_turn = t.turn_id WHERE j.outcome IS NULL ORDER BY j.seq"
@@ -236,7 +236,13 @@ _WITHOUT_RESULT = (
 
 def _is_alive(lease: SqlRow) -> bool:
     try:
-        holder = Holder(host=text(lease[1]), pid=integer(lease[2]), boot_id=text(lease[3]), pid_started=text(lease[4]))
+        holder = Holder(
+            host=text(lease[1]),
+            pid=integer(lease[2]),
+            boot_id=text(lease[3]),
+            pid_started=text(lease[4]),
+            machine=text(lease[5]),
+        )
     except UnreadableError:
         return False
     return is_alive(holder)

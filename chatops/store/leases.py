@@ -7,33 +7,39 @@ messages, call the model, run tools. Reading needs none, and neither does postin
 
 Transitions
 
-- No row, or a row whose process is gone: `acquire_lease` makes the caller the owner. `keeps_out` says when a
-  process counts as gone: on the same host when it is dead, on another host or in another container when the lease has
-  expired.
+- No row, or a row whose process is gone: `acquire_lease` makes the caller the owner and returns a token, which is
+  random for each time. `keeps_out` says when a process counts as gone: on the same machine when it is dead, on another
+  one or in another container when the lease has expired.
+- Reserved: the row names a process that has not acquired the lease yet, and has no token. `reserve_lease` makes such a
+  row, and so does `seize_lease`. Only that process may acquire it.
 - Owned: `renew_lease` moves the expiry. It never takes a lost lease again, because another process may have owned the
   session in between, and the caller's state may be outdated.
 - Requested: `request_lease` writes the requester into the row. The last requester replaces the one before, which can
   see that. `withdraw_request` withdraws the caller's own request only.
 - Asked to stop: `ask_to_stop` marks the row. The owner stops the turn as if the user had stopped it there, and takes
   the mark away.
-- Handed over or seized: `seize_lease` replaces the owner, by itself (it makes the requester the holder) or by the
+- Handed over or seized: `seize_lease` replaces the owner, by itself (it reserves the lease for the requester) or by the
   requester. The caller says from whom it takes the lease. If a third process has it by then, SessionHeldError is
   raised.
-- Released: `release_lease` deletes the row if it names the caller.
+- Released: `release_lease` deletes the row if it still has the caller's token, or is reserved for the caller.
 
-Every commit checks the lease in its own transaction (`must_not_be_taken`). From the moment at which a session is
-seized, the old owner can store nothing more. Since the runner performs only what is stored, it starts nothing more
-either. A missing row does not block a commit: then the order of the steps decides, see `turns`. Before a tool starts,
-the runtime asks again, and there a missing row counts as lost, see `runtime.ownership`.
+Every commit compares the token in its own transaction (`must_not_be_taken`), and so do renewal and the start of a
+tool. A session that went from this process to another one and back has a new token, so what the first owner still has
+in hand is void, although the row names its process again. From the moment at which a session is seized, the old owner
+can store nothing more. Since the runner performs only what is stored, it starts nothing more either. A missing row does
+not block a commit: then the order of the steps decides, see `turns`. Before a tool starts, the runtime asks again, and
+there a missing row counts as lost, see `runtime.ownership`.
 
-A process is known by host, boot, pid and start time, so that another one can tell if it still lives. Pids are reused,
-so all four are compared. Without ``/proc`` the boot and the start time are empty and count as unknown.
+A process is known by machine, boot, pid and start time, so that another one can tell if it still lives. Pids are
+reused, so all four are compared. Without ``/proc`` the boot and the start time are empty and count as unknown. A
+machine is known by its machine id, see machine-id(5), because two hosts may have one name.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -50,13 +56,13 @@ if TYPE_CHECKING:
     from chatops.domain.ids import SessionId
 
 _A_DAY = 86_400.0
-_COLUMNS = "host, pid, boot_id, pid_started, expires_at, since, requested_by, stop"
+_COLUMNS = "host, pid, boot_id, pid_started, machine, expires_at, since, requested_by, stop, token"
 
 
 def keeps_out(lease: LeaseRow, *, me: Holder, now: float, alive: Callable[[Holder], bool]) -> bool:
     """Return True if the lease of a session still counts, as seen by `me`.
 
-    On the same host the lease counts exactly while its process lives. Another host, or another container of this one,
+    On the same machine the lease counts exactly while its process lives. Another one, or another container of this one,
     cannot be checked, so its lease counts until it expires. A lease that expires in more than a day comes from a clock
     that was wrong, and does not count.
     """
@@ -68,7 +74,7 @@ def keeps_out(lease: LeaseRow, *, me: Holder, now: float, alive: Callable[[Holde
 def _can_be_seen(other: Holder, me: Holder) -> bool:
     boot, _, container = other.boot_id.partition("/")
     my_boot, _, my_container = me.boot_id.partition("/")
-    return other.host == me.host and (boot != my_boot or container == my_container)
+    return other.machine == me.machine and (boot != my_boot or container == my_container)
 
 
 def may_take(
@@ -79,7 +85,7 @@ def may_take(
         return
     other = lease.holder
     who = f"host {other.host}, pid {other.pid}, since {since(lease, now=now)}"
-    if other.host == holder.host:
+    if other.machine == holder.machine:
         raise SessionHeldError(
             f"Session {session_id} is open in another chatops on this machine ({who}).",
             advice=f"Continue there, or close that chatops (pid {other.pid}) and try again; `chatops -r {session_id}` "
@@ -104,18 +110,25 @@ def stored(rows: Connection, session_id: SessionId) -> LeaseRow | None:
     if row is None:
         return None
     return LeaseRow(
-        holder=Holder(host=text(row[0]), pid=integer(row[1]), boot_id=text(row[2]), pid_started=text(row[3])),
-        expires_at=real(row[4]),
-        since=real(row[5]),
-        requested_by=_holder(text(row[6])),
-        stop=bool(row[7]),
+        holder=Holder(
+            host=text(row[0]),
+            pid=integer(row[1]),
+            boot_id=text(row[2]),
+            pid_started=text(row[3]),
+            machine=text(row[4]),
+        ),
+        expires_at=real(row[5]),
+        since=real(row[6]),
+        requested_by=_holder(text(row[7])),
+        stop=bool(row[8]),
+        token=text(row[9]),
     )
 
 
-def must_not_be_taken(rows: Connection, session_id: SessionId, me: Holder) -> None:
-    """Raise ConflictError if another process holds the lease: what this one would store is void."""
+def must_not_be_taken(rows: Connection, session_id: SessionId, token: str) -> None:
+    """Raise ConflictError if there is a lease other than that of `token`: what its owner would store is void."""
     lease = stored(rows, session_id)
-    if lease is not None and lease.holder != me:
+    if lease is not None and not (token and lease.token == token):
         by = lease.holder
         raise ConflictError(
             f"Session {session_id} was taken over by another chatops (host {by.host}, pid {by.pid}).",
@@ -126,30 +139,44 @@ def must_not_be_taken(rows: Connection, session_id: SessionId, me: Holder) -> No
 class Leases(StorePart):
     """The methods of `Store` about leases."""
 
-    def acquire_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
-        """Take or renew the lease of a session.
+    def acquire_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> str:
+        """Take the lease of a session, which may be reserved for `holder`. Return the token of this time.
 
-        Raises SessionHeldError while a live process of this host holds it, or a process of another host whose lease has
-        not expired.
+        Raises SessionHeldError while a live process of this machine holds it, also `holder` itself, or a process of
+        another machine whose lease has not expired.
         """
+        with self._rows.write():
+            full, now, token = sessions.full_id(self._rows, session_id), self._clock(), secrets.token_hex(16)
+            before = stored(self._rows, full)
+            if before is None or before.holder != holder:
+                may_take(before, holder, session_id=full, now=now, alive=self._alive)
+                _put(self._rows, full, holder, expires_at=now + ttl_s, now=now, token=token)
+            elif before.token:
+                raise SessionHeldError(
+                    f"Session {full} is open in this chatops already.", advice="Continue where it is open."
+                )
+            else:
+                sql = "UPDATE leases SET token = ?, expires_at = ? WHERE session_id = ?"
+                self._rows.run(sql, token, now + ttl_s, full)
+        return token
+
+    def reserve_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
+        """Reserve the lease of a session for `holder`, which is to acquire it. Raises as `acquire_lease` does."""
         with self._rows.write():
             full, now = sessions.full_id(self._rows, session_id), self._clock()
             before = stored(self._rows, full)
             may_take(before, holder, session_id=full, now=now, alive=self._alive)
-            if before is not None and before.holder == holder:
-                self._extend(full, now + ttl_s)
-            else:
+            if before is None or before.holder != holder:
                 _put(self._rows, full, holder, expires_at=now + ttl_s, now=now)
 
-    def renew_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> None:
-        """Renew the lease if this holder still has it.
+    def renew_lease(self, session_id: SessionId, token: str, *, ttl_s: float = 30.0) -> None:
+        """Renew the lease if it still has this token.
 
         A lost lease is never taken again by this: another process may have owned the session, changed it and left.
         """
+        sql = "UPDATE leases SET expires_at = ? WHERE session_id = ? AND token = ?"
         with self._rows.write():
-            lease = stored(self._rows, session_id)
-            if lease is not None and lease.holder == holder:
-                self._extend(session_id, self._clock() + ttl_s)
+            self._rows.run(sql, self._clock() + ttl_s, session_id, token)
 
     def lease(self, session_id: SessionId) -> LeaseRow | None:
         """Return the lease of a session; None if no live process holds it. Raises NoSuchSessionError."""
@@ -176,11 +203,11 @@ class Leases(StorePart):
             self._rows.upsert("settings", "key", key=f"followed:{session_id}", value="" if by is None else _text(by))
 
     def is_followed(self, session_id: SessionId) -> bool:
-        """Return True if a living process of this host shows the session without owning it."""
+        """Return True if a living process of this machine shows the session without owning it."""
         with self._rows.read():
             row = self._rows.one("SELECT value FROM settings WHERE key = ?", f"followed:{session_id}")
         by = None if row is None else _holder(text(row[0]))
-        return by is not None and by.host == self._process().host and self._alive(by)
+        return by is not None and by.machine == self._process().machine and self._alive(by)
 
     def announce_desk(self, address: str, by: Holder) -> None:
         """Store the address of the page, which the process `by` serves."""
@@ -201,7 +228,7 @@ class Leases(StorePart):
             self._rows.run("UPDATE leases SET stop = ? WHERE session_id = ?", int(stop), session_id)
 
     def seize_lease(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
-        """Seize the lease from `of` even if it is alive.
+        """Reserve the lease for `holder` although `of` has it, even if that is alive.
 
         From now on, whatever that process commits in the session is a ConflictError, so it starts nothing more. Raises
         SessionHeldError if a third process has the lease by now.
@@ -218,17 +245,17 @@ class Leases(StorePart):
                 )
             _put(self._rows, full, holder, expires_at=now + ttl_s, now=now)
 
-    def release_lease(self, session_id: SessionId, holder: Holder) -> None:
-        """Release the lease. Has no effect if another process holds it."""
-        sql = "DELETE FROM leases WHERE session_id = ? AND host = ? AND pid = ? AND boot_id = ? AND pid_started = ?"
+    def release_lease(self, session_id: SessionId, holder: Holder, token: str = "") -> None:
+        """Release the lease of that token; with none, the one that is reserved for `holder`."""
         with self._rows.write():
-            self._rows.run(sql, session_id, holder.host, holder.pid, holder.boot_id, holder.pid_started)
+            lease = stored(self._rows, session_id)
+            if lease is not None and (lease.holder, lease.token) == (holder, token):
+                self._rows.run("DELETE FROM leases WHERE session_id = ?", session_id)
 
-    def _extend(self, session_id: SessionId, expires_at: float) -> None:
-        self._rows.run("UPDATE leases SET expires_at = ? WHERE session_id = ?", expires_at, session_id)
 
-
-def _put(rows: Connection, session_id: SessionId, holder: Holder, *, expires_at: float, now: float) -> None:
+def _put(
+    rows: Connection, session_id: SessionId, holder: Holder, *, expires_at: float, now: float, token: str = ""
+) -> None:
     rows.upsert(
         "leases",
         "session_id",
@@ -237,26 +264,31 @@ def _put(rows: Connection, session_id: SessionId, holder: Holder, *, expires_at:
         pid=holder.pid,
         boot_id=holder.boot_id,
         pid_started=holder.pid_started,
+        machine=holder.machine,
         expires_at=expires_at,
         since=now,
         requested_by="",
         stop=0,
+        token=token,
     )
 
 
 def _text(holder: Holder) -> str:
-    return json.dumps([holder.host, holder.pid, holder.boot_id, holder.pid_started])
+    return json.dumps([holder.host, holder.pid, holder.boot_id, holder.pid_started, holder.machine])
 
 
 def _holder(stored: str) -> Holder | None:
     """Decode what `_text` wrote; anything else counts as no request."""
     try:
-        host, pid, boot_id, started = json.loads(stored)
-        return Holder(host=str(host), pid=int(pid), boot_id=str(boot_id), pid_started=str(started))
+        host, pid, boot_id, started, machine = json.loads(stored)
+        return Holder(
+            host=str(host), pid=int(pid), boot_id=str(boot_id), pid_started=str(started), machine=str(machine)
+        )
     except (ValueError, TypeError):
         return None
 
 
+_MACHINE_ID = Path("/etc/machine-id")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE = Path("/proc/self/ns/pid")
 _FIRST_NAMESPACE = 0xEFFFFFFC
@@ -274,7 +306,9 @@ def this_process() -> Holder:
     if pid not in _known:
         import socket  # only a process that runs something needs its host
 
-        _known[pid] = Holder(host=socket.gethostname(), pid=pid, boot_id=_boot_id(), pid_started=_stat(pid)[1])
+        host, boot = socket.gethostname(), _boot_id()
+        machine = _machine_id(host, contained="/" in boot)
+        _known[pid] = Holder(host=host, pid=pid, boot_id=boot, pid_started=_stat(pid)[1], machine=machine)
     return _known[pid]
 
 
@@ -298,6 +332,20 @@ def is_alive(holder: Holder) -> bool:
     if state in {"Z", "X"}:
         return False
     return not (started and holder.pid_started and started != holder.pid_started)
+
+
+def _machine_id(host: str, *, contained: bool) -> str:
+    """Return an id made from the machine's own, which machine-id(5) asks not to be stored as it is.
+
+    Copies of a container often share one, so there, and where there is none, the name of the host has to do.
+    """
+    import hashlib
+
+    try:
+        own = "" if contained else _MACHINE_ID.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        own = ""
+    return hashlib.sha256(f"chatops\0{own or host}".encode()).hexdigest()[:32]
 
 
 def _boot_id() -> str:

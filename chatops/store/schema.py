@@ -91,6 +91,7 @@ _FIRST = (
         boot_id TEXT NOT NULL,
         pid INTEGER NOT NULL,
         pid_started TEXT NOT NULL,
+        machine TEXT NOT NULL,
         started_at REAL NOT NULL,
         outcome TEXT,
         result TEXT NOT NULL DEFAULT '',
@@ -151,7 +152,9 @@ _FIRST = (
         since REAL NOT NULL,
         expires_at REAL NOT NULL,
         requested_by TEXT NOT NULL DEFAULT '',
-        stop INTEGER NOT NULL DEFAULT 0
+        stop INTEGER NOT NULL DEFAULT 0,
+        machine TEXT NOT NULL,
+        token TEXT NOT NULL
     ) WITHOUT ROWID""",
     "CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     """CREATE TABLE runs (

@@ -212,11 +212,14 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs):
             files.SessionFiles(self.path).share(full, copy.id)
         return copy
 
-    def append_message(self, session_id: SessionId, message: Message) -> None:
-        """Add a message outside of any turn (the divider of a role switch) and move the head."""
+    def append_message(self, session_id: SessionId, message: Message, lease: str = "") -> None:
+        """Add a message outside of any turn (the divider of a role switch) and move the head.
+
+        `lease` is the token of the session's lease. Raises ConflictError if the session has another one.
+        """
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
-            leases.must_not_be_taken(self._rows, full, self._process())
+            leases.must_not_be_taken(self._rows, full, lease)
             sessions.append_messages(self._rows, full, [message], now=self._clock())
 
     def history(self, session_id: SessionId, *, last: int | None = None) -> tuple[Message, ...]:

@@ -75,21 +75,20 @@ _COUNTS = tuple(field.name for field in fields(Usage) if field.name != "cost")
 class Turns(StorePart):
     """The methods of `Store` about turns."""
 
-    def commit(self, step: TurnStep) -> None:
-        """Store a step in one transaction.
+    def commit(self, step: TurnStep, lease: str = "") -> None:
+        """Store a step in one transaction. `lease` is the token of the session's lease.
 
         That is its state, messages, intents, results, decisions, rules and pending calls, and the session's head. The
         first commit of a turn has seq 0. Committing the very same step again is recognised and has no effect.
 
-        Raises ConflictError if `seq` does not follow the stored one, if another process holds the session's lease, or
+        Raises ConflictError if `seq` does not follow the stored one, if the session has another lease, or
         for a second intent of the same (call, attempt), which rules out a second run. Raises AlreadyDecidedError, and
         stores nothing, for a decision on a call that another decision was posted for first, unless it denies what that
         one approved.
         """
         with self._rows.write():
-            process = self._process()
-            leases.must_not_be_taken(self._rows, step.state.session_id, process)
-            commit(self._rows, step, now=self._clock(), writer=self._writer, process=process)
+            leases.must_not_be_taken(self._rows, step.state.session_id, lease)
+            commit(self._rows, step, now=self._clock(), writer=self._writer, process=self._process())
 
     def load_turn(self, turn_id: TurnId) -> TurnState:
         """Return the turn as last committed, with message bodies. Raises UnreadableError."""
@@ -127,7 +126,7 @@ class Turns(StorePart):
         with self._rows.read():
             found = self._rows.all(
                 "SELECT call_id, attempt, tool, arguments, digest, boot_id, pid, pid_started, started_at, outcome, "
-                "result, finished_at FROM journal WHERE turn_id = ? ORDER BY seq",
+                "result, finished_at, machine FROM journal WHERE turn_id = ? ORDER BY seq",
                 turn_id,
             )
         return [_journal_row(row) for row in found]
@@ -328,6 +327,7 @@ def _put_intent(rows: Connection, run: RunTool, *, turn_id: TurnId, now: float, 
         boot_id=process.boot_id,
         pid=process.pid,
         pid_started=process.pid_started,
+        machine=process.machine,
         started_at=now,
     )
 
@@ -364,6 +364,7 @@ def _journal_row(row: SqlRow) -> JournalRow:
         outcome=None if outcome is None else Outcome(outcome) if known else Outcome.UNKNOWN,
         result=text(row[10]),
         finished_at=real_or_none(row[11]),
+        machine=text(row[12]),
     )
 
 
@@ -373,7 +374,7 @@ _RELOAD_RUN = "Another chatops has continued it. To see its state: chatops workf
 class Runs(StorePart):
     """The methods of `Store` about runs of workflows."""
 
-    def commit_run(self, step: WorkflowStep) -> None:
+    def commit_run(self, step: WorkflowStep, lease: str = "") -> None:
         """Store a run's step: its state, without the posted inputs that no longer apply.
 
         The first one has seq 0 and makes the session a run. Until the run is over, only the turn that the run waits for
@@ -383,7 +384,7 @@ class Runs(StorePart):
         one of its kind was posted for the run first.
         """
         with self._rows.write():
-            leases.must_not_be_taken(self._rows, step.state.session_id, self._process())
+            leases.must_not_be_taken(self._rows, step.state.session_id, lease)
             _commit(self._rows, step, now=self._clock(), writer=self._writer)
 
     def load_run(self, session_id: SessionId) -> WorkflowState:

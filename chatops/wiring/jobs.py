@@ -466,7 +466,7 @@ def start(store: Store, row: JobRow) -> int:
     reach("job_started")
     Thread(target=process.wait, daemon=True).start()
     try:
-        store.acquire_lease(row.session.id, holder_of(process.pid), ttl_s=LEASE_S)
+        store.reserve_lease(row.session.id, holder_of(process.pid), ttl_s=LEASE_S)
     except BaseException:
         process.kill()
         raise

@@ -135,10 +135,10 @@ def test_doctor_names_a_call_whose_process_died(path: Path) -> None:
         store.commit(step)
         call = kit.a_call(turn)
         store.commit(kit.then(step, kit.in_round(CallState(call=call, status=kit.started())), effects=(kit.run(call),)))
-        store.acquire_lease(session_id, this_process())
+        lease = store.acquire_lease(session_id, this_process())
         # Whoever runs it still lives.
         assert "no result" not in graded(store_lines(path), "warn")
-        store.release_lease(session_id, this_process())
+        store.release_lease(session_id, this_process(), lease)
         store.acquire_lease(session_id, DEAD)
         said = graded(store_lines(path), "warn")
         assert ", 1 session, 1 message " in f"{graded(store_lines(path), 'ok')} "

@@ -94,12 +94,12 @@ def test_a_session_that_is_open_somewhere_is_not_deleted_under_it(chatops: Comma
     named, _ = chatops.paused("run `touch made.txt`")
     session = SessionId(named)
     with closing(Store(chatops_home / "data" / "chatops.db")) as store:
-        store.acquire_lease(session, this_process())
+        lease = store.acquire_lease(session, this_process())
         refused = chatops("sessions", "delete", session, "--yes")
         assert refused.code == 1
         assert f"is open in another chatops (pid {os.getpid()} on " in refused.err
         assert chatops("approvals", "list", "--output-format", "json").json != []
-        store.release_lease(session, this_process())
+        store.release_lease(session, this_process(), lease)
     assert chatops("sessions", "delete", session, "--yes").code == 0
 
 

@@ -2,7 +2,6 @@
 
 import io
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 from chatops.domain.ids import SessionId
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.store.base import Holder
+from chatops.store.leases import holder_of
 from chatops.store.store import Store
 from tests.support.fake_openai import Completion, call, calls, says
 from tests.support.workflows import Scripted, answer, gave_up, step
@@ -33,7 +33,7 @@ def store(chatops_home: Path) -> Iterator[Store]:
 def somebody() -> Iterator[Holder]:
     """A process that lives and is not ours."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        yield Holder(host=socket.gethostname(), pid=other.pid, boot_id="", pid_started="")
+        yield holder_of(other.pid)
         other.communicate()
 
 
@@ -362,7 +362,7 @@ def test_a_run_that_is_open_elsewhere_is_told_to_end_and_reviewed_there(
     at = installation(answer(1))
     at.define(step("a", review=True))
     run = SessionId(at.run().json["session_id"])
-    store.acquire_lease(run, somebody)
+    lease = store.acquire_lease(run, somebody)
     busy = at.resume(run)
     assert busy.code == 1
     assert str(somebody.pid) in busy.err
@@ -371,7 +371,7 @@ def test_a_run_that_is_open_elsewhere_is_told_to_end_and_reviewed_there(
     assert at("workflow", "cancel", run).code == 0
     assert at("workflow", "cancel", run).code == 1
     assert [type(word) for word in store.posted_reviews(run)] == [ReviewStep, CancelRun]
-    store.release_lease(run, somebody)
+    store.release_lease(run, somebody, lease)
     assert at.resume(run).code == 0
 
 

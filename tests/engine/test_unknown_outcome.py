@@ -8,7 +8,7 @@ import pytest
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId
-from chatops.domain.tools import CallFacts, Interruption, Outcome, Processes, ToolResult, Verdict
+from chatops.domain.tools import CallFacts, Interruption, Outcome, Processes, ToolResult, ToolSpec, Verdict
 from chatops.engine import feedback
 from chatops.engine.effects import ReconcileTool, RunTool
 from chatops.engine.inputs import CancelTurn, DecideCall, ReconcileInput, Recover
@@ -73,6 +73,30 @@ def test_where_nothing_is_known_its_outcome_is_unknown_too() -> None:
     (pending,) = pending_calls(died(started()).state)
     assert pending.outcome_unknown
     assert pending.interruption == Interruption(call_id=CALL, attempt=1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "settles"),
+    [
+        (replace(FREE, read_only=True), True),
+        (replace(FREE, idempotent=True), False),
+        (replace(FREE, reconcilable=True), False),
+    ],
+    ids=["read-only", "idempotent", "reconcilable"],
+)
+@pytest.mark.parametrize("processes", [Processes.GONE, Processes.OTHER_MACHINE])
+def test_what_ran_on_another_machine_is_neither_run_again_nor_reconciled(
+    changed: ToolSpec, settles: bool, processes: Processes
+) -> None:
+    world = World.begin(grant(tools=(changed,)))
+    world.perform(0, model=reply(raw("free")))
+    world.perform(0)
+    died(world, replace(KNOWN, processes=processes), lose=False)
+    here = processes is Processes.GONE
+    asked = [(one.reason, one.interruption is not None) for one in pending_calls(world.state)]
+    world.drain()
+    assert (len(world.starts) > 1 or any(one.outcome is Outcome.SUCCESS for one in world.results())) == here
+    assert asked == ([] if here or settles else [(AskReason.OUTCOME_UNKNOWN, True)])
 
 
 def test_attempts_under_way_are_the_ones_to_find_out_about() -> None:

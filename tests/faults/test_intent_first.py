@@ -112,10 +112,10 @@ def table(
     laid = Table(installation, provider, CommandLine(installation.workspace, capsys))
     commit = Store.commit
 
-    def refuse(self: Store, step: TurnStep) -> None:
+    def refuse(self: Store, step: TurnStep, lease: str) -> None:
         if laid.refused(step):
             raise StoreError("The disk is full.")
-        commit(self, step)
+        commit(self, step, lease)
 
     monkeypatch.setattr(Store, "commit", refuse)
     return laid

@@ -19,9 +19,9 @@ class SlowStore:
         self._commit = app.store.commit
         monkeypatch.setattr(app.store, "commit", self)
 
-    def __call__(self, step: TurnStep) -> None:
+    def __call__(self, step: TurnStep, lease: str) -> None:
         self._left -= 1
         if self._left == 0:
             self.begun.set()
             assert self.go_on.wait(PATIENCE)
-        self._commit(step)
+        self._commit(step, lease)

@@ -90,11 +90,19 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     [
         (DEAD, Processes.STOPPED, False),
         (replace(DEAD, boot_id="another boot"), Processes.RESTARTED, True),
+        (replace(DEAD, machine="another machine"), Processes.OTHER_MACHINE, True),
         (replace(HERE, pid=os.getppid(), pid_started=""), Processes.ELSEWHERE, True),
         (HERE, Processes.STOPPED, False),
         (replace(HERE, pid_started="1"), Processes.STOPPED, False),
     ],
-    ids=["dead", "before the last start", "alive", "this very process", "another process has its number now"],
+    ids=[
+        "dead",
+        "before the last start",
+        "on another machine",
+        "alive",
+        "this very process",
+        "another process has its number now",
+    ],
 )
 async def test_only_orphans_of_a_dead_process_of_this_boot_are_stopped(
     by: Holder, processes: Processes, lives: bool, scene: Scene
@@ -102,7 +110,7 @@ async def test_only_orphans_of_a_dead_process_of_this_boot_are_stopped(
     assert is_alive(by) == (by == HERE or processes is Processes.ELSEWHERE)
     aftermath, state = await scene.left_by(by)
     (found,) = await aftermath.interruptions(state)
-    count = 0 if processes is Processes.RESTARTED else 1
+    count = 0 if processes in {Processes.RESTARTED, Processes.OTHER_MACHINE} else 1
     assert found == Interruption(call_id=scene.call, attempt=1, started_at=STARTED_AT, processes=processes, count=count)
     assert (scene.process.poll() is None) == lives
 

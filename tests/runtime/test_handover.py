@@ -31,7 +31,7 @@ from tests.support.fake_openai import FakeOpenAI, call, calls
 from tests.support.waiting import until
 from tests.support.workflows import answer
 
-SECOND = Holder(host=this_process().host, pid=2_000_000_000, boot_id="", pid_started="")
+SECOND = replace(this_process(), pid=2_000_000_000, boot_id="", pid_started="")
 """Another process of this machine, as far as the store knows."""
 
 

@@ -14,7 +14,7 @@ from chatops.store.leases import this_process
 from tests.store.storekit import memory_store
 from tests.support.waiting import until
 
-OTHER = Holder(host=this_process().host, pid=2_000_000_000, boot_id="", pid_started="")
+OTHER = replace(this_process(), pid=2_000_000_000, boot_id="", pid_started="")
 
 
 def unreadable(session: SessionId) -> LeaseRow | None:

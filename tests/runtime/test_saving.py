@@ -97,9 +97,9 @@ async def test_a_queued_message_is_sent_once_after_everything_before_it_is_store
         (pending,) = session.pending
         commit, full = app.store.commit, False
 
-        def commit_until_full(step: TurnStep) -> None:
+        def commit_until_full(step: TurnStep, lease: str) -> None:
             nonlocal full
-            commit(step)
+            commit(step, lease)
             # The result of the call is the last thing that there is room for.
             if step.results and not full:
                 full = True
@@ -201,10 +201,10 @@ async def test_a_result_that_cannot_be_stored_is_kept_and_the_call_runs_once(
         commit = app.store.commit
         full = True
 
-        def refuse_results(step: TurnStep) -> None:
+        def refuse_results(step: TurnStep, lease: str) -> None:
             if full and step.results:
                 raise NotSavedError("Disk full: this is not saved.", advice="Make room.", reason="disk full")
-            commit(step)
+            commit(step, lease)
 
         monkeypatch.setattr(app.store, "commit", refuse_results)
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
@@ -227,10 +227,10 @@ async def with_an_unsaved_result(
         (pending,) = session.pending
         commit, troubles = app.store.commit, [NotSavedError("Disk full.", advice="Make room.", reason="disk full")]
 
-        def refuse_one_result(step: TurnStep) -> None:
+        def refuse_one_result(step: TurnStep, lease: str) -> None:
             if troubles and step.results:
                 raise troubles.pop()
-            commit(step)
+            commit(step, lease)
 
         monkeypatch.setattr(app.store, "commit", refuse_one_result)
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
@@ -261,7 +261,7 @@ async def test_an_unsaved_result_is_stored_before_a_handover(tmp_path: Path, mon
 async def test_any_other_storage_error_stops_the_turn_until_a_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(step: TurnStep) -> None:
+    def broken(step: TurnStep, lease: str) -> None:
         raise StoreError("the store is broken")
 
     async with demo_session(tmp_path) as (app, session, events):

@@ -47,10 +47,10 @@ async def test_a_queued_message_that_cannot_be_sent_stays_queued_with_a_notice(
         (pending,) = session.pending
         commit = app.store.commit
 
-        def refuse_new_turns(step: TurnStep) -> None:
+        def refuse_new_turns(step: TurnStep, lease: str) -> None:
             if step.state.seq == 0:
                 raise StoreError("the disk is full")
-            commit(step)
+            commit(step, lease)
 
         monkeypatch.setattr(app.store, "commit", refuse_new_turns)
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
@@ -74,10 +74,10 @@ async def test_a_decision_posted_just_before_is_the_one_that_counts(
             by=Principal(uid=7, via="approvals"),
         )
 
-        def after_another(step: TurnStep) -> None:
+        def after_another(step: TurnStep, lease: str) -> None:
             monkeypatch.setattr(app.store, "commit", commit)
             assert app.store.post_decision(elsewhere)
-            commit(step)
+            commit(step, lease)
 
         monkeypatch.setattr(app.store, "commit", after_another)
         assert not await session.decide(pending.call.id, digest=pending.digest, decision=Approved())

@@ -311,10 +311,10 @@ async def test_of_two_simultaneous_reviews_the_first_one_counts(
         commit, by = app.store.commit_run, other.principal
         word = ReviewStep(step=0, attempt=1, review=StopRun(), by=by) if here == "review" else CancelRun(by=by)
 
-        def commit_after_the_other(to_store: WorkflowStep) -> None:
+        def commit_after_the_other(to_store: WorkflowStep, lease: str) -> None:
             monkeypatch.undo()
             assert other.store.post_review(run.run_id, word)
-            commit(to_store)
+            commit(to_store, lease)
 
         monkeypatch.setattr(app.store, "commit_run", commit_after_the_other)
         if here == "review":
@@ -454,7 +454,7 @@ async def test_a_run_step_that_cannot_be_stored_can_be_retried(tmp_path: Path, m
         assert len(server.requests) == 3
 
 
-def _full(step: object) -> None:
+def _full(step: object, lease: str) -> None:
     raise StoreError("the disk is full")
 
 

@@ -37,7 +37,8 @@ class World:
 
 
 def holder(host: str = "box", pid: int = 1, boot: str = "b1", start: str = "100") -> Holder:
-    return Holder(host=host, pid=pid, boot_id=boot, pid_started=start)
+    """Return a process of the machine that has the name `host`."""
+    return Holder(host=host, pid=pid, boot_id=boot, pid_started=start, machine=f"machine of {host}")
 
 
 class StoreConformance:

@@ -44,7 +44,7 @@ def in_memory(path: Path) -> Iterator[Store]:
         yield store
 
 
-def a_turn(store: Store, session_id: SessionId, text: str) -> None:
+def a_turn(store: Store, session_id: SessionId, text: str, lease: str = "") -> None:
     """A whole turn with a call that ran."""
     info = store.session(session_id)
     turn = store.next_turn_id(session_id)
@@ -58,7 +58,7 @@ def a_turn(store: Store, session_id: SessionId, text: str) -> None:
         decisions=(kit.record(call),),
     )
     for step in (begun, ran, kit.then(ran, kit.finished(), results=(kit.closing(call),))):
-        store.commit(step)
+        store.commit(step, lease)
 
 
 def texts(messages: tuple[Message, ...]) -> list[str]:
@@ -83,8 +83,8 @@ def stored(path: Path) -> SessionId:
 
 def test_what_was_done_in_memory_is_in_the_file_and_continues_there(path: Path, stored: SessionId) -> None:
     with in_memory(path) as store:
-        store.acquire_lease(stored, HERE)
-        a_turn(store, stored, "in memory")
+        token = store.acquire_lease(stored, HERE)
+        a_turn(store, stored, "in memory", token)
         copy = store.fork_session(stored)
         new = store.create_session(workspace="/w", role="coder", persona="default")
         waiting = kit.pending_turn(store, new, store.next_turn_id(new.id))
@@ -116,7 +116,7 @@ def test_what_was_done_in_memory_is_in_the_file_and_continues_there(path: Path, 
             assert lease is not None
             assert lease.holder == HERE
             assert kit.problems(seen) == []
-        a_turn(store, stored, "in the file")
+        a_turn(store, stored, "in the file", token)
 
 
 def test_the_rows_of_every_table_are_moved() -> None:
@@ -196,9 +196,9 @@ def test_nothing_is_written_over_what_another_process_did(
     path: Path, stored: SessionId, act: Act, changed: bool
 ) -> None:
     with in_memory(path) as store:
-        store.acquire_lease(stored, HERE)
+        token = store.acquire_lease(stored, HERE)
         if changed:
-            a_turn(store, stored, "in memory")
+            a_turn(store, stored, "in memory", token)
         new = a_session(store)
         with closing(opened(path, ELSEWHERE)) as other:
             act(other, stored)
@@ -211,11 +211,13 @@ def test_nothing_is_written_over_what_another_process_did(
         assert store.unsaved == refused.value.reason
         assert contents(path) == before
         # It continues in memory.
-        a_turn(store, stored, "after")
+        a_turn(store, stored, "after", token)
         assert store.session(new).id == new
         if act is an_owner:
             with closing(opened(path, ELSEWHERE)) as other:
-                other.release_lease(stored, ELSEWHERE)
+                owned = other.lease(stored)
+                assert owned is not None
+                other.release_lease(stored, ELSEWHERE, owned.token)
             store.save()
             assert store.unsaved == ""
 

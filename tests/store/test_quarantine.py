@@ -303,7 +303,7 @@ def test_sessions_of_a_replaced_file_continue_in_memory_and_its_rows_are_kept(pa
         ours = store.create_session(workspace="/w", role="coder", persona="p").id
         store.append_message(ours, kit.user(ours, "stored", 1))
         call = waiting(store, ours)
-        store.acquire_lease(ours, this_process())
+        lease = store.acquire_lease(ours, this_process())
         scratch.rename(path)
         assert texts(store.history(ours)) == ["stored", "List it"]
         assert [one.pending.call.id for one in store.pending_calls()] == [call]
@@ -313,8 +313,8 @@ def test_sessions_of_a_replaced_file_continue_in_memory_and_its_rows_are_kept(pa
         assert store.unsaved == REPLACED
         turn = store.session(ours).active_turn
         assert turn is not None
-        store.commit(TurnStep(state=replace(store.load_turn(turn), seq=2, phase=kit.finished())))
-        store.append_message(ours, kit.user(ours, "in memory", 2))
+        store.commit(TurnStep(state=replace(store.load_turn(turn), seq=2, phase=kit.finished())), lease)
+        store.append_message(ours, kit.user(ours, "in memory", 2), lease)
         assert texts(store.history(ours))[-1] == "in memory"
         assert len(store.notices) == 1
     old, _ = sessions_of(Path(f"{path}.old-1"), unsaved="a copy")
