@@ -514,14 +514,9 @@ async def run(app: App, *, is_whole: Callable[[str], str]) -> int:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     reader = asyncio.StreamReader(limit=LARGEST_FRAME)
-    try:
-        source, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(incoming))
-        control = asyncio.streams.FlowControlMixin(loop)
-        target, _ = await loop.connect_write_pipe(lambda: control, os.fdopen(outgoing, "wb"))
-    except ValueError:
-        raise ConfigError(
-            "chatops acp speaks a protocol with an editor, which starts it.", advice="docs/editors.md says how."
-        ) from None
+    source, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(incoming))
+    control = asyncio.streams.FlowControlMixin(loop)
+    target, _ = await loop.connect_write_pipe(lambda: control, os.fdopen(outgoing, "wb"))
     stdio = Stdio(reader, asyncio.StreamWriter(target, control, reader, loop))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, source.close)

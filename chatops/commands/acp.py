@@ -1,6 +1,7 @@
 """``chatops acp``: the agent that editors start."""
 
-import sys
+import os
+import stat
 from argparse import Namespace
 from importlib.util import find_spec
 
@@ -14,10 +15,19 @@ def run(arguments: Namespace) -> int:
     """Answer an editor until it goes. Exit code 0."""
     if find_spec("acp") is None:
         raise ConfigError(f"Editors cannot be answered: {not_installed('acp')}.")
-    if sys.stdin is None or sys.stdin.isatty():
+    if not all(map(_is_pipe, (0, 1))):
         raise ConfigError(
-            "chatops acp speaks a protocol with an editor, which starts it.", advice="docs/editors.md says how."
+            "chatops acp speaks a protocol with an editor, which starts it.",
+            advice='Name it in the settings of the editor as an agent: command "chatops", arguments ["acp"].',
         )
     from chatops.acp import wire
 
     return with_app(arguments, lambda opened: wire.run(opened, is_whole=whole), via="acp", broken_ok=True)
+
+
+def _is_pipe(descriptor: int) -> bool:
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

@@ -37,7 +37,7 @@ class Wire:
         assert process.stdin is not None and process.stdout is not None
         self.process, self._in, self._out = process, process.stdin, process.stdout
         self._answers: dict[int | None, dict[str, Any]] = {}
-        self.asked = 0
+        self.asked: list[dict[str, Any]] = []
 
     def send(self, *frames: bytes) -> None:
         self._in.write(b"".join(frame + b"\n" for frame in frames))
@@ -58,7 +58,7 @@ class Wire:
         found = json.loads(self._out.readline())
         if "method" not in found:
             self._answers[found["id"]] = found
-        self.asked += found.get("method") == "session/request_permission"
+        self.asked += [found] if found.get("method") == "session/request_permission" else []
 
     def end(self, rest: bytes) -> int:
         """Close the connection amid a frame."""
@@ -105,6 +105,12 @@ def test_frames_that_are_no_messages_are_refused_and_the_next_is_answered(folder
         }
         while not agent.asked:
             agent.read()
+        # Answers that nobody asked for, one that was not offered, and a second one, which comes too late for any.
+        (question,) = agent.asked
+        allow = question["params"]["options"][-1]["optionId"]
+        for id, option in ((77, allow), (question["id"], "allow"), (question["id"], allow)):
+            outcome = {"outcome": "selected", "optionId": option}
+            agent.send(json.dumps({"jsonrpc": "2.0", "id": id, "result": {"outcome": outcome}}).encode())
         agent.send(json.dumps({"method": "session/cancel", "params": {"sessionId": session}}).encode())
         assert agent.until(100)["result"]["stopReason"] == "cancelled"
         assert agent.request(4, "session/close", sessionId=session)["result"] == {}
