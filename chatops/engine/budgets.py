@@ -7,9 +7,9 @@ round is opened instead with one call that the engine makes, `BUDGET_EXTEND`, wh
 that holds for a pending call holds for it: digest, checkpoint, decisions from another process. Its arguments are the
 amounts, so an approval is bound to them. No tool is behind it, no grant offers it, and no rule answers it.
 
-Approving adds the same amount again to the limit, and the request follows (`InRound.budget` says which). Denying ends
-the turn with what it has gathered and without another request. A limit is compared before a request and not during it,
-so the overshoot is at most one reply.
+Approving permits the same amount again on top of what is spent, and the request follows (`InRound.budget` says which).
+Denying ends the turn with what it has gathered and without another request. A limit is compared before a request and
+not during it, so the overshoot is at most one reply.
 
 A cost counts only if the model's price is known, and tokens count only if its server reports them. Where that is not
 so, the turn asks too, once for each model: nothing unknown is taken as zero without a yes.
@@ -113,8 +113,10 @@ def decided(draft: Draft, question: BudgetQuestion, decision: Decision, by: Prin
         )
         spending = replace(spending, uncounted=(*spending.uncounted, f"{limit} {question.model}"))
     else:
-        spending = replace(spending, added=spending.added.raised(limit, question.more))
-        raised = with_unit(limit, (limits(draft.state).of(limit) or 0.0) + question.more)
+        # One reply may have cost more than the whole limit.
+        most, used = limits(draft.state).of(limit) or 0.0, spent(draft.state, limit)
+        spending = replace(spending, added=spending.added.raised(limit, used - most + question.more))
+        raised = with_unit(limit, used + question.more)
         result = ToolResult(outcome=Outcome.SUCCESS, content=f"The budget of this turn is {raised} now.")
     draft.state = replace(draft.state, spending=spending)
     calls.settle_with(draft, 0, result, verdict=Verdict.ASK, decided_by=str(by), facts=None)
@@ -133,9 +135,8 @@ def _reached(state: TurnState, target: ModelTarget) -> BudgetQuestion | None:
             continue
         if _is_unknown(state, limit, target):
             return BudgetQuestion(limit=limit, model=target.name)
-        if (over := spent(state, limit) - most) >= 0:
-            # One reply may have cost more than the whole limit.
-            return BudgetQuestion(limit=limit, more=step * (1 + over // step))
+        if spent(state, limit) >= most:
+            return BudgetQuestion(limit=limit, more=step)
     return None
 
 

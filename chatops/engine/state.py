@@ -213,7 +213,7 @@ class BudgetQuestion:
 
     limit: LimitName
     more: float = 0.0
-    """What an approval adds to the limit."""
+    """What may be spent beyond what is spent already, if it is approved."""
     model: str = ""
     """The model of which it is not known what it spends; empty: the limit is reached."""
     purpose: Purpose = Purpose.GATHER

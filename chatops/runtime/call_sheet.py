@@ -182,11 +182,11 @@ def budget_question(pending: PendingCall) -> str:
 
 
 def _asked_amounts(pending: PendingCall) -> tuple[LimitName, float, float, str]:
-    """Return what a budget's question is about: the limit, what approving adds, what it is now, and the model."""
+    """Return what a budget's question is about: the limit, what approving permits, what is spent, and the model."""
     given = json_or_text(pending.facts.arguments)
     values = given if isinstance(given, dict) else {}
     limit = next((name for name in LIMITS if name == values.get("limit")), LIMITS[0])
-    more, now = (float(one) if isinstance(one := values.get(key), int | float) else 0.0 for key in ("more", "of"))
+    more, now = (float(one) if isinstance(one := values.get(key), int | float) else 0.0 for key in ("more", "spent"))
     return limit, more, now, str(values.get("model", ""))
 
 

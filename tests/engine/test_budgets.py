@@ -64,11 +64,11 @@ def test_a_reached_limit_asks_before_the_next_request_and_names_what_was_spent_o
 def test_more_is_the_same_amount_again_and_then_it_asks_again() -> None:
     world = pay(World.begin(under(Budget(cost=0.5))), costs(0.6, "read"))
     world.decide(0, Approved())
-    assert limits(world.state) == Budget(cost=1.0) and len(world.requests) == 2
+    assert limits(world.state) == Budget(cost=1.1) and len(world.requests) == 2
     pay(world, costs(0.3, "read"))
     assert len(world.requests) == 3
     pay(world, costs(0.3, "read"))
-    assert asked(world)["of"] == 1.0
+    assert asked(world)["of"] == 1.1
     world.decide(0, Approved())
     pay(world, costs(0.1, text="Done."))
     assert world.finished.result is TurnStatus.ANSWERED and world.finished.answer == "Done."
@@ -76,9 +76,9 @@ def test_more_is_the_same_amount_again_and_then_it_asks_again() -> None:
 
 def test_one_reply_that_costs_several_limits_is_asked_about_once() -> None:
     world = pay(World.begin(under(Budget(cost=0.1))), costs(0.35, "read"))
-    assert asked(world)["more"] == pytest.approx(0.3)
+    assert asked(world)["more"] == pytest.approx(0.1)
     world.decide(0, Approved())
-    assert isinstance(world.state.phase, AwaitingModel) and limits(world.state).cost == pytest.approx(0.4)
+    assert isinstance(world.state.phase, AwaitingModel) and limits(world.state).cost == pytest.approx(0.45)
 
 
 def test_no_ends_the_turn_with_what_was_gathered_and_without_a_request() -> None:
@@ -205,7 +205,7 @@ def test_a_crash_keeps_the_question_and_what_was_spent() -> None:
     after = pending_calls(world.state)[0]
     assert (after.digest, after.why) == (before.digest, before.why)
     world.decide(0, Approved())
-    assert limits(world.state).cost == 1.0, "the stricter budget of then and now, and what was added"
+    assert limits(world.state).cost == 1.1, "the stricter budget of then and now, and what was added"
     world.crash()
     pay(world, costs(0.6, "read"))
     assert "not counted: 1 request that broke off or had to be sent again" in pending_calls(world.state)[0].why
