@@ -148,11 +148,12 @@ class Desk:
             except (ToolFailedError, OSError) as error:
                 blocked = blocked or f"The changes cannot be shown: {error}"
         page = call_page(pending, review, may_decide=not blocked and row.decided is None)
+        now = (pending.digest, pending.denial, row.decided, blocked, review)
         decided = self._calls.decided(row.session_id, pending.call.id) if row.decided is not None else ""
         return ShownCall(
             id=call_id,
             digest=pending.digest,
-            state=hashlib.sha256(repr((pending.digest, pending.denial, decided, blocked)).encode()).hexdigest()[:16],
+            state=hashlib.sha256(repr(now).encode()).hexdigest()[:16],
             listed=self._listed(row),
             page=page,
             decided=decided,

@@ -4,7 +4,8 @@ Theory of operation
 
 The terminal prints a link with a random token. Opening the link uses nothing up, because programs that preview links
 open them too: it shows a button, and the button's POST uses the token. A token is good for one login and for ten
-minutes, and a new link voids the one before. After many wrong tokens all are refused for a while, right ones too.
+minutes, and a new link voids the one before. After many wrong tokens a wrong one is told to wait. The right one still
+logs in: it has 256 random bits, so nobody guesses it, and nobody else on the machine can lock the user out.
 
 A login is a random value in a cookie that scripts cannot read and that other sites cannot send. Only digests of tokens
 and cookies are kept, in memory: a login ends with the program, after a time without use, or when the user logs out.
@@ -32,7 +33,7 @@ LONGEST_S = 7 * 24 * 3600
 MOST_LOGINS = 20
 """The one that was used longest ago makes room for another."""
 MOST_WRONG, WRONG_S = 20, 60
-"""This many wrong tokens within so many seconds, and no token is looked at for as long."""
+"""This many wrong tokens within so many seconds, and another wrong one is told to wait."""
 
 
 class RefusedError(ChatopsError):
@@ -40,7 +41,7 @@ class RefusedError(ChatopsError):
 
 
 class TooManyError(RefusedError):
-    """No link is looked at for now, because many wrong ones came."""
+    """A wrong link, after many wrong ones."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,10 +88,10 @@ class Logins:
     def log_in(self, token: str, *, client: str) -> str:
         """Use a token up, and return the value of the cookie. Raises RefusedError and TooManyError."""
         now = self._clock()
-        if len(self._wrong) == MOST_WRONG and now - self._wrong[0] < WRONG_S:
-            raise TooManyError("Too many wrong links were tried. Wait a minute, then try yours again.")
         link, until = self._link or ("", 0.0)
         if not compare_digest(_digest(token), link) or now > until:
+            if len(self._wrong) == MOST_WRONG and now - self._wrong[0] < WRONG_S:
+                raise TooManyError("Too many wrong links were tried. Wait a minute before you try another one.")
             self._wrong.append(now)
             raise RefusedError("This link does not log in: it was used, is too old, or was replaced by a newer one.")
         self._link = None

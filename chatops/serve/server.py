@@ -104,7 +104,7 @@ class PageServer:
     async def _shown(self, call_id: str, login: Login, *, note: str = "", status: int = 200) -> Response:
         call = await self._worker(self._desk.call, call_id)
         if call is None:
-            raise HTTPException(404, "There is no such call. It may have been decided, or its session deleted.")
+            raise _NoCallError(404, "There is no such call. It may have been decided, or its session deleted.")
         title = call.page.question if call.page is not None else "Decided"
         return self._page("call.html", login, status=status, call=call, note=note, title=title)
 
@@ -264,8 +264,9 @@ class PageServer:
         assert isinstance(error, HTTPException)
         if error.status_code != 401:
             texts = {404: "There is no such page.", 405: "That cannot be done here."}
-            named = error.detail if error.status_code == 403 or "such call" in error.detail else ""
-            return self._message(error.status_code, named or texts.get(error.status_code, error.detail))
+            # Starlette's own words for these say nothing of the page.
+            own = isinstance(error, _NoCallError) or error.status_code not in texts
+            return self._message(error.status_code, error.detail if own else texts[error.status_code])
         if request.url.path == "/events":
             return Response("Log in first.\n", 401, media_type="text/plain")
         # The cookie is not sent with a link from another site. The same link from here brings it.
@@ -288,6 +289,10 @@ class PageServer:
     ) -> Response:
         html = page(name, login=login, title=title, **values)
         return HTMLResponse(html, status, headers={} if referrer else {"referrer-policy": "no-referrer"})
+
+
+class _NoCallError(HTTPException):
+    """The address is that of a call which is not there."""
 
 
 class _Stream(StreamingResponse):

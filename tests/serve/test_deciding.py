@@ -52,6 +52,9 @@ def test_the_second_decision_is_told_of_the_first(served: Served) -> None:
     late = served.ask("POST", f"/call/{call}", cookie=second, form=form, origin=served.origin)
     assert late.status == 409 and "was denied by uid" in late.text
     assert not (served.workspace / "made.txt").exists()
+    gone, nowhere = (served.get(path, cookie=second) for path in ("/call/x.1.1.1", "/nowhere"))
+    assert (gone.status, "There is no such call." in gone.text) == (404, True)
+    assert (nowhere.status, "There is no such page." in nowhere.text) == (404, True)
 
 
 def test_a_call_that_changed_after_it_was_shown_is_not_approved(served: Served) -> None:
@@ -126,9 +129,18 @@ def test_the_changes_of_a_contained_turn_are_shown_file_by_file_and_applied(serv
 def test_the_changes_of_a_contained_turn_are_discarded(served: Served) -> None:
     call = served.paused("replace Friday with Monday in note.txt", "--contain")
     cookie = served.log_in()
+    state = _state(served.get(f"/call/{call}", cookie=cookie).text)
+    assert _state(served.get(f"/call/{call}", cookie=cookie).text) == state
+    (served.workspace / "note.txt").write_text("The invoice is due on Friday, or later.\n")
+    # The page that is open learns of the conflict.
+    assert _state(served.get(f"/call/{call}", cookie=cookie).text) != state
     assert served.decide(call, "deny", cookie).status == 303
     assert served.run("resume", call.partition(".")[0]).returncode == 0
     assert "Friday" in (served.workspace / "note.txt").read_text()
+
+
+def _state(page: str) -> str:
+    return page.partition('data-state="')[2].partition('"')[0]
 
 
 @pytest.mark.more
