@@ -7,9 +7,10 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,11 @@ class Browser:
     def until(self, script: str) -> None:
         """Wait until a script returns true."""
         end = time.monotonic() + PATIENCE
-        while not self.run(script):
+        while True:
+            # The page may be left while its script runs.
+            with suppress(urllib.error.HTTPError):
+                if self.run(script):
+                    return
             assert time.monotonic() < end, script
             time.sleep(0.05)
 
