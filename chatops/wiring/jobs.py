@@ -502,10 +502,8 @@ class ChatJobs:
     def move_to_background(self, session: Session) -> None:
         """Let a process of its own go on with the unfinished turn, as soon as no step of it runs here.
 
-        Raises ChatopsError if there is no such turn, or the session cannot be stored.
+        Raises ChatopsError if the session cannot be stored.
         """
-        if not session.unfinished:
-            raise ChatopsError("No turn is under way here.", advice="chatops -p PROMPT --background starts one.")
         if session.settings.step is not None or session.unsaved:
             why = "a step of a workflow stays with its run" if session.settings.step is not None else session.unsaved
             raise ChatopsError(f"The turn was not handed over: {why}.")

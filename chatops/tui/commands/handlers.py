@@ -177,6 +177,9 @@ async def _open_job(context: Context, session_id: str) -> Replies:
 async def background(context: Context, argument: str) -> Replies:
     """Let a process of its own go on with the turn, as soon as no step of it runs here."""
     session = owned(context.session, "The turn was not handed over")
+    if not session.unfinished:
+        # A notice, and no error: the text would stay in the field.
+        return (Notify("No turn is under way here. chatops -p PROMPT --background starts one."),)
     context.workspace.jobs.move_to_background(session)
     return (Notify("The turn goes on in the background as soon as the current step is done."),)
 
