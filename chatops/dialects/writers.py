@@ -17,7 +17,7 @@ from chatops.domain.canonical import JsonValue
 
 _MARKUP = re.compile(
     r"""
-      <(?=[|｜])                                            # <|im_end|>, <｜DSML｜…
+      <(?=/?[|｜])                                          # <|im_end|>, <｜DSML｜…, </｜DSML｜…
     | <(?=/?(?:s|bos|eos|pad|unk)>)                         # </s>
     | <(?=/?(?:start|end)_)                                 # <start_of_turn>, <end_function_call>
     | <(?=/?\w*:?(?:tools?|function|parameter|param|invoke|arg|think|thinking|reasoning)\b)

@@ -1,6 +1,7 @@
 """Written calls read back the same: names, values and order, without repairs and with high confidence."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from chatops.dialects import read_calls
 from chatops.dialects.reading import Confidence
-from chatops.dialects.writers import object_of
+from chatops.dialects.writers import inert, object_of
 from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult, family_of
 from chatops.domain.canonical import JsonValue, canonical
 from tests.support.cases import for_each
@@ -143,6 +144,13 @@ def test_calls_are_read_as_they_were_written(name: str, message: Message, prose:
     text = WRITABLE[name].message(prose, message.written())
     assert_reads_back(name, text, message)
     assert read_calls(text, message.tools).content.split() == prose.split()
+
+
+@ALL
+def test_no_mark_of_a_format_is_left_in_a_value(name: str) -> None:
+    """A value may hold what another format writes: `_MARKUP` of `writers.py` escapes each of its tags and tokens."""
+    text = WRITABLE[name].calls([WrittenCall(name="ls", arguments='{"path": "/"}')])
+    assert not re.search(r"<[/|｜\w]|\[/?[A-Z]", inert(text)), "name the mark in _MARKUP"
 
 
 ENDS = ["", "\n", "\n\n", "\nx", "x\n", "\nx\n", "\r", "x\r", "\r\nx", "x\r\n", "\r\nx\r\n", " ", " x\t", "\x85x\x85"]

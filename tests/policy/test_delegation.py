@@ -2,17 +2,25 @@
 beyond its caller's that the dialog does not name. The first half of the oracle is that of `test_never_elevate`, which
 is written from the words of the surface. The second asks both grants about the same calls, one by one."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatops.domain.decisions import ANY_ARGUMENTS, ArgumentPattern, ArgvPattern, PathPattern, RememberedRule
+from chatops.domain.decisions import (
+    ANY_ARGUMENTS,
+    ArgumentPattern,
+    ArgvPattern,
+    PathPattern,
+    RememberedRule,
+    RuleScope,
+)
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import AccessLevel, CallFacts, SkillUse, ToolSpec, Verdict
+from chatops.policy.budget import NO_BUDGET, Budget
 from chatops.policy.delegation import DELEGATE_TOOL, Added, added, binding, only_tools_of, signature
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, RoleRule, RoleSpec, UserSpec
@@ -322,3 +330,47 @@ def test_the_signature_changes_with_each_right_and_not_with_the_prompt() -> None
     known = {signature(one, ()) for one in (base, *changed)}
     assert len(known) == 1 + len(changed)
     assert signature(replace(base, prompt="today"), ()) == signature(base, ()) != signature(base, ("+ write",))
+
+
+BASE = role(READ, RUN)
+LIMITS: dict[str, tuple[object, object]] = {
+    "level": (AccessLevel.ADMIN, AccessLevel.USER),
+    "tools": ((READ, RUN), (READ,)),
+    "layers": (BASE.layers, (*BASE.layers, revoked(["write"]), Layer(name="asks", rules=(), default=Verdict.ASK))),
+    "max_rounds": (9, 5),
+    "budget": (NO_BUDGET, Budget(tokens=5)),
+    "run_budget": (NO_BUDGET, Budget(tokens=5)),
+    "sandbox": (SandboxSpec(network=True), SandboxSpec()),
+    "ceiling": (None, SandboxSpec()),
+    "rule_scopes": (tuple(RuleScope), ()),
+    "may_contain": (True, False),
+}
+"""A wide and a narrow value of each limit of a grant."""
+CHOICES: dict[str, tuple[object, object]] = {
+    "role": ("coder", "other"),
+    "models": ((OLD,), (GATEWAY,)),
+    "prompt": ("", "now"),
+    "answers": ((), (rule(GIT),)),
+    "responder": (None, GATEWAY),
+    "contain": (False, True),
+}
+"""Two values of each field that is no limit: of two grants the newer one's counts."""
+NOT_SIGNED = frozenset({"prompt", "budget", "run_budget"})
+"""What an approval of a delegation is not bound to: words are no right, and at its budget the child's turn asks."""
+
+
+def test_each_field_of_a_grant_is_a_limit_or_a_choice() -> None:
+    assert {field.name for field in fields(Grant)} == LIMITS.keys() | CHOICES.keys(), "add the new field"
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_of_two_grants_the_stricter_limit_counts(name: str) -> None:
+    wide, narrow = (replace(BASE, **{name: value}) for value in LIMITS[name])  # type: ignore[arg-type]
+    for both in (wide.intersection(narrow), narrow.intersection(wide)):
+        assert getattr(both, name) == getattr(narrow, name), f"Grant.intersection forgets {name}"
+
+
+@pytest.mark.parametrize("name", LIMITS | CHOICES)
+def test_the_signature_changes_with_each_field_but_named_ones(name: str) -> None:
+    one, other = (signature(replace(BASE, **{name: value}), ()) for value in (LIMITS | CHOICES)[name])  # type: ignore[arg-type]
+    assert (one == other) == (name in NOT_SIGNED), f"the signature forgets {name}, or NOT_SIGNED names it"
