@@ -1,58 +1,180 @@
-"""``chatops audit``: the decision log, with who decided what, on which bytes, from where."""
+"""``chatops audit``: the log of every verdict, decision, start and result, and the proof that nobody changed it."""
 
+import os
+import subprocess
 from argparse import Namespace
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 from chatops.commands.context import find_session, screen, show_list, stored
+from chatops.domain.canonical import canonical
 from chatops.domain.decisions import Answered, Approved, Edited, MarkedDone, Recorded, Rejected
+from chatops.domain.errors import ConfigError, UnreadableError
+from chatops.domain.messages import UserMessage
 from chatops.domain.sandbox import NARROWEST
-from chatops.headless.json_values import dumps, plain
+from chatops.domain.wording import plural
+from chatops.headless.json_values import dumps
 from chatops.headless.screen import when
 from chatops.policy.patterns import show_rule
 from chatops.policy.sandbox import describe_extra
-from chatops.store.base import DecisionRow
+from chatops.store import audit
+from chatops.store.base import AuditRow
+from chatops.store.codec import decode_principal, decode_recorded
+from chatops.store.store import Store
 
-EVERYTHING = 1_000_000_000
 RECENT = 1_000
+NAMESPACE = "chatops-audit"
+"""The namespace of signatures, ``-n`` of ssh-keygen."""
+NOTHING_PROVEN = (
+    "Nothing is proven by this: who can write the store can write a whole chain anew. "
+    "Compare it with an earlier export, or the system's log: chatops audit verify --anchor FILE"
+)
 
 
 def run(arguments: Namespace) -> int:
-    """Print the log: ``list`` the latest entries as a table or JSON, ``export`` all of it as JSON lines."""
+    """Print the log (``list``, ``export``), or check its chains (``verify``)."""
     with stored(arguments) as opened:
+        if arguments.action == "verify":
+            return _verify(opened.store, arguments.anchor)
         session = find_session(opened.store, arguments.session).id if arguments.session else None
-        limit = EVERYTHING if arguments.action == "export" else RECENT
-        # The latest entries may hold none that a filter wants, so the whole log is read.
-        rows = [row for row in opened.store.decisions(session_id=session, limit=EVERYTHING) if _wanted(row, arguments)]
-        rows = rows[-limit:]
-    values = [plain(row) for row in rows]
+        rows = opened.store.audit(session_id=session)
+        lines = [audit.line(row, text=_prompt(opened.store, row, arguments)) for row in rows if audit.is_sound(row)]
+    if lost := len(rows) - len(lines):
+        screen().say(f"{plural(lost, 'row is', 'rows are')} damaged and left out: chatops audit verify")
+    values = [value for value in map(audit.entry_of, lines) if _wanted(value, arguments)]
     if arguments.action == "export":
+        return _export(values, arguments)
+    values = sorted(values, key=lambda value: value["at"])[-RECENT:]
+    cells = [
+        (
+            when(value["at"]),
+            value.get("call_id", value["session"]),
+            value.get("tool", value["kind"]),
+            _place(value.get("by")),
+            value.get("digest", "")[:12],
+            _words(value),
+        )
+        for value in values
+    ]
+    header = ("AT", "CALL", "TOOL", "BY", "DIGEST", "DECISION")
+    return show_list(arguments, values, header, cells, empty="The log is empty.")
+
+
+def _prompt(store: Store, row: AuditRow, arguments: Namespace) -> str | None:
+    """Return the text of the prompt that the row is about, if it is wanted, still stored, and the same."""
+    entry = audit.entry_of(row.body)
+    if entry.get("kind") != "prompt" or not getattr(arguments, "texts", False):
+        return None
+    with suppress(UnreadableError):
+        message = store.message(entry["message"])
+        if isinstance(message, UserMessage) and audit.sha256(message.text) == entry["sha256"]:
+            return message.text
+    return None
+
+
+def _export(values: list[dict[str, Any]], arguments: Namespace) -> int:
+    """Print or write lines of canonical JSON, and sign the file. Raises ConfigError."""
+    if arguments.output is None:
+        if arguments.sign is not None:
+            raise ConfigError("Nothing was signed: a signature is of a file.", advice="Name it: -o FILE --sign KEY")
         for value in values:
             screen().line(dumps(value))
         return 0
-    cells = [
-        (when(row.decided_at), row.call_id, row.tool, _place(row), row.digest[:12], _words(row.decision, row.tool))
-        for row in rows
-    ]
-    header = ("AT", "CALL", "TOOL", "BY", "DIGEST", "DECISION")
-    return show_list(arguments, values, header, cells, empty="No decisions yet.")
+    file = Path(arguments.output)
+    try:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(handle, "w", encoding="ascii", newline="\n") as written:
+            written.writelines(f"{dumps(value)}\n" for value in values)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror or error}", advice="Name another file.") from None
+    if arguments.sign is not None:
+        _sign(file, arguments.sign)
+    return 0
+
+
+def _sign(file: Path, key: str) -> None:
+    signature = Path(f"{file}.sig")
+    signature.unlink(missing_ok=True)
+    command = ["ssh-keygen", "-Y", "sign", "-f", key, "-n", NAMESPACE, str(file)]
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+    except OSError as error:
+        raise ConfigError(f"{file} is not signed: ssh-keygen: {error.strerror}", advice="Install OpenSSH.") from None
+    if done.returncode or not signature.exists():
+        why = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
+        raise ConfigError(
+            f"{file} is not signed: {why[0]}", advice="KEY is a private SSH key, or a public one in an agent."
+        )
+    screen().say(f"The signature is in {signature}, namespace {NAMESPACE}.")
+
+
+def _verify(store: Store, anchor: str | None) -> int:
+    """Report faults of the chains, and what the anchor proves. Returns 1 for a fault. Raises ConfigError."""
+    anchors: list[audit.Anchor] = []
+    if anchor is not None:
+        try:
+            anchors = audit.read_anchors(Path(anchor).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{anchor} cannot be read: {error.strerror}", advice="Name another file.") from None
+        except ValueError as error:
+            raise ConfigError(f"{anchor} is no anchor: {error}", advice="Use an export, or lines of the log.") from None
+    rows = store.audit()
+    faults, proven = audit.verify(rows, anchors)
+    for fault in faults:
+        screen().answer(f"FAULT  {fault}")
+    totals: dict[str, int] = {}
+    for row in rows:
+        totals[row.session_id] = totals.get(row.session_id, 0) + 1
+    if not faults:
+        screen().answer(f"{plural(len(rows), 'row')} in {plural(len(totals), 'chain')} follow one another.")
+        sure = sum(proven.values())
+        if anchors:
+            screen().answer(
+                f"{plural(sure, 'row')} proven by the anchor, {len(rows) - sure} written after it or not in it."
+            )
+        if sure < len(rows):
+            screen().answer(NOTHING_PROVEN if not anchors else "Of those, nothing is proven.")
+    return 1 if faults else 0
 
 
 _KINDS = {"denied": "rejected"}
 """The stored kind of a decision whose word is another one."""
 
 
-def _wanted(row: DecisionRow, arguments: Namespace) -> bool:
+def _wanted(value: Mapping[str, Any], arguments: Namespace) -> bool:
+    kind = value["decision"]["kind"] if value["kind"] == "decision" else None
     return (
-        (arguments.since is None or row.decided_at >= arguments.since)
-        and (arguments.decision is None or row.decision.kind == _KINDS.get(arguments.decision, arguments.decision))
-        and (arguments.tool is None or row.tool == arguments.tool)
+        (arguments.since is None or value["at"] >= arguments.since)
+        and (arguments.decision is None or kind == _KINDS.get(arguments.decision, arguments.decision))
+        and (arguments.tool is None or value.get("tool") == arguments.tool)
     )
 
 
-def _place(row: DecisionRow) -> str:
-    return " ".join((str(row.by), *row.by.place))
+def _place(by: Mapping[str, Any] | None) -> str:
+    if by is None:
+        return ""
+    who = decode_principal(canonical(by))
+    return " ".join(part for part in (str(who), who.host, who.tty) if part)
 
 
-def _words(decision: Recorded, tool: str) -> str:
+def _words(value: Mapping[str, Any]) -> str:
+    match value["kind"]:
+        case "decision":
+            return _decision(decode_recorded(canonical(value["decision"])), value["tool"])
+        case "verdict":
+            answered = f", answered by {value['answered_by']}" if "answered_by" in value else ""
+            return f"{value['verdict']}: {value.get('why', '')}{answered}"
+        case "result":
+            return f"{value['outcome']}, attempt {value['attempt']}"
+        case "start":
+            return f"attempt {value['attempt']}"
+        case _:
+            return ""
+
+
+def _decision(decision: Recorded, tool: str) -> str:
     match decision:
         case Approved(remember=pattern, scope=scope, extra=extra):
             if pattern is None:

@@ -458,7 +458,10 @@ class _Group:
 
     def _rest(self) -> None:
         audit = self._group("audit", "the decision log")
-        for name, text in (("list", "who decided what"), ("export", "the whole log, one JSON object per line")):
+        for name, text in (
+            ("list", "every verdict, decision, start and result"),
+            ("export", "the whole log, one JSON object per line"),
+        ):
             parser = self._listing(audit, name, text) if name == "list" else self._action(audit, name, text)
             parser.add_argument("--session", metavar="SESSION", help="of one session only")
             parser.add_argument(
@@ -466,6 +469,12 @@ class _Group:
             )
             parser.add_argument("--decision", choices=DECISIONS, help="%(choices)s")
             parser.add_argument("--tool", metavar="TOOL", help="of one tool only")
+            if name == "export":
+                parser.add_argument("--texts", action="store_true", help="with the prompts: a receipt to check")
+                parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
+                parser.add_argument("--sign", metavar="KEY", help="with -o: sign it with ssh-keygen, in FILE.sig")
+        verify = self._action(audit, "verify", "check that no row was removed, changed, moved or inserted")
+        verify.add_argument("--anchor", metavar="FILE", help="an earlier export, or lines of the system's log")
         trust = self._plain("trust", "trust what a folder brings: notes, workflows, skills")
         trust.add_argument("folder", metavar="DIR", nargs="?", help="the folder (default: the current one)")
         answer = trust.add_mutually_exclusive_group()

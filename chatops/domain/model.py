@@ -33,6 +33,8 @@ class ModelTarget:
     max_output_tokens: int = 4_096
     endpoint: str = ""
     """Where requests go: host of the server, ``program NAME``, ``the demo``. Empty: not known."""
+    engine: str = ""
+    """Its type in the registry, such as ``openai``, for the decision log."""
     priced: bool = False
     """True if the price of its tokens is known."""
 

@@ -35,7 +35,7 @@ from chatops.domain.tools import (
 )
 from chatops.engine import containment, delegation, feedback
 from chatops.engine.draft import Draft
-from chatops.engine.effects import DecisionRecord, InspectCall, RunTool
+from chatops.engine.effects import DecisionRecord, InspectCall, RunTool, VerdictRecord
 from chatops.engine.state import (
     AwaitingDecision,
     BeforeEdit,
@@ -103,6 +103,7 @@ def ask(
         copied=reason is AskReason.COPIED,
     )
     draft.put_call(index, replace(one, status=status))
+    _log(draft, one.call, Verdict.ASK, why, facts=facts, bound=status.digest)
     if publish:
         request_approval(draft, in_round(draft).round_id, one.call)
 
@@ -148,6 +149,9 @@ def settle(
 ) -> None:
     """Settle a call that does not run with its only result. `reason` is for the user, see `ResultFacts`."""
     result = ToolResult(outcome=outcome, content=content, facts=ResultFacts(source=source, reason=reason))
+    if verdict is Verdict.DENY:
+        call, why = in_round(draft).calls[index].call, decided_by or (facts.refusal if facts is not None else "")
+        _log(draft, call, verdict, why, facts=facts)
     settle_with(draft, index, result, verdict=verdict, decided_by=decided_by, facts=facts)
 
 
@@ -233,6 +237,7 @@ def deny(draft: Draft, index: int, judgement: Judgement, *, facts: CallFacts | N
     """Deny a call by policy. The model is told which layer denies it and which tools are on offer."""
     call = in_round(draft).calls[index].call
     offered = [spec.name for spec in draft.state.grant.tools]
+    draft.judged[call.id] = judgement
     settle(
         draft,
         index,
@@ -260,7 +265,37 @@ def judge_call(draft: Draft, call: ToolCall, facts: CallFacts) -> Judgement:
         workspace_read=any(judgement.workspace_read for judgement in verdicts),
         rule=next((judgement.rule for judgement in verdicts if judgement.rule is not None), None),
     )
-    return containment.answered(draft, call, facts, strictest)
+    judged = draft.judged[call.id] = containment.answered(draft, call, facts, strictest)
+    return judged
+
+
+def _log(
+    draft: Draft,
+    call: ToolCall,
+    verdict: Verdict,
+    why: str,
+    *,
+    facts: CallFacts | None,
+    bound: str = "",
+) -> None:
+    """Add a verdict to the decision log. An approved call that starts has none: the ask and the decision are there."""
+    phase = in_round(draft)
+    then, now = phase.proposed_under, draft.state.grant
+    judged = draft.judged.get(call.id)
+    draft.verdicts.append(
+        VerdictRecord(
+            call=call,
+            verdict=verdict,
+            why=why,
+            layer=judged.reason if judged is not None and verdict in (judged.verdict, Verdict.ALLOW) else "",
+            answered_by=judged.answered_by if judged is not None and verdict is Verdict.ALLOW else "",
+            grants=(then,) if then == now else (then, now),
+            model=phase.model,
+            facts=facts,
+            digest=bound or (call_digest(draft, call, facts) if facts is not None else ""),
+            workspace_read=workspace_was_read(draft.state),
+        )
+    )
 
 
 def call_digest(draft: Draft, call: ToolCall, facts: CallFacts) -> str:
@@ -365,6 +400,8 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
     draft.put_call(index, replace(one, status=started))
     containment.started(draft, one.call, facts)
     judgement = judge_call(draft, one.call, facts)
+    if status.verdict is not Verdict.ASK:
+        _log(draft, one.call, status.verdict, judgement.reason, facts=facts, bound=bound)
     # The copy of a contained turn holds no files that may hold secrets.
     exposure = Exposure.WHOLE if facts.contained else _exposure(judgement, status.verdict)
     if judgement.rule is not None and status.verdict is not Verdict.ASK:

@@ -7,14 +7,15 @@ from typing import Literal
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import RememberedRule
 from chatops.domain.events import CallProposed, Event, Notice, RoundStarted, TurnPaused, TurnStatus
-from chatops.domain.ids import MessageId, call_id, round_id
+from chatops.domain.ids import CallId, MessageId, call_id, round_id
 from chatops.domain.messages import Message, NoticeMessage, total
 from chatops.domain.tools import ToolCall, ToolResult
-from chatops.engine.effects import AttemptResult, ComposerDraft, DecisionRecord, Effect, TurnStep
+from chatops.engine.effects import AttemptResult, ComposerDraft, DecisionRecord, Effect, TurnStep, VerdictRecord
 from chatops.engine.state import CallState, Counters, InRound, Inspecting, Phase, RoundRecord, Stopping, TurnState
 from chatops.engine.view import pending_calls, turn_status
 from chatops.policy.budget import NO_BUDGET, strictest
 from chatops.policy.grant import Grant
+from chatops.policy.verdicts import Judgement
 
 
 class Draft:
@@ -27,6 +28,9 @@ class Draft:
         self.events: list[Event] = []
         self.messages: list[Message] = []
         self.results: list[AttemptResult] = []
+        self.verdicts: list[VerdictRecord] = []
+        self.judged: dict[CallId, Judgement] = {}
+        """The last judgement of each call in this step."""
         self.decisions: list[DecisionRecord] = []
         self.rules: list[RememberedRule] = []
         """Rules that the step makes."""
@@ -126,6 +130,7 @@ class Draft:
             events=tuple(self.events),
             messages=tuple(self.messages),
             results=tuple(self.results),
+            verdicts=tuple(self.verdicts),
             decisions=tuple(self.decisions),
             rules=tuple(self.rules),
             draft=self.composer,

@@ -9,7 +9,7 @@ from chatops.domain.ids import CallId, RoundId
 from chatops.domain.messages import Message
 from chatops.domain.model import ModelRequest
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
-from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult
+from chatops.domain.tools import CallFacts, Exposure, ToolCall, ToolResult, Verdict
 from chatops.engine.state import Spending, TurnState
 from chatops.policy.budget import NO_BUDGET, Budget
 from chatops.policy.grant import Grant
@@ -168,6 +168,29 @@ class DecisionRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictRecord:
+    """A verdict of the policy on a call, for the decision log, with everything that it was judged by."""
+
+    call: ToolCall
+    verdict: Verdict
+    why: str
+    layer: str = ""
+    """The deciding layer, as `Judgement.reason`; empty: no layer, but what `why` says."""
+    grants: tuple[Grant, ...]
+    """The grant that the call was proposed under, then the one in force if it differs."""
+    model: str
+    """Empty for a call that no model has made."""
+    facts: CallFacts | None = None
+    """None: denied before anything was known of its arguments."""
+    digest: str = ""
+    """Empty without `facts`."""
+    answered_by: str = ""
+    """The rule that answered an *ask*, as in `Judgement`."""
+    workspace_read: bool = False
+    """True if the session had read the workspace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComposerDraft:
     """Text left in the composer when a message is sent: `text`, stored as `setting` together with the message."""
 
@@ -179,7 +202,7 @@ class ComposerDraft:
 class TurnStep:
     """The next state, with what to store, publish and perform because of it.
 
-    One transaction stores the state, `messages`, `results`, `decisions`, `rules`, `draft`, the effect of
+    One transaction stores the state, `messages`, `results`, `verdicts`, `decisions`, `rules`, `draft`, the effect of
     `takes_queued`, and an intent for each RunTool among `effects`. An input that no longer applies gives the same state
     and nothing else.
     """
@@ -189,6 +212,7 @@ class TurnStep:
     events: tuple[Event, ...] = ()
     messages: tuple[Message, ...] = ()
     results: tuple[AttemptResult, ...] = ()
+    verdicts: tuple[VerdictRecord, ...] = ()
     decisions: tuple[DecisionRecord, ...] = ()
     rules: tuple[RememberedRule, ...] = ()
     takes_queued: bool = False

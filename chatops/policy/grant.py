@@ -42,7 +42,7 @@ Tried and rejected:
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from chatops.domain.decisions import AnyArguments, RememberedRule, RuleScope
 from chatops.domain.model import ModelTarget
@@ -86,6 +86,8 @@ class Grant:
     """True if the role's turns are contained."""
     may_contain: bool = True
     """False if the site forbids contained turns."""
+    registries: tuple[str, ...] = field(default=(), compare=False)
+    """Digests of the registries that it was resolved from, the site's first, for the decision log."""
 
     def tool(self, name: str) -> ToolSpec | None:
         """Return the spec of a tool on offer, or None if it is not on offer."""

@@ -173,6 +173,7 @@ def resolve_grant(
         may_contain=all(registry.may_contain for registry in registries if registry is not None),
         sandbox=resolve(limits),
         ceiling=limits.site,
+        registries=tuple(registry.digest for registry in registries if registry is not None),
     )
     return grant.remembering(_rule_scopes(registries)).narrowed(*layers)
 

@@ -128,6 +128,16 @@ class DecisionRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """A row of the audit log, see `store.audit`."""
+
+    session_id: str
+    number: int
+    body: str
+    chain: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PendingCallRow:
     """A pending call in the durable queue, with its session."""
 
@@ -219,6 +229,8 @@ class StorePart:
     """Returns seconds since the epoch."""
     _process: Callable[[], Holder]
     _alive: Callable[[Holder], bool]
+    surface: str
+    """The UI of this process as in `Principal.via`, for the audit log; empty: not known."""
     _writer: str
     """Names this store among all that have the same file open."""
 

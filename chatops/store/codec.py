@@ -127,6 +127,11 @@ def _dumps(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
 
 
+def canonical_text(value: object) -> str:
+    """Return the canonical JSON (`domain.canonical`) of a value with dataclasses in it."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
+
+
 def _plain(value: object) -> object:
     if isinstance(value, Enum):
         return value.value
@@ -293,7 +298,7 @@ def fingerprint(step: TurnStep, *, state: str, messages: Sequence[str]) -> str:
     """
     digest = hashlib.sha256(_bytes(state))
     runs = [effect for effect in step.effects if isinstance(effect, RunTool)]
-    records = _dumps([runs, step.results, step.decisions, step.rules, step.takes_queued])
+    records = _dumps([runs, step.results, step.verdicts, step.decisions, step.rules, step.takes_queued])
     digest.update(_bytes(f"\x00{records}\x00"))
     for number, message in enumerate(messages):
         digest.update(b"\n" if number else b"")

@@ -15,6 +15,7 @@ from chatops.config.failpoints import reach
 from chatops.domain.decisions import Approved, Edited, Rejected, RememberedRule, RuleScope
 from chatops.domain.errors import AlreadyDecidedError, UnreadableError
 from chatops.domain.ids import CallId, SessionId, TurnId
+from chatops.store import audit
 from chatops.store.base import DecisionRow, Late, PendingCallRow, RuleRow, StorePart
 from chatops.store.connection import Connection, SqlRow, integer, integer_or_none, readable, real, real_or_none, text
 from chatops.store.sessions import full_id
@@ -91,8 +92,12 @@ class RememberedRules(StorePart):
     def revoke_rule(self, rule_id: str) -> bool:
         """Revoke a rule. Returns False if no rule in force has this id. The row stays, with its uses."""
         sql = "UPDATE rules SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
+        now = self._clock()
         with self._rows.write():
-            return self._rows.run(sql, self._clock(), rule_id).rowcount > 0
+            revoked = self._rows.run(sql, now, rule_id).rowcount > 0
+            if revoked:
+                audit.append(self._rows, audit.ELSEWHERE, [{"kind": "revoked", "rule": rule_id}], now=now)
+            return revoked
 
 
 def _rule_row(row: SqlRow) -> RuleRow:

@@ -242,6 +242,7 @@ _TABLES = {
     "pending": "seq",
     "posted": "seq",
     "decisions": "seq",
+    "audit": "seq",
     "rules": "id",
     "queued_texts": "seq",
     "runs": "",

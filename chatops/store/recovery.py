@@ -74,12 +74,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
-HISTORY_TABLES = ("messages", "sessions", "turns", "turn_grants", "decisions", "settings")
+HISTORY_TABLES = ("messages", "sessions", "turns", "turn_grants", "decisions", "audit", "settings")
 """Tables of what was said and decided. Without leases, journal and rules no turn can be resumed from them."""
 _FROM_BACKUP = {
     "messages": "TRUE",
     "sessions": "TRUE",
     "decisions": "TRUE",
+    "audit": "TRUE",
     "settings": f"key <> '{IDENTITY_KEY}' AND substr(key, 1, {len(COPIED)}) <> '{COPIED}' AND key NOT LIKE 'sandbox:%'",
 }
 """Tables that are completed from the backup, with the rows that may be taken.

@@ -137,6 +137,14 @@ _FIRST = (
         decided_at REAL NOT NULL
     )""",
     "CREATE INDEX decisions_by_session ON decisions(session_id)",
+    """CREATE TABLE audit (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        session_id TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        chain TEXT NOT NULL,
+        UNIQUE (session_id, number)
+    )""",
     """CREATE TABLE queued_texts (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
         session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,

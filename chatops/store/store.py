@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import TurnId
 from chatops.store import leases, messages, sessions, turns
+from chatops.store.audit import AuditLog
 from chatops.store.base import Late
 from chatops.store.connection import Connection, integer, text, text_or
 from chatops.store.decisions import DecisionQueue, RememberedRules
@@ -39,7 +40,7 @@ else:
     codec, delegation = Late("chatops.store.codec"), Late("chatops.policy.delegation")
 
 
-class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs):
+class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, AuditLog):
     """A session store. It may be used from several threads, which take turns.
 
     Each method is one transaction, durable when it returns. Raises StoreError and its subclasses only.
@@ -64,6 +65,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs):
         self._alive = alive
         self._new_id = new_id
         self._writer = secrets.token_hex(8)
+        self.surface = ""
 
     @property
     def path(self) -> Path:
@@ -207,7 +209,8 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs):
                 self._rows, full, before=before, workspace=workspace, now=now, new_id=lambda: self._free_id(now)
             )
             if begin is not None:
-                turns.commit(self._rows, begin(copy), now=now, writer=self._writer, process=self._process())
+                step, via = begin(copy), self.surface
+                turns.commit(self._rows, step, now=now, writer=self._writer, process=self._process(), via=via)
         if not self.unsaved:
             files.SessionFiles(self.path).share(full, copy.id)
         return copy

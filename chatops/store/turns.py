@@ -9,6 +9,7 @@ A turn is a sequence of steps numbered from 0 (`seq`). Committing a step writes,
 - the new messages, appended to the message tree, and the session's new head;
 - the journal: an intent for each tool run that the step starts, and the outcome of each attempt that has ended;
 - the decisions, remembered rules and pending calls that follow from the step, see `decisions`;
+- the rows of the audit log about all of these, see `audit`;
 - the removal of the queued message that the turn starts with, if any;
 - the draft without the message that the turn starts with.
 
@@ -46,7 +47,7 @@ from chatops.domain.errors import AlreadyDecidedError, ConflictError, NoSuchSess
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import Usage, countable
 from chatops.domain.tools import Outcome
-from chatops.store import decisions, leases, messages, sessions
+from chatops.store import audit, decisions, leases, messages, sessions
 from chatops.store.base import Holder, JournalRow, Late, StorePart
 from chatops.store.connection import Connection, SqlRow, integer, readable, real, real_or_none, text, text_or_none
 from chatops.store.sessions import turn_number
@@ -88,7 +89,8 @@ class Turns(StorePart):
         """
         with self._rows.write():
             leases.must_not_be_taken(self._rows, step.state.session_id, lease)
-            commit(self._rows, step, now=self._clock(), writer=self._writer, process=self._process())
+            process = self._process()
+            commit(self._rows, step, now=self._clock(), writer=self._writer, process=process, via=self.surface)
 
     def load_turn(self, turn_id: TurnId) -> TurnState:
         """Return the turn as last committed, with message bodies. Raises UnreadableError."""
@@ -132,8 +134,11 @@ class Turns(StorePart):
         return [_journal_row(row) for row in found]
 
 
-def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process: Holder) -> None:
-    """Store `step` within the current transaction. Raises as `Turns.commit` does, and NoSuchSessionError."""
+def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process: Holder, via: str = "") -> None:
+    """Store `step`, taken by the surface `via`, within the current transaction.
+
+    Raises as `Turns.commit` does, and NoSuchSessionError.
+    """
     state = step.state
     session = rows.one("SELECT head, active_turn, title, last_turn FROM sessions WHERE id = ?", state.session_id)
     if session is None:
@@ -181,6 +186,7 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         sessions.remove_oldest_queued(rows, state.session_id)
     if step.draft is not None:
         rows.upsert("settings", "key", key=step.draft.setting, value=step.draft.text)
+    audit.record(rows, step, now=now, via=via)
     decisions.follow(rows, step, now=now)
     rows.run(
         f"UPDATE sessions SET head = ?, active_turn = ?, last_turn = ?, "

@@ -385,6 +385,7 @@ class RegistryRights:
             context_window=window,
             priced=priced,
             endpoint=endpoint_of(spec),
+            engine=str(spec.type),
         )
         if spec.max_output_tokens is None:
             return sized

@@ -26,7 +26,8 @@ async def asking(editor: Editor, folder: Path) -> "tuple[str, asyncio.Task[Any],
 
 def log(folder: Path) -> list[dict[str, Any]]:
     """Every decision, as the audit log has it."""
-    return [json.loads(line) for line in program("audit", "export", cwd=folder).out.splitlines()]
+    log = [json.loads(line) for line in program("audit", "export", cwd=folder).out.splitlines()]
+    return [row for row in log if row["kind"] == "decision"]
 
 
 async def test_a_plain_call_is_asked_about_reject_first_and_recorded_with_the_editor(

@@ -234,9 +234,11 @@ def test_decisions_are_in_the_audit_log(chatops: CommandLine) -> None:
     session, call = chatops.paused("run `touch made.txt`")
     chatops("approvals", "deny", call, "--reason", "no")
     chatops("resume", session)
-    (listed,) = chatops("audit", "list", "--output-format", "json").json
+    (listed,) = chatops("audit", "list", "--decision", "denied", "--output-format", "json").json
     assert (listed["call_id"], listed["decision"]["kind"], listed["by"]["via"]) == (call, "rejected", "approvals")
-    (exported,) = [json.loads(line) for line in chatops("audit", "export", "--session", session).out.splitlines()]
+    log = [json.loads(line) for line in chatops("audit", "export", "--session", session).out.splitlines()]
+    assert [row["kind"] for row in log] == ["prompt", "verdict", "decision"]
+    (exported,) = (row for row in log if row["kind"] == "decision")
     assert exported == listed
     assert "denied: no" in chatops("audit", "list").out
     for flags, found in (

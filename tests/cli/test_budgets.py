@@ -94,7 +94,9 @@ def test_a_reached_limit_waits_as_a_call_does_and_a_yes_goes_on(at: At) -> None:
     assert at("approvals", "approve", again.json["pending"][0]["id"]).code == 0
     ended = at("resume", ran.json["session_id"], "--output-format", "json")
     assert ended.code == 0 and ended.json["answer"] == "Done." and ended.json["usage"]["cost"] == 1.5
-    assert [row["tool"] for row in at("audit", "list", "--output-format", "json").json] == ["budget_extend"] * 2
+    assert [row["tool"] for row in at("audit", "list", "--decision", "approved", "--output-format", "json").json] == [
+        "budget_extend"
+    ] * 2
 
 
 def test_a_no_ends_the_turn_with_what_was_gathered(at: At) -> None:

@@ -353,10 +353,12 @@ CHOICES: dict[str, tuple[object, object]] = {
     "answers": ((), (rule(GIT),)),
     "responder": (None, GATEWAY),
     "contain": (False, True),
+    "registries": ((), ("sha",)),
 }
 """Two values of each field that is no limit: of two grants the newer one's counts."""
-NOT_SIGNED = frozenset({"prompt", "budget", "run_budget"})
-"""What an approval of a delegation is not bound to: words are no right, and at its budget the child's turn asks."""
+NOT_SIGNED = frozenset({"prompt", "registries", "budget", "run_budget"})
+"""What an approval of a delegation is not bound to: words and digests are no right, and at its budget
+the child's turn asks."""
 
 
 def test_each_field_of_a_grant_is_a_limit_or_a_choice() -> None:

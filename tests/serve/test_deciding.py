@@ -29,7 +29,9 @@ def test_a_call_is_listed_shown_approved_and_runs_once(served: Served) -> None:
     assert resumed.returncode == 0
     assert "via serve" in json.loads(resumed.stdout)["calls"][0]["decided_by"]
     assert (served.workspace / "log.txt").read_text() == "once\n"
-    (entry,) = [json.loads(line) for line in served.run("audit", "export").stdout.splitlines()]
+    (entry,) = [
+        json.loads(line) for line in served.run("audit", "export", "--decision", "approved").stdout.splitlines()
+    ]
     assert "serve" in json.dumps(entry) and "page login 1 from 127.0.0.1" in json.dumps(entry)
     gone = served.get(f"/call/{call}", cookie=cookie)
     assert (

@@ -1,0 +1,300 @@
+"""The audit log: every verdict, decision, start, result, rule and prompt of a session, in one hash chain per session.
+
+Theory of operation
+
+A row is written by the commit of the step that it belongs to, in the same transaction. So neither is stored without the
+other, whenever the process dies. A chain for each session, and not one for all, lets writers of different sessions not
+wait for each other. What belongs to no session (revoked rules) is in the chain of the session ``""``.
+
+A row has the session, its number in the chain (from 1), `body` and `chain`. `body` is the canonical JSON
+(`domain.canonical`) of an object with `session`, `number`, `at` (seconds since the epoch), `kind` and the fields of
+that kind. `chain` is ``digest(chain of the row before, body as a value)``, with ``""`` before the first row.
+
+Who can write the file can write a whole chain anew. So a chain proves nothing by itself. Its head, kept where that
+writer cannot write (an anchor), proves every row up to it: the journal of the system, or a signed export. An anchor is
+a line of JSON with `session`, `number` and `chain`; each row of an export is one.
+
+Kinds of rows (a field is left out while it is empty):
+
+- ``prompt``: `message`, `from` and `sha256` of the text.
+- ``verdict``: `call_id`, `tool`, `verdict` (allow, ask, deny), `why`, `layer`, `answered_by` (the rule that answered an
+  ask), `digest` (of what is shown and approved), `role`, `level`, `model`, `engine`, `endpoint`, `registries` (digests,
+  the site's first), `layers` (those that no registry makes: session, folder, skill; as stored in a grant), `read` (the
+  session had read the workspace), `by` (uid, surface), `sha256` of the arguments, and `facts`: the fields of
+  `CallFacts` that policy judges by. Without `facts` the call was denied before anything was known of it. An allow is
+  written when the call starts, an ask when it asks, a deny when it is denied.
+- ``decision``: `call_id`, `tool`, `digest`, `decision` and `by` as in `domain.decisions`; `decided_at` if it was
+  posted by another process. Budgets, contained changes and delegation are calls, with such rows.
+- ``rule``: a remembered rule that was made. ``revoked``: `rule`, the id.
+- ``start``: `call_id`, `attempt`, `digest`: the call starts with this commit.
+- ``result``: `call_id`, `attempt`, `outcome`, and `sha256` of the result.
+
+In `facts.arguments`, a value that a tool shows as a diff, that is code, or whose name looks like a secret is replaced
+by ``{"sha256": …}``. Arguments longer than `LONGEST` characters are left out; `sha256` is always of all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from chatops.domain.canonical import canonical, json_or_text, parsed
+from chatops.domain.decisions import looks_secret
+from chatops.domain.ids import MessageId
+from chatops.store.base import AuditRow, Late, StorePart
+from chatops.store.connection import integer, readable, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from chatops.domain.messages import Message
+    from chatops.engine.effects import TurnStep, VerdictRecord
+    from chatops.store import codec
+    from chatops.store.connection import Connection, SqlRow
+else:
+    codec = Late("chatops.store.codec")
+
+LONGEST = 4_000
+"""Characters of arguments that are kept in the log."""
+ELSEWHERE = ""
+"""The session of rows that belong to none."""
+_FACTS = (
+    *("repairs", "refusal", "caution", "reveals", "cwd", "workspace", "paths", "hosts", "command", "argv"),
+    *("interpreter", "needs_user", "contained", "sandbox", "sandboxed", "network", "folder", "definition"),
+    *("server", "delegation"),
+)
+"""Fields of `CallFacts` that a verdict depends on, and the sandbox."""
+
+
+def sha256(content: str) -> str:
+    """Return the digest of a text in UTF-8."""
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def link(before: str, body: str) -> str:
+    """Return the chain value of a row: ``digest(before, value of body)``."""
+    return sha256(f'["{before}",{body}]')
+
+
+def record(rows: Connection, step: TurnStep, *, now: float, via: str) -> None:
+    """Write the rows of a step, within its transaction and before its decisions are taken from the queue."""
+    if entries := [*_entries(rows, step, via=via)]:
+        append(rows, step.state.session_id, entries, now=now)
+
+
+def append(rows: Connection, session_id: str, entries: Iterable[Mapping[str, Any]], *, now: float) -> None:
+    """Write rows at the end of the chain of a session, within the current transaction."""
+    last = head(rows, session_id)
+    number, chain = (last.number, last.chain) if last is not None else (0, "")
+    for entry in entries:
+        number += 1
+        filled = {name: value for name, value in entry.items() if value not in ("", (), None, False)}
+        body = codec.canonical_text({**filled, "session": session_id, "number": number, "at": round(now, 3)})
+        chain = link(chain, body)
+        rows.insert("audit", session_id=session_id, number=number, body=body, chain=chain)
+
+
+def head(rows: Connection, session_id: str) -> AuditRow | None:
+    """Return the last row of a chain; None if it has none."""
+    sql = "SELECT session_id, number, body, chain FROM audit WHERE session_id = ? ORDER BY number DESC LIMIT 1"
+    found = rows.one(sql, session_id)
+    return None if found is None else _row(found)
+
+
+def _row(row: SqlRow) -> AuditRow:
+    return AuditRow(session_id=text(row[0]), number=integer(row[1]), body=text(row[2]), chain=text(row[3]))
+
+
+def _entries(rows: Connection, step: TurnStep, *, via: str) -> Iterator[dict[str, Any]]:
+    for message in step.messages:
+        if message.kind == "user":
+            yield {"kind": "prompt", "message": message.id, "from": message.by, "sha256": sha256(message.text)}
+    for closing in step.results:
+        yield {
+            "kind": "result",
+            "call_id": closing.call_id,
+            "attempt": closing.attempt,
+            "outcome": closing.result.outcome,
+            "sha256": sha256(closing.result.content),
+        }
+    for verdict in step.verdicts:
+        yield _verdict(verdict, via=via)
+    for decided in step.decisions:
+        posted = rows.one(
+            "SELECT decided_at FROM posted WHERE call_id = ? AND digest = ?", decided.call_id, decided.digest
+        )
+        yield {
+            "kind": "decision",
+            "call_id": decided.call_id,
+            "tool": decided.tool,
+            "digest": decided.digest,
+            "decision": decided.decision,
+            "by": decided.by,
+            "decided_at": None if posted is None else posted[0],
+        }
+    for rule in step.rules:
+        yield {"kind": "rule", "rule": rule}
+    for effect in step.effects:
+        if effect.kind == "run_tool":
+            yield {"kind": "start", "call_id": effect.call.id, "attempt": effect.attempt, "digest": effect.digest}
+
+
+def _verdict(verdict: VerdictRecord, *, via: str) -> dict[str, Any]:
+    grants, facts = verdict.grants, verdict.facts
+    target = next((model for grant in grants for model in grant.models if model.name == verdict.model), None)
+    arguments = facts.arguments if facts is not None else verdict.call.arguments
+    kept: dict[str, Any] = {}
+    if facts is not None:
+        kept = {name: value for name in _FACTS if (value := getattr(facts, name))}
+        spec = grants[0].tool(verdict.call.name)
+        hidden = (*spec.capabilities.in_diff, spec.capabilities.code) if spec is not None else ()
+        kept["arguments"] = _shown(arguments, hidden) if len(arguments) <= LONGEST else None
+    return {
+        "kind": "verdict",
+        "call_id": verdict.call.id,
+        "tool": verdict.call.name,
+        "verdict": verdict.verdict,
+        "why": verdict.why,
+        "layer": verdict.layer,
+        "answered_by": verdict.answered_by,
+        "digest": verdict.digest,
+        "role": grants[0].role,
+        "level": min(grant.level for grant in grants).word,
+        "model": verdict.model,
+        "engine": target.engine if target is not None else "",
+        "endpoint": target.endpoint if target is not None else "",
+        "registries": grants[-1].registries,
+        "layers": tuple(dict.fromkeys(layer for grant in grants for layer in grant.layers if not layer.of_registry)),
+        "read": verdict.workspace_read,
+        "by": {"uid": os.getuid(), "via": via},
+        "sha256": sha256(arguments),
+        "facts": kept or None,
+    }
+
+
+def _shown(arguments: str, hidden: Sequence[str]) -> object:
+    given = json_or_text(arguments)
+    if not isinstance(given, Mapping):
+        return None
+    return {
+        name: {"sha256": sha256(value if isinstance(value, str) else canonical(value))}
+        if name in hidden or looks_secret(name)
+        else value
+        for name, value in given.items()
+    }
+
+
+class AuditLog(StorePart):
+    """The methods of `Store` about the audit log."""
+
+    def audit(self, *, session_id: str | None = None) -> list[AuditRow]:
+        """Return all rows, by session and number."""
+        with self._rows.read():
+            found = self._rows.all(
+                "SELECT session_id, number, body, chain FROM audit WHERE ?1 IS NULL OR session_id = ?1 "
+                "ORDER BY session_id, number",
+                session_id,
+            )
+        return readable(found, _row, what="a row of the audit log")
+
+    def message(self, message_id: str) -> Message | None:
+        """Return a message; None if it is not stored. Raises UnreadableError for a damaged one."""
+        with self._rows.read():
+            found = self._rows.one("SELECT body FROM messages WHERE id = ?", message_id)
+        return None if found is None else codec.decode_message(found[0], message_id=MessageId(message_id))
+
+
+def line(row: AuditRow, *, text: str | None = None) -> str:
+    """Return a row as a line of an export: its entry with `chain`, and for a prompt with its `text` if given.
+
+    A reader takes these two out, and has the entry that `chain` is computed over. Raises ValueError for a damaged body.
+    """
+    more = {} if text is None else {"text": text}
+    return canonical({**entry_of(row.body), **more, "chain": row.chain})
+
+
+def entry_of(body: str) -> dict[str, Any]:
+    """Return the JSON object in a body or a line. Raises ValueError."""
+    entry = parsed(body)
+    if not isinstance(entry, dict):
+        raise ValueError("no JSON object")
+    return entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """The chain value of a row, kept where a writer of the store cannot change it."""
+
+    session: str
+    number: int
+    chain: str
+
+
+def read_anchors(content: str) -> list[Anchor]:
+    """Return the anchors in lines of JSON, each perhaps after other words, as a system log has them.
+
+    Raises ValueError for a line that is none.
+    """
+    return [_anchor(found, number) for number, found in enumerate(content.splitlines(), 1) if found.strip()]
+
+
+def _anchor(content: str, number: int) -> Anchor:
+    try:
+        value = parsed(content[content.index("{") :])
+        if isinstance(value, Mapping):
+            match value.get("session"), value.get("number"), value.get("chain"):
+                case str(session), int(place), str(chain):
+                    return Anchor(session=session, number=place, chain=chain)
+    except ValueError:
+        pass
+    raise ValueError(f"line {number} is no anchor: expected a JSON object with session, number and chain")
+
+
+def verify(rows: Sequence[AuditRow], anchors: Sequence[Anchor]) -> tuple[list[str], dict[str, int]]:
+    """Return the faults of the chains, and up to which row each session is proven by the anchors.
+
+    `rows` are all rows of the store, by session and number. A change below an anchor always is a fault. One above it is
+    found only if whoever made it did not write the rest of the chain anew.
+    """
+    faults: list[str] = []
+    chains: dict[str, list[str]] = {}
+    for row in rows:
+        chain = chains.setdefault(row.session_id, [])
+        name, expected = _named(row.session_id), len(chain) + 1
+        if row.number != expected:
+            faults.append(f"{name}: row {row.number} stands where row {expected} should be: removed or inserted")
+        elif not is_sound(row):
+            faults.append(f"{name}: row {row.number} was changed")
+        elif row.chain != link(chain[-1] if chain else "", row.body):
+            faults.append(f"{name}: row {row.number} does not follow row {row.number - 1}: changed or moved")
+        chain.append(row.chain)
+    proven: dict[str, int] = {}
+    for anchor in anchors:
+        chain, name = chains.get(anchor.session, []), _named(anchor.session)
+        if not 1 <= anchor.number <= len(chain):
+            faults.append(
+                f"{name}: row {anchor.number} is in the anchor, and the log ends at row {len(chain)}: cut off"
+            )
+        elif chain[anchor.number - 1] != anchor.chain:
+            faults.append(f"{name}: row {anchor.number} or an earlier one is not the one in the anchor")
+        else:
+            proven[anchor.session] = max(anchor.number, proven.get(anchor.session, 0))
+    return faults, proven
+
+
+def is_sound(row: AuditRow) -> bool:
+    """Return True if the body is canonical, and of this row."""
+    try:
+        entry = entry_of(row.body)
+        return (entry.get("session"), entry.get("number")) == (row.session_id, row.number) and (
+            canonical(entry) == row.body
+        )
+    except ValueError:
+        return False
+
+
+def _named(session: str) -> str:
+    return f"session {session}" if session else "the log outside of sessions"

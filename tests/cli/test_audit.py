@@ -1,0 +1,135 @@
+"""``chatops audit``: every verdict in a chain, and what an anchor proves."""
+
+import json
+import os
+import random
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from chatops.store.audit import link
+from tests.support.command_line import CommandLine
+
+DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
+
+
+def finished(chatops: CommandLine) -> str:
+    """Run a session with a call that asks and is approved; return its id."""
+    session, call = chatops.paused("run `touch made.txt`")
+    assert chatops("approvals", "approve", call).code == 0
+    assert chatops("resume", session).code == 0
+    return session
+
+
+def test_each_verdict_is_logged_with_what_it_was_judged_by(chatops: CommandLine) -> None:
+    session = finished(chatops)
+    (chatops.workspace / "notes.txt").write_text("hello")
+    assert chatops("-r", session, "-p", "read notes.txt").code == 0
+    rows = [json.loads(line) for line in chatops("audit", "export", "--session", session).out.splitlines()]
+    kinds = [row["kind"] for row in rows]
+    assert kinds == ["prompt", "verdict", "decision", "start", "result", "prompt", "verdict", "start", "result"]
+    assert [row["number"] for row in rows] == list(range(1, len(rows) + 1))
+    asked, allowed = (row for row in rows if row["kind"] == "verdict")
+    assert (asked["verdict"], asked["tool"], asked["facts"]["argv"]) == ("ask", "shell_exec", ["touch", "made.txt"])
+    assert (allowed["verdict"], allowed["tool"]) == ("allow", "file_read")
+    assert allowed["facts"]["arguments"] == {"path": "notes.txt"}
+    for verdict in (asked, allowed):
+        assert verdict["layer"] and verdict["level"] and verdict["role"] and len(verdict["registries"][-1]) > 5
+        assert verdict["engine"] == "demo" and verdict["facts"]["workspace"] == str(chatops.workspace.resolve())
+        assert verdict["digest"] in {row["digest"] for row in rows if row["kind"] == "start"}
+    assert "hello" not in json.dumps(rows), "results are in the log by digest only"
+
+
+def test_an_anchor_finds_whatever_is_done_to_the_rows(chatops: CommandLine, tmp_path: Path) -> None:
+    """Who knows how writes the whole chain anew: only the anchor finds that."""
+    session = finished(chatops)
+    anchor = tmp_path / "anchor.jsonl"
+    assert chatops("audit", "export", "-o", str(anchor)).code == 0
+    finished(chatops)
+    bare = chatops("audit", "verify")
+    assert bare.code == 0 and "Nothing is proven by this" in bare.out
+    proven = chatops("audit", "verify", "--anchor", str(anchor))
+    assert proven.code == 0 and "5 rows proven by the anchor, 5 " in proven.out, proven.out
+    path = next(Path(os.environ["CHATOPS_HOME"]).rglob("*.db"))
+    with closing(sqlite3.connect(path)) as raw:
+        of_session = "FROM audit WHERE session_id = ?"
+        sound = raw.execute(f"SELECT body, chain {of_session} ORDER BY number", (session,)).fetchall()
+        pick = random.Random(7)
+        for change in (removed, changed, reordered, inserted, cut_off):
+            for anew in (False, True):
+                rows, chain = list(sound), ""
+                change(rows, pick)
+                raw.execute(f"DELETE {of_session}", (session,))
+                for number, (body, stored) in enumerate(rows, 1):
+                    if anew:
+                        body = re.sub(r'"number":\d+', f'"number":{number}', body)
+                        chain = stored = link(chain, body)
+                    columns = "(session_id, number, body, chain) VALUES (?, ?, ?, ?)"
+                    raw.execute(f"INSERT INTO audit {columns}", (session, number, body, stored))
+                raw.commit()
+                found = chatops("audit", "verify", "--anchor", str(anchor))
+                assert found.code == 1 and f"FAULT  session {session}" in found.out, (change, anew, found.out)
+                if anew:
+                    assert chatops("audit", "verify").code == 0, "without an anchor nothing is found"
+
+
+Rows = list[tuple[str, str]]
+
+
+def removed(rows: Rows, pick: random.Random) -> None:
+    del rows[pick.randrange(len(rows) - 1)]
+
+
+def changed(rows: Rows, pick: random.Random) -> None:
+    place = pick.randrange(len(rows))
+    rows[place] = (re.sub(r'"at":[\d.]+', '"at":1', rows[place][0]), rows[place][1])
+
+
+def reordered(rows: Rows, pick: random.Random) -> None:
+    place = pick.randrange(len(rows) - 1)
+    rows[place], rows[place + 1] = rows[place + 1], rows[place]
+
+
+def inserted(rows: Rows, pick: random.Random) -> None:
+    place = pick.randrange(len(rows) - 1)
+    rows.insert(place, rows[place])
+
+
+def cut_off(rows: Rows, pick: random.Random) -> None:
+    del rows[pick.randrange(1, len(rows)) :]
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+def test_a_receipt_is_checked_without_chatops(chatops: CommandLine, tmp_path: Path) -> None:
+    session = finished(chatops)
+    key, receipt = tmp_path / "key", tmp_path / "receipt.jsonl"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    export = ("audit", "export", "--session", session, "--texts", "-o", str(receipt))
+    assert chatops(*export, "--sign", str(tmp_path / "none")).code == 2
+    assert chatops("audit", "export", "--sign", str(key)).code == 2, "a signature is of a file"
+    assert chatops(*export, "--sign", str(key)).code == 0
+    (tmp_path / "allowed").write_text(f"ana {key.with_suffix('.pub').read_text()}")
+    verify = ["ssh-keygen", "-Y", "verify", "-f", str(tmp_path / "allowed"), "-I", "ana", "-n", "chatops-audit"]
+    verify += ["-s", f"{receipt}.sig"]
+    assert subprocess.run(verify, input=receipt.read_bytes(), check=False, capture_output=True).returncode == 0
+    script = tmp_path / "check.py"
+    script.write_text(DOCS.read_text().partition("<!-- receipt -->\n```python\n")[2].partition("```")[0])
+
+    def check() -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([sys.executable, script, receipt], check=False, capture_output=True, text=True)
+
+    whole = receipt.read_text()
+    sound = check()
+    assert sound.returncode == 0 and "1 texts fit" in sound.stdout, sound.stderr
+    for was, now in (("run `touch", "run `rm"), ('"approved"', '"rejected"'), ('"success"', '"failed"')):
+        assert was in whole
+        receipt.write_text(whole.replace(was, now))
+        assert check().returncode == 1, was
+    receipt.write_text("".join(line for line in whole.splitlines(keepends=True) if '"verdict"' not in line))
+    assert check().returncode == 1
