@@ -73,10 +73,10 @@ class PayloadView(ScrollView, can_focus=False):
         """The lines of the payload that warn."""
         self._seen = bytearray()
         """1 for each line of the payload that was on screen or scrolled past, 0 for the others."""
-        self._top = 0
+        self._last_top = 0
         """The first line on screen when `_seen` was brought up to date."""
         self._jumped = False
-        """True after a jump to a row, until `_look`: the lines between were not scrolled past."""
+        """True after a jump to a row, until `_note_seen_lines`: the lines between were not scrolled past."""
         self._wrapped_at = 0
         self.widest = 0
         """Cells of the longest row, as far as a dialog can be so wide."""
@@ -104,7 +104,7 @@ class PayloadView(ScrollView, can_focus=False):
         if not same:
             self.scroll_to(0, 0, animate=False, force=True, immediate=True)
         self.refresh()
-        self.call_after_refresh(self._look)
+        self.call_after_refresh(self._note_seen_lines)
 
     @property
     def continues_below(self) -> bool:
@@ -160,9 +160,9 @@ class PayloadView(ScrollView, can_focus=False):
 
     def _jump(self, y: int) -> None:
         self._jumped = True
-        # At once: `_look` must not run between here and the move.
+        # At once: `_note_seen_lines` must not run between here and the move.
         self.scroll_to(y=y, animate=False, force=True, immediate=True)
-        self.call_after_refresh(self._look)
+        self.call_after_refresh(self._note_seen_lines)
 
     def page(self, by: int) -> None:
         """Scroll by one page without animation: a line counted as seen must have been drawn.
@@ -198,12 +198,12 @@ class PayloadView(ScrollView, can_focus=False):
         if event.size.width != self._wrapped_at:
             self._wrap()
             self.post_message(self.Wrapped())
-        self.call_after_refresh(self._look)
+        self.call_after_refresh(self._note_seen_lines)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Check if scrolling has brought the end on screen."""
         super().watch_scroll_y(old_value, new_value)
-        self.call_after_refresh(self._look)
+        self.call_after_refresh(self._note_seen_lines)
 
     def render_line(self, y: int) -> Strip:
         """Return one line of the screen."""
@@ -265,11 +265,11 @@ class PayloadView(ScrollView, can_focus=False):
         self._cautions = [at for at, line in enumerate(payload) if line.row.tone == "caution"]
         if self._starts != before or len(self._seen) != self._payload_lines:
             self._seen, self._jumped = bytearray(self._payload_lines), True
-            self._mark(0, self._starts[kept])
+            self._mark_seen(0, self._starts[kept])
         self._wrapped_at = width
         self.virtual_size = Size(width, len(self._lines))
 
-    def _look(self) -> None:
+    def _note_seen_lines(self) -> None:
         region: Region = self.scrollable_content_region
         if not self.key or self._wrapped_at != region.width or region.height < 1 or region.width < GUTTER + 8:
             return
@@ -277,18 +277,20 @@ class PayloadView(ScrollView, can_focus=False):
         if not self.screen.is_active or self.end_seen:
             return
         # A move to or from the details below the payload scrolls past nothing: its end was not on screen.
-        jumped = self._jumped or max(top, self._top) >= self._payload_lines
+        jumped = self._jumped or max(top, self._last_top) >= self._payload_lines
         unseen = [at for at in self._cautions if not self._seen[at] and not top <= at < top + height]
-        self._mark(top if jumped else min(top, self._top), (top if jumped else max(top, self._top)) + height)
+        self._mark_seen(
+            top if jumped else min(top, self._last_top), (top if jumped else max(top, self._last_top)) + height
+        )
         for at in unseen:
             self._seen[at] = 0
-        self._top, self._jumped = top, False
+        self._last_top, self._jumped = top, False
         # Details may follow: what counts is the last line of the payload itself.
         if self._payload_lines > 0 and 0 not in self._seen:
             self.end_seen = True
             self.post_message(self.EndSeen(self.key))
 
-    def _mark(self, begin: int, end: int) -> None:
+    def _mark_seen(self, begin: int, end: int) -> None:
         end = min(end, self._payload_lines)
         if begin < end:
             self._seen[begin:end] = b"\1" * (end - begin)
