@@ -31,9 +31,9 @@ _MOST_OFFERED = 8
 """Maximum number of hosts that the + key of the approval dialog allows at once."""
 _REMOTE_URL = re.compile(r"^\s*(?:push)?url\s*=\s*(\S+)\s*$", re.MULTILINE | re.IGNORECASE)
 _WEB = re.compile(r"https?://(?:[^/@\s]*@)?([^/\s]+)", re.IGNORECASE)
-_MOST_CONFIG = 100_000
+_MOST_CONFIG_BYTES = 100_000
 """Bytes of the settings of git that are read."""
-_OPEN = ("/tmp", "/dev", "/proc", "/run", "/var/tmp")
+_PRIVATE = ("/tmp", "/dev", "/proc", "/run", "/var/tmp")
 """Places that the sandbox has for itself."""
 _NETWORK = re.compile(
     r"could not resolve host|temporary failure in name resolution|name or service not known|network is unreachable"
@@ -86,10 +86,10 @@ def likely_cause(
         return 'the rule that allows this command makes the workspace read-only ("workspace": "read")', NARROWEST
     if refused:
         return "the sandbox allows writing only in the workspace", NARROWEST
-    if hidden := _masked(output, command, workspace=context.workspace):
+    if hidden := _unopened_masks(output, command, workspace=context.workspace):
         return f"hidden from commands that a rule allows: {', '.join(hidden)}", NARROWEST
     words = argv[-1].split() if argv[:2] == ("/bin/bash", "-c") else argv
-    missing = unseen(words[0], cwd=command.cwd, confined=confined, context=context)
+    missing = hidden_folders_of(words[0], cwd=command.cwd, confined=confined, context=context)
     if missing and (code == _NOT_FOUND or _MISSING.search(output)):
         shown = [visible(folder, limit=200) for folder in missing]
         what = f"the sandbox does not show {' and '.join(shown)}"
@@ -109,7 +109,7 @@ def _with_remedy(what: str, setting: str, *, context: ToolContext) -> str:
     return f'{what}; {once}, "sandbox": {{{setting}}} in the registry changes that'
 
 
-def _masked(output: str, command: Command, *, workspace: Path) -> list[str]:
+def _unopened_masks(output: str, command: Command, *, workspace: Path) -> list[str]:
     """Return the masked files that, by the output, could not be opened."""
     words = command.argv
     empty = [at for at, word in enumerate(words) if word == "--ro-bind" and words[at + 1] == "/dev/null"]
@@ -129,12 +129,12 @@ def with_lacks(
     if confined.level is SandboxLevel.NONE or facts.interpreter or context.source is not None:
         return facts
     spec = context.sandbox
-    lacks = [*seen, *_by_words(facts.command, cwd=Path(facts.cwd), confined=confined, context=context)]
+    lacks = [*seen, *_lacks_by_words(facts.command, cwd=Path(facts.cwd), confined=confined, context=context)]
     lacks = [replace(lack, needs=_with_exact_hosts(lack.needs)) for lack in dict.fromkeys(lacks)]
     lacks = [lack for lack in lacks if widened(spec, lack.needs) != spec]
     wanted = reduce(widened, (lack.needs for lack in lacks), spec)
     given = limited_by(context.ceiling, wanted)
-    extra = _more(given, than=spec)
+    extra = _difference(given, than=spec)
     if extra == NARROWEST:
         return replace(facts, lacks=tuple(lacks))
     shown = confinement(given, workspace=context.workspace, best=best)
@@ -147,7 +147,7 @@ def _with_exact_hosts(needs: SandboxSpec) -> SandboxSpec:
     return replace(needs, hosts=tuple(exact))
 
 
-def _more(spec: SandboxSpec, *, than: SandboxSpec) -> SandboxSpec:
+def _difference(spec: SandboxSpec, *, than: SandboxSpec) -> SandboxSpec:
     """Return what `spec` permits beyond `than`, such that ``widened(than, more)`` is `spec`; else nothing."""
     more = SandboxSpec(
         network=spec.network and not than.network,
@@ -160,22 +160,22 @@ def _more(spec: SandboxSpec, *, than: SandboxSpec) -> SandboxSpec:
     return more if widened(than, more) == spec else NARROWEST
 
 
-def _by_words(command: str, *, cwd: Path, confined: Confinement, context: ToolContext) -> Iterator[Lack]:
+def _lacks_by_words(command: str, *, cwd: Path, confined: Confinement, context: ToolContext) -> Iterator[Lack]:
     known, spec = effects(command), context.sandbox
     for need in known.needs:
         # Without bubblewrap there is no proxy, and .git is as writable as the workspace.
-        yield from _of_need(need, spec=spec, bubblewrap=bool(confined.program), context=context)
+        yield from _lacks_of_need(need, spec=spec, bubblewrap=bool(confined.program), context=context)
     for program in known.programs:
         if "/" not in program and shutil.which(program, path=os.pathsep.join(confined.path)):
             continue
-        for folder in unseen(program, cwd=cwd, confined=confined, context=context):
+        for folder in hidden_folders_of(program, cwd=cwd, confined=confined, context=context):
             yield Lack(by=program, needs=SandboxSpec(read=(folder,)))
     for target in known.writes:
         if folder := _folder_outside(target, cwd=cwd, spec=spec, context=context):
             yield Lack(by=f"writing {target}", needs=SandboxSpec(write=(folder,)))
 
 
-def _of_need(need: Need, *, spec: SandboxSpec, bubblewrap: bool, context: ToolContext) -> Iterator[Lack]:
+def _lacks_of_need(need: Need, *, spec: SandboxSpec, bubblewrap: bool, context: ToolContext) -> Iterator[Lack]:
     match need.kind:
         case NeedKind.COMMIT | NeedKind.CONFIGURE:
             wanted: GitAccess = "commit" if need.kind is NeedKind.COMMIT else "writable"
@@ -199,14 +199,14 @@ def _remote_hosts(context: ToolContext) -> tuple[str, ...]:
     """Return the hosts of the repository's remotes if all are reached by HTTP, else nothing."""
     try:
         with opened_file(context.workspace / ".git" / "config", context=context) as descriptor:
-            text = os.read(descriptor, _MOST_CONFIG).decode("utf-8", "replace")
+            text = os.read(descriptor, _MOST_CONFIG_BYTES).decode("utf-8", "replace")
     except (OSError, ToolFailedError):
         return ()
     remotes = [_WEB.match(url) for url in _REMOTE_URL.findall(text)]
     return tuple(dict.fromkeys(found[1] for found in remotes if found)) if all(remotes) else ()
 
 
-def unseen(program: str, *, cwd: Path, confined: Confinement, context: ToolContext) -> tuple[str, ...]:
+def hidden_folders_of(program: str, *, cwd: Path, confined: Confinement, context: ToolContext) -> tuple[str, ...]:
     """Return the environments that a program needs and the sandbox does not show."""
     found = os.path.join(cwd, program) if "/" in program else shutil.which(program)
     if not found:
@@ -221,29 +221,29 @@ def unseen(program: str, *, cwd: Path, confined: Confinement, context: ToolConte
         for place in (*installed, *beside)
         if not is_visible(place, confined=confined, spec=context.sandbox, workspace=context.workspace)
     )
-    folders = (_environment(place, context=context) for place in hidden)
-    return tuple(dict.fromkeys(str(folder) for folder in folders if not _holds_more(folder, context=context)))
+    folders = (_installation_of(place, context=context) for place in hidden)
+    return tuple(dict.fromkeys(str(folder) for folder in folders if not _contains_protected(folder, context=context)))
 
 
-def _environment(program: Path, *, context: ToolContext) -> Path:
+def _installation_of(program: Path, *, context: ToolContext) -> Path:
     """Return the virtual environment or installation that is or contains `program`, otherwise its folder."""
     if program.is_dir():
         return program
     folder = program.parent.parent if program.parent.name in ("bin", "sbin") else program.parent
     # Not the whole home folder for a program in ~/bin.
-    return program.parent if _holds_more(folder, context=context) else folder
+    return program.parent if _contains_protected(folder, context=context) else folder
 
 
 def _folder_outside(target: str, *, cwd: Path, spec: SandboxSpec, context: ToolContext) -> str:
     """Return the folder outside the workspace that a write to `target` needs; empty if it needs none or may not."""
     path = Path(os.path.realpath(os.path.join(cwd, os.path.expanduser(target))))
-    if path.is_relative_to(context.workspace) or any(path.is_relative_to(place) for place in (*_OPEN, *spec.write)):
+    if path.is_relative_to(context.workspace) or any(path.is_relative_to(place) for place in (*_PRIVATE, *spec.write)):
         return ""
     folder = path.parent
-    return str(folder) if folder.is_dir() and not _holds_more(folder, context=context) else ""
+    return str(folder) if folder.is_dir() and not _contains_protected(folder, context=context) else ""
 
 
-def _holds_more(folder: Path, *, context: ToolContext) -> bool:
+def _contains_protected(folder: Path, *, context: ToolContext) -> bool:
     """Return True if `folder` holds what no command gets with it: the workspace, a home folder, credentials."""
     kept = (*context.protected, *home_secrets())
     holds = any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in kept)
