@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ERRORS_FILE = "errors.txt"
-_WITH_FILES = f'exec "$@" <{PROMPT_FILE} 2>{_ERRORS_FILE}'
+_RUN_WITH_FILES = f'exec "$@" <{PROMPT_FILE} 2>{_ERRORS_FILE}'
 """Script that gives the program its input and output. Nothing of a session is part of it."""
-_MOST_ERRORS = 10_000
+_MOST_ERROR_BYTES = 10_000
 """Bytes of the end of what the program wrote to its standard error."""
 NEEDS_BUBBLEWRAP = 'Install bubblewrap. Without it: "unsandboxed": true in the model\'s entry, at your own risk.'
 
@@ -57,8 +57,8 @@ def program_state(spec: ModelSpec, *, require: SandboxLevel) -> ProgramState:
     """Return whether the program of `spec` can run here. May run the sandbox's probe: call it in a thread."""
     try:
         program, argv = program_of(spec)
-        _found(program, argv[0])
-        level = _level(unsandboxed=spec.unsandboxed, require=require)
+        _locate(program, argv[0])
+        level = _choose_level(unsandboxed=spec.unsandboxed, require=require)
     except ConfigError as error:
         return ProgramState(text=str(error), advice=error.advice)
     if level is SandboxLevel.NONE:
@@ -74,15 +74,15 @@ async def run_cli(
     from chatops.models.cli import MOST_OUTPUT, CliEnd  # slow to import
 
     try:
-        found = await in_thread(_found, run.program, run.argv[0])
-        level = await in_thread(_level, unsandboxed=run.unsandboxed, require=limits().require)
+        found = await in_thread(_locate, run.program, run.argv[0])
+        level = await in_thread(_choose_level, unsandboxed=run.unsandboxed, require=limits().require)
         own = {name: expanded(text, environ=os.environ, where=f"env.{name}") for name, text in run.env}
     except ConfigError as error:
         raise _not_run(str(error), error.advice) from None
     except ServerStartError as error:
         raise _not_run(f"{run.argv[0]} was not run: {error}.", "Set it before starting chatops.") from None
     with TemporaryDirectory(prefix="chatops-", ignore_cleanup_errors=True) as made:
-        folder = await in_thread(_filled, Path(made), run.files)
+        folder = await in_thread(_write_files, Path(made), run.files)
         context = ToolContext(
             workspace=folder,
             session_id=SessionId("cli"),
@@ -99,7 +99,7 @@ async def run_cli(
             output=output,
         )
         failures = SandboxFailures(best=level)
-        argv = ("/bin/sh", "-c", _WITH_FILES, "sh", str(found.path), *run.argv[1:])
+        argv = ("/bin/sh", "-c", _RUN_WITH_FILES, "sh", str(found.path), *run.argv[1:])
         confined = await in_thread(partial(confinement, context.sandbox, workspace=folder, best=level))
         facts = CallFacts(arguments="", command=str(found.path), cwd=str(folder), sandbox=confined.description)
         try:
@@ -116,11 +116,11 @@ async def run_cli(
             raise _not_run(f"{run.argv[0]} was not run: {error}", "chatops doctor checks the sandbox.") from None
         ending = result.facts.ending or Ending()
         code = ending.exit_code if ending.by is EndedBy.EXIT else None
-        errors = await in_thread(_end_of, folder / _ERRORS_FILE)
+        errors = await in_thread(_read_end, folder / _ERRORS_FILE)
         return CliEnd(code=code, errors=errors, unreached=result.facts.refused_hosts)
 
 
-def _filled(folder: Path, files: Mapping[str, bytes]) -> Path:
+def _write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
     """Write the files and return the resolved folder."""
     for name, data in files.items():
         (folder / name).write_bytes(data)
@@ -131,7 +131,7 @@ def _not_run(message: str, advice: str) -> EngineError:
     return EngineError(ModelFailure(kind=FailureKind.CONFIGURATION, message=message, advice=advice))
 
 
-def _found(program: CliProgram, name: str) -> Program:
+def _locate(program: CliProgram, name: str) -> Program:
     """Return where a program is. Raises ConfigError if it is not installed."""
     found = find_program(name, workspace=Path("/nonexistent"))
     if found is None:
@@ -139,7 +139,7 @@ def _found(program: CliProgram, name: str) -> Program:
     return found
 
 
-def _level(*, unsandboxed: bool, require: SandboxLevel) -> SandboxLevel:
+def _choose_level(*, unsandboxed: bool, require: SandboxLevel) -> SandboxLevel:
     """Return the highest sandbox level for the program; NONE if it runs without one. Raises ConfigError."""
     found = confinement(SandboxSpec(), workspace=Path("/nonexistent"))
     if found.program and found.level >= require:
@@ -158,10 +158,10 @@ def _credentials(program: CliProgram) -> tuple[str, ...]:
     return tuple(str(file) for file in files if file.is_file() and not file.is_symlink())
 
 
-def _end_of(file: Path) -> str:
+def _read_end(file: Path) -> str:
     try:
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as handle:
-            handle.seek(max(0, os.fstat(handle.fileno()).st_size - _MOST_ERRORS))
-            return handle.read(_MOST_ERRORS).decode("utf-8", "replace")
+            handle.seek(max(0, os.fstat(handle.fileno()).st_size - _MOST_ERROR_BYTES))
+            return handle.read(_MOST_ERROR_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
