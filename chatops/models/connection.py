@@ -36,12 +36,12 @@ from chatops.policy.registry import ModelSpec
 
 ERROR_BODY_LIMIT = 64 * 1024
 LISTING_LIMIT = 8 * 1024 * 1024
-_PASSED_ON = frozenset(
+_KEPT_OF_SDK = frozenset(
     {"host", "accept", "accept-encoding", "connection", "content-type", "content-length", "transfer-encoding"}
 )
-_OURS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
+_NOT_IN_REGISTRY = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 """Headers that a registry cannot set: they decide how the request is read."""
-_TYPES = frozenset({"openai.types", "openai.types.chat", "openai.types.responses"})
+_LATE_PACKAGES = frozenset({"openai.types", "openai.types.chat", "openai.types.responses"})
 
 
 class _OnDemand(ModuleType):
@@ -79,7 +79,7 @@ class _LateLoader(Loader):
 class _LateFinder:
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path, target) if name in _TYPES else None
+        spec = PathFinder.find_spec(name, path, target) if name in _LATE_PACKAGES else None
         if spec is not None and spec.loader is not None:
             spec.loader = _LateLoader(spec.loader)
         return spec
@@ -139,12 +139,12 @@ class ServerConnection:
         try:
             self._http = httpx2.AsyncClient(
                 transport=transport,
-                verify=_tls(url, ca_file=spec.ca_file),
+                verify=_tls_context(url, ca_file=spec.ca_file),
                 timeout=self._timeout,
                 follow_redirects=False,
                 trust_env=not is_loopback(urlsplit(url).hostname or ""),
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=8, keepalive_expiry=30.0),
-                event_hooks={"request": [self._only_ours], "response": [_stop_at_errors]},
+                event_hooks={"request": [self._send_only_ours], "response": [_stop_at_errors]},
             )
         except (ImportError, ValueError, httpx2.InvalidURL) as error:
             raise ConfigError(
@@ -178,7 +178,7 @@ class ServerConnection:
             stream=True,
         )
         try:
-            return await _beginning(response, limit=LISTING_LIMIT)
+            return await _read_beginning(response, limit=LISTING_LIMIT)
         finally:
             await response.aclose()
 
@@ -186,7 +186,7 @@ class ServerConnection:
         """Post `value` as JSON; return the body of the answer, up to `LISTING_LIMIT`. Raises the same as `get`."""
         response = await self.post(path, body=encode(value), key=key)
         try:
-            return await _beginning(response, limit=LISTING_LIMIT)
+            return await _read_beginning(response, limit=LISTING_LIMIT)
         finally:
             await response.aclose()
 
@@ -215,9 +215,9 @@ class ServerConnection:
             )
         return self._clients[text]
 
-    async def _only_ours(self, request: httpx2.Request) -> None:
+    async def _send_only_ours(self, request: httpx2.Request) -> None:
         authorization = request.headers.get("authorization", "")
-        for name in {name.lower() for name in request.headers} - _PASSED_ON:
+        for name in {name.lower() for name in request.headers} - _KEPT_OF_SDK:
             del request.headers[name]
         request.headers["authorization"] = authorization
         request.headers["user-agent"] = self._agent
@@ -227,22 +227,22 @@ class ServerConnection:
 
 async def _stop_at_errors(response: httpx2.Response) -> None:
     """Read error responses with a size limit: the SDK would read them whole."""
-    understood = {*_listed(response.request.headers.get("accept-encoding", "")), "identity"}
+    understood = {*_codings(response.request.headers.get("accept-encoding", "")), "identity"}
     if unknown := [
-        coding for coding in _listed(response.headers.get("content-encoding", "")) if coding not in understood
+        coding for coding in _codings(response.headers.get("content-encoding", "")) if coding not in understood
     ]:
         raise UnknownEncodingError(", ".join(unknown))
     if response.status_code >= 300:
         headers = {name.lower(): value for name, value in response.headers.items()}
-        body = await _beginning(response, limit=ERROR_BODY_LIMIT)
+        body = await _read_beginning(response, limit=ERROR_BODY_LIMIT)
         raise StatusError(response.status_code, headers=headers, body=body)
 
 
-def _listed(header: str) -> list[str]:
+def _codings(header: str) -> list[str]:
     return [word for part in header.split(",") if (word := part.partition(";")[0].strip().lower())]
 
 
-async def _beginning(response: httpx2.Response, *, limit: int) -> bytes:
+async def _read_beginning(response: httpx2.Response, *, limit: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     async for part in response.aiter_bytes():
@@ -261,12 +261,12 @@ def _own_headers(spec: ModelSpec) -> dict[str, str]:
                 f"The header {name!r} of model {spec.name!r} has characters that no header may have.",
                 advice="Correct it in the registry; chatops registry check shows the index.",
             )
-        if name.lower() not in _OURS:
+        if name.lower() not in _NOT_IN_REGISTRY:
             headers[name.lower()] = value
     return headers
 
 
-def _tls(url: str, *, ca_file: str) -> ssl.SSLContext | bool:
+def _tls_context(url: str, *, ca_file: str) -> ssl.SSLContext | bool:
     if urlsplit(url).scheme == "http":
         # Never used, because redirects are not followed. Building the usual one would read all certificates.
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
