@@ -2,9 +2,9 @@
 
 Theory of operation
 
-The SDK has to enter and leave a connection in one task, so each server has an owner task (`_own`). It connects, lists
-the tools, waits until the connection is lost or no longer wanted, and leaves. Calls come from the tasks of the tools
-and use the connection directly: stopping a call never reaches the owner.
+The SDK has to enter and leave a connection in one task, so each server has an owner task (`_keep_connected`). It
+connects, lists the tools, waits until the connection is lost or no longer wanted, and leaves. Calls come from the tasks
+of the tools and use the connection directly: stopping a call never reaches the owner.
 
 A lost connection is made again, with pauses that grow. After `_ATTEMPTS` failures in a row the server stays failed
 until something calls `reconnect`. A call is never repeated: one that was under way when the connection was lost has an
@@ -124,7 +124,7 @@ class Server:
         self._connection: Connection | None = None
         self._owner: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
-        self._settled = asyncio.Event()
+        self._connect_ended = asyncio.Event()
         """Set unless the server is off or starting."""
         self._list_changed = asyncio.Event()
         self._calls = 0
@@ -142,13 +142,13 @@ class Server:
         """Wait until it is connected, or cannot be for now."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_READY_S):
-                await self._settled.wait()
+                await self._connect_ended.wait()
 
     def start(self) -> None:
         """Connect in the background, unless that was done."""
         if self._owner is None and self.status.state is not ServerState.CLOSED:
             self._set(ServerState.STARTING)
-            self._owner = asyncio.create_task(self._own(), name=f"MCP server {self.spec.name}")
+            self._owner = asyncio.create_task(self._keep_connected(), name=f"MCP server {self.spec.name}")
 
     def reconnect(self) -> None:
         """Connect now if the server has failed, or look again if the user has said yes."""
@@ -185,14 +185,14 @@ class Server:
             async with asyncio.timeout(_READY_S):
                 for _ in range(attempts):
                     if self.status.state in (ServerState.OFF, ServerState.FAILED, ServerState.NEEDS_YES):
-                        self._settled.clear()
+                        self._connect_ended.clear()
                         self.reconnect()
                     elif self.status.state is ServerState.READY and (
                         self._connection is None or self._connection.lost.is_set()
                     ):
                         # The owner is about to notice.
-                        self._settled.clear()
-                    await self._settled.wait()
+                        self._connect_ended.clear()
+                    await self._connect_ended.wait()
                     if self._connection is not None and not self._connection.lost.is_set():
                         return self._connection
                     await asyncio.sleep(0)
@@ -202,7 +202,7 @@ class Server:
         """Read the list of tools again. Raises ServerStartError if the server is not connected or does not answer."""
         connection = await self.ready()
         try:
-            await self._list(connection)
+            await self._read_tools(connection)
         except Exception as error:
             if isinstance(error, TimeoutError) and self._calls:
                 # It may work on one request at a time. What is approved is bound to the list that is known.
@@ -239,7 +239,7 @@ class Server:
             owner.cancel()
             await asyncio.gather(owner, return_exceptions=True)
 
-    async def _own(self) -> None:
+    async def _keep_connected(self) -> None:
         failures = 0
         # The SDK can swallow a cancellation while it leaves a connection, so that alone does not end this task.
         while not self._closed():
@@ -279,21 +279,21 @@ class Server:
             self.spec, self.sandbox, self._limits(), records=self._records, changed=self._list_changed.set
         ) as connection:
             # An error that leaves the block would come out in groups of groups.
-            failure = await self._hold(connection)
+            failure = await self._use(connection)
         if failure:
             raise ServerStartError(failure)
         return connection.lost.reason
 
-    async def _hold(self, connection: "Connection") -> str:
+    async def _use(self, connection: "Connection") -> str:
         """Use a new connection until it is lost. Return why it cannot be used; empty if it could."""
         self._list_changed.clear()
         try:
-            await self._list(connection)
+            await self._read_tools(connection)
         except Exception as error:
             return f"it does not list its tools: {connection.lost.reason or _reason(error)}"
         self._connection = connection
         self._set(ServerState.READY)
-        watching = asyncio.create_task(self._follow(connection), name=f"tools of {self.spec.name}")
+        watching = asyncio.create_task(self._follow_list(connection), name=f"tools of {self.spec.name}")
         try:
             await connection.lost.wait()
         finally:
@@ -302,17 +302,17 @@ class Server:
         self._set(ServerState.STARTING, reason=LOST)
         return ""
 
-    async def _follow(self, connection: "Connection") -> None:
+    async def _follow_list(self, connection: "Connection") -> None:
         while True:
             await self._list_changed.wait()
             await asyncio.sleep(_SETTLE_S)
             self._list_changed.clear()
             try:
-                await self._list(connection)
+                await self._read_tools(connection)
             except Exception as error:
                 log.info("the tools of %s could not be listed: %s", self.spec.name, _reason(error))
 
-    async def _list(self, connection: "Connection") -> None:
+    async def _read_tools(self, connection: "Connection") -> None:
         described = [
             Described(
                 name=tool.name,
@@ -348,9 +348,9 @@ class Server:
         if self.status.state is ServerState.CLOSED:
             return
         if state is ServerState.STARTING:
-            self._settled.clear()
+            self._connect_ended.clear()
         else:
-            self._settled.set()
+            self._connect_ended.set()
         self.status = replace(self.status, state=state, reason=reason)
         self._changed()
 
