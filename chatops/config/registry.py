@@ -41,6 +41,7 @@ from chatops.config.registry_read import MAX_BYTES, SitePlace, load_site, read_r
 from chatops.config.workflow_files import Unusable, Workflows, find_workflows, folder_of, packaged_workflows
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ASSUMED_WINDOW
+from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import AccessLevel
 from chatops.policy.registry import ModelSpec, ModelType, Price, Registries, Registry, RegistryWarning, RoleSpec
 from chatops.policy.verdicts import Key
@@ -196,6 +197,7 @@ def _load(lookup: _Lookup) -> Loaded:
         broken = error
         registry, cap, note = _instead(lookup, path)
         broken_note = f"{error} {note}"
+    registry = _below_ceiling(registry, site, notices)
     warnings = (*map(RegistryWarning, notices), *registry.warnings, *(site.warnings if site is not None else ()))
     return Loaded(
         registry=with_built_in_models(registry, env=dict(lookup.env)),
@@ -208,6 +210,33 @@ def _load(lookup: _Lookup) -> Loaded:
         stamp=stamp,
         lookup=lookup,
     )
+
+
+def _below_ceiling(registry: Registry, site: Registry | None, notices: list[str]) -> Registry:
+    """Return the registry without paths of the sandbox that the site permits by name only: a link leads them elsewhere.
+
+    Limits compare paths as they are written.
+    """
+    if site is None or (ceiling := site.sandbox) is None:
+        return registry
+
+    def kept(paths: tuple[str, ...], permitted: tuple[str, ...]) -> tuple[str, ...]:
+        real = [os.path.realpath(folder) for folder in permitted]
+        out = [
+            path
+            for path in paths
+            if any(Path(path).is_relative_to(folder) for folder in permitted)
+            and not any(Path(os.path.realpath(path)).is_relative_to(folder) for folder in real)
+        ]
+        notices.extend(f"The sandbox does not get {path}: a link leads out of what the site permits." for path in out)
+        return tuple(path for path in paths if path not in out)
+
+    def limited(spec: SandboxSpec) -> SandboxSpec:
+        read, write = kept(spec.read, (*ceiling.read, *ceiling.write)), kept(spec.write, ceiling.write)
+        return replace(spec, read=read, write=write)
+
+    servers = tuple(replace(server, sandbox=limited(server.sandbox)) for server in registry.servers)
+    return replace(registry, sandbox=registry.sandbox and limited(registry.sandbox), servers=servers)
 
 
 def _choose(lookup: _Lookup) -> Path:

@@ -330,9 +330,13 @@ class Session(SessionView):
         if change is not None and not holds(limits, change):
             why = "the site registry, the role, or a model whose key it is"
             raise ConfigError(f"{change} is not permitted by {why}.", advice="Nothing has changed.")
-        from chatops.toolkit.confine import why_not_for_commands  # sessions may be opened without any tool
+        from chatops.toolkit.confine import link_target, why_not_for_commands  # sessions may be opened without any tool
 
         paths = (change.value[1:],) if change is not None and change.key in ("read", "write") else ()
+        # Limits compare paths as they are written, and a link could lead out of the site's.
+        for path in paths if change is not None and change.value.startswith("+") else ():
+            if target := link_target(path):
+                raise ConfigError(f"{path} is a link.", advice=f"Name what it leads to: {target}")
         if fault := why_not_for_commands(path for path in paths if path in (*limits.read, *limits.write)):
             raise ConfigError(fault, advice="Nothing has changed.")
         self._apply(settings, settings.grant(self._services.rights))

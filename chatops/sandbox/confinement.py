@@ -57,6 +57,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chatops.domain.sandbox import GitAccess, SandboxLevel, SandboxSpec
+from chatops.domain.sanitize import show_path
 from chatops.domain.tools import Exposure
 from chatops.git.repository import config_place, filtered_config
 from chatops.sandbox import landlock, supervisor
@@ -167,6 +168,7 @@ def confinement(
     if found.level is SandboxLevel.NONE:
         return Confinement(description=f"off ({found.fault})", fault=found.fault, refusal=refusal)
     closed = why_not_for_commands((*spec.read, *spec.write), protected=protected, can_hide_parts=bool(found.program))
+    closed = closed or _led_elsewhere(spec, workspace)
     refusal = refusal or (f"{closed} {_TAKE_OUT}" if closed else "")
     hosts = spec.hosts if found.program else ()
     repository = find_repository(workspace)
@@ -196,6 +198,20 @@ def confinement(
         toolchains=toolchains,
         repository=repository,
     )
+
+
+def _led_elsewhere(spec: SandboxSpec, workspace: Path) -> str:
+    """Return which path of the limits leads through a link where commands can write, as a sentence; empty if none does.
+
+    A command may have made the link, and what it leads to was permitted by nobody.
+    """
+    roots = [Path(os.path.realpath(folder)) for folder in (str(workspace), *spec.write)]
+    for name in (*spec.read, *spec.write):
+        for part in (Path(name), *Path(name).parents):
+            folder = Path(os.path.realpath(part.parent))
+            if part.is_symlink() and any(folder.is_relative_to(root) for root in roots):
+                return f"No command may follow the link {show_path(str(part))}: it lies where commands can write."
+    return ""
 
 
 class Probed(NamedTuple):

@@ -182,6 +182,12 @@ def _home_secrets(homes: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(path for path in found if path not in homes and path != Path("/"))
 
 
+def link_target(path: str) -> str:
+    """Return what an absolute path leads to through a link; empty if it goes through none."""
+    real = os.path.realpath(path)
+    return "" if real == os.path.normpath(path) else real
+
+
 def why_not_for_commands(paths: Iterable[str], *, protected: tuple[Path, ...] = (), can_hide_parts: bool = True) -> str:
     """Return why no command may get all of these further paths, as a sentence; empty if it may.
 

@@ -199,6 +199,26 @@ def test_the_site_registry_is_read_and_its_path_is_a_constant(place: Place) -> N
     assert str(SitePlace().path) == "/etc/chatops/model_registry.json" and SitePlace().owner == 0
 
 
+def test_no_link_leads_out_of_the_paths_that_the_site_permits(place: Place, tmp_path: Path) -> None:
+    permitted, outside = tmp_path / "permitted", tmp_path / "outside"
+    (permitted / "mine").mkdir(parents=True)
+    outside.mkdir()
+    (permitted / "out").symlink_to(outside)
+    (permitted / "in").symlink_to(permitted / "mine")
+    place.site.path.write_text(json.dumps({"version": 3, "sandbox": {"write": [str(permitted)], "read": ["/opt"]}}))
+    place.site.path.chmod(0o644)
+    paths = [str(permitted / name) for name in ("mine", "in", "out", "out/more")]
+    server = {"command": ["x"], "sandbox": {"read": paths}}
+    own = {"version": 3, "sandbox": {"read": ["/", *paths], "write": paths}, "mcp_servers": {"x": server}}
+    place.own(json.dumps(own))
+    loaded = place.load()
+    assert loaded.registry.sandbox is not None
+    assert loaded.registry.sandbox.write == tuple(paths[:2])
+    assert loaded.registry.sandbox.read == ("/", *paths[:2])
+    assert loaded.registry.servers[0].sandbox.read == tuple(paths[:2])
+    assert any(f"does not get {paths[2]}" in warning.text for warning in loaded.notices)
+
+
 @pytest.mark.parametrize("mistake", ["group", "others", "folder", "broken", "link", "owner", "directory"])
 def test_a_site_registry_that_cannot_be_trusted_stops_everything(place: Place, mistake: str) -> None:
     file = place.site.path

@@ -66,6 +66,16 @@ async def test_no_command_gets_a_folder_of_credentials(bench: Bench, key: str) -
     await session.change_sandbox(parse_change(f"{key} -{home_secrets()[0]}"))
 
 
+async def test_a_link_is_named_by_what_it_leads_to(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    bench.write()
+    session = await bench.app().open_session(None, attended=True)
+    with pytest.raises(ConfigError, match="is a link") as raised:
+        await session.change_sandbox(parse_change(f"write +{tmp_path}/link"))
+    assert raised.value.advice == f"Name what it leads to: {tmp_path}"
+    await session.change_sandbox(parse_change(f"write +{tmp_path}"))
+
+
 async def test_commands_never_get_the_key_of_a_model(bench: Bench) -> None:
     bench.write(
         models={"m": {"api_url": "http://127.0.0.1:9/v1", "model_name": "x", "api_key_env": "MY_KEY"}},
