@@ -291,6 +291,10 @@ class EditorSession:
             self._end_question(event.id)
         if isinstance(event, TextDelta | ReasoningDelta):
             self._streamed.add(event.parent_id)
+        if isinstance(event, ToolFinished) and event.id not in self._cards:
+            # A replayed call has only its end.
+            opening = CallProposed(id=event.id, parent_id=event.parent_id, tool=event.tool, arguments=event.arguments)
+            await self._show_event(opening)
         known = self.view.capabilities(event.tool) if isinstance(event, CallProposed) else NO_CAPABILITIES
         for update in updates(event, known, workspace=str(self.view.workspace), typed_here=self._prompting):
             await self._show_update(update)

@@ -88,6 +88,7 @@ async def _killed(folder: Path, session: str) -> None:
     async with editing() as editor:
         await editor.agent.load_session(str(folder), session)
         await editor.until(lambda it: it.asked)
+        assert [one.title for one in editor.of("tool_call")][:2] == ["Read: app.py", "Edit: app.py"]
         await asyncio.sleep(READS_FIRST_S)
         editor.answer("allow_once")
         await editor.until(lambda it: "Made it." in it.text)
