@@ -99,6 +99,8 @@ class Stdio:
             message = _parsed(line)
             if message is None:
                 await self._refuse(None, -32700, "This is no message of the protocol.")
+            elif not message:
+                continue
             elif not {"method", "id"} <= message.keys():
                 return message
             elif self._answering >= MOST_REQUESTS:
@@ -131,7 +133,10 @@ class Stdio:
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Return a request, notification or response, without what chatops does not use; None if it is none."""
+    """Return a request, notification or response, without what chatops does not use.
+
+    None: it is none of them. Empty: it is to be ignored.
+    """
     try:
         message = json.loads(line)
         if b"\\ud" in line.lower():
@@ -149,6 +154,9 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         known = isinstance(message["method"], str) and isinstance(params, dict | None)
         return message if known and isinstance(message.get("id"), int | str | None) else None
     error = message.get("error")
+    if "id" in message and message["id"] is None and error is not None:
+        # Such an answer is about a notification. An answer to it could go on for ever.
+        return {}
     fault = error is not None and not (isinstance(error, dict) and isinstance(error.get("message"), str))
     return message if type(message.get("id")) is int and not fault else None
 

@@ -36,7 +36,7 @@ class Wire:
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdin is not None and process.stdout is not None
         self.process, self._in, self._out = process, process.stdin, process.stdout
-        self._answers: dict[int | None, dict[str, Any]] = {}
+        self.answers: dict[int | None, dict[str, Any]] = {}
         self.asked: list[dict[str, Any]] = []
 
     def send(self, *frames: bytes) -> None:
@@ -49,15 +49,15 @@ class Wire:
 
     def until(self, id: int | None) -> dict[str, Any]:
         """The answer to a request, in whatever order they come."""
-        while id not in self._answers:
+        while id not in self.answers:
             self.read()
-        return self._answers.pop(id)
+        return self.answers.pop(id)
 
     def read(self) -> None:
         """Read the next message."""
         found = json.loads(self._out.readline())
         if "method" not in found:
-            self._answers[found["id"]] = found
+            self.answers[found["id"]] = found
         self.asked += [found] if found.get("method") == "session/request_permission" else []
 
     def end(self, rest: bytes) -> int:
@@ -87,6 +87,8 @@ def test_frames_that_are_no_messages_are_refused_and_the_next_is_answered(folder
         for frame in NO_MESSAGES:
             agent.send(frame)
             assert agent.until(None)["error"]["code"] == -32700, frame[:60]
+        # What a client answers to a notification is not answered again.
+        agent.send(b'{"id":null,"error":{"code":-32602,"message":"x"}}')
         early = agent.request(1, "session/new", cwd=str(folder), mcpServers=[])
         assert "not initialized" in early["error"]["message"]
         info = {"name": "evil\u202e) via tui (", "version": "1\n2\ud800"}
@@ -114,6 +116,7 @@ def test_frames_that_are_no_messages_are_refused_and_the_next_is_answered(folder
         agent.send(json.dumps({"method": "session/cancel", "params": {"sessionId": session}}).encode())
         assert agent.until(100)["result"]["stopReason"] == "cancelled"
         assert agent.request(4, "session/close", sessionId=session)["result"] == {}
+        assert None not in agent.answers
         assert agent.end(b'{"jsonrpc":"2.0","id":5,"meth') == 0
     with open_store() as store:
         (waiting,) = store.pending_calls()
