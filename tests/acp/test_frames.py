@@ -99,9 +99,11 @@ def test_frames_that_are_no_messages_are_refused_and_the_next_is_answered(folder
         asks = {"type": "text", "text": 'use scratch_write {"text": "x"} \ud800'}
         prompt = {"jsonrpc": "2.0", "method": "session/prompt", "params": {"sessionId": session, "prompt": [asks]}}
         agent.send(*(json.dumps({**prompt, "id": 100 + number}).encode() for number in range(3 * MOST_REQUESTS)))
-        # One of them is answered once it is cancelled, the others at once.
-        refused = [agent.until(101 + number)["error"]["message"] for number in range(3 * MOST_REQUESTS - 1)]
-        assert {text.partition(".")[0] for text in refused} <= {
+        # One of them, no matter which, is answered once it is cancelled, the others at once.
+        while len(agent.answers) < 3 * MOST_REQUESTS - 1:
+            agent.read()
+        (first,) = {100 + number for number in range(3 * MOST_REQUESTS)} - agent.answers.keys()
+        assert {one["error"]["message"].partition(".")[0] for one in agent.answers.values()} <= {
             "The last message is still being answered",
             "Too many requests at a time",
         }
@@ -114,7 +116,7 @@ def test_frames_that_are_no_messages_are_refused_and_the_next_is_answered(folder
             outcome = {"outcome": "selected", "optionId": option}
             agent.send(json.dumps({"jsonrpc": "2.0", "id": id, "result": {"outcome": outcome}}).encode())
         agent.send(json.dumps({"method": "session/cancel", "params": {"sessionId": session}}).encode())
-        assert agent.until(100)["result"]["stopReason"] == "cancelled"
+        assert agent.until(first)["result"]["stopReason"] == "cancelled"
         assert agent.request(4, "session/close", sessionId=session)["result"] == {}
         assert None not in agent.answers
         assert agent.end(b'{"jsonrpc":"2.0","id":5,"meth') == 0
