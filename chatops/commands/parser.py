@@ -3,6 +3,7 @@
 import argparse
 import re
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
@@ -261,10 +262,12 @@ def _moment(text: str) -> float:
     from datetime import datetime
 
     try:
+        if ago := re.fullmatch(r"([0-9]{1,5})([dhm])", text):
+            return time.time() - int(ago[1]) * {"d": 86_400, "h": 3_600, "m": 60}[ago[2]]
         return datetime.fromisoformat(text).astimezone().timestamp()
     except (ValueError, OverflowError, OSError):
         raise argparse.ArgumentTypeError(
-            f"it has to be a date or time such as 2026-11-22T18:30, not {text!r}"
+            f"it has to be a date or time such as 2026-11-22T18:30, or 30d for thirty days ago, not {text!r}"
         ) from None
 
 
@@ -404,6 +407,10 @@ class _Group:
             "--from-history", action="store_true", help="write FILE, or to stdout, from what you decided in this folder"
         )
         test.add_last_word("file", metavar="FILE", help="cases: a call, its role and level, the expected verdict")
+        replay = self._listing(policy, "replay", "judge logged calls again, such as under another registry")
+        replay.add_argument("session", metavar="SESSION", nargs="*", help=f"{SESSION} (default: all sessions)")
+        help_since = "calls from then on, such as 30d or 2026-11-22"
+        replay.add_argument("--since", metavar="TIME", type=_moment, help=help_since)
         self._listing(policy, "list", "remembered rules and those of the configuration, with their source")
         revoke = self._action(policy, "revoke", "take a remembered rule back")
         revoke.add_argument("id", metavar="ID", help="of the rule, as policy list shows it")

@@ -271,11 +271,11 @@ def _standing(grant: Grant, spec: ToolSpec) -> tuple[Verdict, str]:
 
 
 def policy(arguments: Namespace) -> int:
-    """Run ``explain``, ``matrix``, ``test``, ``list`` or ``revoke``."""
-    if arguments.action == "test":
-        from chatops.commands.rehearsal import test  # with what reads files of cases
+    """Run ``explain``, ``matrix``, ``test``, ``replay``, ``list`` or ``revoke``."""
+    if arguments.action in ("test", "replay"):
+        from chatops.commands import rehearsal  # with what reads files of cases
 
-        return test(arguments)
+        return rehearsal.test(arguments) if arguments.action == "test" else rehearsal.replay(arguments)
     if arguments.action == "revoke":
         with stored(arguments, storage=Storage.NEEDED) as opened_store:
             return _revoke(opened_store, arguments.id)

@@ -180,6 +180,7 @@ class Grant:
                     reason=deciding.reason,
                     answered_by=answer.source,
                     workspace_read=answer.workspace_read,
+                    by=Rule(tool=tool, verdict=Verdict.ALLOW, pattern=answer.pattern),
                     key=answer.key,
                 )
         for rule in remembered:

@@ -92,7 +92,7 @@ class Judgement:
     rule: RememberedRule | None = None
     """The remembered rule that answered, if it was one."""
     by: Rule | None = None
-    """The rule of the layer that gave the verdict; None: its default, or no layer."""
+    """The rule of the layer that gave the verdict, or the answer; None: a default, or no layer."""
     key: Key = ()
     """Where that rule stands, else its layer."""
     unanswered: tuple[str, ...] = ()

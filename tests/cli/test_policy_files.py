@@ -1,7 +1,9 @@
 """Policy files: expected verdicts for CI, and those that follow from what was decided."""
 
 import json
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +124,40 @@ def test_what_was_decided_becomes_cases_that_hold_now_and_fail_once_it_would_be_
     assert ran.code == 1
     assert "expected ask or deny, found allow" in ran.out and "rule of role" in ran.out
     assert "1 differs" in ran.err
+
+
+def test_logged_calls_are_judged_again_and_only_what_differs_is_printed(
+    chatops: CommandLine, chatops_home: Path
+) -> None:
+    chatops.paused("run `touch a.txt`")
+    session, _ = chatops.paused("run `touch b.txt`")
+    chatops("-p", "run `touch c.txt`", "--role", "coder", "--approve", "shell_exec:touch *")
+    chatops("-p", "read note.txt", "--role", "coder")
+    same = chatops("policy", "replay", "--output-format", "json").json
+    assert (same["differing"], same["differences"]) == (0, []), "nothing has changed"
+    assert same["judged"] == 4
+    registry = chatops.workspace / "r.json"
+    registry.write_text("""{"version": 3, "default_role": "assistant", "roles": {
+  "assistant": {"tools": ["shell_exec"]},
+  "coder": {"tools": ["shell_exec"], "rules": [
+    {"tool": "shell_exec", "match": ["touch", "*"], "verdict": "allow"}]}},
+  "users": {"*": {"access_level": "operator"}}}""")
+    replay = ("--registry", str(registry), "policy", "replay", "--since", "1d")
+    found = chatops(*replay, "--output-format", "json").json
+    read = next(one for one in found["differences"] if one["tool"] == "file_read")
+    assert (read["before"], read["layer_before"]) == ("allow", "tool default")
+    assert (read["verdict"], read["layer"], read["count"]) == ("deny", "tools of role coder", 1)
+    assert read["place"] == f"{registry}:3"
+    (asked,) = [one for one in found["differences"] if one["before"] == "ask"]
+    assert (asked["verdict"], asked["rule"], asked["count"]) == ("allow", "shell_exec:touch *", 2)
+    assert asked["place"] == f"{registry}:4"
+    (alone,) = [chatops(*replay, session, "--output-format", "json").json]
+    assert (alone["judged"], alone["differing"]) == (1, 1), "of the named session only"
+    printed = chatops(*replay)
+    assert "allow -> deny" in printed.out and f"{registry}:3" in printed.out
+    assert chatops("policy", "replay", "--since", "2999-01-01").err.startswith("0 calls judged, none differ.")
+    with closing(sqlite3.connect(chatops_home / "data" / "chatops.db")) as base, base:
+        base.execute("UPDATE audit SET body = '{' WHERE body LIKE '%file_read%' AND body LIKE '%verdict%'")
+        base.execute("UPDATE audit SET body = json_remove(body, '$.facts') WHERE body LIKE '%touch b.txt%'")
+    said = chatops("policy", "replay").err
+    assert "Not judged: 1 (damaged rows)." in said and "Not judged: 1 (without kept facts)." in said
