@@ -170,7 +170,7 @@ class _Converter:
         new |= {key: old[key] for key in _ROLE_KEYS if old.get(key)}
         if old.get("tools") is not None:
             new["tools"] = self.tools(old["tools"])
-        if denied := _names(old.get("confirm_deny")):
+        if denied := self.confirmed(old, "confirm_deny", ("roles", name)):
             new["rules"] = [{"tool": tool, "verdict": "deny"} for tool in self.renamed(denied)]
             self.notes.append(_DENIES.format(f"roles.{name}.confirm_deny"))
         known = ("id", "primary", *_BACKUPS, "backup", "backups", *_ROLE_KEYS, "tools", "confirm_deny")
@@ -196,7 +196,7 @@ class _Converter:
         if (role := old.get("role", old.get("access_level"))) is not None:
             new["access_level"] = role
         for key in _CONFIRM:
-            if names := _names(old.get(key)):
+            if names := self.confirmed(old, key, path):
                 new[key] = list[Json](self.renamed(names))
                 if key == "confirm_deny":
                     self.notes.append(_DENIES.format(".".join((*path, key))))
@@ -222,6 +222,14 @@ class _Converter:
                 where = (key, index) if isinstance(found, list) else (key, str(name))
                 raise self.document.error(where, "expected an object with a name")
             yield name, entry
+
+    def confirmed(self, old: _Object, key: str, path: tuple[str, ...]) -> list[str]:
+        """Return a list of tools that decides rights. Raises ConfigError for anything else: nothing is left out."""
+        value = old.get(key)
+        names = _names(value)
+        if value is not None and names != value:
+            raise self.document.error((*path, key), "expected a list of the names of tools")
+        return names
 
     def tools(self, value: Json) -> Json:
         names = _names(value)

@@ -111,6 +111,9 @@ def test_version_1_is_migrated(chatops: CommandLine) -> None:
         ({"version": 2, "models": 3}, "key models: expected an object"),
         ({"version": 2, "roles": {"r": 3}}, "key roles.r: expected an object"),
         ({"version": 2, "roles": {"r": {"tools": "all"}}}, "cannot be migrated"),
+        ({"confirm_deny": "shell_exec"}, "key confirm_deny: expected a list of the names of tools"),
+        ({"roles": {"a": {"confirm_deny": ["file_write", 5]}}}, "key roles.a.confirm_deny: expected a list"),
+        ({"users": {"a": {"confirm_deny": {"shell_exec": True}}}}, "key users.a.confirm_deny: expected a list"),
     ],
 )
 def test_what_cannot_be_migrated_is_named_with_its_place(chatops: CommandLine, old: object, problem: str) -> None:
