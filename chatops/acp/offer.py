@@ -25,6 +25,8 @@ SOONEST_S = 0.5
 _MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 _OTHER_MARKS = re.compile(r"[~^$|<>\\`]|==|\+\+|:\w+:| {2}|\*.*\*")
 """Marks that some editors draw beyond the standard: math, highlights, signs. Blanks in a row are drawn as one."""
+_KNOWN_LETTERS = re.compile(r"[ -~À-ÖØ-öø-ÿ]+")
+"""Characters none of which looks like another one: a file may be named with letters that are drawn like Latin ones."""
 _RIGHT_TO_LEFT = ("R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI", "FSI", "PDF", "PDI")
 
 
@@ -37,9 +39,11 @@ def offered(pending: PendingCall) -> str:
     said = [one.value for one in sheet.facts if one.weight is Weight.CALL]
     said += [f"{one.label} {one.value}" for one in sheet.facts if one.weight is Weight.EFFECT]
     verb = shown_verb(pending.call.name, pending.capabilities, pending.call.arguments)
+    # The title of a server's tool is the server's word for it: a harmless one could stand for any of its tools.
+    verb = pending.call.name if facts.server is not None else verb
     line = f"{verb}: {'; '.join(said)}" if said else verb
     line += f" (asked by {asked_by(pending)})" if pending.caller else ""
-    return line if len(line) <= LONGEST and is_plain(line) else ""
+    return line if len(line) <= LONGEST and _KNOWN_LETTERS.fullmatch(line) and is_plain(line) else ""
 
 
 def is_plain(line: str) -> bool:

@@ -7,7 +7,15 @@ from chatops.acp.show import code, diffs, said
 from chatops.domain.events import AskReason, Denial, PendingCall
 from chatops.domain.ids import CallId
 from chatops.domain.sandbox import Lack, SandboxSpec
-from chatops.domain.tools import BUDGET_EXTEND, BUILT_IN_TOOLS, CallFacts, Interruption, ToolCall
+from chatops.domain.tools import (
+    BUDGET_EXTEND,
+    BUILT_IN_TOOLS,
+    CallFacts,
+    Capabilities,
+    Interruption,
+    ServerFacts,
+    ToolCall,
+)
 from tests.support.cases import for_each
 
 PLAIN = ["Shell: git status", "Shell: ls -la src/app.py", "Shell: grep -n naïve a_b.txt", "Shell: touch a.txt, b.txt"]
@@ -100,6 +108,22 @@ def test_what_has_a_caution_or_more_to_say_is_not_offered() -> None:
         waiting(tool=BUDGET_EXTEND, reason=AskReason.BUDGET),
     ):
         assert offered(pending) == "", pending
+
+
+@for_each(
+    "command",
+    ["sh \u0430", "python \u0441.py", "make \u2212n", "cat d\u0131r", "cat \u13aa", "cat e\u0301", "cat \uff0fa"],
+)
+def test_what_looks_like_another_command_is_not_offered(command: str) -> None:
+    assert not offered(waiting(command))
+    assert offered(waiting("cat na\u00efve.txt"))
+
+
+def test_a_tool_of_a_server_is_named_as_it_is_called_and_not_by_its_title() -> None:
+    server = ServerFacts(name="notes", origin="npx notes", tool="delete_all", description="")
+    facts = replace(waiting().facts, arguments='{"id": 3}', command="", cwd="", server=server)
+    titled = Capabilities(verb="notes: Read one note")
+    assert offered(waiting(tool="notes__delete_all", facts=facts, known=titled)) == "notes__delete_all: id: 3"
 
 
 def test_a_diff_is_shown_place_by_place_and_code_ends_where_it_ends() -> None:
