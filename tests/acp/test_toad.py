@@ -5,7 +5,6 @@ toad shows a question with the reject option selected, so that Enter rejects.
 
 import json
 import os
-import re
 import shlex
 import signal
 import sys
@@ -17,7 +16,8 @@ from chatops.wiring.stored import open_store
 from tests.acp.editing import READS_FIRST_S
 from tests.acp.test_sessions import served
 from tests.acp.toad import PROGRAM, installed
-from tests.support.command_line import program
+from tests.support import document
+from tests.support.command_line import REPOSITORY, program
 from tests.support.fake_openai import FakeOpenAI, call, calls, says
 from tests.support.terminal import Terminal
 from tests.tools.running import needs_sandbox
@@ -50,9 +50,14 @@ def test_a_coding_session(folder: Path, registry: Path, tmp_path: Path) -> None:
         }
         served(registry, server, roles=roles)
         env = {"CHATOPS_REGISTRY": str(registry), "TOAD_LOG": str(tmp_path / "toad.log")}
-        with _toad(folder, env, "acp", AGENT, str(folder)) as toad:
+        # The command of docs/editors.md, with this checkout's chatops.
+        (command,) = document.block("toad", page=REPOSITORY / "docs" / "editors.md")
+        with _toad(folder, env, *shlex.split(command.replace("chatops acp", AGENT))[1:]) as toad:
             toad.wait_for("assistant")
             _first_hour(toad, folder)
+            # What toad does at the end of a turn closes its list of modes.
+            log = tmp_path / "toad.log"
+            toad.wait_until(lambda _: '"stopReason"' in log.read_text(), what="the turn to end")
             _switch(toad, to="reader", keys=["down"])
             _switch(toad, to="assistant", keys=["up"])
             _say(toad, "and after that?")
@@ -70,8 +75,8 @@ def test_a_coding_session(folder: Path, registry: Path, tmp_path: Path) -> None:
             toad.wait_for("It says 2.")
     assert not server.violations and [one.last_user for one in server.requests][-1] == "what does it say?"
     # Nobody used the files or terminals of the client, and every decision there names it.
-    log = (tmp_path / "toad.log").read_text()
-    assert '"fs/' not in log and '"terminal/' not in log
+    said = log.read_text()
+    assert '"fs/' not in said and '"terminal/' not in said
     decided = program("audit", "list", "--output-format", "json", cwd=folder).out
     assert decided.count("toad 0.6.20") >= 2, decided
 
@@ -143,12 +148,13 @@ def _say(toad: Terminal, text: str) -> None:
 
 
 def _switch(toad: Terminal, *, to: str, keys: list[str]) -> None:
+    toad.wait_quiet(1.0)
     toad.press("ctrl+o")
     toad.wait_for("Dismiss mode switcher")
     for key in (*keys, "enter"):
         _rest(READS_FIRST_S)
         toad.press(key)
-    toad.wait_for(re.compile(rf"{to} *$", re.MULTILINE))
+    toad.wait_for(f"Mode changed to {to}")
     toad.wait_gone("Dismiss mode switcher")
 
 
