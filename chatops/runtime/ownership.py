@@ -30,12 +30,15 @@ from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId
 from chatops.runtime.services import WorkerThread
 from chatops.store.base import Holder, LeaseRow
+from chatops.store.leases import new_token
 from chatops.store.store import Store
 
 log = logging.getLogger(__name__)
 
 LEASE_S = 30.0
 """Seconds after the last renewal until other hosts, which cannot see the process, may take the lease."""
+_UNRELEASED: dict[SessionId, str] = {}
+"""Tokens that could not be released, by session. They are released before this process acquires the session again."""
 LOOK_S = 0.5
 """Seconds between two looks for a process that requests the session, or has seized it."""
 
@@ -75,7 +78,14 @@ class Lease:
 
     async def take(self, session: SessionId) -> None:
         """Acquire the lease of `session` and renew it until released. Raises SessionHeldError."""
-        token = await self._worker(self._store.acquire_lease, session, self._holder, ttl_s=LEASE_S)
+        token = new_token()
+        self._release_later(_UNRELEASED.pop(session, ""), session)
+        try:
+            await self._worker(self._store.acquire_lease, session, self._holder, token=token, ttl_s=LEASE_S)
+        except asyncio.CancelledError:
+            # The thread of the store acquires it all the same.
+            self._release_later(token, session)
+            raise
         self._forget()
         self._session, self.token = session, token
         self._keeping = asyncio.create_task(self._keep(session), name="lease")
@@ -122,7 +132,12 @@ class Lease:
         try:
             await self._worker(self._store.release_lease, session, self._holder, token)
         except StoreError:
+            _UNRELEASED[session] = token
             log.exception("the session's lease was not released")
+
+    def _release_later(self, token: str, session: SessionId) -> None:
+        if token:
+            self._worker.later(self._store.release_lease, session, self._holder, token)
 
     def _forget(self) -> SessionId | None:
         if self._keeping is not None:

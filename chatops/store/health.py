@@ -19,10 +19,9 @@ from pathlib import Path
 from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId
 from chatops.domain.wording import plural
-from chatops.store.base import Holder
 from chatops.store.codec import decode_principal, decode_recorded, decode_run, decode_state
-from chatops.store.connection import Connection, SqlRow, integer, is_busy, is_damage, prepared, store_error, text
-from chatops.store.leases import is_alive
+from chatops.store.connection import Connection, SqlRow, is_busy, is_damage, prepared, store_error
+from chatops.store.leases import HOLDER, holder_in, is_alive
 from chatops.store.messages import decoded
 from chatops.store.opening import backup_of, is_of_one_row, must_be_ours, refuse_other_version
 from chatops.store.recovery import LARGEST, open_to_read
@@ -227,7 +226,7 @@ def _list_unknown_outcomes(rows: Connection) -> list[Finding]:
     return [_warning(text, "To see what is known and decide: chatops -r SESSION")]
 
 
-_LEASES = "SELECT session_id, host, pid, boot_id, pid_started, machine FROM leases"
+_LEASES = f"SELECT session_id, {HOLDER} FROM leases"
 _WITHOUT_RESULT = (
     "SELECT t.session_id, j.tool FROM journal j JOIN turns t ON t.turn_id = j.turn_id "
     "JOIN sessions s ON s.active_turn = t.turn_id WHERE j.outcome IS NULL ORDER BY j.seq"
@@ -236,16 +235,9 @@ _WITHOUT_RESULT = (
 
 def _is_alive(lease: SqlRow) -> bool:
     try:
-        holder = Holder(
-            host=text(lease[1]),
-            pid=integer(lease[2]),
-            boot_id=text(lease[3]),
-            pid_started=text(lease[4]),
-            machine=text(lease[5]),
-        )
+        return is_alive(holder_in(lease[1:]))
     except UnreadableError:
         return False
-    return is_alive(holder)
 
 
 def _find_damaged(rows: Connection, sql: str, decode: Callable[..., object]) -> list[str]:

@@ -7,9 +7,9 @@ messages, call the model, run tools. Reading needs none, and neither does postin
 
 Transitions
 
-- No row, or a row whose process is gone: `acquire_lease` makes the caller the owner and returns a token, which is
-  random for each time. `keeps_out` says when a process counts as gone: on the same machine when it is dead, on another
-  one or in another container when the lease has expired.
+- No row, or a row whose process is gone: `acquire_lease` makes the caller the owner, with a token that is random
+  for each time. `keeps_out` says when a process counts as gone: on the same machine when it is dead, on another one or
+  in another container when the lease has expired.
 - Reserved: the row names a process that has not acquired the lease yet, and has no token. `reserve_lease` makes such a
   row, and so does `seize_lease`. Only that process may acquire it.
 - Owned: `renew_lease` moves the expiry. It never takes a lost lease again, because another process may have owned the
@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING
 from chatops.domain.errors import ConflictError, SessionHeldError
 from chatops.store import sessions
 from chatops.store.base import Holder, LeaseRow, StorePart
-from chatops.store.connection import Connection, integer, real, text
+from chatops.store.connection import Connection, SqlRow, integer, real, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,9 @@ if TYPE_CHECKING:
     from chatops.domain.ids import SessionId
 
 _A_DAY = 86_400.0
-_COLUMNS = "host, pid, boot_id, pid_started, machine, expires_at, since, requested_by, stop, token"
+HOLDER = "host, pid, boot_id, pid_started, machine"
+"""Columns of `leases` that say which process holds one."""
+_COLUMNS = f"{HOLDER}, expires_at, since, requested_by, stop, token"
 
 
 def keeps_out(lease: LeaseRow, *, me: Holder, now: float, alive: Callable[[Holder], bool]) -> bool:
@@ -110,19 +112,26 @@ def stored(rows: Connection, session_id: SessionId) -> LeaseRow | None:
     if row is None:
         return None
     return LeaseRow(
-        holder=Holder(
-            host=text(row[0]),
-            pid=integer(row[1]),
-            boot_id=text(row[2]),
-            pid_started=text(row[3]),
-            machine=text(row[4]),
-        ),
+        holder=holder_in(row[:5]),
         expires_at=real(row[5]),
         since=real(row[6]),
         requested_by=_holder(text(row[7])),
         stop=bool(row[8]),
         token=text(row[9]),
     )
+
+
+def holder_in(row: SqlRow) -> Holder:
+    """Return the process in the columns `HOLDER`."""
+    host, pid, boot, started, machine = row
+    return Holder(
+        host=text(host), pid=integer(pid), boot_id=text(boot), pid_started=text(started), machine=text(machine)
+    )
+
+
+def new_token() -> str:
+    """Return a token for one acquisition of a lease."""
+    return secrets.token_hex(16)
 
 
 def must_not_be_taken(rows: Connection, session_id: SessionId, token: str) -> None:
@@ -139,14 +148,16 @@ def must_not_be_taken(rows: Connection, session_id: SessionId, token: str) -> No
 class Leases(StorePart):
     """The methods of `Store` about leases."""
 
-    def acquire_lease(self, session_id: SessionId, holder: Holder, *, ttl_s: float = 30.0) -> str:
+    def acquire_lease(self, session_id: SessionId, holder: Holder, *, token: str = "", ttl_s: float = 30.0) -> str:
         """Take the lease of a session, which may be reserved for `holder`. Return the token of this time.
+
+        That is `token`, which a caller that may be cancelled meanwhile makes with `new_token`.
 
         Raises SessionHeldError while a live process of this machine holds it, also `holder` itself, or a process of
         another machine whose lease has not expired.
         """
         with self._rows.write():
-            full, now, token = sessions.full_id(self._rows, session_id), self._clock(), secrets.token_hex(16)
+            full, now, token = sessions.full_id(self._rows, session_id), self._clock(), token or new_token()
             before = stored(self._rows, full)
             if before is None or before.holder != holder:
                 may_take(before, holder, session_id=full, now=now, alive=self._alive)
@@ -215,12 +226,12 @@ class Leases(StorePart):
             self._rows.upsert("settings", "key", key="desk", value=json.dumps([address, _text(by)]))
 
     def desk(self) -> str:
-        """Return the address of the page if a living process of this host serves it, else an empty text."""
+        """Return the address of the page if a living process of this machine serves it, else an empty text."""
         with self._rows.read():
             row = self._rows.one("SELECT value FROM settings WHERE key = 'desk'")
         address, known = json.loads(text(row[0])) if row is not None else ("", "")
         by = _holder(known) if known else None
-        return str(address) if by is not None and by.host == self._process().host and self._alive(by) else ""
+        return str(address) if by is not None and by.machine == self._process().machine and self._alive(by) else ""
 
     def ask_to_stop(self, session_id: SessionId, *, stop: bool = True) -> None:
         """Ask the holder to stop the turn, or take that back. Has no effect if no process holds the lease."""

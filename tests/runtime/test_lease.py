@@ -1,5 +1,8 @@
 """Session leases: a failed look at the store changes nothing, and a lost lease is never taken again."""
 
+import asyncio
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,14 +14,21 @@ from chatops.runtime.ownership import Lease
 from chatops.runtime.services import WorkerThread
 from chatops.store.base import Holder, LeaseRow
 from chatops.store.leases import this_process
+from chatops.store.store import Store
 from tests.store.storekit import memory_store
 from tests.support.waiting import until
 
 OTHER = replace(this_process(), pid=2_000_000_000, boot_id="", pid_started="")
 
 
-def unreadable(session: SessionId) -> LeaseRow | None:
+def unreadable(session: SessionId, *rest: object) -> LeaseRow | None:
     raise StoreError("It cannot be read.")
+
+
+def a_lease(store: Store, worker: WorkerThread, *, lost: Callable[[Holder | None], None] = lambda by: None) -> Lease:
+    return Lease(
+        store, worker, this_process(), asked=lambda by: None, lost=lost, stop=lambda: True, looked=lambda: None
+    )
 
 
 async def test_a_lost_lease_is_noticed_after_a_failed_look(
@@ -27,9 +37,7 @@ async def test_a_lost_lease_is_noticed_after_a_failed_look(
     monkeypatch.setattr(module, "LOOK_S", 0.001)
     store, worker, lost = memory_store(alive=lambda one: True), WorkerThread(), list[Holder | None]()
     info = store.create_session(workspace="/w", role="coder", persona="")
-    lease = Lease(
-        store, worker, this_process(), asked=lambda by: None, lost=lost.append, stop=lambda: True, looked=lambda: None
-    )
+    lease = a_lease(store, worker, lost=lost.append)
     await lease.take(info.id)
     held, troubles = store.lease, [StoreError("not now")]
 
@@ -53,9 +61,7 @@ async def test_a_released_lease_counts_as_lost_and_is_not_taken_again(monkeypatc
     monkeypatch.setattr(module, "LEASE_S", 0.0)
     store, worker, lost = memory_store(alive=lambda one: True), WorkerThread(), list[Holder | None]()
     info = store.create_session(workspace="/w", role="coder", persona="")
-    lease = Lease(
-        store, worker, this_process(), asked=lambda by: None, lost=lost.append, stop=lambda: True, looked=lambda: None
-    )
+    lease = a_lease(store, worker, lost=lost.append)
     await lease.take(info.id)
     assert await lease.is_ours()
     with monkeypatch.context() as broken, pytest.raises(StoreError, match="cannot be read"):
@@ -68,6 +74,40 @@ async def test_a_released_lease_counts_as_lost_and_is_not_taken_again(monkeypatc
     assert store.lease(info.id) is None
     await lease.release()
     assert not await lease.is_ours()
+    worker.close()
+
+
+async def test_who_is_cancelled_while_acquiring_a_lease_does_not_keep_it() -> None:
+    store, worker, busy = memory_store(alive=lambda one: True), WorkerThread(), threading.Event()
+    info = store.create_session(workspace="/w", role="coder", persona="")
+    worker.later(busy.wait)
+    taking = asyncio.create_task(a_lease(store, worker).take(info.id))
+    await asyncio.sleep(0)
+    taking.cancel()
+    busy.set()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+    again = a_lease(store, worker)
+    await again.take(info.id)
+    await again.release()
+    worker.close()
+
+
+async def test_a_lease_that_could_not_be_released_does_not_lock_out_its_own_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, worker = memory_store(alive=lambda one: True), WorkerThread()
+    info = store.create_session(workspace="/w", role="coder", persona="")
+    lease = a_lease(store, worker)
+    await lease.take(info.id)
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "release_lease", unreadable)
+        await lease.release()
+    again = a_lease(store, worker)
+    await again.take(info.id)
+    assert await again.is_ours()
+    await again.release()
+    assert store.lease(info.id) is None
     worker.close()
 
 
