@@ -28,7 +28,7 @@ RECENT = 1_000
 NAMESPACE = "chatops-audit"
 """The namespace of signatures, ``-n`` of ssh-keygen."""
 NOTHING_PROVEN = (
-    "Nothing is proven by this: who can write the store can write a whole chain anew. "
+    "This proves nothing: a program that can write the store can write a whole new chain. "
     "Compare it with an earlier export, or the system's log: chatops audit verify --anchor FILE"
 )
 

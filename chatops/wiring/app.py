@@ -151,7 +151,9 @@ class App:
     @cached_property
     def store(self) -> Store:
         """The user's store. Raises StoreError."""
-        return self._store or make_store(self.options.store or self.paths.store, self.options.storage)
+        store = self._store or make_store(self.options.store or self.paths.store, self.options.storage)
+        store.surface = self.options.via
+        return store
 
     @cached_property
     def outputs(self) -> Outputs:

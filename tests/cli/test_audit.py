@@ -40,6 +40,7 @@ def test_each_verdict_is_logged_with_what_it_was_judged_by(chatops: CommandLine)
     assert (allowed["verdict"], allowed["tool"]) == ("allow", "file_read")
     assert allowed["facts"]["arguments"] == {"path": "notes.txt"}
     for verdict in (asked, allowed):
+        assert verdict["by"] == {"uid": os.getuid(), "via": "headless"}
         assert verdict["layer"] and verdict["level"] and verdict["role"] and len(verdict["registries"][-1]) > 5
         assert verdict["engine"] == "demo" and verdict["facts"]["workspace"] == str(chatops.workspace.resolve())
         assert verdict["digest"] in {row["digest"] for row in rows if row["kind"] == "start"}
@@ -53,7 +54,7 @@ def test_an_anchor_finds_whatever_is_done_to_the_rows(chatops: CommandLine, tmp_
     assert chatops("audit", "export", "-o", str(anchor)).code == 0
     finished(chatops)
     bare = chatops("audit", "verify")
-    assert bare.code == 0 and "Nothing is proven by this" in bare.out
+    assert bare.code == 0 and "This proves nothing" in bare.out
     proven = chatops("audit", "verify", "--anchor", str(anchor))
     assert proven.code == 0 and "5 rows proven by the anchor, 5 " in proven.out, proven.out
     path = next(Path(os.environ["CHATOPS_HOME"]).rglob("*.db"))
