@@ -17,13 +17,15 @@ from chatops.sandbox.process import clean_environment
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
+_DESKTOP = ("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
+"""Variables that ``notify-send`` and the like need."""
 
 
 async def tell(command: Sequence[str], message: Mapping[str, JsonValue]) -> None:
     """Run `command` with `message` as one line of JSON on its standard input. It and its processes end in `TIMEOUT_S`.
 
-    The JSON is ASCII: text of a model must not steer a terminal or a program that reads lines. Like a command of the
-    shell tool, the program gets none of the variables that may hold a key.
+    The JSON is ASCII: text of a model must not steer a terminal or a program that reads lines. The program gets none of
+    the variables that may hold a key: those of a command of the shell tool, and those that lead to the desktop.
     """
     null = asyncio.subprocess.DEVNULL
     try:
@@ -33,7 +35,7 @@ async def tell(command: Sequence[str], message: Mapping[str, JsonValue]) -> None
             stdout=null,
             stderr=null,
             cwd="/",
-            env=clean_environment(os.environ),
+            env=clean_environment(os.environ) | {name: os.environ[name] for name in _DESKTOP if name in os.environ},
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
