@@ -120,7 +120,7 @@ class EditorSession:
         """Calls that wait and were shown, by id and digest; None: the editor is not asked."""
         self._questions: dict[str, asyncio.Task[None]] = {}
         self._shown: dict[type, Update] = {}
-        """What the editor shows of role, model, steps and context window."""
+        """The last update of each kind that the editor got about role, model, steps and context window."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._leave: Callable[[], None] = lambda: None
         self._show_task = asyncio.create_task(self._show(), name="editor session")

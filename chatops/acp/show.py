@@ -1,4 +1,4 @@
-"""What an editor is shown of a session: values without the protocol, made from events and facts of calls.
+"""Updates for an editor: values without the protocol, made from events and facts of calls.
 
 Everything from models, tools and files is sanitised. Titles and notices that Markdown would change are put into code.
 """

@@ -213,7 +213,7 @@ class BudgetQuestion:
 
     limit: LimitName
     more: float = 0.0
-    """What may be spent beyond what is spent already, if it is approved."""
+    """The amount that approving permits on top of the amount already spent."""
     model: str = ""
     """The model of which it is not known what it spends; empty: the limit is reached."""
     purpose: Purpose = Purpose.GATHER

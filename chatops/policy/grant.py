@@ -241,7 +241,8 @@ def judge_layer(layer: Layer, tool: str, facts: CallFacts) -> Judgement:
         if found is not None and (by is None or found.strictness > verdict.strictness):
             verdict, by = found, rule
     asks = layer.asks if verdict is Verdict.ASK else ""
-    return Judgement(verdict=verdict, reason=layer.name, asks=asks, by=by, key=(by and by.key) or layer.key)
+    key = by.key if by is not None and by.key else layer.key
+    return Judgement(verdict=verdict, reason=layer.name, asks=asks, by=by, key=key)
 
 
 def explain(

@@ -43,7 +43,7 @@ class Rule:
     workspace_read: bool = False
     """True if a command that the rule allows gets the workspace read-only in the sandbox."""
     key: Key = field(default=(), compare=False)
-    """Where the rule stands."""
+    """The registry key that defines the rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Layer:
     of_registry: bool = False
     """True if `resolve_grant` makes it anew for each role. Any other layer binds the children of a turn too."""
     key: Key = field(default=(), compare=False)
-    """Where the layer stands, for what no rule with a key decides."""
+    """The registry key that defines the layer, for verdicts of no rule that has a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class ApprovalRule:
     workspace_read: bool = False
     """As in `Rule`."""
     key: Key = field(default=(), compare=False)
-    """Where the answer stands."""
+    """The registry key that defines the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
