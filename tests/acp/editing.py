@@ -17,10 +17,23 @@ import acp
 from acp import schema
 
 from tests.support.command_line import REPOSITORY
+from tests.support.fake_openai import call, calls, says
 from tests.support.waiting import PATIENCE
 
 READS_FIRST_S = 0.7
 """Seconds that a user of these tests takes before allowing anything."""
+CODING = [
+    calls(call("file_read", path="app.py")),
+    calls(call("file_edit", path="app.py", old="VALUE = 1", new="VALUE = 2")),
+    calls(call("shell_exec", command="touch wrong.txt")),
+    calls(call("shell_exec", command="touch right.txt")),
+    says("The value is 2 now."),
+    calls(call("shell_exec", command="touch after.txt")),
+    says("Made it."),
+    calls(call("file_read", path="app.py")),
+    says("It says 2."),
+]
+"""What the model says in the coding session that each editor plays."""
 
 
 class Editor:

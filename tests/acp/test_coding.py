@@ -9,33 +9,22 @@ from pathlib import Path
 import pytest
 from acp import schema
 
-from tests.acp.editing import READS_FIRST_S, editing, prompted, said
+from tests.acp.editing import CODING, READS_FIRST_S, editing, prompted, said
 from tests.acp.test_leaving import editor_program, lines_until
 from tests.acp.test_sessions import served
 from tests.support.command_line import program
-from tests.support.fake_openai import FakeOpenAI, call, calls, says
+from tests.support.fake_openai import FakeOpenAI
 from tests.support.processes import running
 from tests.support.terminal import Terminal
 from tests.support.waiting import until
 from tests.tools.running import needs_sandbox
 
 pytestmark = [pytest.mark.more, needs_sandbox]
-SCRIPT = [
-    calls(call("file_read", path="app.py")),
-    calls(call("file_edit", path="app.py", old="VALUE = 1", new="VALUE = 2")),
-    calls(call("shell_exec", command="touch wrong.txt")),
-    calls(call("shell_exec", command="touch right.txt")),
-    says("The value is 2 now."),
-    calls(call("shell_exec", command="touch after.txt")),
-    says("Made it."),
-    calls(call("file_read", path="app.py")),
-    says("It says 2."),
-]
 
 
 async def test_a_coding_session(folder: Path, registry: Path) -> None:
     (folder / "app.py").write_text("VALUE = 1\n")
-    with FakeOpenAI(SCRIPT) as server:
+    with FakeOpenAI(CODING) as server:
         roles = {
             "assistant": {"primary": "fake", "tools": ["file_read", "file_edit", "shell_exec"]},
             "reader": {"primary": "fake", "tools": ["file_read"]},

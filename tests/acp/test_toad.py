@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from chatops.wiring.stored import open_store
-from tests.acp.editing import READS_FIRST_S
+from tests.acp.editing import CODING, READS_FIRST_S
 from tests.acp.test_sessions import served
 from tests.acp.toad import PROGRAM, installed
 from tests.support import document
 from tests.support.command_line import REPOSITORY, program
-from tests.support.fake_openai import FakeOpenAI, call, calls, says
+from tests.support.fake_openai import FakeOpenAI
 from tests.support.terminal import Terminal
 from tests.tools.running import needs_sandbox
 
@@ -28,22 +28,11 @@ pytestmark = [
     needs_sandbox,
 ]
 AGENT = shlex.join([sys.executable, "-m", "chatops", "acp"])
-SCRIPT = [
-    calls(call("file_read", path="app.py")),
-    calls(call("file_edit", path="app.py", old="VALUE = 1", new="VALUE = 2")),
-    calls(call("shell_exec", command="touch wrong.txt")),
-    calls(call("shell_exec", command="touch right.txt")),
-    says("The value is 2 now."),
-    calls(call("shell_exec", command="touch after.txt")),
-    says("Made it."),
-    calls(call("file_read", path="app.py")),
-    says("It says 2."),
-]
 
 
 def test_a_coding_session(folder: Path, registry: Path, tmp_path: Path) -> None:
     (folder / "app.py").write_text("VALUE = 1\n")
-    with FakeOpenAI(SCRIPT) as server:
+    with FakeOpenAI(CODING) as server:
         roles = {
             "assistant": {"primary": "fake", "tools": ["file_read", "file_edit", "shell_exec"]},
             "reader": {"primary": "fake", "tools": ["file_read"]},

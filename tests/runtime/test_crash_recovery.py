@@ -17,8 +17,8 @@ from chatops.engine.effects import RunTool
 from chatops.engine.state import TurnState, new_turn
 from chatops.engine.turn import start
 from chatops.engine.view import pending_calls
+from chatops.runtime.crash_recovery import CrashRecovery
 from chatops.runtime.services import WorkerThread
-from chatops.runtime.turns import CrashRecovery
 from chatops.sandbox.process import CALL_VARIABLE, attempt_name
 from chatops.store.base import Holder
 from chatops.store.files import Outputs

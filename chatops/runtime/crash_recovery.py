@@ -1,0 +1,113 @@
+"""What an earlier process left of a turn: attempts without a result, their processes and their output.
+
+Crash recovery finds out what an interrupted process left of the calls that it was running. Orphan processes are stopped
+first. The findings go into the `Recover` input, so that every UI shows the same. `engine.recovery` decides what follows
+from them.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import replace
+
+from chatops.domain.errors import StoreError
+from chatops.domain.ids import CallId
+from chatops.domain.tools import Interruption, Processes
+from chatops.engine.recovery import unknown_attempts
+from chatops.engine.state import TurnState
+from chatops.runtime.services import WorkerThread
+from chatops.sandbox.process import can_find_orphans, count_orphans, stop_orphans
+from chatops.store.base import Holder, JournalRow
+from chatops.store.files import Outputs
+from chatops.store.leases import is_alive
+from chatops.store.opening import copied_key
+from chatops.store.store import Store
+
+log = logging.getLogger(__name__)
+
+UNSENT = "unsent:"
+"""Before the id of a turn: the setting with the round whose request was left to the next owner."""
+
+
+class CrashRecovery:
+    """Inspects what an earlier process left of a turn, and deletes those traces once the findings are stored."""
+
+    def __init__(self, store: Store, worker: WorkerThread, outputs: Outputs, here: Holder) -> None:
+        self._store = store
+        self._worker = worker
+        self._outputs = outputs
+        self._here = here
+
+    async def interruptions(self, state: TurnState) -> tuple[Interruption, ...]:
+        """Return what is known of each attempt that was running when `state` was stored.
+
+        Orphan processes are stopped first. `Interruption.processes` says if some of them still run.
+        """
+        attempts = unknown_attempts(state)
+        rows = await self._rows(state) if attempts else {}
+        await asyncio.to_thread(self._outputs.forget_others, state.session_id, attempts)
+        return tuple([await asyncio.to_thread(self._look, *attempt, rows.get(attempt)) for attempt in attempts])
+
+    async def copied(self, state: TurnState) -> bool:
+        """Return True if `state` was also stored in another copy of the store, where the turn may have been resumed.
+
+        Also True if the store cannot be read: then it is not known.
+        """
+        try:
+            return bool(await self._worker(self._store.setting, copied_key(state.turn_id)))
+        except StoreError:
+            log.exception("whether turn %s was copied cannot be read", state.turn_id)
+            return True
+
+    async def unsent(self, state: TurnState) -> str:
+        """Return the round whose request the last owner has left to this one, once: it is sent now."""
+        key = f"{UNSENT}{state.turn_id}"
+        with suppress(StoreError):
+            if found := await self._worker(self._store.setting, key):
+                await self._worker(self._store.set_setting, key, "")
+                return found
+        return ""
+
+    def clear(self, state: TurnState, interrupted: tuple[Interruption, ...]) -> None:
+        """Delete the traces of the interrupted attempts in `state`, once the findings are stored with the turn."""
+        for found in interrupted:
+            self._outputs.forget(found.call_id)
+        if self._store.setting(copied_key(state.turn_id)):
+            self._store.set_setting(copied_key(state.turn_id), "")
+
+    async def _rows(self, state: TurnState) -> dict[tuple[CallId, int], JournalRow]:
+        try:
+            rows = await self._worker(self._store.journal, state.turn_id)
+        except StoreError:
+            log.exception("the journal of turn %s cannot be read", state.turn_id)
+            return {}
+        return {(row.call_id, row.attempt): row for row in rows}
+
+    def _look(self, call_id: CallId, attempt: int, row: JournalRow | None) -> Interruption:
+        processes, count = self._stop(call_id, attempt, row)
+        return Interruption(
+            call_id=call_id,
+            attempt=attempt,
+            started_at=row.started_at if row is not None else None,
+            # Read after the processes are stopped: then the output is complete.
+            output=self._outputs.read(call_id, attempt),
+            processes=processes,
+            count=count,
+        )
+
+    def _stop(self, call_id: CallId, attempt: int, row: JournalRow | None) -> tuple[Processes, int]:
+        if row is not None and row.machine != self._here.machine:
+            return Processes.OTHER_MACHINE, 0
+        if row is None or not can_find_orphans():
+            return Processes.UNSEEN, 0
+        by = replace(self._here, pid=row.pid, boot_id=row.boot_id, pid_started=row.pid_started)
+        if by.boot_id != self._here.boot_id:
+            return Processes.RESTARTED, 0
+        if by != self._here and is_alive(by):
+            # The other process may be suspended between storing the intent and starting the tool, so finding no process
+            # proves nothing.
+            return Processes.ELSEWHERE, count_orphans(call_id, attempt)
+        stopped = stop_orphans(call_id, attempt)
+        if stopped.running:
+            return Processes.RUNNING, len(stopped.running)
+        return (Processes.STOPPED, stopped.count) if stopped.count else (Processes.GONE, 0)
