@@ -78,10 +78,10 @@ async def _serve(app: App, options: ListenOptions, screen: Screen, sockets: list
     for one in sockets if options.url else ():
         host = one.getsockname()[0]
         screen.say(f"Listening at {f'[{host}]' if ':' in host else host}:{port}")
-    _show_link(address, logins, screen)
     with contextlib.suppress(StoreError):
         # Other surfaces name the page. A store that cannot be written stops no page.
         await asyncio.to_thread(app.store.announce_desk, address.origin, this_process())
+    _show_link(address, logins, screen)
     tending = asyncio.create_task(pages.tend())
     with _another_link_on_enter(loop, lambda: _show_link(address, logins, screen)):
         try:
