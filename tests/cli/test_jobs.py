@@ -215,7 +215,7 @@ def test_a_job_whose_model_is_at_another_address_is_not_started_for_the_sake_of_
 
 
 def test_a_model_that_was_chosen_in_the_chat_is_bound_to_its_address_when_the_chat_leaves_the_job(
-    chatops: CommandLine, server: tuple[FakeOpenAI, list[Reply]]
+    chatops: CommandLine, chatops_home: Path, server: tuple[FakeOpenAI, list[Reply]]
 ) -> None:
     running, replies = server
     replies.append(calls(call("shell_exec", command="echo once >> log.txt")))
@@ -224,6 +224,7 @@ def test_a_model_that_was_chosen_in_the_chat_is_bound_to_its_address_when_the_ch
     value["models"]["spare"] = dict(value["models"]["fake"])
     file.write_text(json.dumps(value))
     job, (call_id,) = waiting(chatops, "go", "--registry", str(file))
+    until(lambda: not processes(chatops_home))
 
     async def chosen(*, left: bool) -> None:
         app = App(Options(registry=file, workspace=chatops.workspace, via="tui"))

@@ -13,10 +13,10 @@ def refuse_after_first(monkeypatch: pytest.MonkeyPatch, error: StoreError) -> No
     commit = Store.commit
     done: list[TurnStep] = []
 
-    def refusing(self: Store, step: TurnStep) -> None:
+    def refusing(self: Store, step: TurnStep, lease: str) -> None:
         if done:
             raise error
-        commit(self, step)
+        commit(self, step, lease)
         done.append(step)
 
     monkeypatch.setattr(Store, "commit", refusing)

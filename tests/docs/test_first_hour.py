@@ -40,7 +40,10 @@ def model(request: SeenRequest) -> Completion:
             edit = call("file_edit", path="hello.py", old=PRINT, new=more)
             return says("It says goodbye now.") if done else calls(edit)
         case "run the check":
-            return says("The check passes.") if done else calls(call("shell_exec", command="sh check.sh"))
+            # The second answer has words of its own: what is on the screen already cannot be waited for.
+            again = any(message.get("content") == "The check passes." for message in request.messages)
+            answer = "The check passes again." if again else "The check passes."
+            return says(answer) if done else calls(call("shell_exec", command="sh check.sh"))
         case "rename greet to welcome" if done == 0:
             old = 'def greet(name):\n    return f"Hello, {name}!"\n\n\nif __name__ == "__main__":\n    print(greet('
             new = old.replace("greet(", "welcome(")

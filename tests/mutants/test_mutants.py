@@ -17,8 +17,8 @@ MUTANTS = (
     Mutant(
         promise="a turn that has reached its budget asks",
         file="engine/budgets.py",
-        before="(over := spent(state, limit) - most) >= 0",
-        after="(over := spent(state, limit) - most) >= 100",
+        before="if spent(state, limit) >= most:",
+        after="if spent(state, limit) >= most + 100:",
     ),
     Mutant(
         promise="only a person lets a turn go beyond its budget",
@@ -129,8 +129,8 @@ MUTANTS = (
     Mutant(
         promise="a call that may have taken effect is not repeated by itself",
         file="engine/recovery.py",
-        before="elif spec is not None and (spec.read_only or spec.idempotent) and not stopping:",
-        after="elif spec is not None and not stopping:",
+        before="elif spec is not None and (spec.read_only or spec.idempotent) and not stopping and not elsewhere:",
+        after="elif spec is not None and not stopping and not elsewhere:",
     ),
     Mutant(
         promise="an approval lets nothing run in a copy of the store",

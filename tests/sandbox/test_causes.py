@@ -36,7 +36,7 @@ def test_in_a_contained_turn_no_dialog_is_announced(contained: str, advice: str,
 def test_each_way_to_miss_a_file_names_the_hidden_folder(
     output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lacks, "unseen", lambda *_, **__: ("/opt/x",))
+    monkeypatch.setattr(lacks, "hidden_folders_of", lambda *_, **__: ("/opt/x",))
     command = Command(argv=("x",), cwd=tmp_path, environment={}, call="")
 
     def cause(text: str) -> tuple[str, SandboxSpec]:
