@@ -659,18 +659,20 @@ async def test_ctrl_g_pressed_before_the_session_is_open_acts_then_and_later_let
 
 @pytest.mark.more
 async def test_ctrl_g_pressed_while_another_session_is_being_opened_is_for_that_one() -> None:
-    other, gate = FakeSession(), asyncio.Event()
+    other, begun, gate = FakeSession(), asyncio.Event(), asyncio.Event()
     other.change(session_id=SessionId("20261120-091000-a1b2"))
     other.ask(pending_call())
     workspace = FakeWorkspace(user=FakeUser(drafts={"20261120-091000-a1b2": "begun there"}))
 
     async def slowly() -> SessionView:
+        begun.set()
         await gate.wait()
         return other
 
     async with stage(workspace=workspace) as running:
         running.session.change(pending=(pending_call(2),))
         opening = asyncio.create_task(running.app.chat.change_session(slowly()))
+        await begun.wait()
         await running.app._press_keys(["ctrl+g"])
         assert not running.dialog_is_open
         gate.set()
