@@ -13,11 +13,12 @@ from contextlib import suppress
 
 from chatops.domain.canonical import JsonValue
 from chatops.sandbox.process import clean_environment
+from chatops.tools.clipboard import DISPLAY
 
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
-_DESKTOP = ("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
+_DESKTOP = (*DISPLAY, "DBUS_SESSION_BUS_ADDRESS")
 """Variables that ``notify-send`` and the like need."""
 
 

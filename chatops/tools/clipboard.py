@@ -81,4 +81,9 @@ async def _output(command: tuple[str, ...], environment: Mapping[str, str], *, m
         if running.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(running.pid, signal.SIGKILL)
-            await running.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TIMEOUT_S):
+                    # asyncio takes the process for ended only when its pipe is, and a full buffer has paused reading.
+                    while await running.stdout.read(_MOST_LISTED):
+                        pass
+                    await running.wait()
