@@ -457,7 +457,9 @@ async def _within_disk(work: Coroutine[Any, Any, ToolResult], place: Path) -> To
 
 def _commands(context: ToolContext) -> ToolContext:
     """Return the context with the limits of contained commands: hosts at most, nothing written outside the copy."""
-    return replace(context, kept=None, sandbox=replace(context.sandbox, network=False, write=(), git="protect"))
+    # A credential takes effect elsewhere at once, and these commands do not ask.
+    limits = replace(context.sandbox, network=False, write=(), git="protect", credentials=())
+    return replace(context, kept=None, sandbox=limits)
 
 
 def _mounts(folder: TurnFolder, context: ToolContext) -> tuple[Mount, ...]:

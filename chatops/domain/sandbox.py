@@ -47,6 +47,27 @@ GIT_ACCESS: tuple[GitAccess, ...] = ("protect", "commit", "writable")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """A secret that commands use without seeing it: the proxy puts it into their requests to one host."""
+
+    name: str
+    """The host, as ``NAME`` or ``NAME:PORT``."""
+    env: str
+    """The variable of chatops' own environment that holds the value."""
+    header: str
+    """The header with ``{}`` in the value's place: ``Authorization: Bearer {}``."""
+    methods: tuple[str, ...] = ()
+    """Methods that it is for; empty: all."""
+    paths: tuple[str, ...] = ()
+    """Paths that it is for; empty: all. ``*`` is one segment, ``/**`` at the end everything below."""
+
+    def __str__(self) -> str:
+        """Return the credential in words, complete: an approval is bound to it."""
+        only = ", ".join((*self.methods, *self.paths))
+        return f"{self.env} at {self.name} as {self.header}" + (f" ({only} only)" if only else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
     """Limits of a command. Each default is the narrowest value, so `SandboxSpec()` permits the workspace only.
 
@@ -67,6 +88,7 @@ class SandboxSpec:
     """Further absolute folders that may be read and written."""
     env: tuple[str, ...] = ()
     """Names of further environment variables that are passed on."""
+    credentials: tuple[Credential, ...] = ()
 
 
 NARROWEST = SandboxSpec()

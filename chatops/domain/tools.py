@@ -386,6 +386,8 @@ class CallFacts:
     definition: str = ""
     """A digest of the tool's definition; a difference makes the call ask again. Empty: stored by a
     version without it."""
+    credentials: tuple[str, ...] = ()
+    """Credentials that the command can use without seeing them, each in words. No rule made without them answers."""
     sandboxed: bool = False
     """True if a sandbox would confine the program that the call runs. Remembered rules depend on it."""
     folder: str = ""

@@ -321,6 +321,7 @@ def call_digest(draft: Draft, call: ToolCall, facts: CallFacts) -> str:
         facts.network,
         # Left out when empty, so that digests stored by versions without these fields stay valid.
         *(value for value in (facts.needs_user, facts.definition, facts.contained) if value),
+        *((list(facts.credentials),) if facts.credentials else ()),
         *((asdict(facts.extra), facts.extra_sandbox) if facts.extra != NARROWEST else ()),
         *((asdict(facts.server),) if facts.server is not None else ()),
         *((asdict(facts.delegation),) if facts.delegation is not None else ()),

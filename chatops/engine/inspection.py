@@ -178,6 +178,8 @@ def _why_typing_asks(command: OwnCommand, facts: CallFacts) -> str:
         return "not all of the command you typed was shown as it is, or chatops was restarted since"
     if not facts.sandboxed:
         return "no sandbox confines the command you typed"
+    if facts.credentials:
+        return "the command you typed can use a credential"
     if facts.extra != NARROWEST:
         return "the command you typed may fail in the sandbox, and you can add what it lacks"
     return ""
@@ -273,6 +275,8 @@ def _unchanged_with_extra(draft: Draft, call: ToolCall, facts: CallFacts, status
         facts,
         sandbox=shown.sandbox,
         network=shown.network,
+        # With all of the network, a command has no credentials.
+        credentials=facts.credentials or (shown.credentials if shown.extra.network else ()),
         argv=shown.argv if found else facts.argv,
         # They follow from the words, and the words are those that were shown.
         paths=facts.paths if shown.argv else shown.paths,
@@ -373,6 +377,7 @@ def _differences(before: CallFacts, after: CallFacts) -> Iterator[str]:
         ("the folder it runs in", before.cwd, after.cwd),
         ("the files it touches", before.paths, after.paths),
         ("the hosts it contacts", before.hosts, after.hosts),
+        ("the credentials it can use", before.credentials, after.credentials),
         ("the server, or what it says of the tool", before.server, after.server),
     ):
         if old != new:

@@ -75,6 +75,7 @@ def describe_json(pending: PendingCall) -> dict[str, JsonValue]:
         "cwd": facts.cwd,
         "paths": list(facts.paths),
         "hosts": list(facts.hosts),
+        "credentials": list(facts.credentials),
         "command": facts.command,
         "diff": facts.diff,
         "delegation": asdict(facts.delegation) if facts.delegation is not None else None,

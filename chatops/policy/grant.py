@@ -171,7 +171,8 @@ class Grant:
         unanswered: list[str] = []
         for answer in (given for given in self.answers if given.tool == tool):
             fits = matches(answer.pattern, facts)
-            blocked = "the call had to be repaired" if facts.repairs else facts.needs_user
+            used = "it can use a credential, which the rule does not name" if facts.credentials else ""
+            blocked = "the call had to be repaired" if facts.repairs else facts.needs_user or used
             if reason := blocked if fits else why_not_matched(answer.pattern, facts):
                 unanswered.append(f"{answer.source} does not apply: {reason}")
             elif fits:
@@ -214,6 +215,8 @@ class Grant:
             reasons.insert(0, Judgement(verdict=Verdict.ASK, reason=f"the call had to be repaired: {facts.repairs[0]}"))
         if facts.needs_user:
             reasons.insert(0, Judgement(verdict=Verdict.ASK, reason=facts.needs_user))
+        if facts.credentials:
+            reasons.append(Judgement(verdict=Verdict.ASK, reason=f"it can use {'; '.join(facts.credentials)}"))
         if facts.caution:
             reasons.append(Judgement(verdict=Verdict.ASK, reason=facts.caution))
         if spec is not None and spec.asks_after_reading and workspace_read:

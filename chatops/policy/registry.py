@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
@@ -9,10 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Interval, Len, MaxLen
 
 from chatops.domain.decisions import ArgumentPattern, RuleScope
-from chatops.domain.sandbox import SandboxLevel, SandboxSpec
+from chatops.domain.sandbox import Credential, SandboxLevel, SandboxSpec
 from chatops.domain.tools import AccessLevel, Verdict
 from chatops.policy.budget import MOST, NO_BUDGET, Budget
 from chatops.policy.patterns import pattern_from_list
+from chatops.policy.sandbox import host_problem
 from chatops.policy.servers import McpServerSpec, SandboxLimits, ToolSetting
 from chatops.policy.spelled import (
     LENIENT,
@@ -352,8 +354,55 @@ class UserSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialSection:
+    """A secret that commands use without seeing it. The key is its host: ``NAME`` or ``NAME:PORT``."""
+
+    __pydantic_config__ = STRICT
+
+    env: Annotated[str, Matches(r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
+    """The environment variable of chatops that holds the value. Commands get a placeholder in it."""
+    header: Annotated[str, Matches(r"^[A-Za-z][A-Za-z0-9-]{0,99}: [^{}\x00-\x1f\x7f-\U0010ffff]{0,200}\{\}$")]
+    """The header that the value goes into, with ``{}`` in its place: ``Authorization: Bearer {}``."""
+    methods: tuple[Annotated[str, Matches(r"^[A-Z]{1,20}$")], ...] = ()
+    """Methods that it is for. Empty: all."""
+    paths: tuple[Annotated[str, Matches(r"^(/([A-Za-z0-9._~-]+|\*))*(/|/\*\*)?$")], ...] = ()
+    """Paths that it is for: ``*`` is one segment, ``/**`` at the end everything below. Empty: all."""
+
+
+_NO_CREDENTIAL_HEADERS = frozenset(
+    {"host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect"}
+)
+
+
+def _credentials(given: Mapping[str, CredentialSection]) -> tuple[Credential, ...]:
+    for name, one in given.items():
+        problem = "it has a wildcard" if "*" in name else host_problem(name)
+        if one.header.partition(":")[0].lower() in _NO_CREDENTIAL_HEADERS:
+            problem = f"its header is {one.header.partition(':')[0]}"
+        if problem:
+            raise ValueError(f"{name!r} is not a valid credential: {problem}")
+    if len({one.env for one in given.values()}) < len(given):
+        raise ValueError("two credentials have the same variable")
+    if len({name.lower().removesuffix(":80") for name in given}) < len(given):
+        raise ValueError("two credentials have the same address")
+    return tuple(
+        Credential(name=name.lower(), env=one.env, header=one.header, methods=one.methods, paths=one.paths)
+        for name, one in given.items()
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSection(SandboxLimits):
     """Limits of what commands may see, write and reach."""
+
+    credentials: Annotated[tuple[Credential, ...], Spelled(dict[Name, CredentialSection], _credentials)] = ()
+    """Secrets that commands use without seeing them, by host."""
+
+    @property
+    def spec(self) -> SandboxSpec:
+        """The limits of a command."""
+        # A dataclass with slots is a new class, which super() without arguments does not know.
+        return replace(super(SandboxSection, self).spec, credentials=self.credentials)
 
     contain: bool = True
     """False: no turn can be contained."""

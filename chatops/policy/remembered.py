@@ -21,6 +21,8 @@ The widest scope (`widest_scope`) follows from what the call could run:
 
 A glob of files answers for writing none that a program runs or obeys later, and none with a caution.
 
+A rule for a command that can use credentials is bound to these as they stand, and without them it does not answer.
+
 A call with repairs, and one that only a decision on itself permits (`needs_user`), is answered by no rule.
 
 Tried and rejected: deleting a rule whose conditions fail. A sandbox that fails once, or a registry that is being
@@ -29,6 +31,7 @@ edited, would cost the user all rules.
 
 from collections.abc import Collection
 
+from chatops.domain.canonical import digest
 from chatops.domain.decisions import AnyArguments, ArgumentPattern, ArgvPattern, PathPattern, RememberedRule, RuleScope
 from chatops.domain.tools import CallFacts, Capabilities, ToolCall
 from chatops.policy.patterns import STAR, literal, matches, stays_inside
@@ -59,9 +62,14 @@ def rule_from(
         source_call=call.id,
         scope=scope,
         folder=facts.folder if scope is RuleScope.FOLDER else "",
-        definition=facts.definition,
+        definition=_bound_to(facts),
         uid=uid,
     )
+
+
+def _bound_to(facts: CallFacts) -> str:
+    """Return what a rule for this call is bound to: the definition of the tool, and the credentials that it can use."""
+    return digest(facts.definition, *facts.credentials) if facts.credentials else facts.definition
 
 
 def widest_scope(known: Capabilities, facts: CallFacts) -> tuple[RuleScope, str]:
@@ -98,8 +106,8 @@ def why_not(rule: RememberedRule, known: Capabilities, facts: CallFacts, *, scop
     if reason_here := why_not_here(rule, folder=facts.folder, scopes=scopes):
         return reason_here
     lasting = rule.scope is not RuleScope.SESSION
-    if (rule.definition or lasting) and rule.definition != facts.definition:
-        return "the tool has changed since"
+    if (rule.definition or lasting or facts.credentials) and rule.definition != _bound_to(facts):
+        return "the tool has changed since, or the credentials that it can use"
     if lasting and not facts.definition:
         return "the tool is not known"
     if isinstance(rule.pattern, PathPattern) and (reason := why_not_written(rule.pattern, known, facts)):

@@ -138,6 +138,7 @@ def changed(spec: SandboxSpec, change: SandboxChange) -> SandboxSpec:
         read=kept if key == "read" else spec.read,
         write=kept if key == "write" else spec.write,
         env=kept if key == "env" else spec.env,
+        credentials=spec.credentials,
     )
 
 
@@ -155,7 +156,7 @@ def reasons(layers: SandboxLayers) -> tuple[tuple[str, str, str], ...]:
         steps.append(("this session", spec))
     result = resolve(layers)
     found: list[tuple[str, str, str]] = []
-    for key in ("git", "network", "hosts", "read", "write", "env"):
+    for key in ("git", "network", "hosts", "read", "write", "env", "credentials"):
         value = getattr(result, key)
         if value == getattr(NARROWEST, key):
             continue
@@ -189,6 +190,7 @@ def stricter(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
         read=tuple(path for path in read if not any(_inside(path, folder) for folder in write)),
         write=write,
         env=tuple(name for name in other.env if name in one.env),
+        credentials=tuple(credential for credential in other.credentials if credential in one.credentials),
     )
 
 
@@ -202,6 +204,7 @@ def widened(spec: SandboxSpec, extra: SandboxSpec) -> SandboxSpec:
         read=_union(spec.read, extra.read),
         write=_union(spec.write, extra.write),
         env=_union(spec.env, extra.env),
+        credentials=tuple(dict.fromkeys((*spec.credentials, *extra.credentials))),
     )
 
 
@@ -219,6 +222,7 @@ def beyond(spec: SandboxSpec, limits: SandboxSpec) -> SandboxSpec:
         read=tuple(path for path in spec.read if not any(_inside(path, folder) for folder in inside)),
         write=tuple(path for path in spec.write if not any(_inside(path, folder) for folder in limits.write)),
         env=tuple(name for name in spec.env if name not in limits.env),
+        credentials=tuple(credential for credential in spec.credentials if credential not in limits.credentials),
     )
 
 
@@ -232,6 +236,7 @@ def describe_extra(extra: SandboxSpec) -> str:
         *(f"reading {show_path(path)}" for path in extra.read),
         *(f"writing in {show_path(path)}" for path in extra.write),
         *(f"the variable {name}" for name in extra.env),
+        *(f"the credential {credential}" for credential in extra.credentials),
     ]
     named = [part for part in parts if part]
     return " and ".join(filter(None, (", ".join(named[:-1]), named[-1] if named else "")))

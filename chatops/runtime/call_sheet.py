@@ -401,6 +401,8 @@ def _effects(pending: PendingCall) -> Iterator[Fact]:
         yield Fact(label="touches", value=show_path(path), weight=weight, form=Form.EXACT)
     if facts.network or facts.hosts:
         yield Fact(label="network", value="yes", weight=Weight.EFFECT)
+    for credential in facts.credentials:
+        yield Fact(label="can use", value=f"the secret {credential}, unseen", weight=Weight.EFFECT)
     if not _is_shell(facts):
         return
     known = effects(facts.command)

@@ -73,6 +73,7 @@ from chatops.sandbox.covers import (
     is_special,
     readable,
 )
+from chatops.sandbox.credentials import why_unusable
 from chatops.sandbox.git_access import Repository, Stage, find_repository, git_mounts
 from chatops.sandbox.landlock import without_set_ids
 from chatops.sandbox.process import DATA, Command, memory_file
@@ -134,6 +135,8 @@ class Confinement:
     """See `CallFacts.needs_user`."""
     fault: str = ""
     """Reason why there is no sandbox here."""
+    credentials: tuple[str, ...] = ()
+    """See `CallFacts.credentials`."""
 
 
 class WorkspaceAccess(Enum):
@@ -188,6 +191,16 @@ def confinement(
     shown = access.value if access is WorkspaceAccess.READ_ONLY else f"{access.value}, {git}"
     reached = f"no network but {', '.join(hosts)}" if hosts else "no network"
     network = "network" if spec.network else reached
+    used: list[str] = []
+    for credential in spec.credentials:
+        without = why_unusable(credential, os.environ)
+        if spec.network or not found.program:
+            without = "it needs a sandbox of bubblewrap with the network off"
+        if without:
+            more += f", without the credential for {credential.name} ({without})"
+        else:
+            more += f", uses the credential {credential}"
+            used.append(str(credential))
     return Confinement(
         level=found.level,
         program=found.program,
@@ -197,6 +210,7 @@ def confinement(
         path=_search_path(spec, toolchains),
         toolchains=toolchains,
         repository=repository,
+        credentials=tuple(used),
     )
 
 

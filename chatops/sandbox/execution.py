@@ -30,6 +30,8 @@ from chatops.sandbox.confinement import (
     sandboxed_command,
 )
 from chatops.sandbox.covers import SandboxSetupError, mount_points
+from chatops.sandbox.credentials import environment as credential_environment
+from chatops.sandbox.credentials import uses
 from chatops.sandbox.git_access import Stage, staged
 from chatops.sandbox.lacks import likely_cause, unreached_cause
 from chatops.sandbox.process import MOST_SHOWN, Command, Ended, attempt_name, clean_environment, run_command
@@ -140,6 +142,7 @@ def inspect_program(
         sandbox=confined.description,
         network=confined.network,
         needs_user=confined.needs_user,
+        credentials=confined.credentials,
         sandboxed=bool(confined.program),
     )
     return facts, confined
@@ -166,7 +169,8 @@ def base_environment(spec: SandboxSpec, confined: Confinement) -> dict[str, str]
 
     No variable that the registry passes on replaces one that the sandbox sets.
     """
-    given = {name: os.environ[name] for name in spec.env if name in os.environ}
+    hidden = {credential.env for credential in spec.credentials}
+    given = {name: os.environ[name] for name in spec.env if name in os.environ and name not in hidden}
     return {
         **given,
         **clean_environment(os.environ),
@@ -193,11 +197,13 @@ async def set_up(
     async with AsyncExitStack() as stack:
         if confined.program:
             environment, channel = {**command.environment, "TMPDIR": "/tmp"}, None
-            if limits.hosts and not limits.network:
-                environment |= proxy_environment(limits.hosts)
+            used = uses(limits)
+            if (limits.hosts or used) and not limits.network:
+                environment |= proxy_environment((*limits.hosts, *(use.credential.name for use in used)))
+                environment |= credential_environment(used, environment)
                 ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
                 channel = theirs.fileno()
-                await stack.enter_async_context(Proxy(hosts=limits.hosts, unreached=unreached).serving(ours))
+                await stack.enter_async_context(Proxy(hosts=limits.hosts, uses=used, unreached=unreached).serving(ours))
             command = await in_thread(
                 sandboxed_command,
                 command.argv,

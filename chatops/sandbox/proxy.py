@@ -17,6 +17,8 @@ One request per connection. A request is parsed strictly and written again from 
 one thing here and another thing there, and nothing can follow the body. Redirects are not followed here, so their
 target is a request like any other.
 
+Requests to the rewritten address of a credential leave over TLS, with the value in them; see `credentials`.
+
 What the proxy cannot see: the content of TLS, and so whether the server behind a permitted name passes a request on
 to another name that it serves too.
 """
@@ -26,11 +28,14 @@ import ipaddress
 import logging
 import re
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 
 from chatops.policy.sandbox import covers_host
+from chatops.sandbox.credentials import BadReplyError, Scrubber, Use, send_reply
 from chatops.toolkit.addresses import (
     BadUrlError,
     Resolver,
@@ -96,6 +101,7 @@ class Proxy:
     """The proxy of one command. `unreached` lists what it did not let through, and what did not answer."""
 
     hosts: tuple[str, ...]
+    uses: tuple[Use, ...] = ()
     resolver: Resolver = system_resolver
     unreached: list[str] = field(default_factory=list)
     """``HOST:PORT``, each once, in the order of the requests; untrusted text, made visible."""
@@ -171,6 +177,10 @@ class Proxy:
         except (RefusedError, asyncio.LimitOverrunError) as error:
             await _answer(writer, 400, f"chatops refuses the request: {error}")
             return
+        for use in self.uses if head.method != "CONNECT" else ():
+            if target := use.reached_by(head.target):
+                await self._use(use, replace(head, target=target), reader, writer)
+                return
         try:
             async with asyncio.timeout(_CONNECT_S):
                 there = await asyncio.open_connection(await self.address(head.target), head.target.port)
@@ -196,10 +206,41 @@ class Proxy:
         finally:
             there[1].close()
 
-    async def address(self, target: Target) -> str:
-        """Return the checked address to dial. Raises RefusedError."""
-        name = _name(target)
-        entry = next((entry for entry in self.hosts if covers_host(entry, name)), None)
+    async def _use(self, use: Use, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer a request to the rewritten address of a credential, over TLS."""
+        name = _name(head.target)
+        try:
+            if refusal := use.refusal(head.method, head.target.path):
+                raise RefusedError(refusal)
+            async with asyncio.timeout(_CONNECT_S):
+                address = await self.address(head.target, (name,))
+                server = await asyncio.open_connection(
+                    address, head.target.port, ssl=_tls(), server_hostname=head.target.host, limit=_MOST_HEAD
+                )
+        except RefusedError as error:
+            self._record(head.target)
+            await _answer(writer, 403, f"chatops refuses {name}: {error}")
+            return
+        except (OSError, TimeoutError) as error:
+            self._record(head.target)
+            await _answer(writer, 502, f"{name} could not be reached: {type(error).__name__}")
+            return
+        try:
+            server[1].write(_written(replace(head, headers=use.headers(head.headers))))
+            if (b"expect", b"100-continue") in head.headers:
+                writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            scrubber, origin = Scrubber(self.uses), head.target.origin
+            reply = send_reply(server[0], writer, method=head.method, origin=origin, scrubber=scrubber)
+            await _until_second(_body(reader, server[1], head), reply)
+        except BadReplyError as error:
+            await _answer(writer, 502, f"chatops does not pass on what {name} answered: {error}")
+        finally:
+            server[1].close()
+
+    async def address(self, target: Target, hosts: tuple[str, ...] = ()) -> str:
+        """Return the checked address to dial, by `hosts` or those of the sandbox. Raises RefusedError."""
+        name, hosts = _name(target), hosts or self.hosts
+        entry = next((entry for entry in hosts if covers_host(entry, name)), None)
         if entry is None:
             raise RefusedError("it is not among the hosts of the sandbox (sandbox.hosts)")
         if inner(target):
@@ -208,7 +249,7 @@ class Proxy:
                 spelled = str(ipaddress.ip_address(target.host))
             except ValueError:
                 spelled = ""
-            if spelled != target.host or name not in {host.lower() for host in self.hosts}:
+            if spelled != target.host or name not in {host.lower() for host in hosts}:
                 raise RefusedError(f"{inner(target)} It has to be named literally, with its port.")
             return spelled
         try:
@@ -220,6 +261,11 @@ class Proxy:
         name = visible(_name(target), limit=200)
         if name not in self.unreached and len(self.unreached) < _MOST_RECORDED:
             self.unreached.append(name)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
 
 
 def read_head(data: bytes) -> Head:

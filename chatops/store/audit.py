@@ -64,7 +64,7 @@ ELSEWHERE = ""
 _FACTS = (
     *("repairs", "refusal", "caution", "reveals", "cwd", "workspace", "paths", "hosts", "command", "argv"),
     *("interpreter", "needs_user", "contained", "sandbox", "sandboxed", "network", "folder", "definition"),
-    *("server", "delegation"),
+    *("server", "delegation", "credentials"),
 )
 """Fields of `CallFacts` that a verdict depends on, and the sandbox."""
 

@@ -107,6 +107,15 @@ def test_after_a_crash_it_is_honoured_once() -> None:
     assert ran(advance(started.state, InspectionInput(call_id=CALL, facts=WIDER))) == []
 
 
+def test_with_all_of_the_network_it_runs_without_the_credential_that_was_shown_and_never_with_another() -> None:
+    shown, other = ("T at a.example as X: {}",), ("U at b.example as X: {}",)
+    step = decide(asked(facts=replace(FACTS, credentials=shown)), Approved(extra=EXTRA))
+    assert ran(advance(step.state, InspectionInput(call_id=CALL, facts=WIDER)))
+    assert not ran(advance(step.state, InspectionInput(call_id=CALL, facts=replace(WIDER, credentials=other))))
+    plain = decide(asked(), Approved(extra=EXTRA))
+    assert not ran(advance(plain.state, InspectionInput(call_id=CALL, facts=replace(WIDER, credentials=other))))
+
+
 @for_each(
     ("found", "why"),
     [

@@ -52,6 +52,7 @@ def test_it_asks_without_a_sandbox_and_if_more_would_run_than_was_typed_or_can_b
         replace(FACTS, sandboxed=False),
         replace(FACTS, needs_user="a doubt"),
         replace(FACTS, repairs=("closed a brace",)),
+        replace(FACTS, credentials=("T at a.example as X: {}",)),
         replace(FACTS, extra=SandboxSpec(git="commit"), extra_sandbox="with .git"),
     ):
         state = looked(begin().state, facts)

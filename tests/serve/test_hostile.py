@@ -46,6 +46,7 @@ FIELDS: dict[str, Any] = {
     "needs_user": HOSTILE,
     "definition": HOSTILE,
     "server": SERVER,
+    "credentials": (HOSTILE,),
     "delegation": DelegationFacts(role=HOSTILE, model=HOSTILE, adds=(HOSTILE,), grant="g"),
 }
 NOT_SHOWN = frozenset(

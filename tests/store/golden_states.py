@@ -6,7 +6,7 @@ from chatops.domain.decisions import ServerQuestion
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, RoleSwitchMessage, ToolMessage, Usage
-from chatops.domain.sandbox import Lack, SandboxSpec
+from chatops.domain.sandbox import Credential, Lack, SandboxSpec
 from chatops.domain.tools import CallFacts, Interruption, Outcome, Problem, Processes, Verdict
 from chatops.engine.contract import DoneCall, StepContract
 from chatops.engine.state import (
@@ -58,8 +58,14 @@ FACTS = CallFacts(
     sandbox="bwrap hard",
     network=True,
     lacks=(Lack(by="git push", needs=SandboxSpec(hosts=("git.example",)), seen=True),),
-    extra=SandboxSpec(network=True, git="commit", write=("/srv",)),
+    extra=SandboxSpec(
+        network=True,
+        git="commit",
+        write=("/srv",),
+        credentials=(Credential(name="api.example", env="T", header="X-Key: {}", methods=("GET",), paths=("/a/*",)),),
+    ),
     extra_sandbox="bwrap hard, network",
+    credentials=("T at api.example as X-Key: {}",),
 )
 
 

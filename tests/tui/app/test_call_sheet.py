@@ -72,6 +72,7 @@ CALLS = {
         ),
     ),
     "reveals": pending_call(facts=replace(shell_facts("git remote -v"), reveals="git can show .git/config.")),
+    "credential": pending_call(facts=replace(shell_facts("curl x"), credentials=("T at a.example as X: {}",))),
     "unsandboxed": pending_call(facts=replace(shell_facts("ls"), sandboxed=False, sandbox="off (no bwrap)")),
 }
 
