@@ -23,9 +23,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from chatops.acp.offer import SOONEST_S, offered
-from chatops.acp.show import Card, Settings, Text, Update, Window, asked, code, notice, plan, updates
+from chatops.acp.show import Card, Settings, Update, Window, asked, notice, plan, updates
 from chatops.domain.canonical import json_or_text
-from chatops.domain.decisions import Answer, AnswerAction, Approved, Decision, OpenQuestion, Rejected
+from chatops.domain.decisions import Answer, AnswerAction, Approved, Decision, OpenQuestion, Rejected, ServerQuestion
 from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError, StoreError
 from chatops.domain.events import (
     AnswerRefused,
@@ -92,8 +92,8 @@ class Client(Protocol):
     async def ask(self, card: Card) -> tuple[Reply, float]:
         """Ask about a call. Return the answer, and the seconds that it took since the question was sent."""
 
-    async def form(self, message: str, schema: "JsonValue") -> tuple[AnswerAction, "JsonValue"]:
-        """Show a form, and return what was answered."""
+    async def form(self, message: str, schema: "JsonValue") -> tuple[AnswerAction | None, "JsonValue"]:
+        """Show a form, and return what was answered; None if the editor has failed."""
 
 
 class EditorSession:
@@ -434,26 +434,41 @@ class EditorSession:
             return
 
     async def _answer(self, session: Session, question: OpenQuestion) -> None:
-        """Let the user answer a question of a server, or decline it: without forms, and if it wants a secret."""
+        """Let the user answer a question of a server. Where that is not possible, decline it and say why."""
         schema, asks = json_or_text(question.question.schema), question.question
-        shown = self._client.has_forms and isinstance(schema, dict) and not asks.secrets
-        answer, message = Answer(action=AnswerAction.DECLINE), f"{asks.server} asks: {asks.message}"
+        message, why = f"{asks.server} asks: {asks.message}", ""
         with suppress(ConnectionError):
             try:
-                for _ in range(TRIES if shown else 0):
+                for _ in range(TRIES):
+                    if why := self._why_not_asked(asks, schema):
+                        break
                     action, content = await self._client.form(sanitize(message), schema)
+                    if action is None:
+                        why = "the editor did not let you answer"
+                        break
                     accepted = action is AnswerAction.ACCEPT
                     answer = Answer(action=action, content=json.dumps(content) if accepted else "")
-                    problems = await session.actions.answer(question, answer)
-                    if not problems:
-                        return
-                    message = "\n".join(f"{one.path}: {one.message}" for one in problems)
-                    answer = Answer(action=AnswerAction.DECLINE)
-                await self._tell("A server asks something that is not answered in this editor. It was declined.")
-                await self._client.show(Text(code(message)))
-                await session.actions.answer(question, answer)
+                    # The site may have forbidden it meanwhile.
+                    with suppress(ConfigError):
+                        if not (problems := await session.actions.answer(question, answer)):
+                            return
+                        message = "\n".join(f"{one.path}: {one.message}" for one in problems)
+                declined = Answer(action=AnswerAction.DECLINE)
+                await session.actions.answer(question, declined, why=why or "no answer has fitted its form")
             except ChatopsError as error:
                 await self._tell(error.full)
+
+    def _why_not_asked(self, asks: ServerQuestion, schema: "JsonValue") -> str:
+        """Return why the user is not asked what a server wants to know, as a clause; empty if the user is asked."""
+        try:
+            self.app.rights.check_surface(VIA)
+        except ConfigError:
+            return "the site does not let users decide in editors"
+        if not self._client.has_forms:
+            return "this editor has no forms"
+        if asks.secrets:
+            return "it asks for what looks like a secret"
+        return "" if isinstance(schema, dict) else "it asks to open an address"
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         def done(task: "asyncio.Task[None]") -> None:

@@ -76,7 +76,7 @@ class Stdio:
         self._sending = asyncio.Lock()
         self._answering = 0
         self.asked: dict[str, float] = {}
-        """When each question about a call was written, in monotonic seconds."""
+        """When each question about a call was written, in monotonic seconds, by its first option."""
 
     async def send(self, message: dict[str, Any]) -> None:
         """Write a message. Raises ConnectionError."""
@@ -89,7 +89,8 @@ class Stdio:
             self._writer.write(dumps(message).encode() + b"\n")
             await self._writer.drain()
         if message.get("method") == "session/request_permission":
-            self.asked[message["params"]["toolCall"]["toolCallId"]] = time.monotonic()
+            # Several sessions may ask about one call: that of a child turn, in its own session and in its parent's.
+            self.asked[message["params"]["options"][0]["optionId"]] = time.monotonic()
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message that can be one; None at the end."""
@@ -220,21 +221,24 @@ class Editor:
         except (acp.RequestError, ValueError) as error:
             log.info("the editor did not answer a question: %s", error)
             return "", 0.0
-        seconds = time.monotonic() - self._stdio.asked.pop(card.id, time.monotonic())
+        finally:
+            now = time.monotonic()
+            seconds = now - self._stdio.asked.pop(options[0].option_id, now)
         chosen = reply.outcome.option_id if isinstance(reply.outcome, schema.AllowedOutcome) else ""
         return offers[chosen][0] if chosen in offers else "", seconds
 
-    async def form(self, message: str, schema_: JsonValue) -> tuple[AnswerAction, JsonValue]:
-        """Show a form. Everything but an answer that is none of ours cancels it."""
+    async def form(self, message: str, schema_: JsonValue) -> tuple[AnswerAction | None, JsonValue]:
+        """Show a form, and return what was answered; None if the editor has failed."""
         try:
             wanted = schema.ElicitationSchema.model_validate(schema_)
             mode = schema.ElicitationFormSessionMode(session_id=self.session_id, requested_schema=wanted)
             reply = await self._conn.create_elicitation(message, mode)
         except (acp.RequestError, ValueError) as error:
             log.info("the editor did not show a form: %s", error)
-            return AnswerAction.CANCEL, None
-        if isinstance(reply, schema.AcceptElicitationResponse) and len(dumps(reply.content)) <= LONGEST_FORM:
-            return AnswerAction.ACCEPT, reply.content or {}
+            return None, None
+        if isinstance(reply, schema.AcceptElicitationResponse):
+            fits = len(dumps(reply.content)) <= LONGEST_FORM
+            return (AnswerAction.ACCEPT, reply.content or {}) if fits else (None, None)
         declined = isinstance(reply, schema.DeclineElicitationResponse)
         return AnswerAction.DECLINE if declined else AnswerAction.CANCEL, None
 
@@ -270,8 +274,9 @@ class Agent:
 
     async def aclose(self) -> None:
         """Close all sessions. What waits stays pending."""
-        for session in self._sessions.values():
-            await session.aclose()
+        async with self._opening:
+            for session in self._sessions.values():
+                await session.aclose()
 
     @_answers
     async def initialize(
@@ -345,10 +350,11 @@ class Agent:
             wanted = SessionId(session_id) if session_id is not None else None
             notices = self._ignored(additional_directories, mcp_servers)
             session = await opened(options, wanted, editor, notices=notices)
+            self._sessions[session.view.session_id] = session
             editor.session_id = session.view.session_id
-            self._sessions[editor.session_id] = session
-        settings = await _settings(session)
-        await session.begin(replay=replay)
+            settings = await _settings(session)
+            # Until all of it is shown, the next request must not close the session again.
+            await session.begin(replay=replay)
         return session.view.session_id, settings
 
     def _options(self, cwd: str) -> Options:
@@ -400,9 +406,10 @@ class Agent:
     @_answers
     async def close_session(self, session_id: str) -> schema.CloseSessionResponse:
         """Close a session. What waits stays pending."""
-        session = self._session(session_id)
-        del self._sessions[session_id]
-        await session.aclose()
+        async with self._opening:
+            session = self._session(session_id)
+            del self._sessions[session_id]
+            await session.aclose()
         return schema.CloseSessionResponse()
 
     @_answers

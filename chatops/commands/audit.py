@@ -186,6 +186,6 @@ def _decision(decision: Recorded, tool: str) -> str:
             return f"denied: {reason}" if reason else "denied"
         case MarkedDone(note=note):
             return f"marked as done: {note}" if note else "marked as done"
-        case Answered(action=action, fields=fields):
-            sent = f", sent {', '.join(fields)}" if fields else ""
-            return f"question of the server: {action.value}{sent}"
+        case Answered(action=action, fields=fields, why=why):
+            rest = f", sent {', '.join(fields)}" if fields else f" without asking: {why}" if why else ""
+            return f"question of the server: {action.value}{rest}"

@@ -147,6 +147,8 @@ class HostPattern:
 ArgumentPattern = AnyArguments | ExactArguments | ArgvPattern | PathPattern | HostPattern
 
 
+UNATTENDED = "headless"
+"""`Principal.via` of what the program answers without its user."""
 NO_UID = -1
 """The uid that no user has, as in POSIX: (uid_t)-1."""
 
@@ -169,7 +171,7 @@ class Principal:
     @property
     def is_person(self) -> bool:
         """True if a user made the decision: rules, programs and runs without a screen decide by themselves."""
-        return not self.rule and self.via not in ("headless", "python")
+        return not self.rule and self.via not in (UNATTENDED, "python")
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -256,6 +258,8 @@ class Answered:
 
     action: AnswerAction
     fields: tuple[str, ...] = ()
+    why: str = ""
+    """The reason, as a clause, why the program has answered without asking its user."""
     kind: Literal["answered"] = "answered"
 
 

@@ -129,6 +129,8 @@ class AnswerQuestion:
     question_id: str
     answer: Answer
     by: Principal
+    why: str = ""
+    """See `Answered`."""
     kind: Literal["answer_question"] = "answer_question"
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Literal
 
 from chatops.domain.canonical import canonical, digest, json_or_text
-from chatops.domain.decisions import Answer, AnswerAction, Answered, Principal, ServerQuestion
+from chatops.domain.decisions import AnswerAction, Answered, ServerQuestion
 from chatops.domain.events import Notice
 from chatops.domain.messages import NoticeMessage
 from chatops.domain.wording import one_line
@@ -43,9 +43,9 @@ def moved(draft: Draft, event: QuestionInput | AnswerQuestion | QuestionWithdraw
                 said = one_line(question.message, most=_MOST_SHOWN)
                 what = f" to open {question.url}" if question.url else ""
                 _notify(draft, f"The MCP server {question.server} asks you{what}, for {one.call.name}: {said}")
-        case AnswerQuestion(question_id=number, answer=answer, by=by):
+        case AnswerQuestion(question_id=number):
             if status.question is not None and status.question.id == number:
-                _answered(draft, index, status.question, answer, by)
+                _answered(draft, index, status.question, event)
         case QuestionWithdrawnInput(question_id=number):
             if status.question is not None and status.question.id == number:
                 void(draft, index, "the server no longer waits for it")
@@ -60,8 +60,8 @@ def void(draft: Draft, index: int, why: str) -> None:
         _notify(draft, f"The question of the MCP server {server} is void: {why}. No answer was sent.", level="warning")
 
 
-def _answered(draft: Draft, index: int, question: ServerQuestion, answer: Answer, by: Principal) -> None:
-    one = draft.calls()[index]
+def _answered(draft: Draft, index: int, question: ServerQuestion, event: AnswerQuestion) -> None:
+    one, answer = draft.calls()[index], event.answer
     given = json_or_text(answer.content) if answer.content else None
     fields = tuple(given) if isinstance(given, Mapping) else ()
     draft.decisions.append(
@@ -69,8 +69,8 @@ def _answered(draft: Draft, index: int, question: ServerQuestion, answer: Answer
             call_id=one.call.id,
             tool=one.call.name,
             digest=digest(question.id, question.server, question.message, question.schema, question.url),
-            decision=Answered(action=answer.action, fields=fields),
-            by=by,
+            decision=Answered(action=answer.action, fields=fields, why=event.why),
+            by=event.by,
         )
     )
     _put(draft, index, None)
@@ -86,6 +86,8 @@ def _answered(draft: Draft, index: int, question: ServerQuestion, answer: Answer
             ]
             what = one_line(", ".join(shown), most=_MOST_SHOWN) or "yes"
             _notify(draft, f"You answered the MCP server {question.server}: {what}")
+        case _ if event.why:
+            _notify(draft, f"The question of the MCP server {question.server} was declined: {event.why}.")
         case AnswerAction.DECLINE:
             _notify(draft, f"You declined the question of the MCP server {question.server}.")
         case AnswerAction.CANCEL:

@@ -433,7 +433,7 @@ class NotifySection:
 
 
 SURFACES = {"tui": "terminal", "approvals": "cli", "serve": "serve", "acp": "acp", "python": "python"}
-"""The surfaces on which users decide, by `Principal.via`. A run without a screen decides nothing: it may only deny."""
+"""The surfaces on which users decide, by `Principal.via`. `UNATTENDED` decides nothing: it may only deny."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from chatops.config.failpoints import reach
 from chatops.domain.canonical import canonical, json_or_text
-from chatops.domain.decisions import Answer, AnswerAction, OpenQuestion
+from chatops.domain.decisions import UNATTENDED, Answer, AnswerAction, OpenQuestion
 from chatops.domain.errors import (
     ChatopsError,
     ConfigError,
@@ -408,11 +408,16 @@ class UserActions:
         except (OSError, ToolFailedError) as error:
             raise ChatopsError(f"Nothing was undone: {error}") from error
 
-    async def answer(self, asked: OpenQuestion, answer: Answer) -> tuple[Problem, ...]:
+    async def answer(self, asked: OpenQuestion, answer: Answer, *, why: str = "") -> tuple[Problem, ...]:
         """Answer a question of a server, unless its form does not accept the answer: then return why.
 
-        Raises ChatopsError if the question is void, StoreError if the answer cannot be stored. Nothing is sent then.
+        `why` is a clause for an answer that the user has not given: the UI could not ask.
+
+        Raises ChatopsError if the question is void, ConfigError if the site does not let users decide here, StoreError
+        if the answer cannot be stored. Nothing is sent then.
         """
+        if answer.action is AnswerAction.ACCEPT:
+            self._services.rights.check_surface(self._services.by.via)
         if answer.action is AnswerAction.ACCEPT and asked.question.schema:
             from chatops.tools.schema import format_problems, schema_problems  # only this needs its pydantic
 
@@ -421,9 +426,9 @@ class UserActions:
             if problems := (*problems, *format_problems(given, schema=asked.question.schema)):
                 return problems
         self._turns.check_owned()
-        answered = AnswerQuestion(
-            call_id=asked.call_id, question_id=asked.question.id, answer=answer, by=self._services.by
-        )
+        by = replace(self._services.by, via=UNATTENDED) if why else self._services.by
+        number = asked.question.id
+        answered = AnswerQuestion(call_id=asked.call_id, question_id=number, answer=answer, by=by, why=why)
         if not await self._turns.runner.take_or_fail(answered):
             raise ChatopsError("Nothing was sent: the server no longer waits for this answer.")
         return ()

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from chatops.config.memory import Memories
 from chatops.config.skills import Persona, Personas
-from chatops.domain.decisions import NO_UID
+from chatops.domain.decisions import NO_UID, UNATTENDED
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
@@ -120,9 +120,9 @@ class RegistryRights:
 
     def check_surface(self, via: str) -> None:
         """Raise ConfigError if the site does not let users decide on calls there. `via` is as in `Principal`."""
-        surface = SURFACES.get(via, "")
+        surface = SURFACES.get(via, via or "unknown")
         for site in (registries[0] for registries in self._configuration().both):
-            if surface and site is not None and surface not in site.surfaces:
+            if via != UNATTENDED and site is not None and surface not in site.surfaces:
                 allowed = ", ".join(site.surfaces) or "nowhere"
                 raise ConfigError(
                     f"Nothing was decided: the site does not let users decide on this surface ({surface}).",

@@ -2,11 +2,16 @@
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
 from acp import schema
+from acp.agent.connection import AgentSideConnection
 
+from chatops.acp.show import Card
+from chatops.acp.wire import Agent, Stdio
+from chatops.acp.wire import Editor as Shown
 from chatops.store.leases import this_process
 from chatops.wiring.stored import open_store
 from tests.acp.editing import READS_FIRST_S, Editor, editing, prompted
@@ -133,3 +138,21 @@ async def test_an_editor_with_forms_is_asked_for_the_reason_of_a_rejection(folde
         editor.choose(chosen)
         assert (await prompt).stop_reason == "end_turn" and editor.last(call) == "failed"
         assert any("Use the other pad" in str(one.content) for one in editor.cards)
+
+
+async def test_two_sessions_that_ask_about_one_call_are_timed_each_by_itself() -> None:
+    ours, theirs = socket.socketpair()
+    stdio = Stdio(*await asyncio.open_connection(sock=ours))
+    client, answers = await asyncio.open_connection(sock=theirs)
+    conn: Any = AgentSideConnection(Agent(None, stdio, is_whole=str), stdio)  # type: ignore[arg-type]
+    card, asked, found = Card(id="s.1.1.1", title="Shell: ls"), [], []
+    for _ in range(2):
+        found.append(asyncio.create_task(Shown(conn, stdio, has_forms=False).ask(card)))
+        asked.append(json.loads(await client.readline()))
+    for question in asked:
+        outcome = {"outcome": "selected", "optionId": question["params"]["options"][-1]["optionId"]}
+        answers.write(json.dumps({"id": question["id"], "result": {"outcome": outcome}}).encode() + b"\n")
+    for reply, seconds in await asyncio.gather(*found):
+        assert reply == "allow" and seconds > 0
+    answers.close()
+    await conn.close()

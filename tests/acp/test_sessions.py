@@ -17,6 +17,7 @@ from tests.mcp.test_questions import SDK
 from tests.support.command_line import program
 from tests.support.fake_openai import FakeOpenAI, Hang, calls, says
 from tests.support.fake_openai import call as wanted
+from tests.support.waiting import PATIENCE
 from tests.support.workflows import answer, step
 
 PIXEL = base64.b64decode(
@@ -140,25 +141,44 @@ async def test_role_and_model_are_chosen_and_a_message_can_be_stopped(folder: Pa
             assert "Hello." in editor.text
 
 
-@pytest.mark.parametrize("forms", [True, pytest.param(False, marks=pytest.mark.more)])
-async def test_a_server_asks_in_a_form_of_the_editor_or_is_declined(folder: Path, registry: Path, forms: bool) -> None:
+async def test_sessions_that_are_loaded_at_once_are_all_answered(folder: Path, registry: Path) -> None:
+    async with editing() as editor:
+        session = (await editor.agent.new_session(str(folder))).session_id
+        await editor.agent.prompt(session, said("read note.txt"))
+        loads = (editor.agent.load_session(str(folder), session) for _ in range(4))
+        async with asyncio.timeout(PATIENCE):
+            assert len(await asyncio.gather(*loads, editor.agent.close_session(session))) == 5
+        assert "is open here" in await refused(editor.agent.prompt(session, said("hello")))
+
+
+@pytest.mark.parametrize("how", ["form", *(pytest.param(how, marks=pytest.mark.more) for how in ("none", "fails"))])
+async def test_a_server_asks_in_a_form_of_the_editor_or_is_declined(folder: Path, registry: Path, how: str) -> None:
     with FakeOpenAI([calls(wanted("harbour__book")), says("Done.")]) as server:
         tools = {"book": {"verdict": "allow"}}
         served(registry, server, mcp_servers={"harbour": {**SDK, "tools": tools}})
         answers = iter([{"name": "A"}, {"name": "Ana", "boats": 2}, {"sure": True}])
-        async with editing(forms=forms) as editor:
-            editor.fills = lambda message, mode: {"action": "accept", "content": next(answers)}
+        async with editing(forms=how != "none") as editor:
+
+            def fill(message: str, mode: Any) -> dict[str, Any]:
+                if how == "fails":
+                    raise acp.RequestError(-32603, "no form")
+                return {"action": "accept", "content": next(answers)}
+
+            editor.fills = fill
             session = (await editor.agent.new_session(str(folder))).session_id
             await editor.agent.prompt(session, said("book"))
             results = "".join(server.requests[-1].tool_results)
-            if forms:
+            if how == "form":
                 assert [message.split("\n")[0] for message, _ in editor.forms][::2] == [
                     "harbour asks: Who are you?",
                     "harbour asks: Are you sure, Ana?",
                 ]
                 assert "Ana: 2 small, True" in results
             else:
-                assert "It was declined" in editor.text and "Ana" not in results
+                why = {"none": "this editor has no forms", "fails": "the editor did not let you answer"}[how]
+                assert f"was declined: {why}" in editor.text and "Ana" not in results
+                logged = program("audit", "list", cwd=folder).out
+                assert f"decline without asking: {why}" in logged and "via headless" in logged
 
 
 async def test_a_run_of_a_workflow_is_shown_as_a_plan(folder: Path, registry: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,13 +10,16 @@ import pytest
 from chatops.acp.session import opened
 from chatops.api.chat import Asked
 from chatops.cli import main
-from chatops.domain.decisions import Approved, Decision, Principal, Rejected
+from chatops.domain.decisions import AnswerAction, Answered, Approved, Decision, Principal, Rejected
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import PendingCall
 from chatops.engine.inputs import DecideCall
 from chatops.engine.view import pending_calls
 from chatops.runtime.session import Session
 from chatops.wiring.stored import Options
+from tests.mcp.test_questions import SDK
+from tests.support.fake_openai import FakeOpenAI, calls, says
+from tests.support.fake_openai import call as wanted
 from tests.support.waiting import PATIENCE, until
 from tests.wiring.conftest import Bench
 
@@ -74,15 +78,16 @@ async def test_a_posted_decision_is_not_taken_where_the_site_forbids_it(bench: B
     notices: list[str] = []
     session.subscribe(lambda published: notices.append(getattr(published.event, "text", "")))
     bench.write_site(approvals={"surfaces": ["terminal"]})
-    # Another program of the user writes past the check of our own commands.
-    by = Principal(uid=os.getuid(), via="serve")
-    decided = DecideCall(call_id=asked.call.id, digest=asked.digest, decision=Approved(), by=by)
     store = bench.apps[0].store
-    assert store.post_decision(decided)
-    await session.resume()
-    assert await pending(session) == asked
-    assert any("on this surface (serve)" in text and "stays pending" in text for text in notices)
-    assert store.pending_calls()[0].decided is None and not (bench.workspace / "made.txt").exists()
+    # Another program of the user writes past the check of our own commands, also under a name that none of them has.
+    for via in ("serve", "phone"):
+        by = Principal(uid=os.getuid(), via=via)
+        decided = DecideCall(call_id=asked.call.id, digest=asked.digest, decision=Approved(), by=by)
+        assert store.post_decision(decided)
+        await session.resume()
+        assert await pending(session) == asked
+        assert any(f"on this surface ({via})" in text and "stays pending" in text for text in notices)
+        assert store.pending_calls()[0].decided is None and not (bench.workspace / "made.txt").exists()
     assert await session.decide(asked.call.id, digest=asked.digest, decision=Rejected())
     await session.aclose()
 
@@ -94,6 +99,7 @@ class Editor:
 
     def __init__(self) -> None:
         self.told, self.asked = "", asyncio.Event()
+        self.forbid: Callable[[], None] = lambda: None
 
     async def show(self, update: object) -> None:
         self.told += getattr(update, "text", "")
@@ -101,6 +107,10 @@ class Editor:
     async def ask(self, card: object) -> tuple[str, float]:
         self.asked.set()
         return "", 0.0
+
+    async def form(self, message: str, schema: object) -> tuple[AnswerAction, object]:
+        self.forbid()
+        return AnswerAction.ACCEPT, {"name": "Ana", "boats": 2}
 
 
 async def test_an_editor_is_asked_nothing_where_the_site_forbids_it(bench: Bench) -> None:
@@ -121,3 +131,24 @@ async def test_an_editor_is_asked_nothing_where_the_site_forbids_it(bench: Bench
     await session.cancel()
     await second
     await session.aclose()
+
+
+async def test_a_server_gets_no_answer_of_an_editor_where_the_site_forbids_it(bench: Bench) -> None:
+    """The site forbids it while the form is open. What chatops declines then is not put down to the user."""
+    editor: Any = Editor()
+    editor.has_forms = True
+    editor.forbid = lambda: bench.write_site(approvals={"surfaces": ["terminal"]})
+    with FakeOpenAI([calls(wanted("harbour__book")), says("Done.")]) as server:
+        model = {"type": "openai", "api_url": server.url, "model_name": "m"}
+        role = {"primary": "fake", "tools": ["harbour__book"]}
+        servers = {"harbour": {**SDK, "tools": {"book": {"verdict": "allow"}}}}
+        bench.write(users=OPERATORS, models={"fake": model}, roles={"assistant": role}, mcp_servers=servers)
+        session = await opened(Options(workspace=bench.workspace, via="acp", client="x"), None, editor, notices=())
+        await session.begin(replay=False)
+        await session.prompt("book")
+        assert "was declined: the site does not let users decide in editors" in editor.told
+        assert "Ana" not in "".join(server.requests[-1].tool_results)
+        (row,) = session.app.store.decisions()
+        why = "the site does not let users decide in editors"
+        assert row.decision == Answered(action=AnswerAction.DECLINE, why=why) and not row.by.is_person
+        await session.aclose()
