@@ -75,7 +75,7 @@ class ShownCall:
     id: str
     digest: str
     state: str
-    """Changes whenever the answers to the call do."""
+    """Changes whenever the answers to the call do, or the changes that it would apply."""
     listed: Listed | None
     """None: it does not wait any more."""
     page: CallPage | None
@@ -109,8 +109,15 @@ class Desk:
         """Return a number that changes whenever another process writes to the store. Fast."""
         return self._app.store.data_version()
 
+    def _follow_registry(self) -> None:
+        """Put what a changed registry adds in force: a page has no turn with which that would begin to count."""
+        now = self._app.configuration.now()
+        if now.changed is not None and not now.broken:
+            self._app.reload_registry()
+
     def overview(self) -> Overview:
         """Return what waits in all sessions, first what can be decided. Raises StoreError."""
+        self._follow_registry()
         version = self.version()
         calls = [self._listed(row) for row in self._calls.all()]
         return Overview(
@@ -136,6 +143,7 @@ class Desk:
 
     def call(self, call_id: str) -> ShownCall | None:
         """Return a call that waits, or was decided; None if there is no such call. Raises StoreError."""
+        self._follow_registry()
         row = self._row(call_id)
         if row is None:
             return self._gone(call_id)
@@ -163,9 +171,15 @@ class Desk:
             blocked=blocked,
         )
 
-    def decide(self, call_id: str, answer: str, *, digest: str, reason: str, login: Login) -> None:
-        """Decide on a call as it was shown. Raises ChatopsError if nothing was decided."""
+    def decide(
+        self, call_id: str, answer: str, *, digest: str, state: str, ticked: str, reason: str, login: Login
+    ) -> None:
+        """Decide on a call as it was shown. `ticked` are the boxes of its changes, with spaces between them.
+
+        Raises ChatopsError if nothing was decided.
+        """
         decision = _decision(answer, reason)
+        self._follow_registry()
         if blocked := self._blocked():
             raise ChatopsError(blocked)
         row = self._row(call_id)
@@ -178,11 +192,9 @@ class Desk:
             )
         if row.pending.digest != digest:
             raise ChatopsError("The call has changed since you opened it. Nothing was decided: read it again.")
-        if row.pending.call.name == CONTAINED_APPLY and isinstance(decision, Approved):
-            try:
-                self._app.contained.review(row.pending.facts.arguments)
-            except OSError as error:
-                raise ChatopsError(f"Nothing was decided: the changes cannot be read ({error.strerror}).") from None
+        contained = row.pending.call.name == CONTAINED_APPLY
+        if contained and isinstance(decision, Approved) and row.decided is None:
+            decision = self._of_ticked(call_id, state=state, ticked=ticked)
         if not self._calls.decide(row, decision, by=self._principal(login), digest=digest):
             first = self._calls.decided(row.session_id, row.pending.call.id) or "It has been decided already."
             raise ChatopsError(f"{first} The first decision counts.")
@@ -193,6 +205,20 @@ class Desk:
             self._then[call_id] = f"{error} To continue: {self._calls.way_to_continue(row)}"
         for old in list(self._then)[:-KEPT]:
             del self._then[old]
+
+    def _of_ticked(self, call_id: str, *, state: str, ticked: str) -> Approved:
+        """Return the approval of the ticked changes, if they still are as they were shown. Raises ChatopsError."""
+        now = self.call(call_id)
+        if now is not None and now.blocked:
+            raise ChatopsError(f"Nothing was decided. {now.blocked}")
+        # A conflict with the folder comes and goes without a change of the digest.
+        if now is None or now.page is None or now.state != state:
+            raise ChatopsError("The changes are not those that you have read. Nothing was decided: read them again.")
+        boxes, chosen = now.page.boxes, set(ticked.split())
+        only = tuple(path for box, path in boxes.items() if box in chosen)
+        if boxes and not only:
+            raise ChatopsError("Nothing was decided: no file is ticked.")
+        return Approved(only=None if len(only) == len(boxes) else only)
 
     def _principal(self, login: Login) -> Principal:
         return replace(self._app.principal, via=VIA, tty=str(login))
@@ -242,9 +268,7 @@ class Desk:
         )
 
     def _notices(self) -> tuple[str, ...]:
-        now = self._app.configuration.now()
-        changed = "The registry has changed. What it adds counts here once chatops serve is started again."
-        return tuple(filter(None, (now.broken, changed if now.changed is not None else "", *self._app.store.notices)))
+        return tuple(filter(None, (self._app.configuration.now().broken, *self._app.store.notices)))
 
 
 def _decision(answer: str, reason: str) -> Decision:

@@ -4,7 +4,7 @@ What a page says of a call are the facts of its `CallSheet`, in the order of the
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import groupby
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "templates"
 MOST_COMPARED = 2_000
 """Pairs of lines of a page that are compared word by word."""
+MOST_TICKS = 1_000
+"""With more changes than this, none of them has a box to tick: all are applied, or none."""
 
 Piece = tuple[str, bool]
 """Text, and True if it is marked."""
@@ -68,6 +70,8 @@ class Block:
     rows: Sequence["Change"] = ()
     """Of a diff."""
     caution: str = ""
+    tick: str = ""
+    """What its box sends if it is ticked; empty: it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,8 @@ class CallPage:
     detail_blocks: Sequence[Block]
     scope: Sequence[str]
     answers: Sequence[Answer]
+    boxes: Mapping[str, str]
+    """The changes that can be applied one by one: the path of each by what its box sends. Empty: all or none."""
 
 
 def call_page(pending: PendingCall, review: "ContainedReview | None", *, may_decide: bool) -> CallPage:
@@ -127,13 +133,22 @@ def call_page(pending: PendingCall, review: "ContainedReview | None", *, may_dec
         details=_labelled([fact for fact in details if fact.form.one_line]),
         detail_blocks=[_block(fact) for fact in details if not fact.form.one_line],
         scope=[] if pending.outcome_unknown else scope(pending, sheet),
-        answers=list(_answers(pending)) if may_decide else [],
+        answers=list(_answers(pending, review)) if may_decide else [],
+        boxes=_boxes(review) if review is not None else {},
     )
 
 
-def _answers(pending: PendingCall) -> Iterator[Answer]:
+def _boxes(review: "ContainedReview") -> dict[str, str]:
+    able = {str(at): change.path for at, change in enumerate(review.changes) if not change.conflict}
+    return able if 1 < len(review.changes) <= MOST_TICKS else {}
+
+
+def _answers(pending: PendingCall, review: "ContainedReview | None") -> Iterator[Answer]:
     """Yield the answers of the page, in the words of the dialog's keys."""
     contained = pending.call.name == CONTAINED_APPLY
+    able = review is None or any(not change.conflict for change in review.changes)
+    runs = pending.denial is None and able
+    some = review is not None and bool(_boxes(review))
     if pending.reason is AskReason.BUDGET:
         if pending.denial is None:
             yield Answer(name="approve", label="Go on", runs=True)
@@ -145,13 +160,13 @@ def _answers(pending: PendingCall) -> Iterator[Answer]:
         yield Answer(name="reason", label="Tell it, with a note", reason="Note to the model")
         return
     if contained and is_undo(pending.call.arguments):
-        if pending.denial is None:
-            yield Answer(name="approve", label="Undo these changes", runs=True)
+        if runs:
+            yield Answer(name="approve", label="Undo the ticked changes" if some else "Undo these changes", runs=True)
         yield Answer(name="deny", label="Leave them applied")
         return
     if contained:
-        if pending.denial is None:
-            yield Answer(name="approve", label="Apply all changes", runs=True)
+        if runs:
+            yield Answer(name="approve", label="Apply the ticked changes" if some else "Apply all changes", runs=True)
         yield Answer(name="deny", label="Discard all")
         yield Answer(name="send_back", label="Send back with a reason", reason="Reason for the model")
         return
@@ -184,11 +199,12 @@ def _changes(review: "ContainedReview") -> Iterator[Block]:
     """Yield the changes of a contained turn: the counts, what is not in a diff, then file after file."""
     notes = "\n".join(review.notes).rstrip()
     yield Block(title=review.head, kind="text" if notes else "file", lines=[_plain(text) for text in notes.split("\n")])
-    for change in review.changes:
+    boxes = _boxes(review)
+    for at, change in enumerate(review.changes):
         rows, counts = _diff(change.diff)
         stays = f"In conflict, stays as it is: {change.conflict}" if change.conflict else ""
         title = f"{reveal(change.title, newlines=False)}  {counts if change.diff else ''}"
-        yield Block(title=title, kind="file", caution=stays)
+        yield Block(title=title, kind="file", caution=stays, tick=str(at) if str(at) in boxes else "")
         if change.lines:
             yield Block(title="", kind="text", lines=[_plain(text) for text in change.lines])
         if change.diff:

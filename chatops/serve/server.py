@@ -30,7 +30,7 @@ from chatops.runtime.services import WorkerThread
 from chatops.serve.desk import Desk
 from chatops.serve.guard import Address, Guard
 from chatops.serve.logins import Login, Logins, RefusedError, TooManyError, may_change
-from chatops.serve.pages import FOLDER, page
+from chatops.serve.pages import FOLDER, MOST_TICKS, page
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +119,8 @@ class PageServer:
                 call_id,
                 form.get("answer", ""),
                 digest=form.get("digest", ""),
+                state=form.get("state", ""),
+                ticked=form.get("only", ""),
                 reason=form.get("reason", ""),
                 login=login,
             )
@@ -314,7 +316,10 @@ def _title(waiting: int) -> str:
 
 
 async def _read_form(request: Request) -> dict[str, str]:
-    """Return the fields of a form. Raises HTTPException if it is too large, too slow or none."""
+    """Return the fields of a form, those of one name joined by spaces.
+
+    Raises HTTPException if it is too large, too slow or none.
+    """
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         raise HTTPException(415, "This is no form of this page.")
     body = b""
@@ -327,7 +332,9 @@ async def _read_form(request: Request) -> dict[str, str]:
     except TimeoutError:
         raise HTTPException(408, "Nothing was changed: the form did not come whole.") from None
     try:
-        fields = parse_qs(body.decode("ascii"), keep_blank_values=True, max_num_fields=20, errors="replace")
+        fields = parse_qs(
+            body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_TICKS + 20, errors="replace"
+        )
     except ValueError:
         raise HTTPException(400, "This is no form of this page.") from None
-    return {name: values[-1] for name, values in fields.items()}
+    return {name: " ".join(values) for name, values in fields.items()}

@@ -127,6 +127,35 @@ def test_the_changes_of_a_contained_turn_are_shown_file_by_file_and_applied(serv
 
 
 @needs_sandbox
+def test_only_ticked_changes_are_applied_and_only_as_they_were_read(served: Served) -> None:
+    call = served.paused("run `echo 1 > one.txt` and run `echo 2 > two.txt` and run `echo 3 > tri.txt`", "--contain")
+    cookie = served.log_in()
+    boxes = _boxes(served.get(f"/call/{call}", cookie=cookie).text)
+    assert list(boxes.values()) == ["one.txt", "tri.txt", "two.txt"]
+    form = {**served.fields(f"/call/{call}", cookie), "answer": "approve", "only": "0"}
+    (served.workspace / "one.txt").write_text("mine")
+    late = served.ask("POST", f"/call/{call}", cookie=cookie, form=form, origin=served.origin)
+    assert late.status == 409 and "not those that you have read. Nothing was decided" in late.text
+    assert list(_boxes(late.text).values()) == ["tri.txt", "two.txt"] and "In conflict, stays" in late.text
+    (served.workspace / "one.txt").unlink()
+    for none in ("", "7 x"):
+        refused = served.decide(call, "approve", cookie, only=none)
+        assert refused.status == 409 and "no file is ticked" in refused.text
+    (two,) = (box for box, name in boxes.items() if name == "two.txt")
+    assert served.decide(call, "approve", cookie, only=two).status == 303
+    assert served.run("resume", call.partition(".")[0]).returncode == 0
+    assert sorted(path.name for path in served.workspace.iterdir()) == ["note.txt", "two.txt"]
+
+
+def _boxes(page: str) -> dict[str, str]:
+    """The file of each box to tick, by what the box sends."""
+    found = re.findall(r'<h2 class="file">\S+ (\S+) .*?</h2>(.*?)(?=<h2|<details)', page, re.DOTALL)
+    return {
+        box[1]: name for name, rest in found if (box := re.search(r'type="checkbox" name="only" value="(\d+)"', rest))
+    }
+
+
+@needs_sandbox
 @pytest.mark.more
 def test_the_changes_of_a_contained_turn_are_discarded(served: Served) -> None:
     call = served.paused("replace Friday with Monday in note.txt", "--contain")

@@ -161,6 +161,31 @@ def test_with_a_certificate_it_speaks_tls_and_nothing_else(tmp_path: Path, chato
             Near(served, port).get("/")
 
 
+# Registries
+
+
+async def test_what_a_changed_registry_adds_counts_without_a_restart(bench: Bench) -> None:
+    users = {"*": {"access_level": "operator"}}
+    bench.write(users=users)
+    app = App(Options(workspace=bench.workspace, via="serve"))
+    session = await app.open_session(None, attended=True)
+    await session.submit("run `touch made.txt`")
+    await session.settle()
+    (waiting,) = session.pending
+    await session.aclose()
+    await app.aclose()
+    bench.write(users=users, tools={"shell_exec": {"verdict": "deny"}})
+    app = App(Options(workspace=bench.workspace, via="serve"))
+    desk = Desk(app)
+    denied = desk.call(waiting.call.id)
+    bench.write(users=users)
+    shown = desk.call(waiting.call.id)
+    assert denied is not None and denied.page is not None and not any(one.runs for one in denied.page.answers)
+    assert shown is not None and shown.page is not None and shown.page.answers[0].runs
+    assert desk.overview().notices == ()
+    await app.aclose()
+
+
 # A site that forbids it
 
 
@@ -180,7 +205,7 @@ async def test_a_site_that_forbids_the_page_leaves_it_to_read(bench: Bench) -> N
     assert "on this surface (serve)" in shown.blocked and shown.page.call
     for answer in ("approve", "deny"):
         with pytest.raises(ChatopsError, match="on this surface"):
-            desk.decide(call.id, answer, digest=shown.digest, reason="", login=LOGIN)
+            desk.decide(call.id, answer, digest=shown.digest, state=shown.state, ticked="", reason="", login=LOGIN)
     await session.aclose()
     await app.aclose()
 
