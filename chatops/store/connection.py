@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import logging
 import os
 import resource
@@ -53,13 +54,19 @@ class Connection:
     GREATEST = "max"
     """Function that returns the greatest of its arguments."""
     ONE_OF = "IN (SELECT value FROM json_each(?))"
-    """Condition: one of the values of a JSON array."""
+    """Condition: one of the values that `listed` has made a parameter."""
     MATCHES = "CAST({column} AS TEXT) LIKE ?1 ESCAPE '!'"
     """Condition: a column, which may hold a blob, matches a pattern, whatever the case of ASCII letters."""
     IS_OBJECT = "CASE WHEN json_valid({column}) THEN json_type({column}) END = 'object'"
     """Condition: a column holds a JSON object."""
-    FIELD = "json_extract({column}, '$.{field}')"
-    """A field of the JSON object in a column."""
+    FIELD = NUMBER = "json_extract({column}, '$.{field}')"
+    """A text, or a number, in a field of the JSON object in a column."""
+    DAY = "date({column}, 'unixepoch', 'localtime')"
+    """The day in local time, such as ``2026-11-21``, of seconds since the epoch."""
+    PAGES = "PRAGMA integrity_check(100)"
+    """Query: what is wrong with the pages of the database; ``ok`` if nothing is."""
+    ORPHANS = "PRAGMA foreign_key_check"
+    """Query: rows that refer to missing ones."""
 
     def __init__(self, raw: sqlite3.Connection, *, path: Path, unsaved: str = "") -> None:
         """Wrap `raw`, made by `prepared`. `path` is what errors name; `unsaved` as in `Store.unsaved`."""
@@ -108,11 +115,19 @@ class Connection:
         sql = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {changes}"
         self.run(sql, *values.values())
 
-    def pragma(self, name: str) -> SqlRow | None:
-        """Return the value of a pragma, outside of any transaction."""
+    def listed(self, values: Sequence[str]) -> Any:
+        """Return the parameter of `ONE_OF` that stands for these values."""
+        return json.dumps(values)
+
+    def now(self) -> float:
+        """Return the time by which leases expire, in seconds since the epoch."""
+        return time.time()
+
+    def changes(self) -> int:
+        """Return a number that changes when another connection has written. Not within a transaction."""
         with self._lock, translated(self.path):
             self._must_be_open()
-            return self.one(f"PRAGMA {name}")
+            return integer((self.one("PRAGMA data_version") or (0,))[0])
 
     def close(self) -> None:
         """Close the connection. Idempotent."""

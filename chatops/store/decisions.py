@@ -65,7 +65,7 @@ def add(rows: Connection, session_id: SessionId, rule: RememberedRule, *, now: f
 
 def count_use(rows: Connection, rule_id: str, *, now: float) -> None:
     """Count that a rule answered for a call that starts with this commit."""
-    rows.run("UPDATE rules SET uses = uses + 1, used_at = ? WHERE id = ?", now, rule_id)
+    rows.run("UPDATE rules SET uses = uses + 1, used_at = ? WHERE CAST(id AS TEXT) = ?", now, rule_id)
 
 
 class RememberedRules(StorePart):
@@ -91,7 +91,7 @@ class RememberedRules(StorePart):
 
     def revoke_rule(self, rule_id: str) -> bool:
         """Revoke a rule. Returns False if no rule in force has this id. The row stays, with its uses."""
-        sql = "UPDATE rules SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
+        sql = "UPDATE rules SET revoked_at = ? WHERE CAST(id AS TEXT) = ? AND revoked_at IS NULL"
         now = self._clock()
         with self._rows.write():
             revoked = self._rows.run(sql, now, rule_id).rowcount > 0

@@ -38,7 +38,6 @@ from chatops.store import leases
 from chatops.store.base import SAVED
 from chatops.store.connection import (
     Connection,
-    SqlRow,
     connect,
     is_damage,
     prepared,
@@ -110,12 +109,12 @@ class StoreFile(Connection):
         OPEN_HERE[other._opened.file] -= 1
         self.unsaved = ""
 
-    def pragma(self, name: str) -> SqlRow | None:
-        """Return the value of a pragma of the file at the path, outside of any transaction."""
+    def changes(self) -> int:
+        """Return the number of `Connection.changes` for the file at the path."""
         with self._lock, translated(self.path):
             if not self._closed and not self._is_in_place():
                 self._recover()
-            return super().pragma(name)
+            return super().changes()
 
     def _begin(self, begin: str) -> None:
         """Begin a transaction on the file at the path: rows written to any other file would be lost."""

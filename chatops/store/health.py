@@ -138,13 +138,13 @@ def _check_schema(raw: sqlite3.Connection) -> list[Finding]:
 
 
 def _check_pages(rows: Connection) -> list[Finding]:
-    complaints = [str(row[0]) for row in _read_rows(rows, "PRAGMA integrity_check(100)")]
+    complaints = [str(row[0]) for row in _read_rows(rows, rows.PAGES)]
     broken = [complaint for complaint in complaints if complaint != "ok" and not is_of_one_row(complaint)]
     found: list[Finding] = []
     if broken or not complaints:
         faults = "; ".join(broken[:NAMED]) or "its pages cannot be read"
         found.append(_failure(f"The file is damaged: {faults}.", _WHEN_DAMAGED))
-    elif _read_rows(rows, "PRAGMA foreign_key_check"):
+    elif _read_rows(rows, rows.ORPHANS):
         found.append(_warning("Some rows refer to rows that are missing: a session may lack its older messages."))
     if odd := [complaint for complaint in complaints if is_of_one_row(complaint)]:
         found.append(_warning(f"Some rows have values of the wrong type: {'; '.join(odd[:NAMED])}."))

@@ -5,7 +5,6 @@ A message's row number is greater than its parent's. That is the order, and it e
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import AlreadyStoredError, StoreError, UnreadableError
@@ -134,12 +133,13 @@ def _readable(body: Value, message_id: MessageId) -> Message:
 
 def daily_usage(rows: Connection, *, workspace: str, since: float) -> list[DailyUsage]:
     """Return the rows of `Store.daily_usage`. What cannot be read counts as no usage."""
-    model, tokens_in, tokens_out, cost = (
-        rows.FIELD.format(column="m.body", field=field)
-        for field in ("model", "usage.input_tokens", "usage.output_tokens", "usage.cost")
+    model = rows.FIELD.format(column="m.body", field="model")
+    tokens_in, tokens_out, cost = (
+        rows.NUMBER.format(column="m.body", field=f"usage.{field}")
+        for field in ("input_tokens", "output_tokens", "cost")
     )
     found = rows.all(
-        f"SELECT date(m.created_at, 'unixepoch', 'localtime') AS day, {model} AS model, "
+        f"SELECT {rows.DAY.format(column='m.created_at')} AS day, {model} AS model, "
         f"sum({tokens_in} + {tokens_out}), sum({cost}), count({tokens_in}) - count({cost}) "
         "FROM messages m JOIN sessions s ON s.id = m.session_id "
         "WHERE m.created_at >= ? AND s.workspace = ? AND m.kind IN ('assistant', 'summary') "
@@ -163,7 +163,7 @@ def daily_usage(rows: Connection, *, workspace: str, since: float) -> list[Daily
 def missing(rows: Connection, ids: Sequence[MessageId]) -> list[MessageId]:
     """Return those of `ids` that are not stored."""
     # Counted first: a long turn has hundreds of messages, each of its steps asks, and none is ever missing.
-    listed, among = json.dumps(ids), f"FROM messages WHERE id {rows.ONE_OF}"
+    listed, among = rows.listed(ids), f"FROM messages WHERE id {rows.ONE_OF}"
     if rows.one(f"SELECT count(*) {among}", listed) == (len(set(ids)),):
         return []
     found = {id_ for (id_,) in rows.all(f"SELECT id {among}", listed)}

@@ -134,7 +134,7 @@ def listed(
 
     Child sessions are left out unless `children` are asked for.
     """
-    begun = "(r.session_id IS NOT NULL OR (s.head IS NOT NULL AND NOT ?3)) AND (c.key IS NULL OR ?4)"
+    begun = "(r.session_id IS NOT NULL OR (s.head IS NOT NULL AND ?3 = 0)) AND (c.key IS NULL OR ?4 = 1)"
     chosen = f"WHERE (?1 IS NULL OR s.workspace = ?1) AND {begun} "
     found = rows.all(
         _INFO + chosen + "ORDER BY s.activity DESC LIMIT ?2", workspace, limit, int(runs_only), int(children)

@@ -8,7 +8,6 @@ each method.
 from __future__ import annotations
 
 import secrets
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,17 +49,17 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, AuditLog)
         self,
         file: Path | Connection,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         process: Callable[[], Holder] = this_process,
         alive: Callable[[Holder], bool] = is_alive,
         new_id: Callable[[float], SessionId] = new_session_id,
     ) -> None:
         """Open or create `file`, or use a connection that is open already.
 
-        `clock` returns seconds since the epoch. Raises StoreError, UnreadableError.
+        `clock` returns seconds since the epoch; None: the clock of the database. Raises StoreError, UnreadableError.
         """
         self._rows = _open_connection(file) if isinstance(file, Path) else file
-        self._clock = clock
+        self._clock = clock or self._rows.now
         self._process = process
         self._alive = alive
         self._new_id = new_id
@@ -295,8 +294,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, AuditLog)
 
     def data_version(self) -> int:
         """Return a number that changes when another connection has written: a cheap hint for polling."""
-        row = self._rows.pragma("data_version")
-        return 0 if row is None else integer(row[0])
+        return self._rows.changes()
 
     def save(self) -> None:
         """Store what only this process has because the file could not be written. Then `unsaved` is empty.

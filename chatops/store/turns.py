@@ -110,7 +110,7 @@ class Turns(StorePart):
         """
         # SQLite adds them up, because there may be thousands.
         rows = self._rows
-        sums = ", ".join(f"sum({rows.FIELD.format(column='usage', field=name)})" for name in (*_COUNTS, "cost"))
+        sums = ", ".join(f"sum({rows.NUMBER.format(column='usage', field=name)})" for name in (*_COUNTS, "cost"))
         with rows.read():
             found = rows.one(
                 f"SELECT count(*), {sums} FROM turns WHERE session_id = ? AND turn_id IS DISTINCT FROM ? "

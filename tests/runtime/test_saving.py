@@ -28,21 +28,21 @@ def fill_up(app: App) -> None:
     """Keep the file from growing, which SQLite reports like a full disk."""
     store = app.store
     assert isinstance(store, Store)
-    store._rows.pragma("max_page_count = 1")
+    store._rows.one("PRAGMA max_page_count = 1")
 
 
 def shut(app: App) -> None:
     """Make the store read-only."""
     store = app.store
     assert isinstance(store, Store)
-    store._rows.pragma("query_only = 1")
+    store._rows.one("PRAGMA query_only = 1")
 
 
 def make_room(app: App) -> None:
     store = app.store
     assert isinstance(store, Store)
-    store._rows.pragma("max_page_count = 1000000")
-    store._rows.pragma("query_only = 0")
+    store._rows.one("PRAGMA max_page_count = 1000000")
+    store._rows.one("PRAGMA query_only = 0")
 
 
 def stored(app: App, session: Session) -> list[Message]:

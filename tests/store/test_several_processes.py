@@ -50,7 +50,7 @@ def test_a_writer_in_the_way_is_waited_for(path: Path) -> None:
 def test_a_writer_that_never_lets_go_is_a_sentence(path: Path) -> None:
     with closing(Store(path)) as store:
         session_id = a_session(store)
-        store._rows.pragma("busy_timeout = 20")
+        store._rows.one("PRAGMA busy_timeout = 20")
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreError, match="locked"):
@@ -62,7 +62,7 @@ def test_a_writer_that_never_lets_go_is_a_sentence(path: Path) -> None:
 def test_other_writers_are_waited_for_as_long_as_they_commit(path: Path) -> None:
     with closing(Store(path)) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
         session_id = a_session(store)
-        store._rows.pragma("busy_timeout = 1")
+        store._rows.one("PRAGMA busy_timeout = 1")
         other.execute("BEGIN IMMEDIATE")
         turns = iter(range(20))
 

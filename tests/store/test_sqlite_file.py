@@ -66,7 +66,13 @@ def test_every_connection_writes_ahead_and_waits_for_the_disk(path: Path) -> Non
     connection = StoreFile(path)
     try:
         names = ("journal_mode", "synchronous", "busy_timeout", "foreign_keys", "user_version")
-        assert [connection.pragma(name) for name in names] == [("wal",), (2,), (5000,), (1,), (SCHEMA_VERSION,)]
+        assert [connection.one(f"PRAGMA {name}") for name in names] == [
+            ("wal",),
+            (2,),
+            (5000,),
+            (1,),
+            (SCHEMA_VERSION,),
+        ]
         assert connection.notices == []
     finally:
         connection.close()
@@ -193,9 +199,9 @@ def test_a_full_disk_is_reported_and_keeps_what_was_saved(path: Path) -> None:
         step = kit.first(turn, session_id)
         store.commit(step)
         # This file may not grow any further, which SQLite reports just as it does a full disk.
-        pages = store._rows.pragma("page_count")
+        pages = store._rows.one("PRAGMA page_count")
         assert pages is not None
-        store._rows.pragma(f"max_page_count = {pages[0]}")
+        store._rows.one(f"PRAGMA max_page_count = {pages[0]}")
         runs = kit.then(
             step,
             kit.in_round(CallState(call=call, status=kit.started())),
@@ -207,7 +213,7 @@ def test_a_full_disk_is_reported_and_keeps_what_was_saved(path: Path) -> None:
         assert caught.value.advice
         assert store.load_turn(turn) == step.state
         assert store.journal(turn) == []
-        store._rows.pragma("max_page_count = 1000000")
+        store._rows.one("PRAGMA max_page_count = 1000000")
         store.commit(runs)
         assert store.load_turn(turn) == runs.state
         assert kit.problems(store) == []
@@ -224,7 +230,7 @@ def test_a_folder_that_cannot_be_made_is_a_sentence_with_the_way_out(tmp_path: P
 def test_a_file_that_may_not_be_written_is_a_sentence(path: Path) -> None:
     with closing(Store(path)) as store:
         session_id = a_session(store)
-        store._rows.pragma("query_only = 1")
+        store._rows.one("PRAGMA query_only = 1")
         with pytest.raises(StoreError, match="cannot be written"):
             store.append_message(session_id, kit.user(session_id))
         assert store.history(session_id) == ()
