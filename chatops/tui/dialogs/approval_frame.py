@@ -117,6 +117,8 @@ class AskedCall:
     """True while the details are shown."""
     sides_label: str | None = None
     full_label: str | None = None
+    applies: str = ""
+    """How many of its changes `a` applies, for a call that is about changes."""
 
     @property
     def facts(self) -> CallFacts:

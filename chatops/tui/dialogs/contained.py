@@ -48,6 +48,7 @@ _ONLY_UNKNOWN = "That key is for an application whose outcome is unknown."
 _IS_UNKNOWN = "It may be half applied: R looks again and finishes, u says unknown, m marks it done."
 COMMANDS_ARE_MISSING = "What commands (shell, Python) changed is not shown here."
 SEE_GIT_DIFF = f"{COMMANDS_ARE_MISSING[:-1]}: see !git diff."
+IN_CONFLICT = "This file is in conflict and stays as it is."
 _ELSEWHERE = "also changed outside this session"
 
 
@@ -212,7 +213,7 @@ class ContainedScreen(GuardedDialog):
             return
         change = self._changes.changes[self._index]
         if change.conflict:
-            self.note = "This file is in conflict and stays as it is."
+            self.note = IN_CONFLICT
         else:
             self._ticked ^= {change.path}
             self.note = ""
@@ -319,10 +320,9 @@ class ContainedScreen(GuardedDialog):
     def _listed(self, change: "Change") -> Row:
         """Return the line of a file in the list."""
         pointed = self._changes is not None and self._changes.changes[self._index] is change
-        tick = "!" if change.conflict else "x" if change.path in self._ticked else " "
         stays = f"  stays as it is: {line(change.conflict)}" if change.conflict else ""
         text = f"{titled(change, self._diffs[change.path])}{stays}"
-        lead = f"{'>' if pointed else ' '} [{tick}] "
+        lead = tick_mark(change, pointed=pointed, ticked=change.path in self._ticked)
         return Row(text=text, lead=lead, exact=True, tone="caution" if change.conflict else "code")
 
     def frame(self) -> DialogFrame | None:
@@ -368,6 +368,11 @@ class ContainedScreen(GuardedDialog):
         pending = self._pending
         if pending is not None and subject == f"{pending.call.id} {pending.digest}" and not self.body.too_small:
             self._seen = True
+
+
+def tick_mark(change: "Change", *, pointed: bool, ticked: bool) -> str:
+    """Return what stands before a change: if it is the one that is ticked next, and if it will be applied."""
+    return f"{'>' if pointed else ' '} [{'!' if change.conflict else 'x' if ticked else ' '}] "
 
 
 def about_changes(pending: PendingCall, found: "ContainedReview") -> Iterator[Row]:

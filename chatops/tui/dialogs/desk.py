@@ -2,7 +2,7 @@
 
 The list is read again while the dialog is open. If it changes without a key of the user, all keys wait, because the
 next key was meant for what was there. A call of the session that is open in this window is shown, and decided in the
-dialog of that session. Changes of a contained turn are applied all or not at all here, once all were on the screen.
+dialog of that session. Of a contained turn, the ticked changes are applied, once all were on the screen.
 """
 
 from asyncio import Task
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.content import Content
 
-from chatops.domain.decisions import Decision
+from chatops.domain.decisions import Approved, Decision
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sanitize import show_path
@@ -23,27 +23,42 @@ from chatops.tui.composer import Composer
 from chatops.tui.dialogs.approval_frame import BY_NAME, AskedCall, describe, fact_rows, title
 from chatops.tui.dialogs.approval_list import CallMark, ListedCall
 from chatops.tui.dialogs.calls import CallsDialog
-from chatops.tui.dialogs.contained import about_changes, below_each_other, coloured_diffs, send_back_question, titled
+from chatops.tui.dialogs.contained import (
+    IN_CONFLICT,
+    about_changes,
+    below_each_other,
+    coloured_diffs,
+    send_back_question,
+    tick_mark,
+    titled,
+)
 from chatops.tui.dialogs.dialog_keys import DialogKey, Room, Words, legend_of
 from chatops.tui.dialogs.key_gate import KeyKind, KeyPress
 from chatops.tui.dialogs.picker import columns
-from chatops.tui.dialogs.rows import Description, Row, line
+from chatops.tui.dialogs.rows import Description, DiffRows, Row, line
 from chatops.tui.keys import KeyGroup, KeyLegend
 from chatops.tui.notice import show_notice
-from chatops.tui.theme import theme_of
+from chatops.tui.theme import BlockTheme, theme_of
 
 if TYPE_CHECKING:
+    from chatops.contained.text import Change, ContainedReview
     from chatops.wiring.desk import Desk, WaitingCall
 
 _WIDEST = 12
 """Characters of a column of the list that has an age, a mark, a folder or a role."""
 _LEAST_WIDTH = 70
 """Cells of a line below which the list has no roles."""
+_NO_FILES = "Only changes of a contained turn have files to tick."
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def _about_changes(pending: PendingCall) -> bool:
     return pending.call.name == CONTAINED_APPLY
+
+
+def _of_changes(*words: str) -> Callable[[AskedCall], Words]:
+    """Return the label of a key that only changes of a contained turn have."""
+    return lambda asked: words if asked.applies else None
 
 
 def _deny_label(asked: AskedCall) -> Words:
@@ -53,11 +68,15 @@ def _deny_label(asked: AskedCall) -> Words:
     return "leave them applied" if is_undo(pending.call.arguments) else "discard all"
 
 
+def _approve_label(asked: AskedCall) -> Words:
+    return asked.applies or asked.unless_budget("go on", "approve once", "approve")
+
+
 class DeskScreen(CallsDialog):
     """Asks about the calls of all sessions until none is left or the user postpones them with Esc."""
 
     KEYS = (
-        replace(BY_NAME["a"], help="approve once; apply all changes of a contained turn"),
+        replace(BY_NAME["a"], help="approve once; apply the ticked changes of a contained turn", label=_approve_label),
         replace(BY_NAME["d"], help="deny; discard all changes of a contained turn", label=_deny_label),
         replace(
             BY_NAME["D"],
@@ -67,6 +86,11 @@ class DeskScreen(CallsDialog):
         BY_NAME["u"],
         BY_NAME["m"],
         DialogKey("enter", "open_session", "open its session, and its dialog there", ("open its session", "open")),
+        DialogKey(
+            "n", "next_change", "next file of a contained turn; p: the one before", _of_changes("next file", "file")
+        ),
+        DialogKey("p", "change_before"),
+        DialogKey("t", "tick", "tick or untick the file; decides nothing", _of_changes("ticks", "ticks")),
         *(BY_NAME[name] for name in ("tab", "shift+tab", "up", "v", "|", "f", "f1", "escape")),
     )
     KEY_GROUP: ClassVar[KeyGroup] = "desk"
@@ -91,6 +115,12 @@ class DeskScreen(CallsDialog):
         self._waiting = waiting
         self._known: dict[CallId, WaitingCall] = {}
         """All calls that were listed, as they were read last."""
+        self._places: dict[str, int] = {}
+        """The place of the change that `t` ticks, by the digest of the call; the first one if it is not there."""
+        self._unticked: set[tuple[str, str]] = set()
+        """The changes that are not to be applied: the digest of the call, and the path."""
+        self._coloured: tuple[ContainedReview, BlockTheme, dict[str, DiffRows]] | None = None
+        """The diffs of the changes that were drawn last."""
         self._next: dict[SessionId, str] = {}
         """How the sessions go on in which a call was decided here."""
         self._watching: Task[None] | None = None
@@ -163,11 +193,62 @@ class DeskScreen(CallsDialog):
         return line(f"the changes cannot be shown: {call.changes}") if isinstance(call.changes, str) else ""
 
     def _approve(self, item: ListedCall) -> None:
-        found = self._known[item.pending.call.id].changes
-        if found is not None and not isinstance(found, str) and all(change.conflict for change in found.changes):
-            self.show_note("Nothing can be applied: all changes are in conflict.")
-        else:
+        able, ticked = self._able(item), self._ticked(item)
+        if not _about_changes(item.pending):
             super()._approve(item)
+        elif not able:
+            self.show_note("Nothing can be applied: all changes are in conflict.")
+        elif not ticked:
+            self.show_note(f"Nothing is ticked. d: {_deny_label(self._asked(item))}.")
+        else:
+            self._send(item, Approved(only=None if ticked == able else ticked))
+
+    def _found(self, item: ListedCall) -> "Sequence[Change]":
+        """Return the changes that a call is about; none for any other call, or if they cannot be shown."""
+        found = self._known[item.pending.call.id].changes
+        return () if found is None or isinstance(found, str) else found.changes
+
+    def _able(self, item: ListedCall) -> tuple[str, ...]:
+        """Return the paths of the changes that can be applied."""
+        return tuple(change.path for change in self._found(item) if not change.conflict)
+
+    def _ticked(self, item: ListedCall) -> tuple[str, ...]:
+        return tuple(path for path in self._able(item) if (item.pending.digest, path) not in self._unticked)
+
+    def _next_change(self) -> None:
+        self._go_to_change(1)
+
+    def _change_before(self) -> None:
+        self._go_to_change(-1)
+
+    def _go_to_change(self, by: int) -> None:
+        """Point to another file, and scroll to it."""
+        item = self._calls.current
+        if item is None or not (found := self._found(item)):
+            self.show_note(_NO_FILES)
+            return
+        at = self._places[item.pending.digest] = (self._places.get(item.pending.digest, 0) + by) % len(found)
+        self._draw_changes()
+        assert self._described is not None
+        headings = [row for row, shown in enumerate(self._described[1].rows) if shown.tone == "heading"]
+        self.payload.show_row(headings[at - len(found)])
+        self.call_after_refresh(self.show_frame)
+
+    def _tick(self) -> None:
+        item = self._calls.current
+        if item is None or not (found := self._found(item)):
+            self.show_note(_NO_FILES)
+            return
+        change = found[self._places.get(item.pending.digest, 0)]
+        if change.conflict:
+            self.show_note(IN_CONFLICT)
+            return
+        self._unticked ^= {(item.pending.digest, change.path)}
+        self._draw_changes()
+
+    def _draw_changes(self) -> None:
+        self.note, self._described = "", None
+        self.show()
 
     def _ask_reason(self, item: ListedCall) -> None:
         pending = item.pending
@@ -207,11 +288,29 @@ class DeskScreen(CallsDialog):
         if (found := call.changes) is None or isinstance(found, str):
             yield Row(text=line(f"The changes cannot be shown: {found}"), tone="caution")
             return
-        diffs = coloured_diffs(found.changes, theme_of(self.app))
+        theme = theme_of(self.app)
+        if self._coloured is None or self._coloured[0] is not found or self._coloured[1] != theme:
+            self._coloured = (found, theme, coloured_diffs(found.changes, theme))
+        diffs = self._coloured[2]
         yield from about_changes(call.pending, found)
         yield from (Row(text=line(text), tone="code", exact=True) for text in found.notes)
-        headings = [Row(text=titled(change, diffs[change.path]), tone="heading") for change in found.changes]
+        digest = call.pending.digest
+        place = self._places.get(digest, 0)
+        marks = [
+            tick_mark(change, pointed=at == place, ticked=(digest, change.path) not in self._unticked)
+            for at, change in enumerate(found.changes)
+        ]
+        headings = [
+            Row(text=titled(change, diffs[change.path]), lead=mark, exact=True, tone="heading")
+            for change, mark in zip(found.changes, marks, strict=True)
+        ]
         yield from below_each_other(found.changes, headings, diffs, side_by_side=side_by_side)
+
+    def _asked(self, item: ListedCall) -> AskedCall:
+        verb = "undo" if is_undo(item.pending.call.arguments) else "apply"
+        able = self._able(item)
+        applies = f"{verb} {len(self._ticked(item))} of {len(able)}" if able else ""
+        return replace(super()._asked(item), applies=applies)
 
     def listed(self) -> Content:
         """Return the list around the shown call: age or mark, the call, folder, role and title of its session."""
@@ -242,7 +341,8 @@ class DeskScreen(CallsDialog):
         if (item := self._calls.current) is None:
             return KeyLegend(())
         answers = "u m D" if item.pending.outcome_unknown else "d D" if item.pending.denial is not None else "a d D"
-        lines = (answers, "enter escape v | f tab") if self.room is Room.USUAL else (f"{answers} enter tab f1 escape",)
+        usual = (answers, "t n", "enter escape v | f tab")
+        lines = usual if self.room is Room.USUAL else (f"{answers} t n enter tab f1 escape",)
         if not item.undecided or self._not_from_here(item):
             lines = ("enter tab escape",)
         short = unread and "read on" if self.room is Room.LOWEST else unread

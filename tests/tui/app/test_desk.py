@@ -194,6 +194,24 @@ async def test_changes_of_a_contained_turn_are_applied_once_all_of_them_were_on_
         assert decided(running) == [("list-1", Approved())]
 
 
+async def test_single_files_of_a_contained_turn_are_applied() -> None:
+    one, conflict = CHANGES.changes
+    more = replace(CHANGES, changes=(conflict, one, replace(one, path="c.py", title="change c.py")))
+    async with desk(changes(found=more), in_session(2)) as running:
+        await running.press("G")
+        assert "a apply 2 of 2" in running.text and "t ticks" in running.text
+        await running.press("t")
+        assert "in conflict and stays as it is" in running.text, "the first file"
+        await running.press("n", "t")
+        assert "> [ ] change a.py" in running.text and "a apply 1 of 2" in running.text
+        await running.press("n", "t", "a")
+        assert decided(running) == [] and "Nothing is ticked. d: discard all." in running.text
+        await running.press("t", "p", "n", "a")
+        assert decided(running) == [("list-1", Approved(only=("c.py",)))]
+        await running.press("x", "t", "n")
+        assert "Only changes of a contained turn have files" in running.text and "ticks" not in running.text
+
+
 async def test_changes_are_discarded_after_the_pause_only_and_sent_back_with_a_reason() -> None:
     async with desk(in_session(1), changes()) as running:
         await running.press("d")
