@@ -22,8 +22,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from chatops.acp import commands
 from chatops.acp.offer import SOONEST_S, offered
-from chatops.acp.show import Card, Settings, Update, Window, asked, notice, plan, updates
+from chatops.acp.show import Card, Commands, Settings, Update, Window, asked, notice, plan, updates
 from chatops.domain.canonical import json_or_text
 from chatops.domain.decisions import Answer, AnswerAction, Approved, Decision, OpenQuestion, Rejected, ServerQuestion
 from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError, StoreError
@@ -175,17 +176,26 @@ class EditorSession:
     # What the user does
 
     async def prompt(self, text: str) -> tuple[TurnStatus, Usage | None]:
-        """Send a message. Return how its turn ended, or that the user has cancelled, and the usage of the session.
+        """Send a message, or run a command. Return how its turn ended, and the usage of the session.
+
+        CANCELLED: the user has cancelled it, or the session was closed.
 
         While a call waits, the message is queued behind its turn.
         """
         if self._prompting:
             raise ConfigError("The last message is still being answered.", advice="Wait for it, or cancel it.")
         self._prompting, self._cancelled = True, False
+        name, argument = commands.split(text)
         try:
             session = await self._owned()
             await self._tell_once(*self._notices, *self.app.notices(session.grant()))
-            if not await session.submit(text) and session.pending:
+            if name:
+                shown = await commands.run(name, argument, session, self._workspace)
+                if shown:
+                    await self._drained()
+                    await self._client.show(notice(shown))
+                    return TurnStatus.ANSWERED, session.snapshot().usage
+            elif not await session.submit(text) and session.pending:
                 await self._tell("Your message is sent once the calls that wait are decided.")
             await self._tell_once(*self.app.servers.failures())
             if self._cancelled:
@@ -238,10 +248,12 @@ class EditorSession:
         """Wait until nothing is left to do, or the user has cancelled."""
         while True:
             self._moved.clear()
-            await session.settle()
+            run = self._workspace.runs.run_of(session)
+            await (run or session).settle()
             now = session.snapshot()
-            blocked = session.taken_over or session.blocked_by
-            if blocked or not (session.unfinished or (now.queued and not now.queue_held)):
+            blocked = session.taken_over or (run or session).blocked_by
+            going = session.unfinished or (run is not None and not run.over)
+            if blocked or not (going or (now.queued and not now.queue_held)):
                 await self._drained()
                 await self._tell(blocked.full if blocked else "" if now.noticed else f"{now.detail} {now.advice}")
                 return now.status or TurnStatus.FAILED, now.usage
@@ -326,7 +338,7 @@ class EditorSession:
     async def _look_at_settings(self) -> None:
         """Show role, model, steps and usage if they have changed, wherever that was done."""
         now, turn, run = self.view.snapshot(), self.view.state, self._run
-        updates: list[Update] = [self.settings]
+        updates: list[Update] = [Commands(), self.settings]
         if run is not None:
             updates.append(plan(run_view(run, () if turn is None else (turn,))))
         if now.context_window:

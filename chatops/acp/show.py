@@ -21,12 +21,14 @@ from chatops.domain.events import (
     PendingCall,
     ReasoningDelta,
     Status,
+    StepFinished,
     TextDelta,
     ThoughtFinished,
     ToolFinished,
     ToolStarted,
     TurnCorrected,
     TurnStarted,
+    WorkflowFinished,
 )
 from chatops.domain.messages import Speaker
 from chatops.domain.sanitize import reveal, sanitize
@@ -103,7 +105,12 @@ class Settings:
     models: tuple[tuple[str, str], ...]
 
 
-Update = Text | Card | Plan | Window | Settings
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """The slash commands that the session takes."""
+
+
+Update = Text | Card | Plan | Window | Settings | Commands
 
 
 def code(text: str) -> str:
@@ -146,10 +153,22 @@ def updates(event: Event, known: Capabilities, *, workspace: str, typed_here: bo
             yield Card(id=event.id, status="in_progress", text=said(f"{event.decision.kind} by {event.by}"))
         case ToolFinished():
             yield ended(event, workspace=workspace)
+        case _ if text := _sentence(event):
+            yield notice(text)
+
+
+def _sentence(event: Event) -> str:
+    match event:
         case Notice():
-            yield notice(f"{event.text} {event.advice}")
+            return f"{event.text} {event.advice}"
         case AnswerRefused():
-            yield notice(event.why or event.reason)
+            return event.why or event.reason
+        case StepFinished() if event.detail:
+            return f"Step {event.name}, attempt {event.attempt}: {event.result}. {event.detail}"
+        case WorkflowFinished():
+            return f"The run is over: {event.result}. {event.detail}"
+        case _:
+            return ""
 
 
 def proposed(call: str, tool: str, arguments: str, known: Capabilities, *, workspace: str) -> Card:

@@ -28,8 +28,9 @@ from urllib.parse import unquote, urlsplit
 import acp
 from acp import helpers, schema
 
+from chatops.acp.commands import COMMANDS
 from chatops.acp.session import EditorSession, Reply, opened
-from chatops.acp.show import Card, Plan, Settings, Text, Update, Window
+from chatops.acp.show import Card, Commands, Plan, Settings, Text, Update, Window
 from chatops.domain import __version__
 from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import AnswerAction
@@ -197,6 +198,8 @@ class Editor:
             case Window(used=used, size=size, cost=cost):
                 spent = None if cost is None else schema.Cost(amount=cost, currency="USD")
                 sent = schema.UsageUpdate(session_update="usage_update", used=used, size=size, cost=spent)
+            case Commands():
+                sent = helpers.update_available_commands(map(_command, COMMANDS))
             case Settings(role=role):
                 await self._conn.session_update(self.session_id, helpers.update_current_mode(role))
                 options = _options(update)
@@ -241,6 +244,12 @@ class Editor:
             return (AnswerAction.ACCEPT, reply.content or {}) if fits else (None, None)
         declined = isinstance(reply, schema.DeclineElicitationResponse)
         return AnswerAction.DECLINE if declined else AnswerAction.CANCEL, None
+
+
+def _command(name: str) -> schema.AvailableCommand:
+    hint, about = COMMANDS[name]
+    typed = schema.AvailableCommandInput(schema.UnstructuredCommandInput(hint=hint)) if hint else None
+    return schema.AvailableCommand(name=name, description=about, input=typed)
 
 
 def _call(card: Card) -> dict[str, Any]:

@@ -332,17 +332,25 @@ class WorkflowRun:
         task.add_done_callback(self._tasks.discard)
 
 
-async def new_run(services: Services, workflow: WorkflowSpec, *, query: str, role: str, model: str = "") -> WorkflowRun:
-    """Create a run of `workflow` in a new session: call `resume` when a UI listens. Raises ConfigError, StoreError."""
+async def new_run(
+    services: Services, workflow: WorkflowSpec, *, query: str, role: str, model: str = "", empty: Session | None = None
+) -> WorkflowRun:
+    """Create a run of `workflow` in an `empty` session, or a new one: call `resume` when a UI listens.
+
+    Raises ConfigError, StoreError.
+    """
     store, worker = services.store, services.worker
     settings = SessionSettings(role=role, model_pin=model)
     settings.grant(services.rights)
     title = " ".join(f"{workflow.name}: {query}".split())[:TITLE_LENGTH].rstrip()
-    info = await worker(store.create_session, workspace=str(services.workspace), role=role, persona="", title=title)
-    await worker(store.update_session, info.id, model_pin=model)
-    session = Session(services, info, settings)
-    await session.load()
-    first = start_run(session_id=info.id, spec=workflow, query=query, role=role, model=model)
+    if (session := empty) is None:
+        info = await worker(store.create_session, workspace=str(services.workspace), role=role, persona="", title=title)
+        await worker(store.update_session, info.id, model_pin=model)
+        session = Session(services, info, settings)
+        await session.load()
+    else:
+        await session.rename(title)
+    first = start_run(session_id=session.session_id, spec=workflow, query=query, role=role, model=model)
     return WorkflowRun(services, session, first.state, first=first)
 
 

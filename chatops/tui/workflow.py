@@ -27,7 +27,6 @@ from chatops.tui.textual_internals import ErrorBoundary
 from chatops.tui.theme import UNICODE
 from chatops.tui.ticker import Moving
 from chatops.tui.transcript.lines import one_line
-from chatops.wiring.rows import RunRow, WorkflowRow
 
 _LONGEST_REASON = 400
 WIDE, TALL = 118, 22
@@ -35,7 +34,6 @@ WIDE, TALL = 118, 22
 SIDE_WIDTH = 42
 ROOMY_WIDTH, ROOMY_HEIGHT = 56, 20
 """Below this window size, the panel folds to one line by itself."""
-USAGE = "/workflow run NAME QUERY"
 _MUTED, _STRONG = "$text-muted", "bold"
 _MARKS = {
     StepMark.WAITING: (UNICODE.dot, _MUTED),
@@ -388,26 +386,6 @@ def readable(text: str) -> str:
     """Return JSON pretty-printed, as the user accepts it; any other text as it is."""
     value = json_or_text(text) if text[:1] in ("{", "[") else text
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
-
-
-def listing(workflows: Sequence[WorkflowRow], runs: Sequence[RunRow]) -> str:
-    """Return the list of workflows, and of the runs that have not ended."""
-    lines: list[str] = []
-    for row in workflows:
-        if row.problem:
-            lines += [row.name, *(f"  cannot be used: {line}" for line in row.problem.split("\n")), ""]
-        else:
-            lines += [
-                f"{row.name}: {' → '.join(row.steps)}",
-                *([f"  {row.description}"] if row.description else []),
-                "",
-            ]
-    if not workflows:
-        lines += ["None is defined. Define one under workflows in the registry, or as a file beside it.", ""]
-    lines += ["Unfinished runs"]
-    lines += [f"  {row.id}   {row.state}, {row.when}\n    {row.title}" for row in runs] or ["  none"]
-    lines += ["", f"{USAGE} starts one. /workflow resume ID resumes one."]
-    return "\n".join(lines)
 
 
 def attempts_text(run: WorkflowState, step: int) -> list[str]:

@@ -323,9 +323,16 @@ class App:
         return reader
 
     async def new_run(
-        self, workflow: WorkflowSpec, query: str, *, attended: bool, role: str = "", model: str = ""
+        self,
+        workflow: WorkflowSpec,
+        query: str,
+        *,
+        attended: bool,
+        role: str = "",
+        model: str = "",
+        empty: Session | None = None,
     ) -> WorkflowRun:
-        """Create a run of a checked workflow in a new session.
+        """Create a run of a checked workflow in an `empty` session, or a new one.
 
         `role` and `model` default to those of the command line. Built-in tools that lack something here are left out.
 
@@ -337,7 +344,8 @@ class App:
             await self.servers.connect_for(SessionSettings(role))
         workflow = workflow.without(self.catalog.absent)
         self._check_demo(workflow, query, role=role, model=model)
-        run = await new_run(self._services(attended=attended), workflow, query=query, role=role, model=model)
+        services = self._services(attended=attended)
+        run = await new_run(services, workflow, query=query, role=role, model=model, empty=empty)
         self.open_sessions.add_run(run)
         return run
 

@@ -142,6 +142,26 @@ def run_state(info: "SessionInfo") -> str:
     return f"{run.step}: {'to review' if run.phase == TO_REVIEW else 'not finished'}"
 
 
+def workflow_list(workflows: Sequence[WorkflowRow], runs: Sequence[RunRow], *, resumes: str) -> str:
+    """Return the list of workflows, and of the runs that have not ended. `resumes` says what resumes one."""
+    lines: list[str] = []
+    for row in workflows:
+        if row.problem:
+            lines += [row.name, *(f"  cannot be used: {line}" for line in row.problem.split("\n")), ""]
+        else:
+            lines += [
+                f"{row.name}: {' → '.join(row.steps)}",
+                *([f"  {row.description}"] if row.description else []),
+                "",
+            ]
+    if not workflows:
+        lines += ["None is defined. Define one under workflows in the registry, or as a file beside it.", ""]
+    lines += ["Unfinished runs"]
+    lines += [f"  {row.id}   {row.state}, {row.when}\n    {row.title}" for row in runs] or ["  none"]
+    lines += ["", f"/workflow run NAME QUERY starts one. {resumes}"]
+    return "\n".join(lines)
+
+
 def describe_rule(row: "RuleRow") -> tuple[str, str, str]:
     """Return a remembered rule in three lines: its pattern, where it answers, and when it was made and used."""
     from chatops.config.paths import path_of

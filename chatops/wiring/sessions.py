@@ -21,7 +21,7 @@ from chatops.domain.messages import AssistantMessage, Message, SummaryMessage, T
 from chatops.domain.tools import CONTAINED_APPLY
 from chatops.domain.wording import cut, one_line, plural
 from chatops.runtime.descriptions import named_call, resume_summary
-from chatops.runtime.session import owned
+from chatops.runtime.session import Session, owned
 from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import ALL, DailyUsage, SessionInfo
@@ -65,8 +65,16 @@ class Runs:
             for info in await asyncio.to_thread(self._unfinished)
         ]
 
-    async def new(self, workflow: str, *, query: str, beside: SessionView, warn: Callable[[str], None]) -> SessionView:
-        """Create a run in a session of its own, under the role and model of the session `beside`.
+    async def new(
+        self,
+        workflow: str,
+        *,
+        query: str,
+        beside: SessionView,
+        warn: Callable[[str], None],
+        empty: Session | None = None,
+    ) -> SessionView:
+        """Create a run in an `empty` session or one of its own, under the role and model of the session `beside`.
 
         The run is not started: see `run_of`. `warn` is called with each warning about the workflow.
 
@@ -82,7 +90,7 @@ class Runs:
         spec = checked.or_raise().spec
         for warning in checked.warnings:
             warn(warning)
-        return self._keep(await self._app.new_run(spec, query, attended=True, role=role, model=model))
+        return self._keep(await self._app.new_run(spec, query, attended=True, role=role, model=model, empty=empty))
 
     async def open(self, session_id: SessionId) -> SessionView:
         """Open a stored run. Raises SessionHeldError if another process owns it."""

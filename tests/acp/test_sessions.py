@@ -12,7 +12,7 @@ import acp
 import pytest
 from acp import schema
 
-from tests.acp.editing import editing, prompted, said
+from tests.acp.editing import READS_FIRST_S, editing, prompted, said
 from tests.mcp.test_questions import SDK
 from tests.support.command_line import program
 from tests.support.fake_openai import FakeOpenAI, Hang, calls, says
@@ -196,6 +196,63 @@ async def test_a_run_of_a_workflow_is_shown_as_a_plan(folder: Path, registry: Pa
             call = editor.asked[0][0].tool_call_id
             await asyncio.to_thread(program, "approvals", "approve", call, cwd=folder)
             await editor.until(lambda it: {one.status for one in it.of("plan")[-1].entries} == {"completed"})
+
+
+async def test_a_workflow_is_run_by_a_command_in_an_empty_session(folder: Path, registry: Path) -> None:
+    gated = step("first", tools=["scratch_write"])
+    with FakeOpenAI([calls(wanted("scratch_write", text="x")), answer("1"), answer("2"), says("Hello.")]) as server:
+        workflows = {"flow": {"description": "A test", "steps": [gated, step("second")]}}
+        served(registry, server, workflows=workflows, tools={"scratch_write": {"verdict": "ask"}})
+        async with editing() as editor:
+            session = (await editor.agent.new_session(str(folder))).session_id
+            await editor.until(lambda it: it.of("available_commands_update"))
+            named = {one.name for one in editor.of("available_commands_update")[0].available_commands}
+            assert {"workflow", "compact", "retry", "tools"} <= named
+            await editor.agent.prompt(session, said("/workflow"))
+            assert "flow: first → second" in editor.text and "/workflow run NAME QUERY" in editor.text
+            unknown = editor.agent.prompt(session, said("/workflow run nothing now"))
+            assert "nothing" in await refused(unknown)
+            prompt = prompted(editor, session, "/workflow run flow do it")
+            await editor.until(lambda it: it.asked)
+            assert editor.asked[0][0].title == 'scratch_write: text: "x"'
+            assert [one.status for one in editor.of("plan")[-1].entries] == ["in_progress", "pending"]
+            await asyncio.sleep(READS_FIRST_S)
+            editor.answer("allow_once")
+            assert (await prompt).stop_reason == "end_turn"
+            assert {one.status for one in editor.of("plan")[-1].entries} == {"completed"}
+            assert "The run is over: answered." in editor.text
+            # The session is a chat again, and no other run starts in it.
+            again = editor.agent.prompt(session, said("/workflow run flow again"))
+            assert "a session of its own" in await refused(again)
+            await editor.agent.prompt(session, said("hello"))
+            assert editor.text.endswith("Hello.")
+            (listed,) = (await editor.agent.list_sessions()).sessions
+            assert (listed.session_id, listed.title) == (session, "flow: do it")
+
+
+async def test_commands_of_the_terminal_show_what_is_there(folder: Path, registry: Path) -> None:
+    with FakeOpenAI([says("Hm."), says("All of it in short."), says("/tmp is a folder.")]) as server:
+        served(registry, server)
+        async with editing() as editor:
+            session = (await editor.agent.new_session(str(folder))).session_id
+            for command, shown in {
+                "/tools": "file_read",
+                "/permissions": "rule",
+                "/mcp": "no MCP server",
+                "/doctor": "store",
+                "/retry": "nothing to retry",
+            }.items():
+                before = len(editor.text)
+                assert (await editor.agent.prompt(session, said(command))).stop_reason == "end_turn"
+                assert shown in editor.text[before:], command
+            assert "nothing to summarise" in await refused(editor.agent.prompt(session, said("/compact")))
+            await editor.agent.prompt(session, said("hello"))
+            await editor.agent.prompt(session, said("/compact names of files"))
+            assert "All of it in short." in editor.text and "/compact undo takes it back" in editor.text
+            await editor.agent.prompt(session, said("/tmp what is that?"))
+            assert editor.text.endswith("/tmp is a folder.")
+        assert "names of files" in server.requests[1].last_user
+        assert server.requests[2].last_user == "/tmp what is that?"
 
 
 def test_without_an_editor_it_says_what_it_is_for(folder: Path) -> None:

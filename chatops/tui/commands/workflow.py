@@ -8,7 +8,7 @@ from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import sanitize
 from chatops.tui.commands.replies import Context, Notify, Replies, ScreenAction, ShowSession, ShowStep, ShowText
 from chatops.tui.composer import Completion
-from chatops.tui.workflow import listing
+from chatops.wiring.rows import workflow_list
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
@@ -30,7 +30,9 @@ async def workflow(context: Context, argument: str) -> Replies:
     match verb:
         case "":
             runs = context.workspace.runs
-            return (ShowText("Workflows", listing(await runs.workflows(), await runs.unfinished())),)
+            resumes = "/workflow resume ID resumes one."
+            listed = workflow_list(await runs.workflows(), await runs.unfinished(), resumes=resumes)
+            return (ShowText("Workflows", listed),)
         case "run":
             return await _run(context, rest)
         case "show":

@@ -553,7 +553,9 @@ class FakeRuns(Runs):
     async def unfinished(self) -> Sequence[RunRow]:
         return tuple(self.world.left)
 
-    async def new(self, workflow: str, *, query: str, beside: SessionView, warn: Callable[[str], None]) -> SessionView:
+    async def new(
+        self, workflow: str, *, query: str, beside: SessionView, warn: Callable[[str], None], empty: object = None
+    ) -> SessionView:
         if self.world.refuse is not None:
             raise self.world.refuse
         self.world.begun.append((workflow, query))

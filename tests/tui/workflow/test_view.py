@@ -6,8 +6,8 @@ from chatops.engine.workflow.view import RunView, StepCheck, StepMark, StepView,
 from chatops.policy.workflow import CommandGate, OnFail, PatternGate, Subject, Validation
 from chatops.tui.screens.run import StepClock
 from chatops.tui.status import count
-from chatops.tui.workflow import PanelLine, above, beside, clock, folded, listing, readable, step_text
-from chatops.wiring.rows import RunRow, WorkflowRow
+from chatops.tui.workflow import PanelLine, above, beside, clock, folded, readable, step_text
+from chatops.wiring.rows import RunRow, WorkflowRow, workflow_list
 from tests.support.runs import RUN, Played, flow, step
 
 BY_ID = Validation(tool="validate_full", subject=(Subject(argument="id", pointer="/id"),))
@@ -331,11 +331,11 @@ def test_the_list_names_workflows_runs_and_what_cannot_be_used() -> None:
         WorkflowRow(name="broken", problem="broken.json, line 3, column 5: no steps."),
     ]
     runs = [RunRow(id=RUN, title="release: ship it", state="make: to review", when="today 10:15")]
-    shown = listing(rows, runs)
+    shown = workflow_list(rows, runs, resumes="")
     assert "release: find → make\n  Ship it" in shown
     assert "broken\n  cannot be used: broken.json, line 3, column 5: no steps." in shown
     assert f"{RUN}   make: to review, today 10:15" in shown
-    assert "None is defined." in listing([], [])
+    assert "None is defined." in workflow_list([], [], resumes="")
 
 
 def test_a_step_view_without_validations_fails_none() -> None:
