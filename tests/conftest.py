@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler.worksteal import WorkStealingScheduling  # type: ignore[import-untyped]
 
+from chatops.domain import secrets
 from tests.support.command_line import REPOSITORY
 from tests.support.figures import FAULT, FIGURE, Count, Tally, faults_of
 
@@ -53,6 +54,12 @@ def default_signals() -> None:
 @pytest.fixture(scope="session")
 def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("homes")
+
+
+@pytest.fixture(autouse=True)
+def no_known_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that knows no key yet."""
+    monkeypatch.setattr(secrets, "_known", (frozenset(), ()))
 
 
 @pytest.fixture(autouse=True)

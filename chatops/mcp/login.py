@@ -31,6 +31,7 @@ from pydantic import AnyUrl, BaseModel, ValidationError
 
 from chatops.config.paths import write_private
 from chatops.domain import __version__
+from chatops.domain.secrets import know
 from chatops.mcp.catalogue import login_file
 from chatops.mcp.process import MAX_LINE, ServerStartError, expanded
 from chatops.models.hosts import is_loopback
@@ -182,6 +183,7 @@ class StoredAuth(httpx2.Auth):
             raise ServerStartError(self._needed) from None
         if stored.url != spec.url:
             raise ServerStartError(self._needed)
+        _know(stored.tokens, stored.client)
         self._stored = stored
         self._provider = OAuthClientProvider(spec.url, _client_metadata([AnyUrl(spec.url)]), storage=self)
         context = self._provider.context
@@ -225,6 +227,7 @@ class StoredAuth(httpx2.Auth):
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Store renewed tokens."""
+        _know(tokens, self._stored.client)
         self._stored = self._stored.model_copy(update={"tokens": tokens, "expires_at": _expiry(tokens)})
         await in_thread(_write, self._path, self._stored)
 
@@ -234,6 +237,10 @@ class StoredAuth(httpx2.Auth):
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Store nothing: only a login registers a client."""
+
+
+def _know(tokens: OAuthToken, client: OAuthClientInformationFull) -> None:
+    know(tokens.access_token, tokens.refresh_token or "", client.client_secret or "")
 
 
 async def log_in(spec: McpServerSpec, records: Path, *, show: Callable[[str], None]) -> None:
@@ -294,6 +301,7 @@ class _NewLogin:
         context = self.provider.context
         if context.current_tokens is None or context.client_info is None:
             raise ServerStartError(f"it asked for no login (HTTP status {status})")
+        _know(context.current_tokens, context.client_info)
         return StoredLogin(
             url=self._spec.url,
             tokens=context.current_tokens,

@@ -25,6 +25,7 @@ from chatops.config.workspace_files import Item, ItemKind
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
+from chatops.domain.secrets import without_keys
 from chatops.domain.tools import Exposure
 from chatops.mcp.packages import is_changed, runner_of
 from chatops.policy.servers import McpServerSpec
@@ -129,7 +130,8 @@ class ServerProcess:
 
         Untrusted text, made visible.
         """
-        lines = [line.strip() for line in self.errors.decode("utf-8", "replace").splitlines() if line.strip()]
+        errors = without_keys(self.errors.decode("utf-8", "replace"))
+        lines = [line.strip() for line in errors.splitlines() if line.strip()]
         naming = [line for line in lines if _NAMES_ERROR.search(line)]
         text = " / ".join(naming)[:_TAIL_SHOWN] or " / ".join(lines)[-_TAIL_SHOWN:]
         return visible(text, limit=_TAIL_SHOWN)

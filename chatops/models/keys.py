@@ -1,8 +1,7 @@
 """API keys: read as late as possible, held as briefly as possible, never shown.
 
 The secrets of a request are masked in everything received: servers echo keys in errors, models repeat their input. A
-secret is recognised as it is, percent-encoded, in hex, and in base64 at any of its three alignments. This covers
-``Basic`` and ``Bearer`` headers too.
+secret is recognised in each of its spellings, see `domain.secrets`. This covers ``Basic`` and ``Bearer`` headers too.
 """
 
 import asyncio
@@ -10,16 +9,17 @@ import contextlib
 import importlib
 import os
 import re
-from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from chatops.config.extras import not_installed
 from chatops.config.paths import plain_file
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelFailure, ModelReply
+from chatops.domain.secrets import HIDDEN, SECRET_NAME, SHORTEST, is_distinctive, know, known_keys, spellings, without
+from chatops.domain.tools import RawCall
 from chatops.models.base import Failed, ModelEvent, ModelNotice, ReasoningChunk, Replied, Retrying, TextChunk
 from chatops.policy.registry import KeySource, ModelSpec
 
@@ -83,6 +83,7 @@ def _checked(text: str, *, origin: str) -> Secret:
             f"What the {origin} holds cannot be a key: it has white space or other characters that no key has.",
             advice="Write the key there as one line, and nothing else.",
         )
+    know(key)
     return Secret(key)
 
 
@@ -169,12 +170,9 @@ def store_in_keyring(key: str, *, entry: str) -> bool:
         return False
 
 
-HIDDEN = "[key]"
 CUT = "…"
-SHORTEST = 6
-"""Minimum length in characters of a secret that is masked in errors."""
+HELD_A_KEY = "a key that chatops knows stood in its arguments, and was taken out"
 _KEY_SHAPED = re.compile(r"\b(sk|rk|pk|gsk|xai)[-_][A-Za-z0-9_*.\-]{4,}|\bAIza[A-Za-z0-9_\-]{8,}")
-_SECRET_NAME = re.compile(r"key|token|auth|secret|cookie|pass|code|sig", re.IGNORECASE)
 
 
 def secrets_of(spec: ModelSpec, *, key: str) -> tuple[str, ...]:
@@ -185,8 +183,8 @@ def secrets_of(spec: ModelSpec, *, key: str) -> tuple[str, ...]:
         return (key,)
     fields = [*parse_qsl(parts.query), *spec.headers]
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
-    held = [password, *(value for name, value in fields if _SECRET_NAME.search(name))]
-    if not password or _is_distinctive(user):
+    held = [password, *(value for name, value in fields if SECRET_NAME.search(name))]
+    if not password or is_distinctive(user):
         # https://TOKEN@host and https://TOKEN:x-oauth-basic@host: the user name is the secret.
         held.append(user)
     return tuple(dict.fromkeys([key, *held]))
@@ -195,21 +193,23 @@ def secrets_of(spec: ModelSpec, *, key: str) -> tuple[str, ...]:
 def redact(text: str, *secrets: str) -> str:
     """Return `text` of an error without `secrets` and without anything else that looks like a key."""
     long_enough = [secret for secret in secrets if len(secret) >= SHORTEST and secret != NO_KEY]
-    spellings = _spellings(long_enough)
+    spelled = spellings(long_enough)
     # The server's text may have been cut in the middle of a secret.
-    parts = [_without(part, spellings) for part in text.split(CUT)]
-    whole = [
-        part[: len(part) - open_] + HIDDEN if (open_ := _open_end(part, spellings)) > 3 else part for part in parts
-    ]
+    parts = [without(part, spelled) for part in text.split(CUT)]
+    whole = [part[: len(part) - open_] + HIDDEN if (open_ := _open_end(part, spelled)) > 3 else part for part in parts]
     return _KEY_SHAPED.sub(HIDDEN, CUT.join([*whole[:-1], parts[-1]]))
 
 
 class Mask:
-    """Remover of secrets from the events of one reply. Text is held back while it may be the beginning of a secret."""
+    """Remover of secrets, and of all known keys, from the events of one reply.
+
+    Text is held back while it may be the beginning of one. A call with one in its arguments cannot run.
+    """
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._all = tuple(secrets)
-        self._spellings = _spellings([secret for secret in self._all if _is_distinctive(secret)])
+        know(*self._all)
+        self._spellings = spellings(known_keys())
         self._held = {TextChunk: "", ReasoningChunk: ""}
 
     def events(self, event: ModelEvent) -> list[ModelEvent]:
@@ -235,7 +235,7 @@ class Mask:
     def _piece(self, kind: type[TextChunk | ReasoningChunk], text: str) -> list[ModelEvent]:
         if not self._spellings:
             return [kind(text=text)]
-        text = _without(self._held[kind] + text, self._spellings)
+        text = without(self._held[kind] + text, self._spellings)
         safe = len(text) - _open_end(text, self._spellings)
         self._held[kind] = text[safe:]
         return [kind(text=text[:safe])] if safe else []
@@ -255,9 +255,13 @@ class Mask:
             reply,
             text=self._hide(reply.text),
             reasoning=self._hide(reply.reasoning),
-            calls=tuple(replace(call, arguments=self._hide(call.arguments)) for call in reply.calls),
+            calls=tuple(map(self._call, reply.calls)),
             model_id=self._hide(reply.model_id),
         )
+
+    def _call(self, call: RawCall) -> RawCall:
+        hidden = self._hide(call.arguments)
+        return call if hidden == call.arguments else replace(call, arguments=hidden, problem=call.problem or HELD_A_KEY)
 
     def _failure(self, failure: ModelFailure) -> ModelFailure:
         return replace(
@@ -269,36 +273,7 @@ class Mask:
         )
 
     def _hide(self, text: str) -> str:
-        return _without(text, self._spellings)
-
-
-def _is_distinctive(secret: str) -> bool:
-    """Return True if `secret` cannot be a word of an answer: users write ``ollama`` where no key is needed."""
-    mixed = any(char.isdigit() for char in secret) and any(char.isalpha() for char in secret)
-    return secret != NO_KEY and (len(secret) >= 16 or (len(secret) >= 8 and mixed))
-
-
-def _spellings(secrets: Iterable[str]) -> tuple[str, ...]:
-    """Return all spellings in which a secret may occur in a text, the longest first."""
-    found: set[str] = set()
-    for secret in secrets:
-        data = secret.encode("utf-8", "surrogatepass")
-        whole = b64encode(data).decode()
-        found |= {secret, quote(secret, safe=""), data.hex(), data.hex().upper(), whole, whole.rstrip("=")}
-        for before in range(3):
-            # Leave off both ends, which depend on the bytes around the secret.
-            size = (before + len(data)) // 3 * 3
-            padded = (bytes(before) + data)[:size]
-            begin = -(-before * 8 // 6)
-            found |= {encode(padded).decode()[begin:] for encode in (b64encode, urlsafe_b64encode)}
-    return tuple(sorted((text for text in found if len(text) >= SHORTEST), key=len, reverse=True))
-
-
-def _without(text: str, spellings: tuple[str, ...]) -> str:
-    for spelling in spellings:
-        if spelling in text:
-            text = text.replace(spelling, HIDDEN)
-    return text
+        return without(text, self._spellings)
 
 
 def _open_end(text: str, spellings: tuple[str, ...]) -> int:

@@ -35,6 +35,7 @@ from chatops.domain.errors import StoreError, ToolError
 from chatops.domain.events import Event, Notice, NoticeChanged, ReasoningDelta, TextDelta, ToolOutput
 from chatops.domain.ids import CallId, RoundId, SessionId, thought_id
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
+from chatops.domain.secrets import without_keys
 from chatops.domain.tools import CallFacts, Outcome, Problem, ResultFacts, ToolCall, ToolResult, ToolSpec
 from chatops.domain.wording import describe_error
 from chatops.engine import feedback
@@ -282,7 +283,8 @@ class Performer:
             context = replace(context, ask=self._questions.of_call(call.id, effect.attempt))
         try:
             with shown_by(progress_of(call.id, self._publish)):
-                return await attempt(tool, effect.facts, context)
+                result = await attempt(tool, effect.facts, context)
+                return replace(result, content=without_keys(result.content))
         finally:
             self._questions.end(call.id)
 
@@ -436,7 +438,7 @@ class _OutputTail:
 
     def add(self, text: str) -> None:
         self._last = (self._last + text)[-2 * _SO_FAR :]
-        self._show(text)
+        self._show(without_keys(text))
 
     def text(self) -> str:
         return cap(self._last, limit=_SO_FAR).text if self._last.strip() else ""

@@ -12,26 +12,23 @@ the credential does not list are refused, as are spellings of a path that a serv
 headers that ask a server for another method or path are left out.
 
 On the way back, the value is overwritten with stars in status, headers and body, also over the borders of chunks, in
-compressed bodies, and in the usual spellings (`spellings`). Requests for a part of a body lose their range, because a
-part of a value would not be recognised.
+compressed bodies, and in the usual spellings (`domain.secrets`). Requests for a part of a body lose their range,
+because a part of a value would not be recognised.
 
 The proxy follows no redirect. A request that a client makes for one is a request like any other: to another host it
 carries the placeholder.
 """
 
 import asyncio
-import base64
-import binascii
-import json
 import os
 import re
 import secrets
 import zlib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import quote
 
 from chatops.domain.sandbox import Credential, SandboxSpec
+from chatops.domain.secrets import spellings
 from chatops.policy.sandbox import split_host
 from chatops.toolkit.addresses import Target
 
@@ -147,43 +144,14 @@ def environment(given: tuple[Use, ...], before: Mapping[str, str]) -> dict[str, 
     return {**found, "GIT_CONFIG_COUNT": str(first + len(settings))} if settings else {}
 
 
-def spellings(value: str) -> frozenset[bytes]:
-    """Return the texts that give a value away and are searched for: as it is, base64, hex, percent, JSON.
-
-    Of a value that is the base64 of ``user:password``, as Basic authentication has it, also the two.
-    """
-    plain = [value]
-    try:
-        plain.append(base64.b64decode(value, validate=True).decode("ascii"))
-        plain.append(plain[-1].partition(":")[2])
-    except (binascii.Error, UnicodeDecodeError):
-        pass
-    found: set[bytes] = set()
-    for text in (one for one in plain if len(one) >= 8 and one.isprintable()):
-        data = text.encode()
-        found |= {data, data.hex().encode(), quote(text, safe="").encode(), json.dumps(text)[1:-1].encode()}
-        found |= {json.dumps(text)[1:-1].replace("/", "\\/").encode()}
-        for code in _base64(data):
-            found |= {code, code.translate(bytes.maketrans(b"+/", b"-_"))}
-    return frozenset(found)
-
-
-def _base64(data: bytes) -> Iterator[bytes]:
-    """Yield what base64 makes of `data` within a longer text, at each of its three offsets."""
-    for before, lead in ((0, 0), (1, 2), (2, 3)):
-        code = base64.b64encode(bytes(before) + data)
-        yield code[lead : (before + len(data)) // 3 * 4]
-
-
 class Scrubber:
     """Overwrites a value with stars in a stream of bytes, and keeps back what may be the beginning of one."""
 
     def __init__(self, given: tuple[Use, ...]) -> None:
-        forms = {form for use in given for form in spellings(use.value)}
         # The longest first, so that no shorter form leaves the rest of a longer one.
-        ordered = sorted(forms, key=len, reverse=True)
-        self._forms = re.compile(b"|".join(map(re.escape, ordered)), re.IGNORECASE)
-        self._longest = len(ordered[0])
+        forms = [form.encode() for form in spellings(use.value for use in given)]
+        self._forms = re.compile(b"|".join(map(re.escape, forms)), re.IGNORECASE)
+        self._longest = len(forms[0])
         self._held = b""
 
     def whole(self, data: bytes) -> bytes:

@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any
 from chatops.domain.canonical import canonical, json_or_text, parsed
 from chatops.domain.decisions import looks_secret
 from chatops.domain.ids import MessageId
+from chatops.domain.secrets import without_keys
 from chatops.store.base import AuditRow, Late, StorePart
 from chatops.store.connection import integer, readable, text
 
@@ -72,6 +73,11 @@ _FACTS = (
 def sha256(content: str) -> str:
     """Return the digest of a text in UTF-8."""
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _as_stored(content: str) -> str:
+    """Return the digest of a text as the store keeps it, without keys."""
+    return sha256(without_keys(content))
 
 
 def link(before: str, body: str) -> str:
@@ -111,14 +117,14 @@ def _row(row: SqlRow) -> AuditRow:
 def _entries(rows: Connection, step: TurnStep, *, via: str) -> Iterator[dict[str, Any]]:
     for message in step.messages:
         if message.kind == "user":
-            yield {"kind": "prompt", "message": message.id, "from": message.by, "sha256": sha256(message.text)}
+            yield {"kind": "prompt", "message": message.id, "from": message.by, "sha256": _as_stored(message.text)}
     for closing in step.results:
         yield {
             "kind": "result",
             "call_id": closing.call_id,
             "attempt": closing.attempt,
             "outcome": closing.result.outcome,
-            "sha256": sha256(closing.result.content),
+            "sha256": _as_stored(closing.result.content),
         }
     for verdict in step.verdicts:
         yield _verdict(verdict, via=via)
@@ -170,7 +176,7 @@ def _verdict(verdict: VerdictRecord, *, via: str) -> dict[str, Any]:
         "layers": tuple(dict.fromkeys(layer for grant in grants for layer in grant.layers if not layer.of_registry)),
         "read": verdict.workspace_read,
         "by": {"uid": os.getuid(), "via": via},
-        "sha256": sha256(arguments),
+        "sha256": _as_stored(arguments),
         "facts": kept or None,
     }
 

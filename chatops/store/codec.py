@@ -25,6 +25,7 @@ from chatops.domain.errors import UnreadableError
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, NoticeMessage, Usage
+from chatops.domain.secrets import without_keys
 from chatops.engine.effects import RunTool, TurnStep
 from chatops.engine.state import RoundRecord, TurnState
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
@@ -124,12 +125,15 @@ encode_usage = _USAGES.encode
 
 def _dumps(value: object) -> str:
     """Return compact JSON that keeps every character. A dataclass becomes an object with its fields."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    # Digests are made of this text, so keys are out of it before it is stored.
+    return without_keys(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain))
 
 
 def canonical_text(value: object) -> str:
     """Return the canonical JSON (`domain.canonical`) of a value with dataclasses in it."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
+    return without_keys(
+        json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
+    )
 
 
 def _plain(value: object) -> object:

@@ -28,6 +28,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatops.domain.errors import NotSavedError, StoreError, UnreadableError
+from chatops.domain.secrets import without_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -220,8 +221,9 @@ def prepared(raw: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def bound(value: Value) -> Value | bytes:
-    """Return `value` as a parameter of a statement."""
+    """Return `value` as a parameter of a statement. This is the one place where texts enter rows: no known key does."""
     if isinstance(value, str):
+        value = without_keys(value)
         try:
             value.encode("utf-8")
         except UnicodeEncodeError:

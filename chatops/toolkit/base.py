@@ -12,6 +12,7 @@ from chatops.domain.decisions import Answer, ServerQuestion
 from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import NARROWEST, Mount, SandboxSpec
+from chatops.domain.secrets import without_keys
 from chatops.domain.tools import CallFacts, Exposure, Outcome, ToolCall, ToolResult, ToolSpec, definition_of
 from chatops.toolkit.threads import in_thread
 
@@ -147,8 +148,16 @@ class Tool(Protocol):
         """
 
 
+HOLDS_A_KEY = (
+    "A key that chatops knows stands in the arguments, and nothing may store it. "
+    "Name it in sandbox.credentials, so that commands use it without seeing it."
+)
+
+
 async def inspect_call(tool: Tool, call: ToolCall, context: ToolContext) -> CallFacts:
     """Return what `tool` finds about `call`, with what approvals and rules are bound to besides."""
+    if without_keys(call.arguments) != call.arguments:
+        return CallFacts(arguments=call.arguments, refusal=HOLDS_A_KEY)
     found = await tool.inspect(call, context)
     folder = await in_thread(folder_identity, context.workspace)
     return replace(found, definition=definition_of(tool.spec), folder=folder)

@@ -11,8 +11,10 @@ right exists if both give it. `ConfigurationFiles.now` looks at the files and re
 each wait, because a denial may have come in the meantime.
 """
 
+import os
+import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,7 +24,9 @@ from chatops.config.registry import Loaded, load_registry
 from chatops.config.skills import Personas, Skills, joined, load_personas, load_skills, skills_of
 from chatops.config.trust import OwnToolsTrust, TrustedWorkspace, WorkspaceTrust
 from chatops.config.workspace_files import Item
+from chatops.domain.decisions import looks_secret
 from chatops.domain.errors import ConfigError
+from chatops.domain.secrets import SECRET_NAME, know
 from chatops.domain.tools import AccessLevel, ToolSpec
 from chatops.policy.registry import Registries, Registry, RoleSpec
 
@@ -112,6 +116,7 @@ class ConfigurationFiles:
         """
         self._paths = paths
         self._workspace = workspace
+        self._environ = environ
         self._roles = tuple(roles)
         self._access = access
         self._changed = changed
@@ -214,6 +219,9 @@ class ConfigurationFiles:
     def _with_registries(
         self, loaded: Loaded, *, changed: Loaded | None = None, broken: str = ""
     ) -> partial[Configuration]:
+        for registry in (*loaded.registries, *(changed.registries if changed is not None else ())):
+            if registry is not None:
+                know(*_keys_of(registry, self._environ))
         return partial(
             Configuration,
             registries=self._with_roles(loaded),
@@ -233,6 +241,31 @@ class ConfigurationFiles:
             if own.role(role.name) is None
         )
         return (site, replace(own, roles=(*own.roles, *further)) if further else own)
+
+
+_SERVICES = ("OPENAI_API_KEY", "WOLFRAM_APP_ID", "BRAVE_API_KEY", "TAVILY_API_KEY")
+_NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def _keys_of(registry: Registry, environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the keys that the registry and the variables that it names hold. Files and commands are read later."""
+    credentials = registry.sandbox.credentials if registry.sandbox is not None else ()
+    names = (*_SERVICES, *(model.key.env for model in registry.models), *(one.env for one in credentials))
+    yield from (environ[name] for name in names if name in environ)
+    for given in (*(model.headers for model in registry.models), *(one.headers for one in registry.servers)):
+        for name, text in given:
+            yield from _secret_words(text, environ) if SECRET_NAME.search(name) else ()
+    for server in registry.servers:
+        for name, text in server.env:
+            yield from _secret_words(text, environ) if looks_secret(name) else ()
+    yield from (model.key.literal for model in registry.models)
+
+
+def _secret_words(text: str, environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the words of a value that can be keys: ``Bearer KEY`` has one. A path or an address is none."""
+    for word in _NAMED.sub(lambda found: environ.get(found[1], ""), text).split():
+        if "://" not in word and not os.path.exists(word):
+            yield word
 
 
 def _says_the_same(read: Loaded, before: Loaded) -> bool:

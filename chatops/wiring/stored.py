@@ -21,6 +21,7 @@ from chatops.domain.decisions import Principal
 from chatops.domain.errors import ConfigError, NotSavedError, StoreError
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.sanitize import sanitize
+from chatops.domain.secrets import without_keys
 from chatops.domain.tools import AccessLevel
 from chatops.policy.budget import NO_BUDGET, Budget
 from chatops.policy.resolve import User
@@ -294,7 +295,7 @@ def _opened(path: Path) -> logging.Handler:
 
 
 class _Visible(logging.Formatter):
-    """Formatter that replaces control characters of models, tools and servers, so that the log is safe to print."""
+    """Formatter that replaces keys, and control characters of models, tools and servers: the log is safe to print."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return sanitize(super().format(record))
+        return without_keys(sanitize(super().format(record)))
