@@ -18,7 +18,7 @@ from chatops.domain.sanitize import reveal
 from chatops.domain.tools import ENGINE_CALLS, shown_verb
 from chatops.runtime.call_sheet import Weight, asked_by, call_sheet
 
-LONGEST = 120
+LONGEST_LINE = 120
 """Characters of a call that is asked about in an editor."""
 SOONEST_S = 0.5
 """Seconds after the question was sent in which nobody can have read it. An allow that comes sooner is void."""
@@ -43,7 +43,7 @@ def offered(pending: PendingCall) -> str:
     verb = pending.call.name if facts.server is not None else verb
     line = f"{verb}: {'; '.join(said)}" if said else verb
     line += f" (asked by {asked_by(pending)})" if pending.caller else ""
-    return line if len(line) <= LONGEST and _KNOWN_LETTERS.fullmatch(line) and is_plain(line) else ""
+    return line if len(line) <= LONGEST_LINE and _KNOWN_LETTERS.fullmatch(line) and is_plain(line) else ""
 
 
 def is_plain(line: str) -> bool:

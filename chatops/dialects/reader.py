@@ -165,7 +165,7 @@ _HEADERS = (
 _BLANKS = re.compile(r"[\s\ufeff\u200b]*+")
 """White space, and the invisible characters that editors put at the beginning of files."""
 _FUNCTION_CALL = "function call<|role_sep|>"
-_LONGEST = max(map(len, (*_HEADERS, _FUNCTION_CALL)))
+_LONGEST_HEADER = max(map(len, (*_HEADERS, _FUNCTION_CALL)))
 _CHANNEL_STARTS = "|start|"
 _CUT_BY_THE_SERVER = "length"
 _STEPS: Mapping[TagKind, Callable[[ParserState, re.Match[str]], Continuation]] = {
@@ -294,7 +294,7 @@ def at_start(state: ParserState) -> bool:
             state.pass_content(at)
             return False
         return state.pause(ANYTHING)
-    beginning = text[at : at + _LONGEST]
+    beginning = text[at : at + _LONGEST_HEADER]
     if beginning.startswith((*_HEADERS, _FUNCTION_CALL)):
         return _header(state, at, beginning)
     if not state.final and any(header.startswith(beginning) for header in (*_HEADERS, _FUNCTION_CALL)):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
-_LONGEST = 400
+_LONGEST_COMPARED = 400
 """Longer lines (in characters) are not compared word by word."""
 _ALIKE = 0.4
 """Minimum ratio of equal words at which a line counts as changed rather than replaced."""
@@ -80,7 +80,7 @@ def run_end(rows: Sequence[DiffRow], at: int, sign: str) -> int:
 
 def compared(old: DiffRow, new: DiffRow) -> tuple[DiffRow, DiffRow]:
     """Return both rows with marks on the words in which they differ; without, if they have little in common."""
-    if max(len(old.text), len(new.text)) > _LONGEST:
+    if max(len(old.text), len(new.text)) > _LONGEST_COMPARED:
         return old, new
     before, after = _WORDS.findall(old.text), _WORDS.findall(new.text)
     match = difflib.SequenceMatcher(None, before, after, autojunk=False)

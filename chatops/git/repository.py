@@ -42,7 +42,7 @@ MAX_INDEX = 64_000_000
 """Bytes; a longer file cannot be judged."""
 
 _SUBMODULE = 0o160000
-_LONGEST = 0xFFF
+_LONGEST_PATH = 0xFFF
 """The longest path whose length an entry of the index states."""
 _NOT_BELOW = frozenset({"", ".", "..", ".git"})
 """Parts of a path that leads out of a work tree."""
@@ -382,8 +382,8 @@ def _entries(data: bytes, *, width: int) -> Iterator[Tracked]:
         end = data.index(b"\0", start)
         path = path[:kept] + data[start:end]
         # Git takes the length from the entry, and looks for the next entry behind it.
-        stated = int.from_bytes(data[at + 40 + width : at + 42 + width], "big") & _LONGEST
-        if kept < 0 or stated != min(len(path), _LONGEST):
+        stated = int.from_bytes(data[at + 40 + width : at + 42 + width], "big") & _LONGEST_PATH
+        if kept < 0 or stated != min(len(path), _LONGEST_PATH):
             raise ValueError("not an index")
         # Git makes no such entries, but follows them. A shared index leaves names out, a sparse one names folders.
         if not _NOT_BELOW.isdisjoint(os.fsdecode(path).removesuffix("/").casefold().split("/")) and path:

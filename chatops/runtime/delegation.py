@@ -329,9 +329,9 @@ def _result(role: str, state: TurnState | None, messages: Sequence[Message]) -> 
         phase = state.phase if state is not None else None
         detail = phase.detail if isinstance(phase, Finished) else ""
         text = f"{role} did not finish: {detail or status.value}" + (f"\nSo far:\n{answer}" if answer else "")
-    capped = cap(text, limit=_LONGEST)
+    capped = cap(text, limit=_LONGEST_ANSWER)
     return ToolResult(outcome=outcome, content=capped.text, truncated=capped.truncated, duration_ms=worked, facts=facts)
 
 
-_LONGEST = 16_000
+_LONGEST_ANSWER = 16_000
 """Characters of an answer that the parent gets; head and tail are kept."""

@@ -150,7 +150,7 @@ def _ago(seconds: float) -> str:
     return "just now"
 
 
-_LONGEST = 60
+_LONGEST_SUBJECT = 60
 """Maximum characters of a command or path in the summary."""
 
 
@@ -253,7 +253,7 @@ def named_call(call: ToolCall, facts: CallFacts | None) -> str:
 
 
 def _shown(text: str) -> str:
-    return reveal(cut(text, most=_LONGEST), newlines=False)
+    return reveal(cut(text, most=_LONGEST_SUBJECT), newlines=False)
 
 
 _MOST_ROLES = 3

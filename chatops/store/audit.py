@@ -30,7 +30,7 @@ Kinds of rows (a field is left out while it is empty):
 - ``result``: `call_id`, `attempt`, `outcome`, and `sha256` of the result.
 
 In `facts.arguments`, a value that a tool shows as a diff, that is code, or whose name looks like a secret is replaced
-by ``{"sha256": …}``. Arguments longer than `LONGEST` characters are left out; `sha256` is always of all of them.
+by ``{"sha256": …}``. Arguments longer than `LONGEST_ARGUMENTS` characters are left out; `sha256` is always of all of them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 else:
     codec = Late("chatops.store.codec")
 
-LONGEST = 4_000
+LONGEST_ARGUMENTS = 4_000
 """Characters of arguments that are kept in the log."""
 ELSEWHERE = ""
 """The session of rows that belong to none."""
@@ -157,7 +157,7 @@ def _verdict(verdict: VerdictRecord, *, via: str) -> dict[str, Any]:
         kept = {name: value for name in _FACTS if (value := getattr(facts, name))}
         spec = grants[0].tool(verdict.call.name)
         hidden = (*spec.capabilities.in_diff, spec.capabilities.code) if spec is not None else ()
-        kept["arguments"] = _shown(arguments, hidden) if len(arguments) <= LONGEST else None
+        kept["arguments"] = _shown(arguments, hidden) if len(arguments) <= LONGEST_ARGUMENTS else None
     return {
         "kind": "verdict",
         "call_id": verdict.call.id,

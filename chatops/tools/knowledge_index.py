@@ -329,7 +329,8 @@ MAX_PASSAGES = 5_000
 """Passages of one document."""
 PASSAGE = 1_200
 """Characters after which a passage ends at the next line."""
-_LONGEST = 2 * PASSAGE
+_LONGEST_PASSAGE = 2 * PASSAGE
+"""Characters at which a passage ends, also within a paragraph."""
 
 
 class DocumentError(Exception):
@@ -382,7 +383,7 @@ def _chunks(lines: Iterable[tuple[int, str]]) -> Iterator[Passage]:
     for number, line in lines:
         for part in _parts(line.rstrip()):
             ends = not part.strip() or part.startswith("#")
-            if taken and (size + len(part) > _LONGEST or (size >= PASSAGE and ends)):
+            if taken and (size + len(part) > _LONGEST_PASSAGE or (size >= PASSAGE and ends)):
                 yield Passage(_lines(first, last), "\n".join(taken).strip())
                 taken, size = [], 0
             if not part.strip() and (not taken or not taken[-1]):

@@ -60,7 +60,8 @@ from chatops.wiring.stored import Options
 
 log = logging.getLogger(__name__)
 
-_LONGEST = 200
+_LONGEST_ABOUT = 200
+"""Characters of what a reason is about."""
 _LOOK_S = 0.02
 _STARTER = "CHATOPS_STARTER"
 """Environment variable with the pid of the process that has started a job's process."""
@@ -121,7 +122,7 @@ class NotStarted:
     @property
     def sentence(self) -> str:
         """The reason as a clause."""
-        about = reveal(cut(self.about, most=_LONGEST), newlines=False)
+        about = reveal(cut(self.about, most=_LONGEST_ABOUT), newlines=False)
         match self.why:
             case WhyNot.OWNER:
                 return f"only the user who started it may start it again (uid {about})"

@@ -36,7 +36,7 @@ TITLE_AT_START = 30
 _DAY_S = 24 * 60 * 60
 _LAST = 30
 """Messages at the end of a session in which the last question and answer are looked for."""
-_LONGEST = 300
+_LONGEST_PREVIEW = 300
 """Characters of a message in a preview."""
 
 
@@ -134,7 +134,7 @@ class SessionList:
         asked = (said.text for said in reversed(messages) if isinstance(said, UserMessage))
         answers = (said.text for said in reversed(messages) if isinstance(said, AssistantMessage) and said.text.strip())
         last = {"You": next(asked, ""), "Answer": next(answers, "")}
-        return [f"{author}: {one_line(text, most=_LONGEST)}" for author, text in last.items() if text.strip()]
+        return [f"{author}: {one_line(text, most=_LONGEST_PREVIEW)}" for author, text in last.items() if text.strip()]
 
     async def child_transcript(self, call: CallId) -> str:
         """Return what a child session has said and done so far, as Markdown.

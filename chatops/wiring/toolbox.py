@@ -156,7 +156,8 @@ class Toolbox:
         return built.with_tools(added)
 
 
-_LONGEST = 300
+_LONGEST_ERROR = 300
+"""Characters of an error of a tool file that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,5 +279,5 @@ def _described(error: BaseException) -> str:
         if frames.tb_frame.f_globals.get("__name__", "").startswith("chatops_own_tools."):
             line = frames.tb_lineno
         frames = frames.tb_next
-    text = sanitize(f"{type(error).__name__}: {error}", newlines=False)[:_LONGEST]
+    text = sanitize(f"{type(error).__name__}: {error}", newlines=False)[:_LONGEST_ERROR]
     return f"{text} (line {line})" if line else text

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from chatops.acp.offer import LONGEST, is_plain, offered
+from chatops.acp.offer import LONGEST_LINE, is_plain, offered
 from chatops.acp.show import code, diffs, said
 from chatops.domain.events import AskReason, Denial, PendingCall
 from chatops.domain.ids import CallId
@@ -90,7 +90,7 @@ def test_a_plain_command_is_offered_with_all_that_it_does() -> None:
 
 def test_what_has_a_caution_or_more_to_say_is_not_offered() -> None:
     facts = waiting().facts
-    length = LONGEST - len("Shell: ")
+    length = LONGEST_LINE - len("Shell: ")
     assert offered(waiting("x" * length)) and not offered(waiting("x" * (length + 1)))
     for pending in (
         waiting("rm -r src"),

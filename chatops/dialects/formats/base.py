@@ -51,7 +51,8 @@ END_OF_TEXT = re.compile(
     re.IGNORECASE,
 )
 """Tokens that end a message or a turn."""
-_LONGEST = 80
+_LONGEST_CLOSER = 80
+"""Characters of text, at most, that may still become a closing mark."""
 JUNK = re.compile(r"(?:\s|\\[nrt]|[}\]);,`]){0,64}")
 """Text allowed between the end of a value and the closing tag: surplus brackets, the end of a fence."""
 _NEXT_TURN = r"<\|(?:message_sep|user|observation|tool_response)\|?>|<start_function_response>"
@@ -319,7 +320,7 @@ def closer_may_come(text: str, at: int) -> bool:
     at = _after_junk(text, at)
     if len(text) - at < 2:
         return at == len(text) or text[at] in _CLOSERS_BEGIN or text[at] == "\\"
-    return text[at] in _CLOSERS_BEGIN and len(text) - at < _LONGEST
+    return text[at] in _CLOSERS_BEGIN and len(text) - at < _LONGEST_CLOSER
 
 
 def _after_junk(text: str, at: int) -> int:

@@ -108,7 +108,8 @@ _PLAMO = re.compile(
     rf"\s*(?P<name>{NAME})\s*<\|plamo:end_tool_name:plamo\|>\s*<\|plamo:begin_tool_arguments:plamo\|>\s*"
     r"(?:<\|plamo:constrain\|>\s*\w{0,16}\s*)?(?:<\|plamo:msg\|>)?\s*"
 )
-_PLAMO_LONGEST = 600
+_LONGEST_PLAMO_OPENING = 600
+"""Characters, at most, before the arguments of a call of PLaMo."""
 _REACT = re.compile(r"[ \t]*(?P<name>[^\s`][^\n]{0,160}?)[ \t]*\r?\n\s{0,16}Action[ _]Input ?:[ \t]*")
 _REACT_BEGINS = re.compile(r"[ \t]*[^\s`][^\n]{0,160}(?:\n\s{0,16}(?P<input>[ActionIput _:]{0,14}[ \t]*))?\Z")
 _INPUT = "Action Input :"
@@ -342,7 +343,7 @@ def read_plamo(opening: Opening) -> ParseOutcome:
     named = _PLAMO.match(text, opening.start)
     if named:
         return read_named(opening, named["name"], named.end(), format="plamo3")
-    if len(text) - opening.start < _PLAMO_LONGEST:
+    if len(text) - opening.start < _LONGEST_PLAMO_OPENING:
         return CallBlock(end=len(text), format="plamo3", items=(cut_off("", opening.start),), sure=False)
     return NOT_HERE
 

@@ -27,7 +27,7 @@ SHOWN = 5
 """Recorded calls that are named. Further ones are counted."""
 _AROUND = 9
 """Lines of the dialog outside its choices."""
-_LONGEST = 300
+_LONGEST_RECORDED = 300
 """Characters of a recorded call that are shown."""
 _WORDS_ONLY = "The rule covers the words. The files that they run may hold something else by then."
 _NOTHING_RECORDED = "This session has no earlier call of this tool."
@@ -256,7 +256,7 @@ def _where(scope: RuleScope, offer: RuleOffer) -> str:
 
 def _subject(call: RecordedCall) -> str:
     facts = call.facts
-    return cut(facts.command or " ".join(facts.paths) or " ".join(facts.hosts) or facts.arguments, most=_LONGEST)
+    return cut(facts.command or " ".join(facts.paths) or " ".join(facts.hosts) or facts.arguments, most=_LONGEST_RECORDED)
 
 
 def _fate(call: RecordedCall) -> str:

@@ -20,7 +20,7 @@ from textual.strip import Strip
 from chatops.tui.theme import PLAIN, BlockTheme
 from chatops.tui.transcript.lines import GUTTER, PROSE, prefixed, strips_of, styled, wrap
 
-_LONGEST = 16_000
+_LONGEST_PARSED = 16_000
 """Longer Markdown (in characters) is shown as its source, because parsing is not linear."""
 _OPENING = re.compile(r" {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))")
 MOST_LINES = 3_000
@@ -188,12 +188,12 @@ def is_warm() -> bool:
 def _draw_markdown(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
     """Return a segment of Markdown as lines.
 
-    A single code block may have any length. Other segments longer than `_LONGEST` stay plain.
+    A single code block may have any length. Other segments longer than `_LONGEST_PARSED` stay plain.
     """
     source = source.strip("\n")
     head, _, body = source.partition("\n")
     opening = _OPENING.fullmatch(head.rstrip("\r"))
-    if not _loaded or (len(source) > _LONGEST and opening is None):
+    if not _loaded or (len(source) > _LONGEST_PARSED and opening is None):
         return wrap(styled((source, theme.text)), width=min(width, PROSE))
     drawn: list[Text]
     if opening is None:

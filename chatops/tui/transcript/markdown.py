@@ -49,7 +49,7 @@ _NARROWEST = 8
 """Minimum columns for nested content, and for a column of a table that is shrunk."""
 _LONGEST_WORD = 24
 """Maximum columns of a word that a table keeps in one piece."""
-_LONGEST = 20_000
+_LONGEST_HIGHLIGHTED = 20_000
 """Longer code (in characters) is not highlighted."""
 _SECONDS = 0.25
 """CPU seconds for one piece of code. Ordinary code of that length takes a tenth of it."""
@@ -391,7 +391,7 @@ def highlight(code: str, *, language: str, theme: BlockTheme) -> Text:
     """
     plain = Text(code, theme.text, end="")
     lexer = _lexer(language)
-    if lexer is None or len(code) > _LONGEST or lexer.name in _given_up:
+    if lexer is None or len(code) > _LONGEST_HIGHLIGHTED or lexer.name in _given_up:
         return plain
     try:
         tokens = _tokens(lexer, code)
