@@ -2,7 +2,7 @@
 
 Theory of operation
 
-A session is opened as for the terminal (`wiring.workspace`), so an unfinished turn goes on and what waits is asked
+A session is opened as for the terminal (`wiring.workspace`), so an unfinished turn continues and what waits is asked
 again. This process owns it, or follows it if another one does. Events go into one queue, from which one task shows them
 in order. Each is shown once, by its kind and id, so that it does not matter whether it was published, replayed, or read
 by a follower.
@@ -53,8 +53,8 @@ from chatops.domain.tools import NO_CAPABILITIES
 from chatops.engine.view import open_questions
 from chatops.engine.workflow.view import run_view
 from chatops.runtime.descriptions import way_to_continue
-from chatops.runtime.follower import SessionFollower
 from chatops.runtime.session import Session, owned
+from chatops.runtime.session_follower import SessionFollower
 from chatops.runtime.view import SessionView
 from chatops.store.clients import note_answer
 from chatops.wiring.app import App

@@ -1,6 +1,6 @@
 """A chat from Python: the same sessions, roles, rights and approvals as in the terminal.
 
-A `Chat` holds no process and no connection between two calls. Each call opens the session, goes on until the turn is
+A `Chat` holds no process and no connection between two calls. Each call opens the session, continues until the turn is
 over or needs the user, stores it, and lets go. So a call that waits can be decided by another program, in a terminal or
 here, and the next call, also of another process, takes the decision along.
 """
@@ -75,7 +75,7 @@ class Asked:
     def approve(self, *, digest: str) -> str:
         """Let the call run at the next `Chat.resume`, exactly as shown under this `digest`.
 
-        A job goes on at once, in the background. Then return what became of it, as a sentence; else an empty text.
+        A job continues at once, in the background. Then return what became of it, as a sentence; else an empty text.
 
         Changes of a contained turn, a call whose outcome is unknown, and a budget need a user: ``chatops approvals``.
 
@@ -194,7 +194,7 @@ class Chat:
         return waited(self.asend(text), instead="await chat.asend(…)")
 
     def resume(self) -> Reply:
-        """Go on with a turn that was paused or killed, with the decisions made in the meantime.
+        """Continue a turn that was paused or killed, with the decisions made in the meantime.
 
         Raises ChatopsError, also if the last turn is over.
         """

@@ -67,7 +67,7 @@ def run(arguments: Namespace) -> int:
             on_approval=OnApproval(arguments.on_approval),
         )
 
-    # What goes on in another process has to be stored.
+    # What continues in another process has to be stored.
     storage = Storage.NEEDED if arguments.background else Storage.WANTED
     return with_app(arguments, work, session=arguments.session or "", storage=storage)
 

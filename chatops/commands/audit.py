@@ -43,7 +43,7 @@ def run(arguments: Namespace) -> int:
         lines = [audit.line(row, text=_prompt(opened.store, row, arguments)) for row in rows if audit.is_sound(row)]
     if lost := len(rows) - len(lines):
         screen().say(f"{plural(lost, 'row is', 'rows are')} damaged and left out: chatops audit verify")
-    values = [value for value in map(audit.entry_of, lines) if _wanted(value, arguments)]
+    values = [value for value in map(audit.entry_of, lines) if _is_wanted(value, arguments)]
     if arguments.action == "export":
         return _export(values, arguments)
     values = sorted(values, key=lambda value: value["at"])[-RECENT:]
@@ -52,9 +52,9 @@ def run(arguments: Namespace) -> int:
             when(value["at"]),
             value.get("call_id", value["session"]),
             value.get("tool", value["kind"]),
-            _place(value.get("by")),
+            _principal_words(value.get("by")),
             value.get("digest", "")[:12],
-            _words(value),
+            _entry_words(value),
         )
         for value in values
     ]
@@ -143,7 +143,7 @@ _KINDS = {"denied": "rejected"}
 """The stored kind of a decision whose word is another one."""
 
 
-def _wanted(value: Mapping[str, Any], arguments: Namespace) -> bool:
+def _is_wanted(value: Mapping[str, Any], arguments: Namespace) -> bool:
     kind = value["decision"]["kind"] if value["kind"] == "decision" else None
     return (
         (arguments.since is None or value["at"] >= arguments.since)
@@ -152,17 +152,17 @@ def _wanted(value: Mapping[str, Any], arguments: Namespace) -> bool:
     )
 
 
-def _place(by: Mapping[str, Any] | None) -> str:
+def _principal_words(by: Mapping[str, Any] | None) -> str:
     if by is None:
         return ""
     who = decode_principal(canonical(by))
     return " ".join(part for part in (str(who), who.host, who.tty) if part)
 
 
-def _words(value: Mapping[str, Any]) -> str:
+def _entry_words(value: Mapping[str, Any]) -> str:
     match value["kind"]:
         case "decision":
-            return _decision(decode_recorded(canonical(value["decision"])), value["tool"])
+            return _decision_words(decode_recorded(canonical(value["decision"])), value["tool"])
         case "verdict":
             answered = f", answered by {value['answered_by']}" if "answered_by" in value else ""
             return f"{value['verdict']}: {value.get('why', '')}{answered}"
@@ -174,7 +174,7 @@ def _words(value: Mapping[str, Any]) -> str:
             return ""
 
 
-def _decision(decision: Recorded, tool: str) -> str:
+def _decision_words(decision: Recorded, tool: str) -> str:
     match decision:
         case Approved(remember=pattern, scope=scope, extra=extra):
             if pattern is None:

@@ -185,7 +185,7 @@ def _way_on(session: "SessionView", *, draft: bool) -> str:
 def _waiting(session: "SessionView") -> "Iterator[str]":
     """Yield what waits for the user in a session that this process has owned, in sentences."""
     from chatops.runtime.descriptions import turn_summary
-    from chatops.runtime.follower import SessionFollower
+    from chatops.runtime.session_follower import SessionFollower
 
     if isinstance(session, SessionFollower):
         return

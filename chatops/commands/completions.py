@@ -103,14 +103,14 @@ def candidates(words: Sequence[str]) -> list[tuple[str, str]]:
     return [(word, text) for word, text in found if word in (FILES, FOLDERS) or word.startswith(last)]
 
 
-def _offered(parser: Parser) -> list[argparse.Action]:
+def _visible_actions(parser: Parser) -> list[argparse.Action]:
     return [
         action for action in parser._actions if action.help is not argparse.SUPPRESS and action is not parser.actions
     ]
 
 
 def _flags(parser: Parser) -> Iterator[tuple[str, str]]:
-    for action in _offered(parser):
+    for action in _visible_actions(parser):
         text = (action.help or "").replace("%(choices)s", ", ".join(map(str, action.choices or ())))
         yield from ((name, text) for name in action.option_strings)
 
@@ -119,7 +119,7 @@ def _words(parser: Parser, path: str) -> Iterator[tuple[str, str]]:
     """Yield the commands and the values that may follow a command."""
     if parser.actions is not None:
         yield from ((choice.dest, choice.help or "") for choice in parser.actions._choices_actions)
-    for action in _offered(parser):
+    for action in _visible_actions(parser):
         if not action.option_strings:
             yield from _values(path, action)
 

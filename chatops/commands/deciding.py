@@ -66,13 +66,13 @@ def _post(arguments: Namespace, decision: Decision) -> int:
             return _too_late(calls, queued)
         then = calls.continue_session(queued)
     view = screen()
-    word = _word(decision, again=queued.pending.outcome_unknown)
+    word = _decision_word(decision, again=queued.pending.outcome_unknown)
     view.answer(f"{word}: {mention(queued.pending)}")
     view.say(then)
     return 0
 
 
-def _word(decision: Decision, *, again: bool) -> str:
+def _decision_word(decision: Decision, *, again: bool) -> str:
     match decision:
         case Rejected():
             return "Left unknown" if again else "Denied"
@@ -130,7 +130,7 @@ async def _inspected(session: Session, queued: PendingCallRow, arguments: str) -
     try:
         await session.resume()
         await session.settle()
-        waiting = _waiting(session, call)
+        waiting = _find_pending(session, call)
         if waiting is None or not await session.decide(
             call, digest=waiting.digest, decision=Edited(arguments=arguments)
         ):
@@ -138,7 +138,7 @@ async def _inspected(session: Session, queued: PendingCallRow, arguments: str) -
         await session.settle()
     finally:
         unsubscribe()
-    after = _waiting(session, call)
+    after = _find_pending(session, call)
     if after is None or after.reason is not AskReason.EDITED:
         detail = f" {' '.join(notices)}" if notices else ""
         raise ChatopsError(
@@ -148,7 +148,7 @@ async def _inspected(session: Session, queued: PendingCallRow, arguments: str) -
     return after
 
 
-def _waiting(session: Session, call: str) -> PendingCall | None:
+def _find_pending(session: Session, call: str) -> PendingCall | None:
     state = session.state
     return next((pending for pending in pending_calls(state) if pending.call.id == call), None) if state else None
 

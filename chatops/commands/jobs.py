@@ -1,4 +1,4 @@
-"""``chatops jobs``, and ``-p … --background``: turns that go on in the background.
+"""``chatops jobs``, and ``-p … --background``: turns that continue in the background.
 
 A job runs as ``chatops jobs resume ID --foreground`` in a process of its own, see `wiring.jobs`.
 """
@@ -17,7 +17,7 @@ from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import reveal
 from chatops.headless.formats import OutputFormat, one_line
 from chatops.headless.pending import next_steps, pending_json
-from chatops.headless.run import ExitCode, OnApproval, go_on, show_end
+from chatops.headless.run import ExitCode, OnApproval, resume_turn, show_end
 from chatops.headless.screen import when
 from chatops.runtime.descriptions import named_call
 from chatops.runtime.session import Session
@@ -114,7 +114,7 @@ def _further(job: Job) -> str:
     """Return what a user can do with a job now."""
     match job.state:
         case JobState.WAITING:
-            return next_steps(job.pending, then="the job goes on by itself")
+            return next_steps(job.pending, then="the job continues by itself")
         case JobState.RUNNING:
             return f"To wait for it: chatops jobs wait {job.id}\nTo stop it: chatops jobs cancel {job.id}"
         case JobState.NOT_STARTED | JobState.INTERRUPTED:
@@ -262,7 +262,7 @@ def _resume(arguments: Namespace) -> int:
 async def _resume_here(opened: App, row: JobRow, arguments: Namespace, *, by_itself: bool) -> int:
     """Bind the job to this host, boot, folder, sandbox and addresses, because the user starts it here, and start it.
 
-    A job that goes on by itself keeps what it is bound to: the folder may be another one since the decider looked.
+    A job that continues by itself keeps what it is bound to: the folder may be another one since the decider looked.
     """
     store, view = opened.store, screen()
     bound = replace(row, not_started="", seen=False) if by_itself else await asyncio.to_thread(bound_here, opened, row)
@@ -281,7 +281,7 @@ async def _resume_here(opened: App, row: JobRow, arguments: Namespace, *, by_its
 
 
 async def _run(opened: App, row: JobRow) -> int:
-    """Go on with a job until it is over or needs the user. Return the exit code of ``-p``.
+    """Continue a job until it is over or needs the user. Return the exit code of ``-p``.
 
     A second process finds the session taken, or nothing to do, and ends quietly.
     """
@@ -296,7 +296,7 @@ async def _run(opened: App, row: JobRow) -> int:
             on_approval, heard = OnApproval(on_approval_of(row)), list[Published]()
             known = {(one.call.id, one.digest) for one in session.pending}
             unsubscribe = session.subscribe(heard.append)
-            code = await go_on(session, screen=view, output=OutputFormat.TEXT, on_approval=on_approval)
+            code = await resume_turn(session, screen=view, output=OutputFormat.TEXT, on_approval=on_approval)
             unsubscribe()
             if session.taken_over is None:
                 await _notify(opened, row, heard, known=known)

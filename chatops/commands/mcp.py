@@ -99,7 +99,7 @@ def _add(arguments: Namespace) -> int:
     view.answer(f"{arguments.name} is in {target}.")
 
     async def check(opened: App) -> int:
-        return _code(await _show_state(opened, arguments))
+        return _exit_code(await _show_state(opened, arguments))
 
     code = 0 if arguments.oauth else with_app(arguments, check)
     if arguments.oauth:
@@ -157,11 +157,11 @@ def _entry(arguments: Namespace, words: list[str]) -> dict[str, Json]:
         entry |= {"transport": "sse"} if arguments.sse else {}
         entry |= {"auth": "oauth"} if arguments.oauth else {}
         if arguments.header:
-            entry["headers"] = dict(_pair(text, ":", "--header") for text in arguments.header)
+            entry["headers"] = dict(_name_and_value(text, ":", "--header") for text in arguments.header)
     else:
         entry["command"] = [*words]
         if arguments.env:
-            entry["env"] = dict(_pair(text, "=", "--env") for text in arguments.env)
+            entry["env"] = dict(_name_and_value(text, "=", "--env") for text in arguments.env)
         if arguments.network:
             entry["sandbox"] = {"network": True}
     if bool(arguments.header or arguments.sse or arguments.oauth) and "command" in entry:
@@ -171,7 +171,7 @@ def _entry(arguments: Namespace, words: list[str]) -> dict[str, Json]:
     return entry
 
 
-def _pair(text: str, mark: str, flag: str) -> tuple[str, Json]:
+def _name_and_value(text: str, mark: str, flag: str) -> tuple[str, Json]:
     name, found, value = text.partition(mark)
     if not (found and name.strip()):
         raise ConfigError(f"{flag} {text!r} has no {mark!r}.", advice=f"Write {flag} 'NAME{mark}VALUE'.")
@@ -213,7 +213,7 @@ def _login(arguments: Namespace) -> int:
         await opened.servers.connect((arguments.name,))
         status = next(status for status in opened.servers.statuses() if status.name == arguments.name)
         view.answer("\n".join(("Logged in.", *status_lines(status))))
-        return _code(status)
+        return _exit_code(status)
 
     return with_app(arguments, work)
 
@@ -227,7 +227,7 @@ def _check(arguments: Namespace) -> int:
         for name in status.tools if arguments.output_format != "json" else ():
             lines = (f"  | {line}" for line in reveal(said.get(name, "")).split("\n"))
             screen().answer("\n".join(("", f"{name}:", *lines)))
-        return _code(status)
+        return _exit_code(status)
 
     return with_app(arguments, work)
 
@@ -248,7 +248,7 @@ async def _show_state(opened: App, arguments: Namespace) -> ServerStatus:
     return status
 
 
-def _code(status: ServerStatus) -> int:
+def _exit_code(status: ServerStatus) -> int:
     return 0 if status.state is ServerState.READY else 1
 
 

@@ -212,12 +212,12 @@ def _chat(parser: Parser) -> None:
     )
     headless = parser.add_argument_group("with -p")
     _run_flags(headless)
-    headless.add_argument("--max-rounds", metavar="N", type=_positive, help="stop after N rounds of tool calls")
+    headless.add_argument("--max-rounds", metavar="N", type=_positive_number, help="stop after N rounds of tool calls")
     headless.add_argument(
         "--contain", action="store_true", help="work on a copy, and ask once about all changes (exit code 3)"
     )
     headless.add_argument(
-        "--background", action="store_true", help="print the session's id and go on in the background: chatops jobs"
+        "--background", action="store_true", help="print the session's id and continue in the background: chatops jobs"
     )
     headless.add_argument("--summary", action="store_true", help="a short result, not in the persona's voice")
 
@@ -244,7 +244,7 @@ def _with_store(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return command
 
 
-def _positive(text: str) -> int:
+def _positive_number(text: str) -> int:
     number = int(text) if text.isascii() and text.isdigit() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"it has to be a whole number above zero, not {text!r}")
@@ -252,13 +252,13 @@ def _positive(text: str) -> int:
 
 
 def _port(text: str) -> int:
-    number = _positive(text)
+    number = _positive_number(text)
     if number > 65_535:
         raise argparse.ArgumentTypeError(f"it has to be a port up to 65535, not {text!r}")
     return number
 
 
-def _moment(text: str) -> float:
+def _point_in_time(text: str) -> float:
     from datetime import datetime
 
     try:
@@ -275,7 +275,7 @@ def _attempt(text: str) -> tuple[int, int]:
     step, dot, attempt = text.partition(".")
     if not dot:
         raise argparse.ArgumentTypeError(f"it has to be a step and its attempt, such as 2.1, not {text!r}")
-    return _positive(step), _positive(attempt)
+    return _positive_number(step), _positive_number(attempt)
 
 
 class _Group:
@@ -294,7 +294,7 @@ class _Group:
         self._sessions()
         self._rights()
         self._models()
-        self._rest()
+        self._other_commands()
         self._workflow()
 
     def _approvals(self) -> None:
@@ -327,7 +327,7 @@ class _Group:
         _run_flags(resume)
 
     def _jobs(self) -> None:
-        actions = self._group("jobs", "turns that go on in the background")
+        actions = self._group("jobs", "turns that continue in the background")
         self._listing(actions, "list", "jobs of all folders, and what each waits for")
         for name, text in (
             ("show", "the state of a job, and what to do"),
@@ -358,7 +358,9 @@ class _Group:
         actions = self._group("sessions", "stored sessions")
         listing = _with_store(self._listing(actions, "list", "sessions of this folder, newest first (of all: --all)"))
         listing.add_argument("--all", action="store_true", help="of all workspaces")
-        listing.add_argument("--limit", metavar="N", type=_positive, default=200, help="the newest N (default: 200)")
+        listing.add_argument(
+            "--limit", metavar="N", type=_positive_number, default=200, help="the newest N (default: 200)"
+        )
         show = _with_store(self._listing(actions, "show", "print a session"))
         show.add_argument("session", metavar="SESSION", help=SESSION)
         search = _with_store(self._listing(actions, "search", "find text in sessions of this folder (of all: --all)"))
@@ -403,6 +405,7 @@ class _Group:
         matrix = self._listing(policy, "matrix", "the verdict on each tool in each role, for you")
         matrix.add_argument("--role", metavar="ROLE", help="this role first (default: the default role)")
         test = self._listing(policy, "test", "judge the calls of a file; exit code 1 if a verdict is not as expected")
+        test.set_defaults(handler="policy_cases")
         test.add_argument(
             "--from-history", action="store_true", help="write FILE, or to stdout, from what you decided in this folder"
         )
@@ -410,7 +413,8 @@ class _Group:
         replay = self._listing(policy, "replay", "judge logged calls again, such as under another registry")
         replay.add_argument("session", metavar="SESSION", nargs="*", help=f"{SESSION} (default: all sessions)")
         help_since = "calls from then on, such as 30d or 2026-11-22"
-        replay.add_argument("--since", metavar="TIME", type=_moment, help=help_since)
+        replay.add_argument("--since", metavar="TIME", type=_point_in_time, help=help_since)
+        replay.set_defaults(handler="policy_replay")
         self._listing(policy, "list", "remembered rules and those of the configuration, with their source")
         revoke = self._action(policy, "revoke", "take a remembered rule back")
         revoke.add_argument("id", metavar="ID", help="of the rule, as policy list shows it")
@@ -463,7 +467,7 @@ class _Group:
         check.add_argument("name", metavar="NAME", help="of the server, as mcp list shows it")
         check.add_argument("--digest", metavar="HEX", help="do not ask: start it if this is still its digest")
 
-    def _rest(self) -> None:
+    def _other_commands(self) -> None:
         audit = self._group("audit", "the decision log")
         for name, text in (
             ("list", "every verdict, decision, start and result"),
@@ -472,7 +476,10 @@ class _Group:
             parser = self._listing(audit, name, text) if name == "list" else self._action(audit, name, text)
             parser.add_argument("--session", metavar="SESSION", help="of one session only")
             parser.add_argument(
-                "--since", metavar="TIME", type=_moment, help="from then on, such as 2026-11-22 or 2026-11-22T18:30"
+                "--since",
+                metavar="TIME",
+                type=_point_in_time,
+                help="from then on, such as 2026-11-22 or 2026-11-22T18:30",
             )
             parser.add_argument("--decision", choices=DECISIONS, help="%(choices)s")
             parser.add_argument("--tool", metavar="TOOL", help="of one tool only")
@@ -518,8 +525,10 @@ class _Group:
         run.add_argument("--model", metavar="MODEL", help="for steps that name none", default=argparse.SUPPRESS)
         help_role = "for steps that name none (default: the default role)"
         run.add_argument("--role", metavar="ROLE", help=help_role, default=argparse.SUPPRESS)
-        run.add_argument("--max-iterations", metavar="N", type=_positive, help="model calls of each attempt at a step")
-        run.add_argument("--max-retries", metavar="N", type=_positive, help="attempts at each step, in all")
+        run.add_argument(
+            "--max-iterations", metavar="N", type=_positive_number, help="model calls of each attempt at a step"
+        )
+        run.add_argument("--max-retries", metavar="N", type=_positive_number, help="attempts at each step, in all")
         self._driving(run)
         resume = self._action(actions, "resume", "resume a run")
         resume.add_argument("id", metavar="ID", help="as workflow list shows it")

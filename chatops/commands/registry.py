@@ -125,7 +125,7 @@ def line_for_role(tools: Sequence[str], *, registry: Registry, target: Path) -> 
 
 def check_edit(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> None:
     """Raise ConfigError if `edit_registry` would."""
-    _edited(target, edit)
+    _edited_bytes(target, edit)
 
 
 def edit_registry(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> None:
@@ -133,10 +133,10 @@ def edit_registry(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> 
 
     A missing file starts as a copy of the packaged one. Raises ConfigError, also for a result that cannot be read.
     """
-    write_private(target.resolve(), _edited(target, edit))
+    write_private(target.resolve(), _edited_bytes(target, edit))
 
 
-def _edited(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> bytes:
+def _edited_bytes(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> bytes:
     source = target if target.exists() else packaged_registry()
     try:
         # Not as text: that would make each line end with a line feed.

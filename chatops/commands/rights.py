@@ -1,7 +1,8 @@
 """``chatops roles``, ``tools`` and ``policy``: what may be done here, by whom, and why.
 
 `roles` shows what each role may do, and the source of each part of its prompt; `tools` the tools, what a role may do
-with them, and the problems of an own one; `policy` the verdict on a call, the layer that gave it, and the rules.
+with them, and the problems of an own one; `policy` the verdict on a call, the layer that gave it, and the rules
+(``policy test`` and ``replay``: `policy_cases`, `policy_replay`).
 """
 
 import os
@@ -271,11 +272,7 @@ def _standing(grant: Grant, spec: ToolSpec) -> tuple[Verdict, str]:
 
 
 def policy(arguments: Namespace) -> int:
-    """Run ``explain``, ``matrix``, ``test``, ``replay``, ``list`` or ``revoke``."""
-    if arguments.action in ("test", "replay"):
-        from chatops.commands import rehearsal  # with what reads files of cases
-
-        return rehearsal.test(arguments) if arguments.action == "test" else rehearsal.replay(arguments)
+    """Run ``explain``, ``matrix``, ``list`` or ``revoke``."""
     if arguments.action == "revoke":
         with stored(arguments, storage=Storage.NEEDED) as opened_store:
             return _revoke(opened_store, arguments.id)

@@ -14,7 +14,7 @@ from chatops.headless.formats import OutputFormat
 from chatops.headless.json_values import plain
 from chatops.headless.pending import next_steps
 from chatops.headless.report import RunReport, as_json, run_report
-from chatops.headless.run import OnApproval, drive, go_on, review_steps, reviewed, show_end
+from chatops.headless.run import OnApproval, drive, resume_turn, review_steps, reviewed, show_end
 from chatops.headless.screen import Screen, table, when
 from chatops.policy.workflow import CommandGate, Definition, PassesWhen, StepSpec, Validation, WorkflowSpec
 from chatops.runtime.descriptions import describe_review, way_to_continue
@@ -80,7 +80,7 @@ async def _resume_run(opened: App, arguments: Namespace) -> int:
     except SessionHeldError:
         if word is None:
             raise
-        return _leave(opened, _id(arguments), word, _about(arguments), view)
+        return _leave(opened, _id(arguments), word, _chosen_attempt(arguments), view)
     return await drive(
         run,
         screen=view,
@@ -88,11 +88,11 @@ async def _resume_run(opened: App, arguments: Namespace) -> int:
         on_approval=OnApproval(arguments.on_approval),
         summary=_summary(opened, arguments),
         review=word,
-        about=_about(arguments),
+        about=_chosen_attempt(arguments),
     )
 
 
-def _about(arguments: Namespace) -> tuple[int, int] | None:
+def _chosen_attempt(arguments: Namespace) -> tuple[int, int] | None:
     about: tuple[int, int] | None = getattr(arguments, "attempt", None)
     return about
 
@@ -114,7 +114,7 @@ def review_of(arguments: Namespace) -> Review | None:
     """
     text: str | None = getattr(arguments, "tell", None)
     word: str | None = getattr(arguments, "word", None)
-    if word is None and _about(arguments) is not None:
+    if word is None and _chosen_attempt(arguments) is not None:
         raise ConfigError("--attempt goes with --accept, --retry, --skip or --stop.")
     if text is not None and word != "retry":
         raise ConfigError("--tell goes with --retry.", advice="chatops workflow resume ID --retry --tell TEXT")
@@ -274,7 +274,7 @@ def _describe_step(step: StepSpec) -> list[tuple[str, str]]:
         ("role", step.role or "that of the run"),
         ("model", step.model),
         ("tools", "all of the role" if step.tools is None else ", ".join(step.tools) or "none"),
-        ("has to pass", ", ".join(_passes(validation) for validation in step.validations)),
+        ("has to pass", ", ".join(_validation_words(validation) for validation in step.validations)),
         ("gates", ", ".join(gates)),
         ("order", " → ".join(step.order)),
         ("once", ", ".join(step.once)),
@@ -285,7 +285,7 @@ def _describe_step(step: StepSpec) -> list[tuple[str, str]]:
     ]
 
 
-def _passes(validation: Validation) -> str:
+def _validation_words(validation: Validation) -> str:
     match validation.passes_when:
         case PassesWhen.VALID:
             return validation.tool
@@ -335,15 +335,15 @@ def resume(arguments: Namespace) -> int:
         if info.run is not None and not info.run.result:
             return await _resume_run(app, arguments)
         if info.active_turn is None:
-            return _ended(app, info, view, output)
+            return _show_stored_end(app, info, view, output)
         session = await app.open_session(info.id, attended=False)
         warn_of_use(app, session.grant())
-        return await go_on(session, screen=view, output=output, on_approval=OnApproval(arguments.on_approval))
+        return await resume_turn(session, screen=view, output=output, on_approval=OnApproval(arguments.on_approval))
 
     return with_app(arguments, work, session=arguments.session)
 
 
-def _ended(app: App, info: SessionInfo, view: Screen, output: OutputFormat) -> int:
+def _show_stored_end(app: App, info: SessionInfo, view: Screen, output: OutputFormat) -> int:
     if info.last_turn is None:
         raise ChatopsError(
             f"Session {info.id} has no turn to continue.", advice=f"Send a message: chatops -r {info.id} -p PROMPT"

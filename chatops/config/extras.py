@@ -35,10 +35,10 @@ def not_installed(extra: str) -> str:
 
 def install_command(extra: str) -> str:
     """Return the command that adds an extra to this copy, for a shell."""
-    return shlex.join(_words(extra, prefix=Path(sys.prefix)))
+    return shlex.join(_pip_arguments(extra, prefix=Path(sys.prefix)))
 
 
-def _words(extra: str, *, prefix: Path) -> list[str]:
+def _pip_arguments(extra: str, *, prefix: Path) -> list[str]:
     distribution = _distribution()
     if distribution is None:
         checkout = Path(__file__).resolve().parents[2]

@@ -83,12 +83,12 @@ def reach(name: Failpoint) -> None:
     if place != name or _reached[name] != int(number or 1):
         return
     if later_ms:
-        timer = threading.Timer(float(later_ms) / 1000, _die)
+        timer = threading.Timer(float(later_ms) / 1000, _kill_process)
         timer.daemon = True
         timer.start()
     else:
-        _die()
+        _kill_process()
 
 
-def _die() -> None:
+def _kill_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)

@@ -135,7 +135,7 @@ class Loaded:
         If the file is gone (an editor may be writing it) or the site registry can no longer be trusted, the values read
         before stay in force, with the reason in `broken` and `notices`.
         """
-        stamp = _stamp(self.lookup, self.path)
+        stamp = _file_stamp(self.lookup, self.path)
         gone = not _may_be_there(self.path)
         if stamp == self.stamp and (gone or _choose(self.lookup) == self.path):
             return None
@@ -183,7 +183,7 @@ def load_registry(
 def _load(lookup: _Lookup) -> Loaded:
     site = load_site(lookup.site)
     path = _choose(lookup)
-    stamp = _stamp(lookup, path)
+    stamp = _file_stamp(lookup, path)
     notices: list[str] = []
     broken: ConfigError | None = None
     broken_note = ""
@@ -277,7 +277,7 @@ def _read(path: Path) -> bytes:
 
 def _instead(lookup: _Lookup, path: Path) -> tuple[Registry, AccessLevel | None, str]:
     """Return the replacement for a broken file, its level cap, and the sentence about it for the user."""
-    kept = _kept(lookup, path)
+    kept = _last_good_copy(lookup, path)
     if kept is not None:
         return kept, None, "The last version of it that could be read stays in force."
     note = "There is no earlier version of it, so the built-in registry is used, at level viewer."
@@ -315,7 +315,7 @@ def _keep(paths: Paths, path: Path, data: bytes, notices: list[str]) -> None:
         notices.append(f"No copy of the registry could be kept in case it breaks later: {error}")
 
 
-def _kept(lookup: _Lookup, path: Path) -> Registry | None:
+def _last_good_copy(lookup: _Lookup, path: Path) -> Registry | None:
     try:
         with _copy_of(lookup.paths, path).open("rb") as file:
             digest, _, data = file.read(MAX_BYTES + 100).partition(b"\n")
@@ -336,7 +336,7 @@ def _loose_mode(path: Path) -> list[str]:
     return []
 
 
-def _stamp(lookup: _Lookup, path: Path) -> tuple[str, ...]:
+def _file_stamp(lookup: _Lookup, path: Path) -> tuple[str, ...]:
     marks = []
     for file in (lookup.site.path, path):
         try:

@@ -317,18 +317,20 @@ def schema_fault(text: str) -> WorkflowProblem | None:
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError):
-        return _fault((), "the schema is not JSON")
+        return _schema_fault((), "the schema is not JSON")
     if not isinstance(schema, dict):
-        return _fault((), "the schema has to be an object")
+        return _schema_fault((), "the schema has to be an object")
     try:
         parts = list(_parts(schema, ()))
     except RecursionError:
-        return _fault((), "the schema is nested too deeply")
+        return _schema_fault((), "the schema is nested too deeply")
     for path, value in parts:
         if path[-1] in _REFERENCES and not value.startswith("#"):
-            return _fault(path, f"it refers to {value!r}, and only what is inside the schema is followed (#/$defs/…)")
+            return _schema_fault(
+                path, f"it refers to {value!r}, and only what is inside the schema is followed (#/$defs/…)"
+            )
         if path[-1] == "$id" and len(path) > 1:
-            return _fault(path, "only the top of the schema may have an $id")
+            return _schema_fault(path, "only the top of the schema may have an $id")
     return _compiled(schema, references=[(path, value) for path, value in parts if path[-1] in _REFERENCES])
 
 
@@ -345,7 +347,7 @@ def _compiled(schema: dict[str, Any], *, references: list[tuple[Path, str]]) -> 
     try:
         kind.check_schema(schema)
     except SchemaError as error:
-        return _fault(tuple(error.absolute_path), f"the schema does not compile: {cut(error.message, most=200)}")
+        return _schema_fault(tuple(error.absolute_path), f"the schema does not compile: {cut(error.message, most=200)}")
     registry: Registry[Any] = Registry()
     specification = specification_with(str(schema.get("$schema", "")), default=DRAFT202012)
     resolver = registry.resolver_with_root(specification.create_resource(schema))
@@ -353,17 +355,17 @@ def _compiled(schema: dict[str, Any], *, references: list[tuple[Path, str]]) -> 
         try:
             resolver.lookup(target)
         except Unresolvable:
-            return _fault(path, f"it refers to {target!r}, which is not in the schema")
+            return _schema_fault(path, f"it refers to {target!r}, which is not in the schema")
     try:
         list(kind(schema, registry=registry).iter_errors({}))
     except RecursionError:
-        return _fault((), "the schema refers to itself without end")
+        return _schema_fault((), "the schema refers to itself without end")
     except Exception as error:  # a reference to something inside that is not a schema
-        return _fault((), f"the schema cannot be used ({type(error).__name__})")
+        return _schema_fault((), f"the schema cannot be used ({type(error).__name__})")
     return None
 
 
-def _fault(path: Path, message: str) -> WorkflowProblem:
+def _schema_fault(path: Path, message: str) -> WorkflowProblem:
     return WorkflowProblem(keys=path, message=message)
 
 

@@ -286,7 +286,7 @@ class _Filling:
                 if not stat.S_ISREG(before.st_mode):
                     break
                 with opened(name, NEW, at=target) as made:
-                    sha, size = self._content(given, made)
+                    sha, size = self._read_content(given, made)
                     os.fchmod(made, before.st_mode & 0o777)
                     os.utime(made, ns=(before.st_atime_ns, before.st_mtime_ns))
                     copy = os.fstat(made)
@@ -300,7 +300,7 @@ class _Filling:
             os.unlink(name, dir_fd=target)
         self.manifest.left[path] = "changed while it was copied"
 
-    def _content(self, source: int, target: int) -> tuple[str, int]:
+    def _read_content(self, source: int, target: int) -> tuple[str, int]:
         if self.reflink:
             try:
                 fcntl.ioctl(target, _FICLONE, source)

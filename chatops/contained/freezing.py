@@ -126,7 +126,7 @@ def selected(changes: ChangeList, only: Sequence[str] | None, conflicts: Mapping
 def freeze(folder: TurnFolder, *, ran: Sequence[Ran] = (), number: int | None = None) -> ChangeList:
     """Return the change list of a contained turn, frozen now or before. The same copy gives the same list.
 
-    `number` counts the lists: a turn that goes on after its list was sent back gets another one. None: the last one.
+    `number` counts the lists: a turn that continues after its list was sent back gets another one. None: the last one.
 
     Raises ToolFailedError if the copy is gone.
     """

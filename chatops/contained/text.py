@@ -67,7 +67,7 @@ class ContainedReview:
 def review(changes: ChangeList, conflicts: Mapping[str, str], read: Blobs) -> ContainedReview:
     """Return the complete list of changes, each with its diff."""
     left_out = [f"{entry.path}: {entry.why}" for entry in changes.left_out]
-    ran = [f"{call.tool} {visible(call.text, limit=_COMMAND)}: {_ended(call)}" for call in changes.ran]
+    ran = [f"{call.tool} {visible(call.text, limit=_COMMAND)}: {_ending_words(call)}" for call in changes.ran]
     sections: tuple[tuple[str, Sequence[str]], ...] = (
         ("Not taken back:", changes.cannot),
         ("Left out, not applied:", left_out),
@@ -174,7 +174,7 @@ def _moves(entries: Sequence[Entry], read: Blobs) -> dict[str, Entry]:
     return found
 
 
-def _ended(one: Ran) -> str:
+def _ending_words(one: Ran) -> str:
     return f"{one.outcome}, {one.ending}" if one.ending else str(one.outcome)
 
 

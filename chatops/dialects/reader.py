@@ -59,7 +59,7 @@ Tried and rejected:
 
 Search for a call that was clearly meant but not recognised, so that the model learns that nothing ran.
 
-Only the end of a message is searched: a call ends the reply, whereas an explanation of a format goes on. Nothing found
+Only the end of a message is searched: a call ends the reply, but an explanation of a format continues. Nothing found
 here is run or hidden.
 
 Find where something may begin: one pattern over the text, the words of tags, and the tail to hold back.

@@ -233,7 +233,7 @@ class Edited:
 class Rejected:
     """Do not run the call. The model is told `reason`.
 
-    `send_back`: do not discard the changes of a contained turn; the model goes on in the same copy.
+    `send_back`: do not discard the changes of a contained turn; the model continues in the same copy.
     """
 
     reason: str = ""

@@ -131,7 +131,7 @@ class TurnStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnCorrected:
-    """The turn goes on with a message that the user sent while it ran. `id` is that of the message."""
+    """The turn continues with a message that the user sent while it ran. `id` is that of the message."""
 
     id: MessageId
     parent_id: TurnId

@@ -24,7 +24,7 @@ States of `TurnState.containment`, and what leads from one to the next:
 | APPLY | SENT_BACK | closes the round that asked            | WORKING: same copy, next list                      |
 | UNDO  | WORKING   | is only the question, see `start_undo` | none: taken back, left                             |
 
-A list cannot be sent back in an UNDO: no model is there to go on.
+A list cannot be sent back in an UNDO: no model is there to continue.
 """
 
 from dataclasses import replace
@@ -138,7 +138,7 @@ def why_again(draft: Draft) -> str:
     return f"this is list {containment.lists + 1} of this turn; the last one was sent back{because}"
 
 
-def go_on(draft: Draft, reason: str) -> None:
+def continue_in_copy(draft: Draft, reason: str) -> None:
     """Continue in the same copy, with a new list, after the present one was sent back for `reason`."""
     containment = draft.state.containment
     if containment is not None:

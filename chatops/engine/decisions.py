@@ -83,7 +83,7 @@ def _applies(draft: Draft, one: CallState, status: AwaitingDecision, decision: D
         # Refusing to apply the changes of a contained turn must not discard them: they stay pending.
         if isinstance(decision, Edited) or (isinstance(decision, Approved) and (denied or not by.is_person)):
             return False
-        # After an undo no model is there to go on.
+        # After an undo no model is there to continue.
         if containment.is_undo(draft) and isinstance(decision, Rejected) and decision.send_back:
             return False
     if isinstance(decision, Approved) and decision.extra != NARROWEST:

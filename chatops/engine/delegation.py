@@ -49,9 +49,9 @@ def rights(draft: Draft, call: ToolCall) -> Grant | None:
 
 
 def handed_on(draft: Draft, call: ToolCall) -> dict[str, Any]:
-    """Return what a child turn gets from its parent, as fields of `RunTool`; empty for a call that does not delegate.
+    """Return what a child turn gets from its caller, as fields of `RunTool`; empty for a call that does not delegate.
 
-    The child counts on from what its parent has spent, under the parent's budget too.
+    The child counts on from what its caller has spent, under the caller's budget too.
     """
     if (grant := rights(draft, call)) is None:
         return {}

@@ -89,7 +89,7 @@ class ReconcileTool:
     facts: CallFacts
     attempt: int
     stopping: bool = False
-    """True if the turn has been stopped, so that nothing of the attempt may go on."""
+    """True if the turn has been stopped, so that nothing of the attempt may continue."""
     kind: Literal["reconcile_tool"] = "reconcile_tool"
 
 

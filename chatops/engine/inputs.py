@@ -155,7 +155,7 @@ class CancelTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrectTurn:
-    """The user interrupts the turn, which goes on with this message. The `partial_…` fields hold what was streamed."""
+    """The user interrupts the turn, which continues with this message. `partial_…` hold what was streamed."""
 
     text: str
     files: tuple[AttachedFile, ...] = ()

@@ -1,4 +1,4 @@
-"""Interrupting a turn: the user cancels it, or corrects it with a message that it goes on with.
+"""Interrupting a turn: the user cancels it, or corrects it with a message that it continues with.
 
 Either way the reply in flight is aborted, calls that have not started do not run, and running ones are stopped. The
 turn waits for those (`Stopping`), because each call needs a true result before anything else is said.
@@ -28,7 +28,7 @@ from chatops.engine.state import (
 
 
 def interrupted(draft: Draft, event: CancelTurn | CorrectTurn) -> None:
-    """End the turn, or go on with the user's message, once nothing runs any more."""
+    """End the turn, or continue with the user's message, once nothing runs any more."""
     if isinstance(event, CancelTurn):
         _cancelled(draft, event)
     else:
@@ -59,7 +59,7 @@ def _corrected(draft: Draft, event: CorrectTurn) -> None:
     state, phase = draft.state, draft.state.phase
     alone = state.gate is not None or state.command is not None
     if state.contract is not None or alone or containment.is_apply_round(draft):
-        # There is no model to go on, or it works for a workflow, or only a decision goes on.
+        # There is no model to continue, or it works for a workflow, or only a decision continues.
         return
     correction = Correction(text=event.text, files=event.files)
     match phase:

@@ -194,12 +194,12 @@ def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], I
         case Reconciling() as status if not stopping and _is_elsewhere(known.get((one.call.id, status.attempt))):
             _ask(draft, index, status, why=LOST, known=known.get((one.call.id, status.attempt)))
         case Reconciling() as status:
-            seen = status.known or known.get((one.call.id, status.attempt))
-            draft.put_call(index, replace(one, status=replace(status, known=seen)))
+            found = status.known or known.get((one.call.id, status.attempt))
+            draft.put_call(index, replace(one, status=replace(status, known=found)))
             _reconcile(draft, one.call, status)
         case AwaitingDecision() as status:
-            seen = status.interruption or known.get((one.call.id, status.attempt))
-            draft.put_call(index, replace(one, status=replace(status, interruption=seen)))
+            found = status.interruption or known.get((one.call.id, status.attempt))
+            draft.put_call(index, replace(one, status=replace(status, interruption=found)))
             calls.request_approval(draft, calls.in_round(draft).round_id, one.call)
         case _:
             pass

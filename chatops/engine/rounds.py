@@ -219,7 +219,7 @@ def _end_apply_round(draft: Draft) -> None:
     """End the round that asked about the changes of a contained turn.
 
     Its call has no assistant message, so its result becomes a note, which the next request holds. If the user sent the
-    changes back with a reason, the model goes on in the same copy.
+    changes back with a reason, the model continues in the same copy.
     """
     phase = draft.state.phase
     if not isinstance(phase, InRound):
@@ -234,7 +234,7 @@ def _end_apply_round(draft: Draft) -> None:
     close_round(draft, phase.round_id, phase.model, Status.SUCCESS if good else Status.ERROR)
     if back:
         draft.note(feedback.sent_back(reason), to_model=feedback.sent_back_to_model(reason))
-        containment.go_on(draft, reason)
+        containment.continue_in_copy(draft, reason)
     elif denied:
         if undo:
             draft.note(f"The changes stay applied.{feedback.because(reason)}", to_model=feedback.not_undone(reason))
@@ -252,7 +252,7 @@ def _end_apply_round(draft: Draft) -> None:
 
 
 def _end_budget_round(draft: Draft, phase: InRound, question: BudgetQuestion) -> None:
-    """End the round that asked whether the turn may spend more: go on, or end it with what was gathered."""
+    """End the round that asked whether the turn may spend more: continue, or end it with what was gathered."""
     settled = phase.calls[0].status
     if not isinstance(settled, Settled):
         return

@@ -209,7 +209,7 @@ class CheckingAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetQuestion:
-    """The question whether the turn may go on although it has reached its budget, see `engine.budgets`."""
+    """The question whether the turn may continue although it has reached its budget, see `engine.budgets`."""
 
     limit: LimitName
     more: float = 0.0
@@ -256,7 +256,7 @@ class Correction:
 class Stopping:
     """Phase: the turn was interrupted while tools ran. It waits until they stop, so that each call has a true result.
 
-    Then the turn ends, or goes on with the `correction`.
+    Then the turn ends, or continues with the `correction`.
     """
 
     round_id: RoundId
@@ -343,7 +343,7 @@ class Spending:
     added: Budget = NO_BUDGET
     """What the user has added to the limits."""
     uncounted: tuple[str, ...] = ()
-    """A limit and a model each, such as ``cost haiku``: the user lets it go on though what it spends is not known."""
+    """A limit and a model each, such as ``cost haiku``: the user lets it continue, and its spending is not known."""
     cut_off: int = 0
     """Requests that broke off, or that had to be sent again after a restart. What they cost is not known."""
     denied: bool = False
@@ -373,7 +373,7 @@ class ContainmentPhase(StrEnum):
     ENDING = "ending"
     """It ends with the round."""
     SENT_BACK = "sent_back"
-    """The user has sent the present list back; the model goes on when its round is closed."""
+    """The user has sent the present list back; the model continues when its round is closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,8 +127,8 @@ def validation_states(contract: StepContract, messages: Sequence[Message], grant
     """
     shown: list[ValidationState] = []
     for validation in contract.validations:
-        seen = _seen(validation, contract, messages, grant, claims=None)
-        shown += seen.values() or (ValidationState(tool=validation.tool, status=ValidationStatus.NEVER),)
+        states = _states(validation, contract, messages, grant, claims=None)
+        shown += states.values() or (ValidationState(tool=validation.tool, status=ValidationStatus.NEVER),)
     return tuple(shown)
 
 
@@ -147,9 +147,9 @@ def unproven(
             return f"{validation.tool} cannot be matched with the result: {error}."
     missing: list[ValidationState] = []
     for validation in contract.validations:
-        seen = _seen(validation, contract, messages, grant, claims=claims)
+        states = _states(validation, contract, messages, grant, claims=claims)
         for claim in claims[validation.tool]:
-            fitting = [standing for key, standing in seen.items() if _fits(key, claim)]
+            fitting = [standing for key, standing in states.items() if _fits(key, claim)]
             if not fitting:
                 missing.append(
                     ValidationState(tool=validation.tool, status=ValidationStatus.NEVER, subject=tuple(claim.items()))
@@ -164,7 +164,7 @@ _Claims = Mapping[str, Sequence[_Claim]]
 """By validation tool, the subjects that the answer claims."""
 
 
-def _seen(
+def _states(
     validation: Validation,
     contract: StepContract,
     messages: Iterable[Message],
@@ -173,18 +173,18 @@ def _seen(
     claims: _Claims | None,
 ) -> dict[_Key, ValidationState]:
     """Return the latest state of each subject."""
-    seen: dict[_Key, ValidationState] = {}
+    states: dict[_Key, ValidationState] = {}
     for message in messages:
         if not isinstance(message, ToolMessage) or message.facts.source is ResultSource.EARLIER_ATTEMPT:
             continue
         if message.outcome in _RAN and _changes(message, validation, contract, grant, claims):
-            for key, standing in seen.items():
+            for key, standing in states.items():
                 if standing.status is ValidationStatus.PASSED:
-                    seen[key] = replace(standing, status=ValidationStatus.STALE, changed_by=message.tool)
+                    states[key] = replace(standing, status=ValidationStatus.STALE, changed_by=message.tool)
         if message.tool == validation.tool and message.outcome in _RAN:
             key = _key(validation.subject, message.arguments)
-            seen[key] = _word(validation.tool, key, message)
-    return seen
+            states[key] = _word(validation.tool, key, message)
+    return states
 
 
 def _word(tool: str, key: _Key, message: ToolMessage) -> ValidationState:

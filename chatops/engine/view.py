@@ -116,7 +116,7 @@ def permitted_calls(state: TurnState) -> dict[CallId, str]:
 
 
 def correction_of(state: TurnState | None) -> str:
-    """Return the message that the turn goes on with as soon as the running calls have stopped; empty if none."""
+    """Return the message that the turn continues with as soon as the running calls have stopped; empty if none."""
     phase = state.phase if state is not None else None
     return phase.correction.text if isinstance(phase, Stopping) and phase.correction is not None else ""
 

@@ -196,10 +196,10 @@ def _current(one: CallState) -> CallReport:
 def _files(state: TurnState, workspace: str) -> tuple[str, ...]:
     """Return each changed file once, in order; paths in the workspace are relative to it."""
     results = (one for one in (*state.messages, *settled_so_far(state)) if isinstance(one, ToolMessage))
-    return tuple(dict.fromkeys(_inside(one.facts.wrote, workspace) for one in results if one.facts.wrote))
+    return tuple(dict.fromkeys(_path_in_workspace(one.facts.wrote, workspace) for one in results if one.facts.wrote))
 
 
-def _inside(path: str, workspace: str) -> str:
+def _path_in_workspace(path: str, workspace: str) -> str:
     plain = os.path.normpath(path)
     if not workspace or not os.path.isabs(plain):
         return plain

@@ -135,7 +135,7 @@ async def ask(session: Session, prompt: str, *, screen: Screen, output: OutputFo
         unsubscribe()
 
 
-async def go_on(session: Session, *, screen: Screen, output: OutputFormat, on_approval: OnApproval) -> int:
+async def resume_turn(session: Session, *, screen: Screen, output: OutputFormat, on_approval: OnApproval) -> int:
     """Resume the stored turn: apply posted decisions, and print the calls that are still pending again."""
     printer = reporter(output, screen)
     if session.state is not None:
@@ -165,7 +165,7 @@ async def _drive_turn(
         with stop.listening():
             stop.on_interrupt = session.cancel
             state = await stop.first(_settled(session, begin, on_approval, could_not_wait)) or session.state
-        if stop.terminated and not _over(state):
+        if stop.terminated and not _is_over(state):
             return _stopped(session, state, screen, printer)
         if state is None:
             return _lost(session.blocked_by, screen, printer)
@@ -178,7 +178,7 @@ async def _drive_turn(
                 reason=NOT_SAVED,
                 detail=f"Not run: {tools} needs approval, and {CANNOT_WAIT}. {session.unsaved}",
             )
-        code = _end(result, screen, printer, over=_over(state), blocked_by=session.blocked_by)
+        code = _end(result, screen, printer, over=_is_over(state), blocked_by=session.blocked_by)
         return ExitCode.INTERRUPTED if stop.interrupted or stop.terminated else code
     except NotSavedError as error:
         return _lost(error, screen, printer)
@@ -224,7 +224,7 @@ async def deny_all(session: Session, waiting: tuple[PendingCall, ...], *, reason
     return any(taken)
 
 
-def _over(state: TurnState | None) -> bool:
+def _is_over(state: TurnState | None) -> bool:
     return state is not None and isinstance(state.phase, Finished)
 
 
@@ -367,7 +367,7 @@ async def _run_settled(
     """
     word = review or _implied(run.pending_review)
     if word is not None:
-        await _say(run, word, about)
+        await _post_review(run, word, about)
     await run.resume()
     await run.settle()
     while on_approval is OnApproval.DENY and (state := run.session.state) and (waiting := pending_calls(state)):
@@ -377,7 +377,7 @@ async def _run_settled(
     return True
 
 
-async def _say(run: WorkflowRun, word: Review, about: tuple[int, int] | None) -> None:
+async def _post_review(run: WorkflowRun, word: Review, about: tuple[int, int] | None) -> None:
     wanted = reviewed(run.state, about)
     if not await run.review(word, step=wanted.step, attempt=wanted.attempt):
         name = run.state.spec.step(wanted.step).name
@@ -398,7 +398,7 @@ def reviewed(run: WorkflowState, about: tuple[int, int] | None) -> AwaitingRevie
             f"Run {run.session_id} is not waiting for a review.",
             advice=f"To see its state: chatops workflow show {run.session_id}",
         )
-    if about is not None and about != _about(wanted):
+    if about is not None and about != _step_and_attempt(wanted):
         step, attempt = about
         raise ChatopsError(
             f"Run {run.session_id} is not waiting for a review of step {step}, attempt {attempt}; nothing was done.",
@@ -407,7 +407,7 @@ def reviewed(run: WorkflowState, about: tuple[int, int] | None) -> AwaitingRevie
     return wanted
 
 
-def _about(wanted: AwaitingReview) -> tuple[int, int]:
+def _step_and_attempt(wanted: AwaitingReview) -> tuple[int, int]:
     return wanted.step + 1, wanted.attempt
 
 
@@ -477,12 +477,12 @@ def review_steps(run: WorkflowState) -> str:
     if not isinstance(wanted, AwaitingReview):
         return ""
     step = run.spec.step(wanted.step)
-    number, attempt = _about(wanted)
+    number, attempt = _step_and_attempt(wanted)
 
     def resume(word: str) -> str:
         return f"chatops workflow resume {run.session_id} --{word} --attempt {number}.{attempt}"
 
-    lines = [_asked(step.name, wanted)]
+    lines = [_review_sentence(step.name, wanted)]
     if wanted.answer:
         lines += [f"  {line}" for line in readable(wanted.answer).splitlines()]
     if wanted.reason is ReviewReason.REVIEW:
@@ -494,7 +494,7 @@ def review_steps(run: WorkflowState) -> str:
     return "\n".join(lines)
 
 
-def _asked(step: str, wanted: AwaitingReview) -> str:
+def _review_sentence(step: str, wanted: AwaitingReview) -> str:
     match wanted.reason:
         case ReviewReason.REVIEW:
             return f"Paused: the answer of step {step} needs your review."

@@ -203,9 +203,9 @@ def printable(text: str, stream: TextIO) -> str:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return header and rows in aligned columns, a line for each row. Control characters and line feeds are shown."""
-    cells = [[_cell(cell, last=i == len(row) - 1) for i, cell in enumerate(row)] for row in (header, *rows)]
+    cells = [[_cell_text(cell, last=i == len(row) - 1) for i, cell in enumerate(row)] for row in (header, *rows)]
     widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
-    lines = ["  ".join(_padded(cell, width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    lines = ["  ".join(_padded_row(cell, width) for cell, width in zip(row, widths, strict=True)) for row in cells]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -216,12 +216,12 @@ def when(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _cell(text: str, *, last: bool) -> str:
+def _cell_text(text: str, *, last: bool) -> str:
     clean = sanitize(text, newlines=False)
     return clean if last or len(clean) <= WIDEST else f"{clean[: WIDEST - 1]}…"
 
 
-def _padded(text: str, width: int) -> str:
+def _padded_row(text: str, width: int) -> str:
     return text + " " * (width - _width(text))
 
 

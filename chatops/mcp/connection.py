@@ -144,7 +144,7 @@ class Connection:
     async def _answers(
         self, wanted: types.InputRequiredResult, ask: Ask, declined: Callable[[str], None]
     ) -> types.InputResponses | None:
-        """Return answers to what a server needs to go on with a call. Raises CallError, LostError."""
+        """Return answers to what a server needs to continue a call. Raises CallError, LostError."""
         if not wanted.input_requests:
             await asyncio.sleep(_CONTINUE_S)
             return None
@@ -210,16 +210,16 @@ async def connected(
     limits: ServerLimits,
     *,
     records: Path,
-    changed: Callable[[], None],
+    on_change: Callable[[], None],
 ) -> AsyncIterator[Connection]:
-    """Connect to a server, for as long as the block runs. `changed` is called when its list of tools may have changed.
+    """Connect to a server, for as long as the block runs. `on_change` is called when its tools may have changed.
 
     `records` is the folder of its login. Raises ServerStartError with the reason.
     """
     async with AsyncExitStack() as stack:
         process: ServerProcess | None = None
-        lost, inbound, questions = Lost(), Inbound(changed), Questions(spec.name)
-        make_client = partial(_client, inbound=inbound, changed=changed, questions=questions)
+        lost, inbound, questions = Lost(), Inbound(on_change), Questions(spec.name)
+        make_client = partial(_client, inbound=inbound, on_change=on_change, questions=questions)
         try:
             async with asyncio.timeout(CONNECT_S):
                 if spec.transport is ServerTransport.STDIO:
@@ -247,7 +247,7 @@ async def connected(
             raise failed from error
         # Its own check runs a hostile schema in this process, and would hide the result of a call that took effect.
         connection.client.session.validate_tool_result = _unchecked  # type: ignore[method-assign]
-        task = asyncio.create_task(_listen(connection, changed), name=f"changes of {spec.name}")
+        task = asyncio.create_task(_listen(connection, on_change), name=f"changes of {spec.name}")
         try:
             yield connection
         finally:
@@ -281,12 +281,12 @@ def _client(
     transport: AbstractAsyncContextManager[TransportStreams],
     *,
     inbound: Inbound,
-    changed: Callable[[], None],
+    on_change: Callable[[], None],
     questions: Questions,
 ) -> Client:
     async def handle(message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            changed()
+            on_change()
 
     return Client(
         filtered(transport, inbound),
@@ -298,12 +298,12 @@ def _client(
     )
 
 
-async def _listen(connection: Connection, changed: Callable[[], None]) -> None:
+async def _listen(connection: Connection, on_change: Callable[[], None]) -> None:
     """Pass on changes of the list of tools, on connections of the second generation. Never raises."""
     try:
         async with connection.client.listen(tools_list_changed=True) as events:
             async for _ in events:
-                changed()
+                on_change()
     except (ListenNotSupportedError, SubscriptionLost, MCPError, httpx2.HTTPError, TimeoutError) as error:
         log.debug("changes are not followed: %s", type(error).__name__)
     except Exception as error:

@@ -137,15 +137,15 @@ async def _drain(stream: asyncio.StreamReader) -> None:
 class Inbound:
     """The messages of one connection."""
 
-    def __init__(self, changed: Callable[[], None], *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start with nothing seen. `changed` is called for announcements that are not passed on."""
+    def __init__(self, on_change: Callable[[], None], *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start with nothing seen. `on_change` is called for announcements that are not passed on."""
         self.version = ""
         """Version of the protocol, once it is known."""
         self.broken: dict[str, str] = {}
         """Tools that were taken out of lists, each with why; untrusted text, made visible."""
         self.dropped = 0
         """Number of notifications that were dropped."""
-        self._changed = changed
+        self._on_change = on_change
         self._clock = clock
         self._second = clock()
         self._seen = 0
@@ -161,7 +161,7 @@ class Inbound:
             return message
         self.dropped += 1
         if message.method == _LIST_CHANGED:
-            self._changed()
+            self._on_change()
         if not self.dropped % MOST_PER_S:
             await asyncio.sleep(0)  # A full buffer is read without waiting, and others need the event loop too.
         return None

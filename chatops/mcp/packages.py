@@ -220,7 +220,7 @@ def _npm_program(folder: Path, runner: RunnerCommand) -> tuple[str, Path]:
         package = f"{name}@{about['version']}"
     except (OSError, ValueError, KeyError, StopIteration, AttributeError):
         raise ChatopsError(f"npm installed nothing that can be used for {runner.package}.") from None
-    return package, _existing(folder / "node_modules" / ".bin" / chosen, package, programs)
+    return package, _existing_paths(folder / "node_modules" / ".bin" / chosen, package, programs)
 
 
 def _python_program(folder: Path, runner: RunnerCommand) -> tuple[str, Path]:
@@ -231,13 +231,13 @@ def _python_program(folder: Path, runner: RunnerCommand) -> tuple[str, Path]:
         programs = [entry.name for entry in found.entry_points.select(group="console_scripts")]
         if runner.program in programs:
             package = f"{found.name}=={found.version}"
-            return package, _existing(folder / "venv" / "bin" / runner.program, package, programs)
+            return package, _existing_paths(folder / "venv" / "bin" / runner.program, package, programs)
     raise ChatopsError(
         f"{runner.package} has no program {runner.program}.", advice="uvx --from PACKAGE PROGRAM names another one."
     )
 
 
-def _existing(program: Path, package: str, programs: list[str]) -> Path:
+def _existing_paths(program: Path, package: str, programs: list[str]) -> Path:
     if not program.is_file() or Path(os.path.normpath(program)).parent != program.parent:
         known = f"It has: {', '.join(programs)}." if programs else "It is no server."
         raise ChatopsError(f"{package} has no program {program.name}.", advice=known)

@@ -109,15 +109,15 @@ class Server:
         sandbox: SandboxSpec,
         limits: Callable[[], ServerLimits],
         records: Path,
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
-        """Start nothing yet. `changed` is called after each change of the state or of the tools."""
+        """Start nothing yet. `on_change` is called after each change of the state or of the tools."""
         self.spec = spec
         self.sandbox = sandbox
         self._limits = limits
         self._records = records
         self._record = Record(records, spec)
-        self._changed = changed
+        self._on_change = on_change
         self.tools: tuple[Listed, ...] = catalogue(spec, self._record.tools)[0]
         """The tools as the server listed them last."""
         self.status = ServerStatus(name=spec.name, origin=spec.origin, tools=self._names())
@@ -276,7 +276,7 @@ class Server:
 
         failure = ""
         async with connected(
-            self.spec, self.sandbox, self._limits(), records=self._records, changed=self._list_changed.set
+            self.spec, self.sandbox, self._limits(), records=self._records, on_change=self._list_changed.set
         ) as connection:
             # An error that leaves the block would come out in groups of groups.
             failure = await self._use(connection)
@@ -336,7 +336,7 @@ class Server:
             )
             used = {tool.name for tool in tools}
             await in_thread(self._record.keep_tools, [tool for tool in described if tool.name in used])
-            self._changed()
+            self._on_change()
 
     def _closed(self) -> bool:
         return self.status.state is ServerState.CLOSED
@@ -352,7 +352,7 @@ class Server:
         else:
             self._connect_ended.set()
         self.status = replace(self.status, state=state, reason=reason)
-        self._changed()
+        self._on_change()
 
 
 async def _load_sdk() -> None:

@@ -184,16 +184,16 @@ class Servers:
         *,
         limits: Callable[[], ServerLimits],
         records: Path,
-        changed: Callable[[ServerStatus], None] = lambda status: None,
+        on_change: Callable[[ServerStatus], None] = lambda status: None,
     ) -> None:
         """Start nothing yet. `records` is the folder of what is remembered of servers.
 
-        `changed` is called, in the event loop, with each new status.
+        `on_change` is called, in the event loop, with each new status.
         """
         self._configured = configured
         self._limits = limits
         self._records = records
-        self._changed = changed
+        self._on_change = on_change
         self._servers: dict[Configured, Server] = {}
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -280,10 +280,10 @@ class Servers:
             return tuple(self._servers.values())
 
     def _create_server(self, one: Configured) -> Server:
-        def changed() -> None:
-            self._changed(server.status)
+        def on_change() -> None:
+            self._on_change(server.status)
 
-        server = Server(one.spec, sandbox=one.sandbox, limits=self._limits, records=self._records, changed=changed)
+        server = Server(one.spec, sandbox=one.sandbox, limits=self._limits, records=self._records, on_change=on_change)
         return server
 
     def _end(self, gone: Sequence[Server]) -> None:

@@ -231,14 +231,14 @@ class ByteFeed:
                     await self._news.wait()
             except TimeoutError:
                 return FeedState.SILENCE
-        if _now() - self._taken < _QUICK_S:
+        if _loop_time() - self._taken < _QUICK_S:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GATHER_S):
                     await self._end.wait()
         if self._parts:
             data = b"".join(self._parts)
             self._parts, self._size = [], 0
-            self._taken = _now() if data else self._taken
+            self._taken = _loop_time() if data else self._taken
             self._room.set()
             return data
         if self._error is not None:
@@ -291,7 +291,7 @@ class ResponseReader:
         self._saw_data = False
         self._done = False
         self._sent = False
-        self._last_data = self._last_sign = self._last_notice = _now()
+        self._last_data = self._last_sign = self._last_notice = _loop_time()
         self._ends = math.inf
         """Loop time by which the whole reply must have come."""
         self.assembler = Assembler(text_tools)
@@ -300,7 +300,7 @@ class ResponseReader:
     def sent(self) -> None:
         """Start the clocks: the request goes out now."""
         self._sent = True
-        self._last_data = self._last_sign = self._last_notice = _now()
+        self._last_data = self._last_sign = self._last_notice = _loop_time()
         self._ends = self._last_data + self._timeouts.total
 
     def reply(self) -> ModelReply:
@@ -363,7 +363,7 @@ class ResponseReader:
                 return
             self._whole.append(data)
             self._whole_size += len(data)
-            self._last_sign = _now()
+            self._last_sign = _loop_time()
             if self._whole_size > BODY_LIMIT:
                 raise EventTooLargeError
             return
@@ -371,7 +371,7 @@ class ResponseReader:
             events = [*self._reader.feed(self._undecided), *self._reader.close()]
         else:
             events = self._reader.close() if data is None else self._reader.feed(data)
-        self._last_sign = _now()
+        self._last_sign = _loop_time()
         for event in events:
             if self._is_over():
                 return
@@ -408,7 +408,7 @@ class ResponseReader:
                 self.failure = stream_failure(error, endpoint=self._endpoint)
                 return
         if self.assembler.add(chunk):
-            self._last_data = self._last_notice = _now()
+            self._last_data = self._last_notice = _loop_time()
 
     def _take_whole(self, body: bytes) -> None:
         text = body[:4096].decode("utf-8", "replace").removeprefix("\ufeff")
@@ -421,7 +421,7 @@ class ResponseReader:
             return
         value = as_object(parse(body.removeprefix(b"\xef\xbb\xbf")))
         if value.get("choices"):
-            self._last_data = _now()
+            self._last_data = _loop_time()
             self.assembler.add_whole(value)
             self._done = True
             return
@@ -490,12 +490,12 @@ class ResponseReader:
         return self._timeouts.idle if self.assembler.started else self._timeouts.first_token
 
     def _patience(self) -> float:
-        now = _now()
+        now = _loop_time()
         due = min(self._last_data + self._limit(), self._last_notice + self._beat(), self._ends)
         return max(0.0, due - now)
 
     def _waited(self) -> Waiting | None:
-        now = _now()
+        now = _loop_time()
         silent = now - self._last_data
         if silent >= self._limit():
             self.failure = self._too_slow(silent)
@@ -543,14 +543,14 @@ class ResponseReader:
 
 async def _drain(feed: ByteFeed) -> None:
     """Wait for the end of the body, so that the connection can be reused; its content is ignored."""
-    deadline = _now() + DRAIN_S
+    deadline = _loop_time() + DRAIN_S
     try:
-        while (left := deadline - _now()) > 0:
+        while (left := deadline - _loop_time()) > 0:
             if await feed.take(left) is FeedState.END:
                 return
     except Exception:
         return  # The reply is complete, so it does not matter how the connection ends.
 
 
-def _now() -> float:
+def _loop_time() -> float:
     return asyncio.get_running_loop().time()

@@ -2,22 +2,22 @@
 
 Theory of operation
 
-A child turn works under another role, for a call of its parent turn. Its grant is made of these parts:
+A child turn works under another role, for a call of its caller. Its grant is made of these parts:
 
 - `resolve_grant` of the role, for the same user under the same registries, as for any turn of that role.
-- `binding`: every layer of the parent's grant in force that does not come from its role or the registries. Those are
+- `binding`: every layer of the caller's grant in force that does not come from its role or the registries. Those are
   the workflow step, tools that the user revoked in the session, skills in use, and whatever layer is invented later.
 - `only_tools_of`: a layer that permits the tools that were compared, and no other. A server that connects after the
   approval cannot add a tool to the child.
 
 `added` compares that grant with the one in force. It may name too much and never too little: where two patterns cannot
 be compared, the role counts as looser. If it names nothing, every call that the child may make could be made by the
-parent, under a verdict at least as strict. So the delegation itself needs no question. If it names anything, only a
+caller, under a verdict at least as strict. So the delegation itself needs no question. If it names anything, only a
 decision of the user on this very call permits it.
 
 The comparison of one tool rests on how layers combine (`grant.py`): the strictest verdict counts. The child is at least
-as strict as its parent if each layer of the parent that restricts the tool has a counterpart in the child: the same
-rules and default, or a layer whose loosest verdict is as strict as the strictest of the parent's.
+as strict as its caller if each layer of the caller that restricts the tool has a counterpart in the child: the same
+rules and default, or a layer whose loosest verdict is as strict as the strictest of the caller's.
 
 A grant is bound to an approval by `signature`. It leaves out the prompt, which holds the date, and the layers' rules
 about tools that are not on offer, which differ whenever a server connects.

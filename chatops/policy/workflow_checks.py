@@ -178,7 +178,7 @@ class _Step:
                 # Like a role, the step runs without a built-in tool that lacks something here. Only the user who starts
                 # the run needs to know; the definition is not wrong.
                 if self.known.grants:
-                    message = f"{self._unknown(tool)}; the step goes on without it"
+                    message = f"{self._unknown(tool)}; the step continues without it"
                     yield WorkflowProblem(keys=keys, message=message, severity=ProblemSeverity.WARNING)
             elif why := self._unknown(tool):
                 yield WorkflowProblem(keys=keys, message=why)

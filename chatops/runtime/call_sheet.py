@@ -219,7 +219,7 @@ def call_offers(pending: PendingCall) -> Iterator[Offer]:
 def _rules(pending: PendingCall) -> Iterator[Offer]:
     tool, facts = pending.call.name, pending.facts
     exact, widest = suggest_exact(tool, facts), suggest_rules(tool, facts)[-1]
-    yield Offer(key="s", allows=_exactly(tool, facts, exact), pattern=exact)
+    yield Offer(key="s", allows=_pattern_words(tool, facts, exact), pattern=exact)
     known = BUILT_IN_TOOLS.get(tool)
     if known is not None and isinstance(widest, PathPattern) and widest.glob.endswith("/**"):
         if known.writes and not why_not_written(widest, known, facts):
@@ -227,7 +227,7 @@ def _rules(pending: PendingCall) -> Iterator[Offer]:
     yield Offer(key="r", allows=f"rules up to {show_rule(tool, widest)}")
 
 
-def _exactly(tool: str, facts: CallFacts, pattern: ArgumentPattern) -> str:
+def _pattern_words(tool: str, facts: CallFacts, pattern: ArgumentPattern) -> str:
     match pattern:
         case PathPattern():
             return f"any {tool} of this file"
@@ -252,7 +252,7 @@ def _facts(pending: PendingCall, *, now: float) -> Iterator[Fact]:
     facts, known = pending.facts, pending.interruption
     if pending.reason is AskReason.BUDGET:
         yield from _budget(pending)
-        yield from _details(pending)
+        yield from _detail_facts(pending)
         return
     yield Fact(label="note", value=UNKNOWN if pending.outcome_unknown else "", weight=Weight.NOTE)
     yield Fact(label="note", value=_REASONS.get(pending.reason, ""), weight=Weight.NOTE)
@@ -273,7 +273,7 @@ def _facts(pending: PendingCall, *, now: float) -> Iterator[Fact]:
     if known is not None:
         output = known.output.removesuffix("\n") or NO_OUTPUT
         yield Fact(label="its output until then", value=output, weight=Weight.EFFECT, form=Form.TEXT)
-    yield from _details(pending)
+    yield from _detail_facts(pending)
 
 
 def _budget(pending: PendingCall) -> Iterator[Fact]:
@@ -315,11 +315,11 @@ def _call(pending: PendingCall) -> Iterator[Fact]:
         return
     left = {key: value for key, value in values.items() if not _shown_elsewhere(pending, key, value)}
     label = "arguments" if len(left) == len(values) else "other arguments"
-    text = "\n".join(_argument(key, value) for key, value in left.items())
+    text = "\n".join(_argument_fact(key, value) for key, value in left.items())
     yield Fact(label=label, value=text, weight=Weight.CALL, form=Form.TEXT)
 
 
-def _argument(key: str, value: JsonValue) -> str:
+def _argument_fact(key: str, value: JsonValue) -> str:
     if isinstance(value, str) and "\n" in value:
         return f"{key}:\n{value}"
     return f"{key}: {json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, dict | list) else None)}"
@@ -470,7 +470,7 @@ def _settings(pending: PendingCall) -> Iterator[Fact]:
     yield Fact(label="asks because", value=why, weight=setting)
 
 
-def _details(pending: PendingCall) -> Iterator[Fact]:
+def _detail_facts(pending: PendingCall) -> Iterator[Fact]:
     facts, detail = pending.facts, Weight.DETAIL
     yield Fact(label="the model says", value=pending.said.strip(), weight=detail, form=Form.FOREIGN)
     yield Fact(label="raw arguments", value=facts.arguments, weight=detail, form=Form.TEXT)
@@ -525,7 +525,7 @@ def command_lines(facts: CallFacts) -> Iterator[tuple[str, tuple[tuple[int, int]
             first, last = risky[0]
             marks.append((_place(part, first - begin), _place(part, last - begin)))
             if last > end:
-                break  # It goes on in the next line.
+                break  # It continues in the next line.
             risky.popleft()
         yield text, tuple(marks) if len(marks) <= _MOST_MARKS else ((0, len(text)),)
         begin = end + 1

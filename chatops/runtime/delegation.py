@@ -1,12 +1,12 @@
 """Child turns: what runs, stops and describes the turn of a call that delegates.
 
 A child is an ordinary session with an ordinary turn, so it runs as every other: `Session`, its runner, its checkpoint,
-its lease, its pending calls. Its id follows from the call, so a parent that is resumed finds its child in the store
-instead of starting a second one. The end of the child is the end of its stored turn, so the parent gets it once.
+its lease, its pending calls. Its id follows from the call, so a caller that is resumed finds its child in the store
+instead of starting a second one. The end of the child is the end of its stored turn, so the caller gets it once.
 
-While the child works, the attempt at the parent's call waits for it. `ChildInput` tells the parent's turn what the
-user has to decide; the decisions go to the child's session. When the parent's turn is stopped, the child's is stopped
-first. When this process ends, or another one takes the parent over, the child is only closed, to be continued.
+While the child works, the attempt at the caller's call waits for it. `ChildInput` tells the caller what the
+user has to decide; the decisions go to the child's session. When the caller is stopped, the child's is stopped
+first. When this process ends, or another one takes the caller over, the child is only closed, to be continued.
 """
 
 import asyncio
@@ -103,7 +103,7 @@ class ChildOfCall:
         self._services = children.services
         self._call_id = call_id = effect.call.id
         self._grant = None if isinstance(effect, ReconcileTool) else effect.grant
-        """What the parent turn may do."""
+        """What the caller may do."""
         self._started = effect if isinstance(effect, RunTool) else None
         self._stopping = isinstance(effect, ReconcileTool) and effect.stopping
         self._id = child_session(call_id)
@@ -194,7 +194,7 @@ class ChildOfCall:
         if grant is None or facts.delegation is None:
             raise ToolFailedError("The rights of the role were not compared.")
         layers = binding(grant)
-        if await self._stored() is None:
+        if await self._stored_child() is None:
             child, words = await self._compared(given.role, grant)
             if signature(child, words) != facts.delegation.grant:
                 raise ToolFailedError(
@@ -267,7 +267,7 @@ class ChildOfCall:
         )
 
     async def tell(self) -> None:
-        """Tell the parent's turn what the user has to know of the child, if that has changed."""
+        """Tell the caller what the user has to know of the child, if that has changed."""
         if self.session is None or (state := self.session.state) is None:
             return
         now = ChildTurn(pending=self.session.pending, paused=turn_status(state) is TurnStatus.PAUSED)
@@ -278,8 +278,8 @@ class ChildOfCall:
     # The end
 
     async def find_or_stop(self) -> Reconciled:
-        """Return the result of the child turn if it has ended; stop it if the parent's turn was stopped."""
-        info = await self._stored()
+        """Return the result of the child turn if it has ended; stop it if the caller was stopped."""
+        info = await self._stored_child()
         if info is None or info.last_turn is None:
             return Reconciled(result=None, repeat=True)
         if info.active_turn == self._turn_id:
@@ -300,7 +300,7 @@ class ChildOfCall:
             state = await worker(store.load_turn, self._turn_id)
         return Reconciled(result=_result(info.role, state, said))
 
-    async def _stored(self) -> SessionInfo | None:
+    async def _stored_child(self) -> SessionInfo | None:
         try:
             info = await self._services.worker(self._services.store.session, self._id)
         except NoSuchSessionError:
@@ -315,7 +315,7 @@ async def _stop(session: ChildSession) -> None:
 
 
 def _result(role: str, state: TurnState | None, messages: Sequence[Message]) -> ToolResult:
-    """Return the end of a child turn for the model of the parent. `state` is None if only its messages are left."""
+    """Return the end of a child turn for the model of the caller. `state` is None if only its messages are left."""
     answers = [one.text for one in messages if isinstance(one, AssistantMessage) and one.text.strip()]
     answer = answer_so_far(state) if state is not None else (answers[-1] if answers else "")
     status = turn_status(state) if state is not None else TurnStatus.ANSWERED
@@ -334,4 +334,4 @@ def _result(role: str, state: TurnState | None, messages: Sequence[Message]) -> 
 
 
 _LONGEST_ANSWER = 16_000
-"""Characters of an answer that the parent gets; head and tail are kept."""
+"""Characters of an answer that the caller gets; head and tail are kept."""

@@ -57,7 +57,7 @@ def find_decision(store: Store, session: SessionId, call_id: CallId) -> Decision
 
 def describe_decision(answer: DecisionRow) -> str:
     """Return the decision in words: ``denied by uid 1000 (ana) via approvals on box, pts/3, at 10:15:12``."""
-    return f"{_decision_word(answer.decision)} by {_who(answer.by)} at {describe_time(answer.decided_at)}"
+    return f"{_decision_word(answer.decision)} by {_decider(answer.by)} at {describe_time(answer.decided_at)}"
 
 
 def describe_review(review: ReviewStep, *, at: float | None = None) -> str:
@@ -65,13 +65,13 @@ def describe_review(review: ReviewStep, *, at: float | None = None) -> str:
 
     `at` is when the run took it, in seconds since the epoch; None leaves it out.
     """
-    return f"{_REVIEWS[review.review.kind]} by {_who(review.by)}{'' if at is None else f' at {describe_time(at)}'}"
+    return f"{_REVIEWS[review.review.kind]} by {_decider(review.by)}{'' if at is None else f' at {describe_time(at)}'}"
 
 
 _REVIEWS = {"accept": "accepted", "try_again": "sent back", "skip": "skipped", "stop_run": "stopped"}
 
 
-def _who(by: Principal) -> str:
+def _decider(by: Principal) -> str:
     place = ", ".join(part.removeprefix("/dev/") for part in by.place)
     return f"{by}{f' on {place}' if place else ''}"
 
@@ -202,7 +202,7 @@ def turn_summary(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str
             # Calls that may run wait for the user too, if an earlier one does.
             asks = any(isinstance(one.status, AwaitingDecision) for one in calls)
             left = (one for one in calls if not (asks and isinstance(one.status, Permitted | Rechecking)))
-            parts = (_call(one, grant, decided) for one in left)
+            parts = (_call_clause(one, grant, decided) for one in left)
             return "; ".join(dict.fromkeys(text for text in parts if text)) or "interrupted between two requests"
         case Stopping(calls=calls):
             running = [named_call(one.call, one.status.facts) for one in calls if isinstance(one.status, Started)]
@@ -211,33 +211,33 @@ def turn_summary(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str
             return ""
 
 
-def _call(one: CallState, grant: Grant, answers: Mapping[CallId, DecisionRow]) -> str:
+def _call_clause(one: CallState, grant: Grant, answers: Mapping[CallId, DecisionRow]) -> str:
     match one.status:
         case Settled():
             return ""
         case AwaitingDecision(facts=facts) if (decided := answers.get(one.call.id)) is not None:
-            return _decided(one.call, facts, decided)
+            return _decided_clause(one.call, facts, decided)
         case AwaitingDecision(facts=facts) as waiting if waiting.outcome_unknown:
             return f"interrupted while running {named_call(one.call, facts)}: outcome unknown"
         case AwaitingDecision(facts=facts):
             return f"waiting for your approval of {named_call(one.call, facts)}"
         case Started(child=ChildTurn(pending=(asked, *_))) if (decided := answers.get(asked.call.id)) is not None:
-            return _decided(asked.call, asked.facts, decided)
+            return _decided_clause(asked.call, asked.facts, decided)
         case Started(child=ChildTurn(pending=(asked, *_))):
             return f"waiting for your approval of {named_call(asked.call, asked.facts)} as {asked.role}"
         case Started(facts=facts) | Reconciling(facts=facts):
-            return f"interrupted while running {named_call(one.call, facts)}: {_outcome(one.call, grant)}"
+            return f"interrupted while running {named_call(one.call, facts)}: {_outcome_clause(one.call, grant)}"
         case Permitted(facts=facts) | Rechecking(facts=facts):
             return f"interrupted before it started {named_call(one.call, facts)}"
         case _:
             return f"interrupted before it checked {named_call(one.call, None)}"
 
 
-def _decided(call: ToolCall, facts: CallFacts, decided: DecisionRow) -> str:
+def _decided_clause(call: ToolCall, facts: CallFacts, decided: DecisionRow) -> str:
     return f"{_decision_word(decided.decision)} in another terminal, not resumed yet: {named_call(call, facts)}"
 
 
-def _outcome(call: ToolCall, grant: Grant) -> str:
+def _outcome_clause(call: ToolCall, grant: Grant) -> str:
     spec = grant.tool(call.name)
     if spec is not None and (spec.read_only or spec.idempotent):
         return "it runs again on resume"
@@ -249,10 +249,10 @@ def _outcome(call: ToolCall, grant: Grant) -> str:
 def named_call(call: ToolCall, facts: CallFacts | None) -> str:
     """Return a call in one line: ``shell_exec (git push)``."""
     about = "" if facts is None else facts.command or " ".join(facts.paths) or " ".join(facts.hosts)
-    return f"{_shown(call.name)} ({_shown(about)})" if about else _shown(call.name)
+    return f"{_short_line(call.name)} ({_short_line(about)})" if about else _short_line(call.name)
 
 
-def _shown(text: str) -> str:
+def _short_line(text: str) -> str:
     return reveal(cut(text, most=_LONGEST_SUBJECT), newlines=False)
 
 

@@ -29,8 +29,8 @@ Invariants
 - A ConflictError means that another process has committed to this session. The runner then drops its state.
 
 While the store cannot be written (a full disk), a step that starts no tool and carries no result, decision or grant
-continues in memory, so that the user and the model can go on talking. It is stored as soon as that works. Nothing that
-must not happen twice ever depends on such a step.
+continues in memory, so that the user and the model can continue talking. It is stored as soon as that works. Nothing
+that must not happen twice ever depends on such a step.
 
 Handover (`quiesce`): wait for a step that leaves no tool running. That step is committed and published here, but its
 effects are withheld for the next owner. Inputs delivered later are put aside, and callers of `take` get False. If the

@@ -102,10 +102,10 @@ class Session(SessionView):
 
     def snapshot(self) -> Snapshot:
         """Return the current session, consistent with the events published so far."""
-        seen = super().snapshot()
+        source = super().snapshot()
         return replace(
-            seen,
-            contained=seen.contained or self._turns.contain_next,
+            source,
+            contained=source.contained or self._turns.contain_next,
             queued=self.queue.messages,
             queue_held=self.queue.held and not self._turns.unfinished,
             registry=self._registry_notice,
@@ -231,7 +231,7 @@ class Session(SessionView):
         self._runner.continue_here()
 
     async def let_go(self, why: ConflictError) -> None:
-        """Release the session, which is quiet, to whichever process goes on with it. `why` is what the user is told."""
+        """Release the session, which is quiet, to whichever process continues it. `why` is what the user is told."""
         await self._turns.let_go(None, why=why)
 
     async def settle(self) -> TurnState | None:

@@ -33,7 +33,7 @@ from chatops.policy.resolve import revoked as revoked_layer
 from chatops.policy.sandbox import SandboxChange
 from chatops.runtime.crash_recovery import UNSENT, CrashRecovery
 from chatops.runtime.delegation import Children
-from chatops.runtime.ownership import Lease
+from chatops.runtime.lease import Lease
 from chatops.runtime.performer import STOP_S, Performer
 from chatops.runtime.runner import Runner
 from chatops.runtime.services import EventBus, Services, ToolServers
@@ -80,10 +80,10 @@ class Turns:
             services.store,
             services.worker,
             services.holder,
-            asked=self._asked_for,
-            lost=self._lost_to,
-            stop=self._stop_asked,
-            looked=self._notify_of_store,
+            on_request=self._asked_for,
+            on_loss=self._lost_to,
+            on_stop=self._stop_asked,
+            on_look=self._notify_of_store,
         )
         self.children = Children(services, settings=lambda: self.settings, take=self.runner.take, publish=bus.publish)
         """The child turns that calls of the current turn wait for."""
@@ -223,12 +223,12 @@ class Turns:
 
     async def _watch_decisions(self) -> None:
         """Take posted decisions for as long as the turn is paused."""
-        seen = -1
+        last_version = -1
         while (state := self.runner.state) is not None and turn_status(state) is TurnStatus.PAUSED:
             try:
                 version = await self._services.worker(self._services.store.data_version)
-                if version != seen:
-                    seen = version
+                if version != last_version:
+                    last_version = version
                     await self.take_decisions()
             except StoreError:
                 log.exception("posted decisions could not be read")
@@ -275,7 +275,7 @@ class Turns:
         self.contain_next = False
 
     async def start_child(self, info: SessionInfo, make: Callable[..., TurnStep], *, budget: Budget) -> None:
-        """Start the turn of a delegated call, always under the same id, within the `budget` of its parent too.
+        """Start the turn of a delegated call, always under the same id, within the `budget` of its caller too.
 
         Raises ConfigError, StoreError.
         """

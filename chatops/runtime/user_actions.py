@@ -253,9 +253,9 @@ class UserActions:
         self._bus = bus
 
     async def correct(self, text: str, *, draft: TakeDraft) -> bool:
-        """Interrupt the turn and go on with `text`, in one step. Returns False if no turn can be corrected.
+        """Interrupt the turn and continue with `text`, in one step. Returns False if no turn can be corrected.
 
-        Raises StoreError if it cannot be stored: the turn then goes on as before.
+        Raises StoreError if it cannot be stored: the turn then continues as before.
         """
         turns = self._turns
         turns.check_owned()
@@ -315,7 +315,7 @@ class UserActions:
             info = await turns.stored()
             await turns.runner.catch_up()
             current = (*state.messages, *settled_so_far(state)) if state is not None else ()
-            listed = await self._listed(info.id, messages_from(before, (*turns.history.messages, *current)))
+            listed = await self._files_to_undo(info.id, messages_from(before, (*turns.history.messages, *current)))
             grant = turns.settings.grant(self._services.rights)
             if listed.name:
                 _check_may_take_back(grant)
@@ -399,7 +399,7 @@ class UserActions:
                 advice="Wait for its end, or stop it with Esc.",
             )
 
-    async def _listed(self, session_id: SessionId, messages: Sequence[Message]) -> "UndoList":
+    async def _files_to_undo(self, session_id: SessionId, messages: Sequence[Message]) -> "UndoList":
         calls = calls_with_effects(messages)
         taken = dict.fromkeys(turn_of(message.id) for message in messages)
         listing = partial(self._services.contained().undo_list, session_id=session_id, turns=tuple(taken), calls=calls)

@@ -315,13 +315,13 @@ class WorkflowRun:
 
     async def _watch(self) -> None:
         """Take reviews and cancellations posted by other processes until the run is over."""
-        seen = -1
+        last_version = -1
         while not self.over:
             await asyncio.sleep(WATCH_S)
             try:
                 version = await self._services.worker(self._services.store.data_version)
-                if version != seen:
-                    seen = version
+                if version != last_version:
+                    last_version = version
                     await self._take_posted()
             except StoreError:
                 log.exception("posted reviews could not be read")

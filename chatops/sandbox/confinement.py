@@ -486,5 +486,5 @@ def _search_path(spec: SandboxSpec, toolchains: Toolchains) -> tuple[str, ...]:
     """Return the virtual environment, the entries of PATH that are visible in the sandbox, and the usual ones."""
     roots = (*_SYSTEM, *_LINKS, *spec.read, *spec.write)
     entries = os.environ.get("PATH", "").split(os.pathsep)
-    seen = [entry for entry in entries if any(Path(entry).is_relative_to(root) for root in roots)]
-    return tuple(dict.fromkeys([*toolchains.path, *seen, "/usr/local/bin", "/usr/bin", "/bin"]))
+    visible = [entry for entry in entries if any(Path(entry).is_relative_to(root) for root in roots)]
+    return tuple(dict.fromkeys([*toolchains.path, *visible, "/usr/local/bin", "/usr/bin", "/bin"]))

@@ -119,17 +119,17 @@ def _unopened_masks(output: str, command: Command, *, workspace: Path) -> list[s
 
 
 def with_lacks(
-    facts: CallFacts, *, confined: Confinement, best: SandboxLevel, context: ToolContext, seen: Iterable[Lack]
+    facts: CallFacts, *, confined: Confinement, best: SandboxLevel, context: ToolContext, earlier: Iterable[Lack]
 ) -> CallFacts:
     """Add to the facts of a confined shell command what it will probably lack, and what the user can give it.
 
-    `best` is the highest level to use. `seen` are the lacks for which the same command failed before. What the ceiling
-    forbids is not offered.
+    `best` is the highest level to use. `earlier` are the lacks for which the same command failed before. What the
+    ceiling forbids is not offered.
     """
     if confined.level is SandboxLevel.NONE or facts.interpreter or context.source is not None:
         return facts
     spec = context.sandbox
-    lacks = [*seen, *_lacks_by_words(facts.command, cwd=Path(facts.cwd), confined=confined, context=context)]
+    lacks = [*earlier, *_lacks_by_words(facts.command, cwd=Path(facts.cwd), confined=confined, context=context)]
     lacks = [replace(lack, needs=_with_exact_hosts(lack.needs)) for lack in dict.fromkeys(lacks)]
     lacks = [lack for lack in lacks if widened(spec, lack.needs) != spec]
     wanted = reduce(widened, (lack.needs for lack in lacks), spec)

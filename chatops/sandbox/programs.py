@@ -85,8 +85,8 @@ def program_at(path: Path, *, workspace: Path) -> Program:
     if not shown and may_be_shown(path) and not places[-1].is_symlink():
         # By its own name too, which some programs look at.
         shown = dict.fromkeys((path, places[-1]))
-    seen = (*SYSTEM, workspace)
-    hidden = (place for place in shown if not any(place.is_relative_to(folder) for folder in seen))
+    mounted = (*SYSTEM, workspace)
+    hidden = (place for place in shown if not any(place.is_relative_to(folder) for folder in mounted))
     return Program(path=runs, shown=tuple(place for place in hidden if may_be_shown(place)))
 
 

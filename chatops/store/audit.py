@@ -30,7 +30,8 @@ Kinds of rows (a field is left out while it is empty):
 - ``result``: `call_id`, `attempt`, `outcome`, and `sha256` of the result.
 
 In `facts.arguments`, a value that a tool shows as a diff, that is code, or whose name looks like a secret is replaced
-by ``{"sha256": …}``. Arguments longer than `LONGEST_ARGUMENTS` characters are left out; `sha256` is always of all of them.
+by ``{"sha256": …}``. Arguments longer than `LONGEST_ARGUMENTS` characters are left out; `sha256` is always of all of
+them.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ class PendingCallRow:
 
     @property
     def continues(self) -> SessionId:
-        """The session that the user continues after the decision: for a call of a child session, its parent."""
+        """The session that the user continues after the decision: for a call of a child session, its caller's."""
         return parent_session(self.session_id) if self.pending.caller else self.session_id
 
 
@@ -197,7 +197,7 @@ class LeaseRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
-    """A turn that goes on in the background, with the last turn of its session as its own."""
+    """A turn that continues in the background, with the last turn of its session as its own."""
 
     session: SessionInfo
     turn_id: TurnId

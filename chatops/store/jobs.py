@@ -1,4 +1,4 @@
-"""Jobs: turns that go on in the background, each a row beside its session.
+"""Jobs: turns that continue in the background, each a row beside its session.
 
 A session is a job as long as the job's turn is its last one. Whether it runs, waits or is over follows from the lease,
 the turn and the pending calls, so none of it is stored here.

@@ -28,7 +28,7 @@ tool. A session that went from this process to another one and back has a new to
 in hand is void, although the row names its process again. From the moment at which a session is seized, the old owner
 can store nothing more. Since the runner performs only what is stored, it starts nothing more either. A missing row does
 not block a commit: then the order of the steps decides, see `turns`. Before a tool starts, the runtime asks again, and
-there a missing row counts as lost, see `runtime.ownership`.
+there a missing row counts as lost, see `runtime.lease`.
 
 A process is known by machine, boot, pid and start time, so that another one can tell if it still lives. Pids are
 reused, so all four are compared. Without ``/proc`` the boot and the start time are empty and count as unknown. A

@@ -380,7 +380,7 @@ LARGEST = 200_000_000
 EVERY_S = 86_400.0
 """Seconds from one backup to the next."""
 _STEPS = 10_000
-"""Instructions of SQLite, some milliseconds, between two checks if the copy should go on."""
+"""Instructions of SQLite, some milliseconds, between two checks if the copy should continue."""
 
 
 def is_due(path: Path, *, now: float) -> bool:

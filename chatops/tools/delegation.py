@@ -68,7 +68,7 @@ class DelegateTool:
         return await _child(context).run(facts, _given(facts), context.output)
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
-        """Find out from the stored child turn whether it has ended. One that has not goes on."""
+        """Find out from the stored child turn whether it has ended. One that has not continues."""
         return await _child(context).find_or_stop()
 
 

@@ -351,7 +351,7 @@ def reconcile_replace(facts: CallFacts, context: ToolContext) -> Reconciled:
         return Reconciled(result=None, found=str(error))
     there = "no longer exists" if now == ABSENT else "has neither the content before the call nor the content after it"
     otherwise = f"{visible(str(path), limit=300)} {there}; something else has changed it"
-    return reconciled_by_hash(facts, now, done=_done(path, context=context), otherwise=otherwise)
+    return reconciled_by_hash(facts, now, done=_written_sentence(path, context=context), otherwise=otherwise)
 
 
 @tool(inspect=_inspect_write, reconcile=reconcile_replace, timeout_s=20.0, capabilities=BUILT_IN_TOOLS["file_write"])
@@ -377,7 +377,7 @@ def file_edit(
     target = Path(facts.paths[0])
     text = _text(content_of(target, context=context))
     if text is None or text.count(old) != 1:
-        raise ToolFailedError(_changed(target))
+        raise ToolFailedError(_changed_sentence(target))
     return replace_file(target, text.replace(old, new).encode("utf-8"), facts=facts, context=context)
 
 
@@ -391,7 +391,7 @@ def replace_file(path: Path, after: bytes, *, facts: CallFacts, context: ToolCon
     with opened_folder(path.parent, context=context, create=True) as folder:
         before = content_of(path, context=context)
         if tuple(expected) != (_hash(before), _hash(after)):
-            raise ToolFailedError(_changed(path))
+            raise ToolFailedError(_changed_sentence(path))
         temporary = _temporary(path, context=context)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
@@ -410,7 +410,7 @@ def replace_file(path: Path, after: bytes, *, facts: CallFacts, context: ToolCon
             _discard(temporary, folder=folder)
             raise
         os.fsync(folder)
-    return _done(path, context=context)
+    return _written_sentence(path, context=context)
 
 
 def _missing_folders(path: Path, *, context: ToolContext) -> tuple[str, ...]:
@@ -442,11 +442,11 @@ def _discard(name: str, *, folder: int) -> None:
         pass
 
 
-def _done(path: Path, *, context: ToolContext) -> str:
+def _written_sentence(path: Path, *, context: ToolContext) -> str:
     return f"Wrote {visible(str(path.relative_to(context.workspace)), limit=300)}."
 
 
-def _changed(path: Path) -> str:
+def _changed_sentence(path: Path) -> str:
     return f"{visible(str(path), limit=300)} has changed since the check; nothing was written."
 
 

@@ -167,7 +167,7 @@ def _read_changed(
     until: float,
     found: _Found,
 ) -> None:
-    """Read the changed files in a second walk: only while one goes on are the folders of its files open."""
+    """Read the changed files in a second walk: only while one continues are the folders of its files open."""
     left = len(changed)
     with counted("reading documents", unit="document", total=left) as counter:
         for path, descriptor, name, _ in _files(top, folder, protected, _Found()):

@@ -66,7 +66,7 @@ def missing(path: str) -> Problem:
 def unknown_key(path: str, name: str, value: object, *, known: Sequence[str], noun: str) -> Problem:
     """Return the problem that a key is not one of `known`; `noun` says what keys are called here."""
     close = nearest(name, known)
-    hint = f"did you mean '{close}'?" if close else f"valid names: {_listed(sorted(known))}"
+    hint = f"did you mean '{close}'?" if close else f"valid names: {_listed_names(sorted(known))}"
     article = "an" if noun[:1] in "aeiou" else "a"
     return Problem(path=path, message=f"is not {article} {noun}; {hint}", given=given(value))
 
@@ -76,7 +76,7 @@ def not_allowed(path: str, value: object, *, allowed: Sequence[object]) -> Probl
     words = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in allowed]
     close = nearest(value if isinstance(value, str) else json.dumps(value, default=str), words)
     hint = f"; did you mean '{close}'?" if close else ""
-    return Problem(path=path, message=f"must be one of {_listed(words)}{hint}", given=given(value))
+    return Problem(path=path, message=f"must be one of {_listed_names(words)}{hint}", given=given(value))
 
 
 def wrong(path: str, message: str, value: object) -> Problem:
@@ -115,7 +115,7 @@ def kind_of(value: JsonValue) -> str:
             return "an array"
 
 
-def _listed(words: Sequence[str]) -> str:
+def _listed_names(words: Sequence[str]) -> str:
     more = f" and {len(words) - _MOST_WORDS} more" if len(words) > _MOST_WORDS else ""
     return visible(", ".join(words[:_MOST_WORDS]), limit=400) + more if words else "none"
 
@@ -173,14 +173,14 @@ def _problems_of(error: "SchemaError", noun: str) -> Iterator[Problem]:
     wanted: Any = error.validator_value
     match error.validator:
         case "required":
-            yield from (missing(_below(path, name)) for name in wanted if name not in instance)
+            yield from (missing(_child_path(path, name)) for name in wanted if name not in instance)
         case "additionalProperties" if isinstance(error.schema, dict):
             known = list(error.schema.get("properties", {}))
             patterns = list(error.schema.get("patternProperties", {}))
             for name in instance:
                 if name not in known and not any(re.search(pattern, name) for pattern in patterns):
                     what = MEMBER if path else noun
-                    yield unknown_key(_below(path, name), name, instance[name], known=known, noun=what)
+                    yield unknown_key(_child_path(path, name), name, instance[name], known=known, noun=what)
         case "enum":
             yield not_allowed(path, instance, allowed=wanted)
         case "const":
@@ -221,7 +221,7 @@ def _words(inner: "SchemaError") -> Sequence[str]:
     return [wanted] if isinstance(wanted, str) else list(wanted)
 
 
-def _below(path: str, name: str) -> str:
+def _child_path(path: str, name: str) -> str:
     part = field_path([name])
     return f"{path}.{part}" if path else part
 

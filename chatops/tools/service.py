@@ -189,12 +189,14 @@ class HttpBackend:
             seconds=_SEARCH_S,
         )
         if status != 200:
-            advice = _advice(status)
+            advice = _status_advice(status)
             raise ToolFailedError(f"The search at {self.host} failed with status {status}.{advice}")
         try:
             found = json.loads(data)
         except ValueError as error:
-            raise ToolFailedError(f"The search at {self.host} did not answer with JSON.{_advice(403)}") from error
+            raise ToolFailedError(
+                f"The search at {self.host} did not answer with JSON.{_status_advice(403)}"
+            ) from error
         return _hits(found, *self.path, text=self.text)
 
 
@@ -233,7 +235,7 @@ class DdgsBackend:
     async def search(self, query: str) -> Sequence[Hit]:
         """Search in a thread; the package is imported only then."""
         try:
-            found = await in_thread(self._found, query)
+            found = await in_thread(self._raw_hits, query)
         except Exception as error:
             log.info("the search of ddgs failed", exc_info=error)
             raise ToolFailedError(
@@ -243,7 +245,7 @@ class DdgsBackend:
         return _hits({"results": found}, "results", text="body", url="href")
 
     @staticmethod
-    def _found(query: str) -> object:
+    def _raw_hits(query: str) -> object:
         # Optional dependency, so it is imported here.
         module: Any = importlib.import_module("ddgs")
         return module.DDGS(timeout=int(_SEARCH_S)).text(query, max_results=MAX_HITS)
@@ -277,17 +279,17 @@ def search_web_tools(backend: SearchBackend) -> tuple[FunctionTool, ...]:
     async def web_search(query: Annotated[str, Field(description="Search query.")]) -> str:
         """Search the web. Returns titles, URLs and short excerpts."""
         hits = await backend.search(query)
-        return "\n\n".join(_shown(number, hit) for number, hit in enumerate(hits, 1)) or "[no results]"
+        return "\n\n".join(_hit_text(number, hit) for number, hit in enumerate(hits, 1)) or "[no results]"
 
     return (web_search,)
 
 
-def _shown(number: int, hit: Hit) -> str:
+def _hit_text(number: int, hit: Hit) -> str:
     text = visible(" ".join(hit.text.split()), limit=_SNIPPET)
     return f"{number}. {visible(hit.title, limit=200)}\n   {visible(hit.url, limit=500)}\n   {text}"
 
 
-def _advice(status: int) -> str:
+def _status_advice(status: int) -> str:
     match status:
         case 401:
             return " The key is wrong or expired."

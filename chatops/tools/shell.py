@@ -138,11 +138,11 @@ def _upwards(folder: str, *, top: str) -> Iterator[str]:
 
 def _conftests(folder: str) -> Iterator[str]:
     """Yield the files that pytest loads below `folder`."""
-    seen = 0
+    entries = 0
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED)
-        seen += len(folders) + len(files)
-        if seen > _MOST_ENTRIES:
+        entries += len(folders) + len(files)
+        if entries > _MOST_ENTRIES:
             return
         if "conftest.py" in files:
             yield os.path.join(place, "conftest.py")
@@ -271,8 +271,8 @@ def _inspect(
         context=context,
         expand=partial(_names, cwd=cwd),
     )
-    seen = failures.lacks(facts, context)
-    return with_lacks(facts, confined=level, best=failures.best, context=context, seen=seen)
+    earlier = failures.lacks(facts, context)
+    return with_lacks(facts, confined=level, best=failures.best, context=context, earlier=earlier)
 
 
 def command_facts(

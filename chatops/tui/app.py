@@ -159,13 +159,13 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def on_mount(self) -> None:
         """Open the session after the first paint."""
-        self.call_after_refresh(self._painted)
+        self.call_after_refresh(self._after_first_paint)
 
     async def before_first_message(self) -> None:
         """Wait until the message field has the focus, so that keys typed earlier reach it in order."""
         await wait_until_mounted(self.chat)
 
-    def _painted(self) -> None:
+    def _after_first_paint(self) -> None:
         if not self.is_headless:
             self.set_timer(COLLECT_AFTER_S, settle_collector)
         if self._on_painted is not None:
@@ -332,13 +332,13 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self._terminal = TerminalDriver(
             app,
             charset=self.charset,
-            lost=self.leave,
+            on_lost=self.leave,
             redraw=self.redraw,
             takes_text=self.takes_text,
-            background=self.themes.background_reported if self._traits.colours else None,
-            answered=self.graphics.answered if self.console.color_system == "truecolor" else None,
-            entered=self._entered,
-            leaving=self.graphics.leave,
+            on_background=self.themes.background_reported if self._traits.colours else None,
+            on_answer=self.graphics.answered if self.console.color_system == "truecolor" else None,
+            on_entered=self._entered,
+            on_leaving=self.graphics.leave,
             **settings,
         )
         return self._terminal

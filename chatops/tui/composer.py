@@ -339,7 +339,7 @@ class Composer(TextField):
             self.set_timer(ALONE_S, partial(self._act_on_letter, letter))
         elif self.block_selected and event.is_printable:
             self.post_message(self.TranscriptKey("escape"))
-        if self._handled(event):
+        if self._handle_key(event):
             event.stop()
             event.prevent_default()
         elif event.is_printable or types_invisible(event) or event.key in ("backspace", "delete"):
@@ -364,7 +364,7 @@ class Composer(TextField):
             self.load_text("")
             self.post_message(meant)
 
-    def _handled(self, event: events.Key) -> bool:
+    def _handle_key(self, event: events.Key) -> bool:
         key = event.key
         if self.popup_open and key in ("up", "down", "tab", "enter", "escape"):
             self.post_message(self.CompletionRequested(key))
@@ -455,15 +455,15 @@ class Composer(TextField):
         event.stop()
         if self._withdrawn_text and not self.text:
             self.offer_text(self._withdrawn_text)
-        self._fit()
+        self._fit_height()
         self._label()
         self.post_message(self.CompletionRequested())
 
     def on_resize(self) -> None:
         """Fit the height to the text once it is wrapped to another width."""
-        self.call_later(self._fit)
+        self.call_later(self._fit_height)
 
-    def _fit(self) -> None:
+    def _fit_height(self) -> None:
         edges = 2 if self.has_class("-framed") else int(self.has_class("-lined"))
         rows = max(1, min(self.screen.size.height // _SHARE - edges, self.wrapped_document.height)) + edges
         if self.styles.height is None or self.styles.height.value != rows:
@@ -481,7 +481,7 @@ class Composer(TextField):
             else:
                 self.styles.clear_rule(f"border_{edge}")
         self.styles.border_title_color = colour or None
-        self._fit()
+        self._fit_height()
 
     def _label(self) -> None:
         """Show the model on the frame, or the keys for a text that is typed while a turn runs."""

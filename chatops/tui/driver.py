@@ -36,7 +36,7 @@ Rules for giving the terminal back:
 - A terminal that reads nothing delays quitting by `_CLOSE_TIMEOUT_S` at most. `is_unresponsive` then tells the caller
   not to write any more.
 
-If reading or writing fails, the terminal is gone. `lost` is called once, on the event loop.
+If reading or writing fails, the terminal is gone. `on_lost` is called once, on the event loop.
 
 After SIGCONT, a shell may have drawn and changed modes in between. The modes are set again and everything is redrawn.
 """
@@ -123,11 +123,11 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 class TerminalDriver(Driver):
     """Driver for a terminal on standard input and output. `charset` is a Python codec.
 
-    `lost` is called on the event loop when the terminal is gone, `redraw` when everything must be drawn again.
+    `on_lost` is called on the event loop when the terminal is gone, `redraw` when everything must be drawn again.
     `takes_text` is called in the key thread. It returns True if a printable character can only be inserted, whether it
-    was typed or is the start of a paste. With `background`, the terminal is asked for the colour of its background, and
-    its answers are passed to it; with `answered` for its name, and all further answers are. `entered` is called each
-    time that the terminal was taken, `leaving` returns what is written before it is given back.
+    was typed or is the start of a paste. With `on_background`, the terminal is asked for the colour of its background,
+    and its answers are passed to it; with `on_answer` for its name, and all further answers are. `on_entered` is called
+    each time that the terminal was taken, `on_leaving` returns what is written before it is given back.
     """
 
     def __init__(
@@ -138,13 +138,13 @@ class TerminalDriver(Driver):
         mouse: bool = True,
         size: tuple[int, int] | None = None,
         charset: str = "utf-8",
-        lost: Callable[[], None],
+        on_lost: Callable[[], None],
         redraw: Callable[[], None],
         takes_text: Callable[[], bool],
-        background: Callable[[str], None] | None = None,
-        answered: Callable[[str], None] | None = None,
-        entered: Callable[[], None] = lambda: None,
-        leaving: Callable[[], str] = lambda: "",
+        on_background: Callable[[str], None] | None = None,
+        on_answer: Callable[[str], None] | None = None,
+        on_entered: Callable[[], None] = lambda: None,
+        on_leaving: Callable[[], str] = lambda: "",
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._target = app
@@ -154,12 +154,12 @@ class TerminalDriver(Driver):
         self._encode = encoder_for(charset)
         # A user of a C locale may well have a terminal that sends UTF-8. Nothing else can be meant.
         self._typed_as = "utf-8" if charset == "ascii" else charset
-        self._when_lost = lost
+        self._on_lost = on_lost
         self._redraw = redraw
         self._takes_text = takes_text
-        self._background = background
-        self._answered = answered
-        self._entered, self._leaving = entered, leaving
+        self._on_background = on_background
+        self._on_answer = on_answer
+        self._on_entered, self._on_leaving = on_entered, on_leaving
         self._writer: OutputWriter | None = None
         self._wake_write: int | None = None
         self._before: list[Any] | None = None
@@ -211,12 +211,12 @@ class TerminalDriver(Driver):
         self._writer = OutputWriter(
             self._out,
             encode=self._encode,
-            caught_up=lambda: self._call_soon(self._redraw),
-            lost=lambda: self._call_soon(self._terminal_lost),
+            on_caught_up=lambda: self._call_soon(self._redraw),
+            on_lost=lambda: self._call_soon(self._terminal_lost),
         )
-        self.write(_ENTER + _QUERY_MODES + ("" if self._background is None else _QUERY_BACKGROUND))
-        self.write("" if self._answered is None else ASK_NAME)
-        self._entered()
+        self.write(_ENTER + _QUERY_MODES + ("" if self._on_background is None else _QUERY_BACKGROUND))
+        self.write("" if self._on_answer is None else ASK_NAME)
+        self._on_entered()
         self._handle_signals()
         wake, self._wake_write = os.pipe()
         self._input_thread = threading.Thread(target=self._read_keys, args=(wake,), name="terminal-input", daemon=True)
@@ -234,7 +234,7 @@ class TerminalDriver(Driver):
         if self._before is not None:
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(self._in, termios.TCSANOW, self._before)
-        self.is_unresponsive = not writer.close(self._leaving() + _LEAVE, timeout_s=_CLOSE_TIMEOUT_S)
+        self.is_unresponsive = not writer.close(self._on_leaving() + _LEAVE, timeout_s=_CLOSE_TIMEOUT_S)
 
     def disable_input(self) -> None:
         """End the key thread and discard unread keys, so that no shell runs them."""
@@ -267,7 +267,7 @@ class TerminalDriver(Driver):
 
     def resume_application_mode(self) -> None:
         """Take the terminal back from the other program."""
-        self._event_loop.add_signal_handler(signal.SIGINT, self._when_lost)
+        self._event_loop.add_signal_handler(signal.SIGINT, self._on_lost)
         self.start_application_mode()
 
     def _settings(self) -> list[Any] | None:
@@ -313,8 +313,8 @@ class TerminalDriver(Driver):
         """Set up the terminal again after SIGCONT, because a shell may have drawn and changed modes meanwhile."""
         if self._writer is not None:
             self._make_raw()
-            self.write(self._leaving() + _ENTER_AGAIN)
-            self._entered()
+            self.write(self._on_leaving() + _ENTER_AGAIN)
+            self._on_entered()
             self._post_size()
             self._redraw()
 
@@ -413,7 +413,7 @@ class TerminalDriver(Driver):
                     self.process_message(event)
             case EscapeSequence(text=text) if text.startswith(("\x1b]", "\x1bP", "\x1b_")):
                 # An answer of the terminal. None is a key.
-                hears = self._background if text.startswith("\x1b]") else self._answered
+                hears = self._on_background if text.startswith("\x1b]") else self._on_answer
                 if hears is not None:
                     self._call_soon(partial(hears, text))
             case EscapeSequence(text=text):
@@ -429,7 +429,7 @@ class TerminalDriver(Driver):
     def _terminal_lost(self) -> None:
         if not self._is_lost:
             self._is_lost = True
-            self._when_lost()
+            self._on_lost()
 
     def _call_soon(self, act: Callable[[], object]) -> None:
         """Run `act` soon on the event loop. Can be called from any thread."""

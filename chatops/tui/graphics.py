@@ -108,12 +108,12 @@ class Graphics:
 
     def delete(self, keys: Collection[str]) -> None:
         """Let the terminal delete images."""
-        if text := "".join(_deletion(self._sent.pop(key)[0]) for key in keys if key in self._sent):
+        if text := "".join(_delete_sequence(self._sent.pop(key)[0]) for key in keys if key in self._sent):
             self._write(text)
 
     def leave(self) -> str:
         """Return what deletes all images in a terminal that is given back. They are kept for `again`."""
-        return "".join(_deletion(number) for number, _ in self._sent.values())
+        return "".join(_delete_sequence(number) for number, _ in self._sent.values())
 
     def again(self) -> Iterator[str]:
         """Yield what sends each image to a terminal that was taken again, the newest first. They keep their ids."""
@@ -122,7 +122,7 @@ class Graphics:
                 yield self._sent[key][1]
 
 
-def _deletion(number: int) -> str:
+def _delete_sequence(number: int) -> str:
     return f"\x1b_Ga=d,d=I,i={number},q=2\x1b\\"
 
 

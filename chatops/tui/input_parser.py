@@ -54,7 +54,7 @@ _SEQUENCE = re.compile(
     rf"|\x1b{_STRING}[^\x07\x1b]*(?:\x07|\x1b\\)"
 )
 _CUT_SHORT = re.compile(rf"\x1b(?:|\[M[\s\S]{{0,2}}|\[[0-?]*[ -/]*|[OP_]|{_STRING}[^\x07\x1b]{{0,4096}}\x1b?)\Z")
-_GOES_ON = re.compile(r"[\[O\]\x1b]|P(?:[\d>!$+@|]|\Z)|_(?:G|\Z)")
+_MAY_CONTINUE = re.compile(r"[\[O\]\x1b]|P(?:[\d>!$+@|]|\Z)|_(?:G|\Z)")
 """Characters after an escape that may be the rest of a sequence which a slow line has cut."""
 _AFTER_ESCAPE = re.compile(r"\x1b([^\x1b])?([^\x1b]*)")
 _ANSWER_BEGUN = re.compile(r"\x1b(?:\]\d|P[\d>!$+@|]|_G)")
@@ -191,8 +191,8 @@ class InputParser:
     def _is_next_key(self, text: str, gap: float) -> bool:
         """Return True if `text`, read `gap` seconds after an escape, is not the rest of a sequence or of an Alt key."""
         if gap >= APART_S:
-            return text in ("P", "_") or not _GOES_ON.match(text)
-        return not _GOES_ON.match(text) and not self._alt_acts(text[0])
+            return text in ("P", "_") or not _MAY_CONTINUE.match(text)
+        return not _MAY_CONTINUE.match(text) and not self._alt_acts(text[0])
 
     def _parse_paste(self, text: str, found: list[InputToken], now: float) -> str:
         """Consume the paste's part of `text` and return the rest."""

@@ -26,13 +26,13 @@ from textual.content import Content
 from chatops.domain.errors import ConfigError
 
 KeyGroup = Literal[
-    "chat", "message", "dialog", "desk", "contained", "changes", "unknown", "review", "question", "trust"
+    "chat", "message", "dialog", "all pending", "contained", "changes", "unknown", "review", "question", "trust"
 ]
 KEY_GROUPS: dict[KeyGroup, str] = {
     "message": "Writing a message",
     "chat": "Anywhere",
     "dialog": "In the approval dialog",
-    "desk": "On the desk, with the calls of all sessions: /pending --all",
+    "all pending": "In /pending --all, the calls of all sessions",
     "contained": "At the end of a contained turn",
     "changes": "In the changes that /diff shows",
     "unknown": "When the outcome of a call is unknown",
@@ -46,7 +46,7 @@ KEYS: Mapping[KeyGroup, Mapping[str, str]] = {
     "message": {
         "Enter": "send the message; with no text, send the queued ones",
         "{newline}, shift+Enter": "new line; so does Enter after \\",
-        "{correct}": "while a turn runs: interrupt it and go on with this message",
+        "{correct}": "while a turn runs: interrupt it and continue with this message",
         "Up": "with no text: take back the last queued message",
         "shift+Up, shift+Down": "with no text: mark a queued message; Delete removes it",
         "Up, Down": "earlier messages, at the first or last line",

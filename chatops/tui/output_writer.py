@@ -7,10 +7,10 @@ event loop must notice none of that. `OutputWriter.write` encodes text and appen
 queue in order, in small parts.
 
 - The queue is bounded. Above `MAX_QUEUED` bytes, `skips_frame` tells the app to leave out frames. Once the terminal has
-  read everything, `caught_up` is called and the app draws a whole frame. From `MAX_BYTES` on, text is dropped.
+  read everything, `on_caught_up` is called and the app draws a whole frame. From `MAX_BYTES` on, text is dropped.
 - `shown_for` says for how long the user can have seen the last frame. A dialog takes no key for a screen that may not
   have been seen.
-- A write that fails means that the terminal is gone: the queue is dropped and `lost` is called once.
+- A write that fails means that the terminal is gone: the queue is dropped and `on_lost` is called once.
 - `close` writes the sequences that restore the terminal, whatever else is dropped, and gives up after a time limit.
 
 Text is encoded so that it keeps its width: characters that the terminal's charset lacks get a substitute of the same
@@ -65,8 +65,8 @@ _ENDS = {"1": "22", "2": "22", "3": "23", "4": "24", "7": "27", "9": "29"}
 class OutputWriter:
     """Writes text to one file descriptor, in order.
 
-    `caught_up` is called when the terminal has read everything after frames were left out, `lost` when it is gone. Both
-    are called from the writing thread.
+    `on_caught_up` is called when the terminal has read everything after frames were left out, `on_lost` when it is
+    gone. Both are called from the writing thread.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class OutputWriter:
         descriptor: int,
         *,
         encode: Callable[[str], bytes],
-        caught_up: Callable[[], None],
-        lost: Callable[[], None],
+        on_caught_up: Callable[[], None],
+        on_lost: Callable[[], None],
     ) -> None:
         self._descriptor = descriptor
         self._encode = encode
-        self._caught_up = caught_up
-        self._lost = lost
+        self._on_caught_up = on_caught_up
+        self._on_lost = on_lost
         self._queue: deque[bytes] = deque()
         self._size = 0
         self._largest = 0
@@ -120,7 +120,7 @@ class OutputWriter:
             return now - self._lagged_until
 
     def skips_frame(self) -> bool:
-        """Return True if this frame should be skipped. `caught_up` will then be called later.
+        """Return True if this frame should be skipped. `on_caught_up` will then be called later.
 
         One frame of any size is no lag. A large screen's whole frame exceeds `MAX_QUEUED` by itself: if it counted, the
         next small frame would be left out, the whole screen would be drawn to make up for it, and so on forever.
@@ -162,7 +162,7 @@ class OutputWriter:
                 self._skipped = self._skipped and not recovered
                 self._note_lag()
             if recovered:
-                self._caught_up()
+                self._on_caught_up()
 
     def _note_lag(self) -> None:
         if self._queue or self._queued_since is None:
@@ -192,7 +192,7 @@ class OutputWriter:
             self._closing = True
             self._queue.clear()
             self._size = 0
-        self._lost()
+        self._on_lost()
 
 
 def encoder_for(charset: str) -> Callable[[str], bytes]:

@@ -106,7 +106,7 @@ class QueuedMessages(_Lines):
         If there are too many, show the first and the last, or the ones around the marked one.
         """
         self.display = bool(texts)
-        lines = [f"{'✗' if at == marked else '❯'} {_beginning(text)}" for at, text in enumerate(texts)]
+        lines = [f"{'✗' if at == marked else '❯'} {_first_words(text)}" for at, text in enumerate(texts)]
         if len(lines) > MOST_LINES and marked >= 0:
             start = max(0, min(marked - 1, len(lines) - MOST_LINES))
             lines = lines[start : start + MOST_LINES]
@@ -115,7 +115,7 @@ class QueuedMessages(_Lines):
         self.draw(Content("\n".join([heading, *lines] if heading else lines)))
 
 
-def _beginning(text: str) -> str:
+def _first_words(text: str) -> str:
     line = sanitize(" ".join(text[: 2 * _MOST].split()), newlines=False)
     return line if len(text) <= _MOST else f"{line[:_MOST]}…"
 

@@ -183,9 +183,9 @@ def folded(view: RunView, *, width: int) -> Content:
     head = Content.styled(f"{sign} {one_line(view.workflow)} ", style)
     end = clock(view.seconds)
     room = width - head.cell_length - cell_len(end) - 2
-    while len(parts) > 1 and cell_len(_joined(parts)) > room:
+    while len(parts) > 1 and cell_len(_join_parts(parts)) > room:
         parts.pop()
-    return _spread(head + _cut(Content(_joined(parts)), width=max(0, room)), end, width=width)
+    return _spread_line(head + _cut_line(Content(_join_parts(parts)), width=max(0, room)), end, width=width)
 
 
 def _hints() -> tuple[str, str]:
@@ -205,7 +205,7 @@ def above(view: RunView, *, width: int, height: int) -> list[PanelLine]:
         (f"{at}{tokens} · {clock(view.seconds)}", _MUTED),
     )
     hint = next((hint for hint in _hints() if cell_len(hint) <= width - head.cell_length - 3), "")
-    lines = [PanelLine(_spread(head, hint, width=width)), *_problem(view, width=width)]
+    lines = [PanelLine(_spread_line(head, hint, width=width)), *_problem_words(view, width=width)]
     steps = [_above_step(step, width=width, here=step.number - 1 == view.at) for step in view.steps]
     return [*lines, *_window(steps, view, room=height - len(lines), width=width)]
 
@@ -214,15 +214,15 @@ def beside(view: RunView, *, width: int, height: int) -> list[PanelLine]:
     """Return at most `height` lines for a column at the side."""
     tokens = f" · {count(view.tokens)} tokens" if view.tokens is not None else ""
     lines = [
-        PanelLine(_spread(Content.styled(one_line(view.workflow), _STRONG), clock(view.seconds), width=width)),
+        PanelLine(_spread_line(Content.styled(one_line(view.workflow), _STRONG), clock(view.seconds), width=width)),
         PanelLine(Content.assemble((view.word, _MARKS[view.mark][1]), (tokens, _MUTED))),
-        *_problem(view, width=width),
+        *_problem_words(view, width=width),
         PanelLine(Content("")),
     ]
     steps = [_beside_step(step, width=width, here=step.number - 1 == view.at) for step in view.steps]
     lines += _window(steps, view, room=height - len(lines) - 2, width=width)
     lines += [PanelLine(Content("")), PanelLine(Content.styled(_hints()[0], _MUTED))]
-    return [PanelLine(_cut(line.text, width=width), line.step) for line in lines]
+    return [PanelLine(_cut_line(line.text, width=width), line.step) for line in lines]
 
 
 def clock(seconds: float) -> str:
@@ -254,12 +254,12 @@ def _window(steps: Sequence[list[PanelLine]], view: RunView, *, room: int, width
     lines = [line for index in sorted(shown) for line in shown[index]]
     if hidden and left:
         more = Content.styled(f"{UNICODE.ellipsis} {plural(hidden, 'more step')}", _MUTED)
-        lines.append(PanelLine(_cut(more, width=width)))
+        lines.append(PanelLine(_cut_line(more, width=width)))
     return lines
 
 
 def _above_step(step: StepView, *, width: int, here: bool) -> list[PanelLine]:
-    facts = _joined([*_attempt(step), *(_progress(step) if here else ())])
+    facts = _join_parts([*_attempt(step), *(_progress(step) if here else ())])
     title = _title(step, here=here) + Content.styled(f"  {facts}" if facts else "", _MUTED)
     tokens = count(step.tokens) if step.tokens is not None else ""
     time = clock(step.seconds) if step.seconds is not None else ""
@@ -271,14 +271,14 @@ def _above_step(step: StepView, *, width: int, here: bool) -> list[PanelLine]:
     ]
     lines += _reason(step, width=width, most=1)
     return [
-        PanelLine(_spread(title, right, width=width), step.number - 1),
-        *(PanelLine(_cut(line, width=width)) for line in lines),
+        PanelLine(_spread_line(title, right, width=width), step.number - 1),
+        *(PanelLine(_cut_line(line, width=width)) for line in lines),
     ]
 
 
 def _beside_step(step: StepView, *, width: int, here: bool) -> list[PanelLine]:
     time = clock(step.seconds) if step.seconds is not None else ""
-    facts = [_joined([*_attempt(step), *(_progress(step) if here else ())])]
+    facts = [_join_parts([*_attempt(step), *(_progress(step) if here else ())])]
     facts += [f"{count(step.tokens)} tokens"] if here and step.tokens is not None else []
     lines = [Content.styled(f"    {fact}", _MUTED) for fact in facts if fact]
     if here:
@@ -286,8 +286,8 @@ def _beside_step(step: StepView, *, width: int, here: bool) -> list[PanelLine]:
         lines += [Content.assemble("    ", _check(check, label="gate ")) for check in step.gates]
     lines += _reason(step, width=width, most=4)
     return [
-        PanelLine(_spread(_title(step, here=here), time, width=width), step.number - 1),
-        *(PanelLine(_cut(line, width=width)) for line in lines),
+        PanelLine(_spread_line(_title(step, here=here), time, width=width), step.number - 1),
+        *(PanelLine(_cut_line(line, width=width)) for line in lines),
     ]
 
 
@@ -336,30 +336,30 @@ def _check(check: StepCheck, label: str = "") -> Content:
     )
 
 
-def _problem(view: RunView, *, width: int) -> list[PanelLine]:
+def _problem_words(view: RunView, *, width: int) -> list[PanelLine]:
     if not view.problem:
         return []
     parts = textwrap.wrap(one_line(f"{view.problem} R tries again."), max(1, width))
     return [PanelLine(Content.styled(part, "$text-error")) for part in parts[:3]]
 
 
-def _joined(parts: Sequence[str]) -> str:
+def _join_parts(parts: Sequence[str]) -> str:
     return " · ".join(parts)
 
 
-def _spread(left: Content, right: str, *, width: int) -> Content:
+def _spread_line(left: Content, right: str, *, width: int) -> Content:
     """Return a line with `left`, and `right` at its end.
 
     `left` is cut if needed. With too little room, `right` is omitted.
     """
     room = width - cell_len(right) - 1
     if not right or room < min(width * 2 // 3, left.cell_length):
-        return _cut(left, width=width)
-    left = _cut(left, width=room)
+        return _cut_line(left, width=width)
+    left = _cut_line(left, width=room)
     return Content.assemble(left, " " * (width - left.cell_length - cell_len(right)), (right, _MUTED))
 
 
-def _cut(line: Content, *, width: int) -> Content:
+def _cut_line(line: Content, *, width: int) -> Content:
     """Return the line in `width` cells, with an ellipsis if it was cut."""
     if line.cell_length <= width:
         return line
@@ -411,13 +411,13 @@ def _facts(spec: StepSpec) -> Iterator[str]:
         ("model", spec.model),
         ("tools", "all of the role" if spec.tools is None else ", ".join(spec.tools) or "none"),
         ("has to pass", ", ".join(dict.fromkeys(check.tool for check in spec.validations))),
-        ("gates", ", ".join(f"{gate.name} ({_tested(gate)})" for gate in spec.gates)),
+        ("gates", ", ".join(f"{gate.name} ({_gate_words(gate)})" for gate in spec.gates)),
         ("review", "the user accepts the answer" if spec.review else ""),
     ]
     return (f"{label + ':':<13}{text}" for label, text in facts if text)
 
 
-def _tested(gate: object) -> str:
+def _gate_words(gate: object) -> str:
     return gate.command if isinstance(gate, CommandGate) else "pattern"
 
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from chatops.models.chat import OpenAIChat
     from chatops.models.client import RegistryClient
     from chatops.policy.registry import ModelSpec
-    from chatops.runtime.follower import SessionFollower
+    from chatops.runtime.session_follower import SessionFollower
     from chatops.runtime.view import SessionView
 
 
@@ -94,7 +94,7 @@ class App:
             by_name=options.via == "tui",
             roles=roles,
             access=options.access,
-            changed=self.open_sessions.registry_changed,
+            on_change=self.open_sessions.registry_changed,
         )
         self.trust, self.own_tools_trust = self.configuration.trust, self.configuration.own_tools
         self.memories = Memories(self.paths.memory, workspace=self.workspace)
@@ -207,7 +207,7 @@ class App:
             offers=self.rights.offers,
             permits=lambda start: self.server_trust.permits(start),
             attended=self.options.via == "tui",
-            changed=self.notify_rights_changed,
+            on_change=self.notify_rights_changed,
             notify=self.open_sessions.notify,
         )
 
@@ -316,7 +316,7 @@ class App:
 
     async def follow_session(self, session_id: SessionId) -> "SessionFollower":
         """Follow a stored session that another process owns. Raises NoSuchSessionError, UnreadableError."""
-        from chatops.runtime.follower import follow_session  # needed only if two windows meet
+        from chatops.runtime.session_follower import follow_session  # needed only if two windows meet
 
         reader = await follow_session(self._services(attended=True), session_id)
         self.open_sessions.add(reader)

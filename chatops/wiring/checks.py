@@ -60,7 +60,7 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
         *catalog.notices,
         *_of_unused_models(registry),
         *_of_programs(registry),
-        *_withheld(registries, catalog=catalog),
+        *_withheld_tools(registries, catalog=catalog),
         *_of_workflows(registries[1], folder=file.parent / FOLDER, catalog=catalog),
     )
 
@@ -74,7 +74,7 @@ def _servers(now: Configuration, *, data: Path) -> McpServers:
         offers=lambda settings, further: (),
         permits=lambda start: False,
         attended=False,
-        changed=lambda: None,
+        on_change=lambda: None,
         notify=lambda text: None,
     )
 
@@ -101,7 +101,7 @@ def _of_programs(registry: Registry) -> Iterator[str]:
                 yield error.full
 
 
-def _withheld(registries: Registries, *, catalog: Toolbox) -> Iterator[str]:
+def _withheld_tools(registries: Registries, *, catalog: Toolbox) -> Iterator[str]:
     for role in registries[1].roles:
         grant = resolve_grant(
             registries=registries,

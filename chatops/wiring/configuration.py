@@ -105,12 +105,12 @@ class ConfigurationFiles:
         by_name: bool,
         roles: Sequence[RoleSpec] = (),
         access: AccessLevel | None = None,
-        changed: Callable[[Sequence[str]], None],
+        on_change: Callable[[Sequence[str]], None],
     ) -> None:
         """Read registries and trust. `registry`, `environ` and `by_name` as in `load_registry`.
 
         `roles` exist where the user's registry has none of their name, with the models of the default role. `access`
-        is the command line's level. `changed` is called when a file has changed, with notices for the user.
+        is the command line's level. `on_change` is called when a file has changed, with notices for the user.
 
         Raises ConfigError.
         """
@@ -119,7 +119,7 @@ class ConfigurationFiles:
         self._environ = environ
         self._roles = tuple(roles)
         self._access = access
-        self._changed = changed
+        self._on_change = on_change
         self.loaded = load_registry(path=registry, paths=paths, env=environ, by_name=by_name)
         """The registries in force, as they were read."""
         self._newest = self.loaded
@@ -151,7 +151,7 @@ class ConfigurationFiles:
         except ConfigError as error:
             notices = (*(notices or ()), error.full)
         if notices is not None:
-            self._changed(notices)
+            self._on_change(notices)
 
     def reload(self, *, also: Callable[[], object]) -> None:
         """Put the registry as it is now in force, including what it adds. Read skills and trusted files again.
@@ -171,7 +171,7 @@ class ConfigurationFiles:
             self._skills = None
             also()
         finally:
-            self._changed(notices)
+            self._on_change(notices)
 
     def skills(self, *, fresh: bool = False) -> Skills:
         """Return the skills of the user and of the trusted workspace. `fresh`: read the user's again."""

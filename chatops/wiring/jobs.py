@@ -1,4 +1,4 @@
-"""Jobs: turns that go on in the background, each in a process of its own that ends when the turn waits or is over.
+"""Jobs: turns that continue in the background, each in a process of its own that ends when the turn waits or is over.
 
 Theory of operation
 
@@ -11,10 +11,10 @@ programs that decide at the same time only one starts it: the other process find
 that is committed while the process is about to end is found by that process, which looks once more after it has
 released the lease.
 
-The job goes on by itself only where it was: started by its user, who owns the store, on the same host and boot, in the
-same folder, with the model's key, in a sandbox that is no weaker. Otherwise the reason is stored, and shown until the
-user starts it: ``chatops jobs resume ID``. If the program that decided died before it could start the job, no reason is
-stored. After a restart of the machine nothing goes on by itself.
+The job continues by itself only where it was: started by its user, who owns the store, on the same host and boot, in
+the same folder, with the model's key, in a sandbox that is no weaker. Otherwise the reason is stored, and shown until
+the user starts it: ``chatops jobs resume ID``. If the program that decided died before it could start the job, no
+reason is stored. After a restart of the machine nothing continues by itself.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ from chatops.policy.registry import ModelSpec
 from chatops.policy.registry_checks import model_problem
 from chatops.runtime.call_sheet import budget_question
 from chatops.runtime.descriptions import named_call
-from chatops.runtime.ownership import LEASE_S
+from chatops.runtime.lease import LEASE_S
 from chatops.runtime.session import Session
 from chatops.store.base import JobRow, LeaseRow
 from chatops.store.leases import holder_of, this_process
@@ -247,7 +247,7 @@ def job_row(app: App, session: Session, *, on_approval: str = "pause") -> JobRow
         uid=os.getuid(),
         host=me.host,
         boot_id=me.boot_id,
-        folder=_identity(app.workspace),
+        folder=_identity_of(app.workspace),
         level=int(app.limits.sandbox_level()),
     )
 
@@ -255,7 +255,7 @@ def job_row(app: App, session: Session, *, on_approval: str = "pause") -> JobRow
 async def move_to_background(
     app: App, session: Session, leave: Callable[[], Awaitable[None]], *, on_approval: str = "pause"
 ) -> SessionId:
-    """Let a process of its own go on with the unfinished turn of a session that is quiet. Return the session's id.
+    """Let a process of its own continue the unfinished turn of a session that is quiet. Return the session's id.
 
     `leave` releases the session here. A turn that waits for a decision needs no process. Raises ChatopsError if none
     can be started: the job can be resumed.
@@ -269,7 +269,7 @@ async def move_to_background(
             await in_thread(start, app.store, row)
     except OSError as error:
         raise ChatopsError(
-            f"The turn does not go on: a process cannot be started ({error.strerror}).",
+            f"The turn does not continue: a process cannot be started ({error.strerror}).",
             advice=f"To start it: chatops jobs resume {row.session.id}",
         ) from error
     except SessionHeldError as error:
@@ -289,7 +289,7 @@ def bound_here(app: App, row: JobRow) -> JobRow:
         uid=os.getuid(),
         host=me.host,
         boot_id=me.boot_id,
-        folder=_identity(app.workspace),
+        folder=_identity_of(app.workspace),
         level=int(app.limits.sandbox_level()),
         not_started="",
         seen=False,
@@ -298,7 +298,7 @@ def bound_here(app: App, row: JobRow) -> JobRow:
 
 def options_of(row: JobRow) -> Options:
     """Return the options that a job was started with."""
-    value = _given(row)
+    value = _stored_options(row)
     added = value.get("add_dir") or {}
     return Options(
         registry=Path(value["registry"]) if value.get("registry") else None,
@@ -317,15 +317,15 @@ def options_of(row: JobRow) -> Options:
 
 def on_approval_of(row: JobRow) -> str:
     """Return what the job does with a call that no rule answers: ``pause`` or ``deny``."""
-    return "deny" if _given(row).get("on_approval") == "deny" else "pause"
+    return "deny" if _stored_options(row).get("on_approval") == "deny" else "pause"
 
 
-def _given(row: JobRow) -> dict:  # type: ignore[type-arg]
+def _stored_options(row: JobRow) -> dict:  # type: ignore[type-arg]
     value = json_or_text(row.options)
     return dict(value) if isinstance(value, dict) else {}
 
 
-def _identity(folder: Path) -> str:
+def _identity_of(folder: Path) -> str:
     """Return the identity of a folder; empty if it is gone."""
     try:
         status = folder.stat()
@@ -345,7 +345,7 @@ def _addresses(app: App, state: TurnState) -> dict[str, str]:
 
 
 def _with_addresses(row: JobRow, addresses: dict[str, str]) -> str:
-    return json.dumps({**_given(row), "addresses": addresses})
+    return json.dumps({**_stored_options(row), "addresses": addresses})
 
 
 def _address(spec: ModelSpec) -> str:
@@ -355,8 +355,10 @@ def _address(spec: ModelSpec) -> str:
 
 # Starting
 
-GOES_ON = ConflictError("The turn goes on in the background.", advice="/jobs lists it, /takeover brings it back here.")
-_TAKEN = "The job goes on where it is open."
+CONTINUES_IN_BACKGROUND = ConflictError(
+    "The turn continues in the background.", advice="/jobs lists it, /takeover brings it back here."
+)
+_TAKEN = "The job continues where it is open."
 
 
 def start_if_job(store: Store, session_id: SessionId) -> str:
@@ -380,17 +382,17 @@ def start_if_job(store: Store, session_id: SessionId) -> str:
         except OSError as error:
             why = NotStarted(WhyNot.FAILED, f"a process cannot be started: {error.strerror}")
         else:
-            return f"The job goes on in the background: chatops jobs show {row.session.id}"
+            return f"The job continues in the background: chatops jobs show {row.session.id}"
     store.update_job(row.session.id, not_started=str(why))
     return f"Decided, not started: {why.sentence}. To start it: chatops jobs resume {row.session.id}"
 
 
 def why_not(store: Store, row: JobRow) -> NotStarted | None:
-    """Return why a job must not go on by itself from here; None if it may."""
+    """Return why a job must not continue by itself from here; None if it may."""
     me, uid = this_process(), os.getuid()
     if row.uid != uid:
         return NotStarted(WhyNot.OWNER, str(row.uid))
-    if _owner(store.path) != uid:
+    if _owner_uid(store.path) != uid:
         return NotStarted(WhyNot.STORE)
     if row.host != me.host:
         return NotStarted(WhyNot.HOST, row.host)
@@ -398,7 +400,7 @@ def why_not(store: Store, row: JobRow) -> NotStarted | None:
         return NotStarted(WhyNot.BOOT)
     chosen = options_of(row)
     assert chosen.workspace is not None
-    if not (folder := _identity(chosen.workspace)):
+    if not (folder := _identity_of(chosen.workspace)):
         return NotStarted(WhyNot.FOLDER_GONE, show_path(str(chosen.workspace)))
     if folder != row.folder:
         return NotStarted(WhyNot.FOLDER, show_path(str(chosen.workspace)))
@@ -411,7 +413,7 @@ def why_not(store: Store, row: JobRow) -> NotStarted | None:
         return NotStarted(WhyNot.FAILED, str(error))
 
 
-def _owner(path: Path) -> int:
+def _owner_uid(path: Path) -> int:
     try:
         return path.stat().st_uid
     except OSError:
@@ -420,7 +422,7 @@ def _owner(path: Path) -> int:
 
 def _why_no_model(app: App, row: JobRow, state: TurnState) -> NotStarted | None:
     """Return why none of the turn's models can be asked from here, or which is at another address."""
-    addresses = _given(row).get("addresses") or {}
+    addresses = _stored_options(row).get("addresses") or {}
     found: list[NotStarted] = []
     models = _models(app, state)
     for spec in models:
@@ -501,7 +503,7 @@ class ChatJobs:
         return await in_thread(lambda: [job_of(self._app.store, row) for row in self._app.store.jobs()])
 
     def move_to_background(self, session: Session) -> None:
-        """Let a process of its own go on with the unfinished turn, as soon as no step of it runs here.
+        """Let a process of its own continue the unfinished turn, as soon as no step of it runs here.
 
         Raises ChatopsError if the session cannot be stored.
         """
@@ -518,11 +520,11 @@ class ChatJobs:
             session.notify("The turn has ended here, so nothing was handed over.")
             return
         try:
-            await move_to_background(self._app, session, partial(session.let_go, GOES_ON))
+            await move_to_background(self._app, session, partial(session.let_go, CONTINUES_IN_BACKGROUND))
         except ChatopsError as error:
             session.notify(str(error), advice=error.advice)
 
-    async def go_on(self, session_id: SessionId) -> None:
+    async def restart(self, session_id: SessionId) -> None:
         """Start a job again that was on the screen until now, if its turn is under way.
 
         The user may have chosen another model for it there, whose address counts from now on.
@@ -535,7 +537,7 @@ class ChatJobs:
                 return
             job = job_of(store, row)
             if job.turn is not None:
-                known = _given(row).get("addresses") or {}
+                known = _stored_options(row).get("addresses") or {}
                 store.put_job(replace(row, options=_with_addresses(row, {**_addresses(self._app, job.turn), **known})))
             if job.state in _MAY_START:
                 start_if_job(store, session_id)
@@ -543,7 +545,7 @@ class ChatJobs:
         try:
             await in_thread(start_left)
         except ChatopsError as error:
-            log.warning("job %s does not go on: %s", session_id, error)
+            log.warning("job %s does not continue: %s", session_id, error)
 
     def news(self) -> tuple[str, ...]:
         """Return one line on the jobs that ended or wait for the user since it was last called; empty if none does."""

@@ -219,7 +219,7 @@ class RegistryRights:
         later = self._grant_under(now, now.changed, replace(settings, model_pin="", persona=""))
         return later.intersection(grant).answered_by(later.answers)
 
-    def rehearsed(self, role: str, *, level: AccessLevel | None, login: str) -> Grant:
+    def judging_grant(self, role: str, *, level: AccessLevel | None, login: str) -> Grant:
         """Return how calls are judged in `role` for a user of this login, or for anyone else if it is empty.
 
         `level` stands for the levels in the user's registry; the site's hold as they are. The grant has no model: it

@@ -88,10 +88,10 @@ class McpServers:
         offers: Offers,
         permits: Callable[[Item], bool],
         attended: bool,
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
         notify: Callable[[str], None],
     ) -> None:
-        """Start nothing. `changed` is called when there are other tools; `notify` gets each new failure.
+        """Start nothing. `on_change` is called when there are other tools; `notify` gets each new failure.
 
         `permits` returns whether the user has said yes to a start.
         `attended`: a user is at the screen, so no turn waits for a server whose tools are known from the last time.
@@ -102,7 +102,7 @@ class McpServers:
         self._configuration = configuration
         self._workspace = workspace
         self._data = data
-        self._tools_changed = changed
+        self._on_change = on_change
         self._notify = notify
         self._made: Servers | None = None
         self._notified: dict[str, str] = {}
@@ -122,7 +122,7 @@ class McpServers:
                     permits=self._permits,
                 ),
                 records=self._data / "mcp",
-                changed=self._news,
+                on_change=self._news,
             )
             self._listed = {status.name: status.tools for status in self._made.statuses()}
         return self._made
@@ -130,7 +130,7 @@ class McpServers:
     def _news(self, status: "ServerStatus") -> None:
         if self._listed.get(status.name, ()) != status.tools:
             self._listed[status.name] = status.tools
-            self._tools_changed()
+            self._on_change()
         failure = status.failure
         if failure and self._notified.get(status.name) != failure:
             log.warning("%s", failure)

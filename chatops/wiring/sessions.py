@@ -125,7 +125,7 @@ class SessionList:
     async def listed(self) -> Sequence[SessionRow]:
         """Return the stored sessions of this workspace, newest first."""
         return await asyncio.to_thread(
-            lambda: self._described(self._app.store.sessions(workspace=str(self._app.workspace), limit=ALL))
+            lambda: self._describe_rows(self._app.store.sessions(workspace=str(self._app.workspace), limit=ALL))
         )
 
     async def last_said(self, session_id: SessionId) -> Sequence[str]:
@@ -194,9 +194,9 @@ class SessionList:
 
         Raises NoSuchSessionError.
         """
-        return self._elsewhere(await asyncio.to_thread(self._app.store.session, session_id))
+        return self._other_workspace(await asyncio.to_thread(self._app.store.session, session_id))
 
-    def _elsewhere(self, info: SessionInfo) -> str:
+    def _other_workspace(self, info: SessionInfo) -> str:
         return info.workspace if info.workspace != str(self._app.workspace) else ""
 
     async def daily_usage(self, *, days: int) -> Sequence[DailyUsage]:
@@ -216,7 +216,7 @@ class SessionList:
                 text=hit.text,
                 message_id=hit.message_id or "",
                 is_copy=hit.session.forked_from is not None,
-                folder=self._elsewhere(hit.session),
+                folder=self._other_workspace(hit.session),
             )
             for hit in hits
         ]
@@ -237,7 +237,7 @@ class SessionList:
 
         def pending() -> list[SessionRow]:
             found = {info.id: info for info in (*self._undecided(), *self._runs.to_review())}
-            return self._described(sorted(found.values(), key=_used_at, reverse=True))
+            return self._describe_rows(sorted(found.values(), key=_used_at, reverse=True))
 
         return await asyncio.to_thread(pending)
 
@@ -271,7 +271,7 @@ class SessionList:
         found = [info for info in map(store.session, ids) if info.workspace == here]
         return sorted(found, key=_used_at, reverse=True)
 
-    def _described(self, found: Sequence[SessionInfo]) -> list[SessionRow]:
+    def _describe_rows(self, found: Sequence[SessionInfo]) -> list[SessionRow]:
         """Return the sessions as lists show them: with their pending calls, and the session they are a copy of."""
         store = self._app.store
         asks: dict[SessionId, list[str]] = {}

@@ -81,10 +81,10 @@ class Task:
         """Return True if the task is done."""
         if self.answer.casefold() not in answer.casefold():
             return False
-        return all(_content(folder / name) == content.rstrip("\n") for name, content in self.result.items())
+        return all(_read_content(folder / name) == content.rstrip("\n") for name, content in self.result.items())
 
 
-def _content(path: Path) -> str | None:
+def _read_content(path: Path) -> str | None:
     try:
         # A command may have put a pipe there.
         return path.read_text(errors="replace").rstrip("\n") if path.is_file() else None
@@ -390,7 +390,7 @@ async def _until_over(session: Session, task: Task) -> TurnState:
     """
     await session.submit(task.prompt)
     state = await session.settle()
-    while state is not None and (waiting := _asking(state)):
+    while state is not None and (waiting := _gated_calls(state)):
         if not await deny_all(session, waiting, reason="not part of this task"):
             break
         state = await session.settle()
@@ -402,5 +402,5 @@ async def _until_over(session: Session, task: Task) -> TurnState:
     return state
 
 
-def _asking(state: TurnState) -> tuple[PendingCall, ...]:
+def _gated_calls(state: TurnState) -> tuple[PendingCall, ...]:
     return tuple(pending for pending in pending_calls(state) if pending.call.name != CONTAINED_APPLY)

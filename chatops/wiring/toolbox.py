@@ -65,7 +65,7 @@ class Toolbox:
         self._environ = environ
         self._memories = memories
         self._own: tuple[tuple[Item, ...], OwnTools] | None = None
-        self._seen: tuple[object, ...] = ()
+        self._built_under: tuple[object, ...] = ()
         """What `_built_for` was last made of. Comparing it costs nothing while no file has changed."""
         self._built_for = self._made_of(configuration())
         self._built = self._build(*self._built_for)
@@ -133,12 +133,12 @@ class Toolbox:
         return self._settings(now), (*self._program, *self._own_tools().tools)
 
     def _catalog(self, now: Configuration) -> Catalog:
-        seen = (now.registries, now.changed, now.skills, self._trust.in_force.own_tools)
-        if seen != self._seen:
+        depends_on = (now.registries, now.changed, now.skills, self._trust.in_force.own_tools)
+        if depends_on != self._built_under:
             made_of = self._made_of(now)
             if made_of != self._built_for:
                 self._built_for, self._built = made_of, self._build(*made_of)
-            self._seen = seen
+            self._built_under = depends_on
         return self._built
 
     def _build(self, settings: CatalogSettings, further: tuple[Tool, ...]) -> Catalog:

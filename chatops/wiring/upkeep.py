@@ -95,15 +95,15 @@ class Upkeep:
     async def _connect_servers(self) -> None:
         """Connect to the MCP servers that the roles in force need."""
         await asyncio.sleep(WARM_UP_S)
-        started = before = seen = self._app.open_sessions.settings, self._app.loaded
+        started = before = now = self._app.open_sessions.settings, self._app.loaded
         self._start_servers(before[0])
         while True:
             await asyncio.sleep(ROLE_S)
-            before, seen = seen, (self._app.open_sessions.settings, self._app.loaded)
+            before, now = now, (self._app.open_sessions.settings, self._app.loaded)
             # A role that the user only passes by is not in force.
-            if seen == before != started:
-                started = seen
-                self._start_servers(seen[0])
+            if now == before != started:
+                started = now
+                self._start_servers(now[0])
 
     def _start_servers(self, roles: Sequence[SessionSettings]) -> None:
         for settings in roles:

@@ -49,7 +49,7 @@ from chatops.wiring.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from chatops.tools.picture import Picture
-    from chatops.wiring.desk import Desk
+    from chatops.wiring.all_pending import AllPending
     from chatops.wiring.doctor import Reach
 
 
@@ -196,13 +196,13 @@ class Workspace:
         """Return the skills of the user and of the trusted workspace, the user's read again."""
         return self._app.configuration.skills(fresh=True)
 
-    # Desk, servers, files, doctor
+    # Pending calls, servers, files, doctor
 
-    def desk(self) -> "Desk":
+    def all_pending(self) -> "AllPending":
         """Return what waits for a decision in all sessions of the user."""
-        from chatops.wiring.desk import Desk  # with the sheet of calls, which the start does not need
+        from chatops.wiring.all_pending import AllPending  # with the sheet of calls, which the start does not need
 
-        return Desk(self._app)
+        return AllPending(self._app)
 
     def servers(self, *, reconnect: str = "") -> str:
         """Return the state of the MCP servers as text, after connecting to the one named `reconnect`."""
@@ -284,13 +284,13 @@ class Workspace:
         return FirstSession(
             session=chat,
             workspace=self,
-            notices=(*notices, *self._withheld(chat), *recovered, *jobs),
+            notices=(*notices, *self._withheld_notices(chat), *recovered, *jobs),
             pending_elsewhere=waiting,
             trust=self.trust.about_files(),
             choose_session=pick,
         )
 
-    def _withheld(self, chat: SessionView) -> tuple[str, ...]:
+    def _withheld_notices(self, chat: SessionView) -> tuple[str, ...]:
         app, own = self._app, self._app.own_tools_trust
         # /tools lists what no role gets here, which is no news for each start. About the user's own tools the app asks.
         known = [*app.catalog.absent, *(own.not_loaded() if own.question.is_open else ()), *app.servers.pending()]
@@ -342,13 +342,13 @@ async def open_for_tui(options: Options, *, session: SessionId | None, last: boo
 
     `session`: open this one. `last`: the last of this workspace. `pick`: a new one behind the picker.
     """
-    workspace = await asyncio.to_thread(_prepared, options)
+    workspace = await asyncio.to_thread(_prepare_workspace, options)
     opened = await workspace.opened(session, last=last, pick=pick)
     workspace.upkeep.start(opened.session)
     return opened
 
 
-def _prepared(options: Options) -> Workspace:
+def _prepare_workspace(options: Options) -> Workspace:
     app = App(options)
     with ThreadPoolExecutor(max_workers=1) as beside:
         # Mostly waits for a program.

@@ -1,4 +1,4 @@
-"""Turns that go on in the background: real processes, decided and started again from other ones."""
+"""Turns that continue in the background: real processes, decided and started again from other ones."""
 
 import asyncio
 import json
@@ -230,7 +230,7 @@ def test_a_model_that_was_chosen_in_the_chat_is_bound_to_its_address_when_the_ch
         app = App(Options(registry=file, workspace=chatops.workspace, via="tui"))
         try:
             if left:
-                await ChatJobs(app).go_on(SessionId(job))
+                await ChatJobs(app).restart(SessionId(job))
                 return
             session = await app.open_session(SessionId(job), attended=True)
             await session.resume()

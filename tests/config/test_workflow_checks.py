@@ -277,7 +277,7 @@ def test_a_workflow_without_mistakes_is_not_spoken_of() -> None:
 
 
 WARNINGS: list[tuple[dict[str, Any], str]] = [
-    ({"tools": ["web_search", "look"]}, "says what it lacks; the step goes on without it"),
+    ({"tools": ["web_search", "look"]}, "says what it lacks; the step continues without it"),
     ({"tools": [f"extra_{number}" for number in range(8)] + ["look"]}, "tools: the step has 9 tools"),
     ({}, "the step has 14 tools"),
     ({"tools": ["look", "secret"]}, "tools[1]: the step may not call secret: denied by confirm_deny"),

@@ -18,7 +18,7 @@ from chatops.domain.tools import AccessLevel, Outcome
 from chatops.engine.effects import ComposerDraft
 from chatops.engine.state import TurnState
 from chatops.headless.formats import OutputFormat
-from chatops.headless.run import CANNOT_WAIT, NO_USER, OnApproval, ask, go_on, show_end
+from chatops.headless.run import CANNOT_WAIT, NO_USER, OnApproval, ask, resume_turn, show_end
 from chatops.headless.screen import Screen
 from chatops.runtime.session import Session
 from chatops.runtime.view import Snapshot
@@ -285,7 +285,9 @@ async def test_a_turn_that_another_process_took_over_is_told_in_those_words() ->
 
 async def test_resume_exits_with_3_again_while_something_waits() -> None:
     session, installation = Scripted(paused(), before=paused()), Installation()
-    code = await go_on(session, screen=installation.screen, output=OutputFormat.TEXT, on_approval=OnApproval.PAUSE)
+    code = await resume_turn(
+        session, screen=installation.screen, output=OutputFormat.TEXT, on_approval=OnApproval.PAUSE
+    )
     assert code == 3
     assert session.resumed == 1
     assert session.sent == []
@@ -293,7 +295,9 @@ async def test_resume_exits_with_3_again_while_something_waits() -> None:
 
 async def test_resume_finishes_a_decided_turn() -> None:
     session, installation = Scripted(finished(), before=paused()), Installation()
-    code = await go_on(session, screen=installation.screen, output=OutputFormat.JSON, on_approval=OnApproval.PAUSE)
+    code = await resume_turn(
+        session, screen=installation.screen, output=OutputFormat.JSON, on_approval=OnApproval.PAUSE
+    )
     assert code == 0
     assert json.loads(installation.out)["status"] == "answered"
 
@@ -337,7 +341,7 @@ async def test_sigterm_prints_the_object_too() -> None:
     session, installation = Scripted(finished(), before=asked()), Installation()
     session.hang = asyncio.Event()
     running = asyncio.ensure_future(
-        go_on(session, screen=installation.screen, output=OutputFormat.JSON, on_approval=OnApproval.PAUSE)
+        resume_turn(session, screen=installation.screen, output=OutputFormat.JSON, on_approval=OnApproval.PAUSE)
     )
     await session.waiting.wait()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -393,7 +397,7 @@ async def test_an_error_in_the_middle_closes_the_stream_and_is_raised() -> None:
 
     installation = Installation()
     with pytest.raises(OSError, match="disk full"):
-        await go_on(
+        await resume_turn(
             Broken(before=paused()),
             screen=installation.screen,
             output=OutputFormat.STREAM_JSON,

@@ -232,7 +232,7 @@ WORKFLOWS = (
     Mutant(
         promise="a later change makes a pass stale",
         file="engine/validations.py",
-        before="seen[key] = replace(standing, status=ValidationStatus.STALE, changed_by=message.tool)",
+        before="states[key] = replace(standing, status=ValidationStatus.STALE, changed_by=message.tool)",
         after="pass",
         tests=_EXAMPLES,
     ),

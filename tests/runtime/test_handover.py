@@ -17,9 +17,9 @@ from chatops.domain.tools import Outcome
 from chatops.engine.inputs import DecideCall
 from chatops.engine.workflow.state import RunFinished, RunResult
 from chatops.policy.workflow import StepSpec, WorkflowSpec
-from chatops.runtime.follower import LeaseRequestState, SessionFollower, follow_session
 from chatops.runtime.services import Services
 from chatops.runtime.session import Session, open_session, owned
+from chatops.runtime.session_follower import LeaseRequestState, SessionFollower, follow_session
 from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import new_run, open_run
 from chatops.store.base import Holder, SessionInfo
@@ -237,7 +237,7 @@ async def test_handover_waits_for_a_running_tool_and_keeps_its_result(tmp_path: 
 async def test_an_owner_whose_lease_was_seized_can_store_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chatops.runtime.follower.ANSWER_S", 0.1)
+    monkeypatch.setattr("chatops.runtime.session_follower.ANSWER_S", 0.1)
     async with two_windows(tmp_path) as (first, second):
         session = await first.open()
         await session.submit("run `printf x >> one; sleep 60`")
@@ -267,7 +267,7 @@ async def test_a_call_does_not_start_after_the_lease_is_lost(
     left: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The owner may be suspended right after storing the intent; the other process may have left again."""
-    monkeypatch.setattr("chatops.runtime.ownership.LEASE_S", 0.0)
+    monkeypatch.setattr("chatops.runtime.lease.LEASE_S", 0.0)
     async with two_windows(tmp_path) as (first, second):
         session = await first.open()
         await session.submit("run `printf x >> one`")
@@ -393,7 +393,7 @@ async def test_a_later_request_of_another_process_voids_this_one(
         assert notices == []
         second.app.store.request_lease(session.session_id, third)
         await until(lambda: reader.lease is not None and reader.lease.requested_by == third)
-        monkeypatch.setattr("chatops.runtime.follower.ANSWER_S", 0.0)
+        monkeypatch.setattr("chatops.runtime.session_follower.ANSWER_S", 0.0)
         assert reader.request_state is LeaseRequestState.HELD
         assert len(notices) == 1 and f"pid {third.pid}) has requested this session since" in notices[0]
         await reader.take_over()

@@ -9,8 +9,8 @@ import pytest
 
 from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId
-from chatops.runtime import ownership as module
-from chatops.runtime.ownership import Lease
+from chatops.runtime import lease as module
+from chatops.runtime.lease import Lease
 from chatops.runtime.services import WorkerThread
 from chatops.store.base import Holder, LeaseRow
 from chatops.store.leases import this_process
@@ -27,7 +27,13 @@ def unreadable(session: SessionId, *rest: object) -> LeaseRow | None:
 
 def a_lease(store: Store, worker: WorkerThread, *, lost: Callable[[Holder | None], None] = lambda by: None) -> Lease:
     return Lease(
-        store, worker, this_process(), asked=lambda by: None, lost=lost, stop=lambda: True, looked=lambda: None
+        store,
+        worker,
+        this_process(),
+        on_request=lambda by: None,
+        on_loss=lost,
+        on_stop=lambda: True,
+        on_look=lambda: None,
     )
 
 
@@ -119,10 +125,10 @@ async def test_the_newest_requester_gets_the_lease() -> None:
         store,
         worker,
         this_process(),
-        asked=lambda by: None,
-        lost=lambda by: None,
-        stop=lambda: True,
-        looked=lambda: None,
+        on_request=lambda by: None,
+        on_loss=lambda by: None,
+        on_stop=lambda: True,
+        on_look=lambda: None,
     )
     await lease.take(info.id)
     for asker in (OTHER, third):

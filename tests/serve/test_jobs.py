@@ -1,4 +1,4 @@
-"""Jobs on the page: what runs in the background, and that a decision lets it go on."""
+"""Jobs on the page: what runs in the background, and that a decision lets it continue."""
 
 import os
 import re
@@ -35,7 +35,7 @@ def test_a_decision_lets_a_job_go_on(served: Served) -> None:
     assert "In the background" in listed and "waiting" in listed
     (call,) = re.findall(rf"/call/({session}\.[\d.]+)", served.get("/", cookie=cookie).text)
     assert served.decide(call, "approve", cookie).status == 303
-    assert "The job goes on" in served.get(f"/call/{call}", cookie=cookie).text
+    assert "The job continues" in served.get(f"/call/{call}", cookie=cookie).text
     assert_made(served)
     assert served.run("jobs", "wait", session).returncode == 0
     assert "In the background" not in served.get("/", cookie=cookie).text

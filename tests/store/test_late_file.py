@@ -122,7 +122,7 @@ def test_what_was_done_in_memory_is_in_the_file_and_continues_there(path: Path, 
 def test_the_rows_of_every_table_are_moved() -> None:
     tables = {table for table, _ in columns_of(SCHEMA_VERSION)}
     moved_by_themselves = {"sessions", "leases", "settings"}
-    # A turn of a store in memory cannot go on in the background.
+    # A turn of a store in memory cannot continue in the background.
     assert tables - set(_TABLES) - moved_by_themselves == {"jobs"}
 
 

@@ -30,7 +30,7 @@ class Tiny(App):
             print("<" + sys.stdin.readline().strip() + ">", flush=True)
 
 def driver(app, **settings):
-    return TerminalDriver(app, lost=app.exit, redraw=app.refresh, takes_text=lambda: False, **settings)
+    return TerminalDriver(app, on_lost=app.exit, redraw=app.refresh, takes_text=lambda: False, **settings)
 
 Tiny(driver_class=driver).run()
 names = [thread.name for thread in threading.enumerate()]

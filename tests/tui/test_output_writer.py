@@ -35,7 +35,7 @@ def line() -> Iterator[Line]:
     reading, writing = os.pipe()
     fcntl.fcntl(writing, _SET_PIPE_SIZE, 4096)
     caught_up, lost = threading.Event(), threading.Event()
-    writer = OutputWriter(writing, encode=str.encode, caught_up=caught_up.set, lost=lost.set)
+    writer = OutputWriter(writing, encode=str.encode, on_caught_up=caught_up.set, on_lost=lost.set)
     made = Line(reading, writer, caught_up, lost)
     yield made
     if made.reading >= 0:

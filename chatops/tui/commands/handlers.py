@@ -18,7 +18,7 @@ from chatops.tui.commands.replies import (
     Notify,
     Replies,
     ScreenAction,
-    ShowDesk,
+    ShowAllPending,
     ShowRights,
     ShowSession,
     ShowText,
@@ -130,7 +130,7 @@ async def pending(context: Context, argument: str) -> Replies:
     """
     current = context.session.session_id
     if argument:
-        return await _show_desk(context) if argument == _ALL else (Notify(f"Usage: /pending [{_ALL}]"),)
+        return await _show_all_pending(context) if argument == _ALL else (Notify(f"Usage: /pending [{_ALL}]"),)
     rows = await context.workspace.sessions.pending()
     if not rows:
         return (Notify("Nothing is pending."),)
@@ -139,15 +139,15 @@ async def pending(context: Context, argument: str) -> Replies:
     return (Choose(pending_picker(rows, current=current), _decide),)
 
 
-async def _show_desk(context: Context) -> Replies:
-    desk = context.workspace.desk()
-    waiting = await desk.waiting()
-    interrupted = tuple(map(Notify, await desk.interrupted()))
+async def _show_all_pending(context: Context) -> Replies:
+    calls = context.workspace.all_pending()
+    waiting = await calls.waiting()
+    interrupted = tuple(map(Notify, await calls.interrupted()))
     if not waiting:
         return interrupted or (Notify("No call waits for a decision, in any session."),)
     if all(call.session_id == context.session.session_id for call in waiting):
         return (*interrupted, ScreenAction.DECIDE)
-    return (*interrupted, ShowDesk(desk, waiting, _decide))
+    return (*interrupted, ShowAllPending(calls, waiting, _decide))
 
 
 async def _decide(context: Context, session_id: str) -> Replies:
@@ -175,13 +175,13 @@ async def _open_job(context: Context, session_id: str) -> Replies:
 
 
 async def background(context: Context, argument: str) -> Replies:
-    """Let a process of its own go on with the turn, as soon as no step of it runs here."""
+    """Let a process of its own continue the turn, as soon as no step of it runs here."""
     session = owned(context.session, "The turn was not handed over")
     if not session.unfinished:
         # A notice, and no error: the text would stay in the field.
         return (Notify("No turn is under way here. chatops -p PROMPT --background starts one."),)
     context.workspace.jobs.move_to_background(session)
-    return (Notify("The turn goes on in the background as soon as the current step is done."),)
+    return (Notify("The turn continues in the background as soon as the current step is done."),)
 
 
 async def decide_next(context: Context, *, here: bool) -> Replies:
@@ -301,7 +301,7 @@ async def export(context: Context, argument: str) -> Replies:
 async def theme(context: Context, argument: str) -> Replies:
     """Switch the theme by name, or let the user choose."""
     if not argument:
-        picker = name_picker("Theme", names=context.themes, current=context.theme, moved=context.preview_theme)
+        picker = name_picker("Theme", names=context.themes, current=context.theme, on_move=context.preview_theme)
         return (Choose(picker, theme),)
     if argument not in context.themes:
         return (Notify(f"There is no theme {argument}. /theme lists them."),)
@@ -436,7 +436,9 @@ async def search(context: Context, argument: str) -> Replies:
             key=str(index),
             text=_row(hit, excerpt(hit.text, argument, around=_AFTER, before=_BEFORE)),
             find=f"{hit.title} {hit.text} {hit.folder}",
-            preview=f"In {hit.folder}:\n{_preview(hit.text, argument)}" if hit.folder else _preview(hit.text, argument),
+            preview=f"In {hit.folder}:\n{_excerpt_of(hit.text, argument)}"
+            if hit.folder
+            else _excerpt_of(hit.text, argument),
         )
         for index, hit in enumerate(hits)
     ]
@@ -479,5 +481,5 @@ def _each_once(hits: Sequence[HitRow]) -> list[HitRow]:
     return list(found.values())
 
 
-def _preview(text: str, wanted: str) -> str:
+def _excerpt_of(text: str, wanted: str) -> str:
     return text if len(text) <= _PREVIEW else excerpt(text, wanted, around=_PREVIEW, before=_LED)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chatops.tui.dialogs.picker import Picker
     from chatops.tui.dialogs.question import Question
     from chatops.tui.dialogs.text import Share
-    from chatops.wiring.desk import Desk, WaitingCall
+    from chatops.wiring.all_pending import AllPending, WaitingCall
     from chatops.wiring.explain import RightsMatrix
     from chatops.wiring.workspace import Workspace
 
@@ -44,14 +44,14 @@ class Context:
     @property
     def session(self) -> "SessionView":
         """The open session. Raises ChatopsError if it is still being opened."""
-        return self._opened()[0]
+        return self._require_opened()[0]
 
     @property
     def workspace(self) -> "Workspace":
         """The workspace of the open session. Raises ChatopsError if the session is still being opened."""
-        return self._opened()[1]
+        return self._require_opened()[1]
 
-    def _opened(self) -> "tuple[SessionView, Workspace]":
+    def _require_opened(self) -> "tuple[SessionView, Workspace]":
         if self.opened is None:
             raise ChatopsError("The session is still being opened.", advice="Try again in a moment.")
         return self.opened
@@ -85,10 +85,10 @@ class ShowChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowDesk:
+class ShowAllPending:
     """Show the calls that wait in all sessions. Run `chosen` with the id of a session that the user opens there."""
 
-    desk: "Desk"
+    calls: "AllPending"
     waiting: "Sequence[WaitingCall]"
     chosen: "Handler"
 
@@ -196,7 +196,7 @@ class ScreenAction(Enum):
     QUIT = "quit"
 
 
-ShowReply = ShowText | ShowChanges | ShowDesk | ShowRights | ShowSession | FindText | ShowStep
+ShowReply = ShowText | ShowChanges | ShowAllPending | ShowRights | ShowSession | FindText | ShowStep
 Reply = Notify | ShowReply | UseTheme | Copy | Write | Send | Then | Choose | EditText | ScreenAction
 Replies = Sequence[Reply]
 Handler = Callable[[Context, str], Awaitable[Replies]]

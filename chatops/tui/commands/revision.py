@@ -62,7 +62,7 @@ async def edit(context: Context, argument: str) -> Replies:
     if not argument.isdigit() or int(argument) >= len(messages):
         return (Notify("/edit lists the messages to choose from."),)
     message = messages[int(argument)]
-    opened, deleted = _before(context, message)
+    opened, deleted = _text_before(context, message)
     return (opened, Write(message.text), Notify(_EDITED), deleted)
 
 
@@ -92,7 +92,7 @@ async def retry(context: Context, argument: str) -> Replies:
         await (copied.switch_role(name) if name in roles else copied.pin_model(name, as_default=False))
         return (Send(asked.text),)
 
-    opened, deleted = _before(context, asked)
+    opened, deleted = _text_before(context, asked)
     return (opened, Then(choose, argument), Notify(_ASKED_AGAIN), deleted)
 
 
@@ -160,7 +160,7 @@ def _asked(context: Context) -> list[UserMessage]:
     return [message for message in reversed(messages) if isinstance(message, UserMessage)]
 
 
-def _before(context: Context, message: UserMessage) -> tuple[ShowSession, Then]:
+def _text_before(context: Context, message: UserMessage) -> tuple[ShowSession, Then]:
     session_id, sessions = SessionId(context.session.session_id), context.workspace.sessions
     return _instead(context, lambda: sessions.fork(session_id, before=message.id))
 

@@ -83,8 +83,8 @@ COMMANDS: tuple[SlashCommand, ...] = (
         run=handlers.pending,
         words={"--all": "the calls of all sessions"},
     ),
-    SlashCommand(name="jobs", help="turns that go on in the background, and what they wait for", run=handlers.jobs),
-    SlashCommand(name="background", help="let the running turn go on without this window", run=handlers.background),
+    SlashCommand(name="jobs", help="turns that continue in the background, and what they wait for", run=handlers.jobs),
+    SlashCommand(name="background", help="let the running turn continue without this window", run=handlers.background),
     SlashCommand(name="new", help="start an empty session", run=handlers.new),
     SlashCommand(name="sessions", args="[WORDS]", help="choose, rename or delete a session", run=handlers.sessions),
     SlashCommand(
@@ -228,15 +228,15 @@ def help_text(*, first: KeyGroup = "message") -> str:
     """Return all keys and commands in aligned columns, those of the group `first` before the others."""
     lines: list[str] = []
     # The dialogs are loaded with the first of them.
+    from chatops.tui.dialogs.all_pending import AllPendingScreen
     from chatops.tui.dialogs.approval import ApprovalScreen
     from chatops.tui.dialogs.contained import ContainedScreen
-    from chatops.tui.dialogs.desk import DeskScreen
     from chatops.tui.dialogs.review import ReviewScreen
     from chatops.tui.dialogs.server_question import ServerQuestionScreen
     from chatops.tui.dialogs.trust import TrustScreen
 
     keys: dict[KeyGroup, dict[str, str]] = {group: help_rows(group) for group in KEY_GROUPS}
-    for dialog in (ApprovalScreen, DeskScreen, ContainedScreen, ReviewScreen, ServerQuestionScreen, TrustScreen):
+    for dialog in (ApprovalScreen, AllPendingScreen, ContainedScreen, ReviewScreen, ServerQuestionScreen, TrustScreen):
         for key in dialog.KEYS:
             if key.help:
                 keys[key.group or dialog.KEY_GROUP][key.help_name] = key.help

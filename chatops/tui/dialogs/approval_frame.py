@@ -220,7 +220,7 @@ KEYS = (
     AnswerKey(
         "c",
         "contain",
-        "contain: go on in a copy of the folder, apply its changes at the end",
+        "contain: continue in a copy of the folder, apply its changes at the end",
         lambda asked: asked.if_offered("c", "contain on a copy"),
         runs=True,
         missing="This call cannot be contained.",

@@ -1,7 +1,7 @@
 """Base of the dialogs that show pending calls, one at a time, and have one key per answer.
 
-A subclass says what waits and where an answer goes: `ApprovalScreen` asks about the calls of one session, `DeskScreen`
-about those of all sessions. An answer names the call with the digest of what was shown.
+A subclass says what waits and where an answer goes: `ApprovalScreen` asks about the calls of one session,
+`AllPendingScreen` about those of all sessions. An answer names the call with the digest of what was shown.
 """
 
 from collections.abc import Sequence

@@ -91,10 +91,12 @@ def _role_preview(now: RoleRow | None, row: RoleRow, *, current: str) -> str:
     return f"{current} to {row.name}: {difference(now, row)}\n{model}"
 
 
-def name_picker(title: str, *, names: Sequence[str], current: str, moved: Callable[[str], str] | None = None) -> Picker:
+def name_picker(
+    title: str, *, names: Sequence[str], current: str, on_move: Callable[[str], str] | None = None
+) -> Picker:
     """Return a picker for plain names (personas, themes)."""
     choices = [Choice(key=name, text=name, find=name, current=name == current) for name in names]
-    return Picker(title, choices=choices, empty="None of that name.", moved=moved)
+    return Picker(title, choices=choices, empty="None of that name.", on_move=on_move)
 
 
 def rule_picker(rules: Sequence[RuleItem]) -> Picker:
@@ -182,7 +184,7 @@ class ModelPicker(Picker):
 
     def on_mount(self) -> None:
         """Start asking the servers. The base class fills the list."""
-        self._head("Model   (asking the servers …)")
+        self._set_title("Model   (asking the servers …)")
         self.run_worker(self._ask(), group="servers")
 
     async def _ask(self) -> None:
@@ -191,11 +193,11 @@ class ModelPicker(Picker):
         except ChatopsError as error:
             self.show_text(error.full)
         if self.is_attached:
-            self._head("Model")
+            self._set_title("Model")
             self.refill()
             self.on_resize()
 
-    def _head(self, title: str) -> None:
+    def _set_title(self, title: str) -> None:
         self.query_one("#picker-title", Static).update(Content(title))
 
     def _show(self, rows: Sequence[ModelRow]) -> None:

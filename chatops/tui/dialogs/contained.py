@@ -82,7 +82,7 @@ class ContainedScreen(GuardedDialog):
         AnswerKey(
             "D",
             "ask_reason",
-            "send them back with a reason; the model goes on in the same copy",
+            "send them back with a reason; the model continues in the same copy",
             lambda self: None if self.undoes else "send back with a reason",
             missing="An undo cannot be sent back: d leaves the changes applied.",
         ),
@@ -114,7 +114,7 @@ class ContainedScreen(GuardedDialog):
         self._ticked: set[str] = set()
         self._diffs: dict[str, DiffRows] = {}
         self._index = 0
-        self._seen = False
+        self._end_seen = False
 
     def begin(self) -> None:
         """Read the changes in a thread."""
@@ -135,7 +135,7 @@ class ContainedScreen(GuardedDialog):
             return
         if before is not None:
             self.note_change("The changes differ from those that were shown. Look again.")
-        self._changes, self._seen, self.sending = None, False, False
+        self._changes, self._end_seen, self.sending = None, False, False
         self.show()
         self.run_worker(self._read(self._pending), group="changes", exclusive=True)
 
@@ -160,12 +160,12 @@ class ContainedScreen(GuardedDialog):
 
     # Keys
 
-    def scrolled(self, key: str) -> bool:
+    def scroll_by_key(self, key: str) -> bool:
         """Scroll if the key scrolls. In the list of an undo, arrows go to another file. Space ticks."""
         by = {"up": -1, "k": -1, "down": 1, "j": 1}.get(key, 0) if self.undoes else 0
         if by:
             self._step(by)
-        return bool(by) or (key != "space" and super().scrolled(key))
+        return bool(by) or (key != "space" and super().scroll_by_key(key))
 
     def _step_on(self) -> None:
         self._step(1)
@@ -242,7 +242,7 @@ class ContainedScreen(GuardedDialog):
     @property
     def is_read(self) -> bool:
         """True if the changes may be applied: all was on the screen, or they are the user's own undo."""
-        return self._seen or self.undoes
+        return self._end_seen or self.undoes
 
     def _apply(self) -> None:
         found = self._changes.changes if self._changes is not None else ()
@@ -301,7 +301,7 @@ class ContainedScreen(GuardedDialog):
         self.body.set_class(self.body.side_by_side, "-wide")
         rows = tuple(self._rows())
         key = f"{pending.call.id} {pending.digest}" if self._changes is not None else ""
-        self.show_subject(Description(rows=rows, payload=len(rows)), key=key, seen=self._seen)
+        self.show_subject(Description(rows=rows, payload=len(rows)), key=key, seen=self._end_seen)
 
     def _rows(self) -> Iterator[Row]:
         pending, found = self._pending, self._changes
@@ -367,7 +367,7 @@ class ContainedScreen(GuardedDialog):
         """Allow applying, now that the end of the changes has been on screen."""
         pending = self._pending
         if pending is not None and subject == f"{pending.call.id} {pending.digest}" and not self.body.too_small:
-            self._seen = True
+            self._end_seen = True
 
 
 def tick_mark(change: "Change", *, pointed: bool, ticked: bool) -> str:
@@ -392,7 +392,7 @@ def send_back_question() -> Question[Decision]:
     """Return the question why the changes are sent back, which the model is told."""
     return Question[Decision](
         "Send the changes back",
-        explain="Nothing is applied or discarded. The model is told why, and goes on in the same copy.",
+        explain="Nothing is applied or discarded. The model is told why, and continues in the same copy.",
         text="",
         check=lambda text: Rejected(reason=text.strip(), send_back=True),
         done="sends them back",
@@ -487,7 +487,7 @@ class ChangesScreen(Page):
             case "|":
                 self._toggle_sides()
             case _:
-                return self.query_one(PayloadView).scrolled("space" if key == " " else key)
+                return self.query_one(PayloadView).scroll_by_key("space" if key == " " else key)
         return True
 
     def _go(self, by: int) -> None:

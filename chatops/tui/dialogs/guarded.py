@@ -241,7 +241,7 @@ class GuardedDialog(Modal[None]):
             case Acts(press):
                 self.show_frame()
                 key = "space" if press.key == " " else press.key
-                if self.scrolled(key):
+                if self.scroll_by_key(key):
                     pass
                 elif (known := self.by_name.get(key)) is not None:
                     self.answer(known)
@@ -297,9 +297,9 @@ class GuardedDialog(Modal[None]):
         self.pause()
         self.show_note_or_notice(why)
 
-    def scrolled(self, key: str) -> bool:
+    def scroll_by_key(self, key: str) -> bool:
         """Scroll if the key scrolls. Return False if it does not."""
-        if scrolled := self.payload.scrolled(key):
+        if scrolled := self.payload.scroll_by_key(key):
             self.call_after_refresh(self.show_frame)
         return scrolled
 

@@ -71,10 +71,10 @@ class PayloadView(ScrollView, can_focus=False):
         self._payload_lines = 0
         self._cautions: list[int] = []
         """The lines of the payload that warn."""
-        self._seen = bytearray()
+        self._seen_lines = bytearray()
         """1 for each line of the payload that was on screen or scrolled past, 0 for the others."""
         self._last_top = 0
-        """The first line on screen when `_seen` was brought up to date."""
+        """The first line on screen when `_seen_lines` was brought up to date."""
         self._jumped = False
         """True after a jump to a row, until `_note_seen_lines`: the lines between were not scrolled past."""
         self._wrapped_at = 0
@@ -86,12 +86,15 @@ class PayloadView(ScrollView, can_focus=False):
         """The spans of rows drawn since `_wrap`, by the id of the row, which a line refers to."""
 
     def show(self, description: Description, *, key: str, seen: bool) -> None:
-        """Show another payload, named `key`, from its top. The same key keeps the scroll position."""
+        """Show another payload, named `key`, from its top. The same key keeps the scroll position.
+
+        `seen`: it was on the screen to its end before, so it need not be read again.
+        """
         same = key == self.key
         charset = getattr(self.app, "charset", "utf-8")
         rows = description.rows
         if not same or description.payload != self._description.payload or (self.end_seen and not seen):
-            self._seen, self._cautions, self._jumped = bytearray(), [], True
+            self._seen_lines, self._cautions, self._jumped = bytearray(), [], True
         if charset != "utf-8":
             rows = tuple(shown_in(row, charset) for row in rows)
         self._description = replace(description, rows=rows)
@@ -125,12 +128,12 @@ class PayloadView(ScrollView, can_focus=False):
     @property
     def lines_skipped(self) -> int:
         """Payload lines above the first visible one that were not on screen: cautions, and those a jump has skipped."""
-        return self._seen[: self.scroll_offset.y].count(0)
+        return self._seen_lines[: self.scroll_offset.y].count(0)
 
     def read_on(self) -> None:
         """Scroll by one page, or back to the first line that was skipped."""
         if self.lines_skipped:
-            self._jump(self._seen.find(0))
+            self._jump(self._seen_lines.find(0))
         else:
             self.page(1)
 
@@ -174,7 +177,7 @@ class PayloadView(ScrollView, can_focus=False):
         start = self._starts[max(0, bisect_right(self._starts, y) - 1)]
         self.scroll_to(y=start if by > 0 and start - top > page // 2 else y, animate=False, force=True)
 
-    def scrolled(self, key: str) -> bool:
+    def scroll_by_key(self, key: str) -> bool:
         """Scroll if the key scrolls. Return False if it does not."""
         match key:
             case "up" | "k":
@@ -242,10 +245,10 @@ class PayloadView(ScrollView, can_focus=False):
             spans = self._drawn[id(row)] = row.spans()
         return spans
 
-    def _rows_seen(self) -> int:
+    def _count_rows_seen(self) -> int:
         """Return how many rows from the first on were on screen."""
-        first = self._seen.find(0)
-        lines = len(self._seen) if first < 0 else first
+        first = self._seen_lines.find(0)
+        lines = len(self._seen_lines) if first < 0 else first
         return max(0, bisect_right(self._starts, lines) - 1)
 
     def _wrap(self) -> None:
@@ -255,7 +258,7 @@ class PayloadView(ScrollView, can_focus=False):
             return
         self._lines = []
         self._drawn.clear()
-        before, self._starts, kept = self._starts, [], self._rows_seen()
+        before, self._starts, kept = self._starts, [], self._count_rows_seen()
         for row in self._description.rows:
             self._starts.append(len(self._lines))
             self._lines.extend(wrapped(row, width=width))
@@ -263,8 +266,8 @@ class PayloadView(ScrollView, can_focus=False):
         self._payload_lines = self._starts[min(self._description.payload, len(self._starts) - 1)]
         payload = self._lines[: self._payload_lines]
         self._cautions = [at for at, line in enumerate(payload) if line.row.tone == "caution"]
-        if self._starts != before or len(self._seen) != self._payload_lines:
-            self._seen, self._jumped = bytearray(self._payload_lines), True
+        if self._starts != before or len(self._seen_lines) != self._payload_lines:
+            self._seen_lines, self._jumped = bytearray(self._payload_lines), True
             self._mark_seen(0, self._starts[kept])
         self._wrapped_at = width
         self.virtual_size = Size(width, len(self._lines))
@@ -278,19 +281,19 @@ class PayloadView(ScrollView, can_focus=False):
             return
         # A move to or from the details below the payload scrolls past nothing: its end was not on screen.
         jumped = self._jumped or max(top, self._last_top) >= self._payload_lines
-        unseen = [at for at in self._cautions if not self._seen[at] and not top <= at < top + height]
+        skipped = [at for at in self._cautions if not self._seen_lines[at] and not top <= at < top + height]
         self._mark_seen(
             top if jumped else min(top, self._last_top), (top if jumped else max(top, self._last_top)) + height
         )
-        for at in unseen:
-            self._seen[at] = 0
+        for at in skipped:
+            self._seen_lines[at] = 0
         self._last_top, self._jumped = top, False
         # Details may follow: what counts is the last line of the payload itself.
-        if self._payload_lines > 0 and 0 not in self._seen:
+        if self._payload_lines > 0 and 0 not in self._seen_lines:
             self.end_seen = True
             self.post_message(self.EndSeen(self.key))
 
     def _mark_seen(self, begin: int, end: int) -> None:
         end = min(end, self._payload_lines)
         if begin < end:
-            self._seen[begin:end] = b"\1" * (end - begin)
+            self._seen_lines[begin:end] = b"\1" * (end - begin)

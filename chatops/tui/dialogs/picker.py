@@ -56,15 +56,15 @@ class Picker(Modal[str | None]):
         unfiltered: Sequence[Choice] = (),
         hint: Sequence[KeyHint] = (),
         empty: str = "Nothing here.",
-        moved: Callable[[str], str] | None = None,
+        on_move: Callable[[str], str] | None = None,
     ) -> None:
         """Create the picker.
 
-        `unfiltered` is listed instead of `choices` while no filter is typed. `moved` is called with the highlighted
+        `unfiltered` is listed instead of `choices` while no filter is typed. `on_move` is called with the highlighted
         key, and with the current one after Esc. It returns the preview.
         """
         super().__init__()
-        self._moved = moved
+        self._on_move = on_move
         self._title = title
         self.choices = tuple(choices)
         """All choices, in their order."""
@@ -228,7 +228,7 @@ class Picker(Modal[str | None]):
 
     def describe(self, choice: Choice) -> str:
         """Return what is shown of a choice while it is highlighted."""
-        return choice.preview if self._moved is None else self._moved(choice.key)
+        return choice.preview if self._on_move is None else self._on_move(choice.key)
 
     def show_preview(self) -> None:
         """Show the preview of the highlighted choice again."""
@@ -249,10 +249,10 @@ class Picker(Modal[str | None]):
             self.show_text(self.describe(self._shown[at]))
 
     def _return(self) -> None:
-        """Call `moved` for the current choice again."""
+        """Call `on_move` for the current choice again."""
         current = next((choice for choice in self.choices if choice.current), None)
-        if self._moved is not None and current is not None:
-            self._moved(current.key)
+        if self._on_move is not None and current is not None:
+            self._on_move(current.key)
 
 
 def _first(found: Sequence[Choice]) -> tuple[Choice, ...]:

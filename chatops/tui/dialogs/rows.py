@@ -118,7 +118,7 @@ def wrapped(row: Row, *, width: int) -> list[Line]:
     if row.beside is not None:
         half = side_width(width)
         left, right = wrapped(replace(row, beside=None), width=half), wrapped(row.beside, width=half)
-        # A side with fewer lines goes on empty, with its background.
+        # A side with fewer lines continues empty, with its background.
         rest = (Line("", "", replace(row, lead="")), Line("", "", replace(row.beside, lead="")))
         return [
             replace(one or rest[0], beside=other or rest[1]) for one, other in zip_longest(left, right, fillvalue=None)

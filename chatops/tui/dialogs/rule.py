@@ -199,7 +199,7 @@ class RuleDialog(Modal[Approved | None]):
         yield Content("Where (Tab):")
         refused: dict[str, list[str]] = {}
         for scope in SCOPES:
-            text = _where(scope, self._offer)
+            text = _scope_words(scope, self._offer)
             if reason := self._offer.why_not(self.pattern, scope):
                 refused.setdefault(reason, []).append(text)
             else:
@@ -228,7 +228,7 @@ class RuleDialog(Modal[Approved | None]):
             return
         yield Content(f"It would have allowed {len(found)} of {total} in this session:")
         for call in found[:SHOWN]:
-            yield Content(f"  {line(_subject(call))}{_fate(call)}")
+            yield Content(f"  {line(_subject(call))}{_fate_of_rule(call)}")
         if len(found) > SHOWN:
             yield Content(f"  and {len(found) - SHOWN} more")
 
@@ -249,15 +249,17 @@ def _meaning(pattern: ArgumentPattern) -> str:
             return ""
 
 
-def _where(scope: RuleScope, offer: RuleOffer) -> str:
+def _scope_words(scope: RuleScope, offer: RuleOffer) -> str:
     folder = path_of(offer.pending.facts.folder) if scope is RuleScope.FOLDER else ""
     return f"{SCOPE_NAMES[scope]} {show_path(folder)}".rstrip()
 
 
 def _subject(call: RecordedCall) -> str:
     facts = call.facts
-    return cut(facts.command or " ".join(facts.paths) or " ".join(facts.hosts) or facts.arguments, most=_LONGEST_RECORDED)
+    return cut(
+        facts.command or " ".join(facts.paths) or " ".join(facts.hosts) or facts.arguments, most=_LONGEST_RECORDED
+    )
 
 
-def _fate(call: RecordedCall) -> str:
+def _fate_of_rule(call: RecordedCall) -> str:
     return "  (it was denied)" if call.message.outcome is Outcome.DENIED else ""

@@ -22,8 +22,8 @@ from chatops.tui.commands.replies import (
     Reply,
     ScreenAction,
     Send,
+    ShowAllPending,
     ShowChanges,
-    ShowDesk,
     ShowReply,
     ShowRights,
     ShowSession,
@@ -145,7 +145,7 @@ class CommandPresenter:
         match reply:
             case Notify():
                 self._notify(reply.text)
-            case ShowText() | ShowChanges() | ShowDesk() | ShowRights() | ShowSession() | FindText() | ShowStep():
+            case ShowText() | ShowChanges() | ShowAllPending() | ShowRights() | ShowSession() | FindText() | ShowStep():
                 await self._show(reply)
             case UseTheme():
                 self._themes.use(reply.name)
@@ -178,8 +178,8 @@ class CommandPresenter:
                 page = ChangesScreen(reply.title, reply.changes, note=note)
                 await asyncio.to_thread(page.prepare, theme_of(self._screen.app))
                 self._show_page(page)
-            case ShowDesk():
-                self._show_desk(reply)
+            case ShowAllPending():
+                self._show_all_pending(reply)
             case ShowRights():
                 from chatops.tui.dialogs.rights import RightsScreen
 
@@ -205,15 +205,15 @@ class CommandPresenter:
 
         self._screen.app.push_screen(reply.picker, closed)
 
-    def _show_desk(self, reply: ShowDesk) -> None:
-        from chatops.tui.dialogs.desk import DeskScreen
+    def _show_all_pending(self, reply: ShowAllPending) -> None:
+        from chatops.tui.dialogs.all_pending import AllPendingScreen
 
         async def chosen(session_id: str) -> None:
             await self.perform(await reply.chosen(self._switcher.context(), session_id))
 
         session = self._switcher.context().session
-        screen = DeskScreen(
-            reply.desk,
+        screen = AllPendingScreen(
+            reply.calls,
             reply.waiting,
             self._screen.query_one(Composer),
             current=session.session_id,

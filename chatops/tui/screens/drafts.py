@@ -70,7 +70,7 @@ class Drafts:
             text for text in dict.fromkeys(kept) if text and not (typed.startswith(text) or _contains(typed, text))
         ]
         if texts:
-            self._composer.set_text(_joined(*texts, typed))
+            self._composer.set_text(_join_texts(*texts, typed))
         self._stored_under, self._stored_text = ((session_id, followed) if any(kept) else None), None
         if not followed and kept[-1]:
             self.keep()
@@ -96,7 +96,7 @@ class Drafts:
 
         def take_draft() -> "ComposerDraft | None":
             sent.storing = True
-            return self._left(user, session, text, followed=followed)
+            return self._draft_left(user, session, text, followed=followed)
 
         try:
             yield take_draft
@@ -108,14 +108,16 @@ class Drafts:
             self._sending.remove(sent)
         self.keep()
 
-    def _left(self, user: "UserState", session: "SessionView", text: str, *, followed: bool) -> "ComposerDraft | None":
+    def _draft_left(
+        self, user: "UserState", session: "SessionView", text: str, *, followed: bool
+    ) -> "ComposerDraft | None":
         """Return the draft of `session` without its sent message `text`; None if none is stored."""
         from chatops.engine.effects import ComposerDraft
 
         if self._open is None or session is not self._open[1]:
             # The session was left since. What was typed in it is stored.
             place, kept = (session.session_id, followed), user.draft(session.session_id, followed=followed)
-            rest = _without(text, kept)
+            rest = _without_sent(text, kept)
             if rest == kept:
                 return None
         elif self._stored_under is None:
@@ -127,7 +129,7 @@ class Drafts:
 
     def put_before(self, text: str) -> None:
         """Put `text` before what is typed, and store both."""
-        self._composer.set_text(_joined(text, self._composer.full_text))
+        self._composer.set_text(_join_texts(text, self._composer.full_text))
         self.keep()
 
     def keep(self) -> None:
@@ -152,20 +154,20 @@ class Drafts:
     def _text(self, session: "SessionView") -> str:
         """Return the draft of the open session: messages sent and not being stored yet, and what is typed."""
         sent = [sent.text for sent in self._sending if sent.session is session and not sent.storing]
-        return _joined(*sent, self._composer.full_text)
+        return _join_texts(*sent, self._composer.full_text)
 
 
 def append_to_draft(text: str, user: "UserState", session: "SessionView") -> None:
     """Append `text` to the stored draft of a session that is not shown here."""
-    from chatops.runtime.follower import SessionFollower
+    from chatops.runtime.session_follower import SessionFollower
 
     session_id, followed = session.session_id, isinstance(session, SessionFollower)
     kept = user.draft(session_id, followed=followed)
     if text and not _contains(kept, text):
-        user.save_draft(session_id, followed=followed, text=_joined(kept, text))
+        user.save_draft(session_id, followed=followed, text=_join_texts(kept, text))
 
 
-def _without(text: str, draft: str) -> str:
+def _without_sent(text: str, draft: str) -> str:
     """Return a draft without the sent message that it starts with."""
     starts = draft == text or draft.startswith(f"{text}{_BETWEEN}")
     return draft[len(text) + len(_BETWEEN) :] if starts else draft
@@ -176,5 +178,5 @@ def _contains(whole: str, text: str) -> bool:
     return f"{_BETWEEN}{text}{_BETWEEN}" in f"{_BETWEEN}{whole}{_BETWEEN}"
 
 
-def _joined(*texts: str) -> str:
+def _join_texts(*texts: str) -> str:
     return _BETWEEN.join(text for text in texts if text)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from chatops.domain.events import Published
     from chatops.domain.progress import Progress
-    from chatops.runtime.follower import SessionFollower
+    from chatops.runtime.session_follower import SessionFollower
     from chatops.runtime.view import SessionView
 
 Work = Callable[[], Awaitable[None]]

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chatops.engine.workflow.state import WorkflowState
-    from chatops.runtime.follower import SessionFollower
     from chatops.runtime.session import Session
+    from chatops.runtime.session_follower import SessionFollower
     from chatops.runtime.view import SessionView
     from chatops.runtime.workflow import WorkflowRun
     from chatops.tui.screens.run import OwnRunPresenter, RunPresenter
@@ -60,4 +60,4 @@ class OpenSession:
         elif self.own_run is None:
             await self.session.aclose()
         if self.own_run is None and self.follower is None and self.session.session_id:
-            await self.workspace.jobs.go_on(self.session.session_id)
+            await self.workspace.jobs.restart(self.session.session_id)

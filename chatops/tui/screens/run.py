@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chatops.domain.events import Event
     from chatops.engine.state import TurnState
     from chatops.engine.workflow.state import WorkflowState
-    from chatops.runtime.follower import SessionFollower
+    from chatops.runtime.session_follower import SessionFollower
     from chatops.runtime.workflow import WorkflowRun
     from chatops.wiring.sessions import UserState
 

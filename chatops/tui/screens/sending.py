@@ -134,7 +134,7 @@ class SendingPresenter:
     def submit(self, text: str, *, correcting: bool = False) -> Callable[[], Awaitable[None]] | None:
         """Return what sends a message or runs a slash command. Before a session is open, keep it and return None.
 
-        `correcting`: interrupt the turn, which goes on with the message.
+        `correcting`: interrupt the turn, which continues with the message.
         """
         if self._failed:
             show_notice(self._screen.app, f"No session is open, so nothing was sent. {key_of('quit')} quits.")

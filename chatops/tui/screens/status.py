@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chatops.domain.messages import Message
     from chatops.engine.workflow.state import AwaitingReview
     from chatops.policy.workflow import WorkflowSpec
-    from chatops.runtime.follower import SessionFollower
+    from chatops.runtime.session_follower import SessionFollower
     from chatops.runtime.view import Snapshot
     from chatops.tui.status import BannerTone
     from chatops.wiring.rows import SessionRow
@@ -56,7 +56,7 @@ class StatusPresenter:
         self._open_sessions: Sequence[SessionRow] = ()
 
     def note_pending(self, text: str) -> None:
-        """Show what is pending in other sessions, as found at the start, until the user goes on; empty: no more."""
+        """Show what is pending in other sessions, as found at the start, until the user continues; empty: no more."""
         self._pending_elsewhere = f"{text} – {key_of('pending')}" if text else ""
 
     def update(self, current: OpenSession, snapshot: "Snapshot", *, running: bool, dialog: bool) -> bool:
@@ -90,7 +90,7 @@ class StatusPresenter:
         return failed
 
     def _compact_offer(self, snapshot: "Snapshot", *, idle: bool) -> str:
-        """Return an offer of /compact, once in a session, when the context is 80 % full, until the user goes on.
+        """Return an offer of /compact, once in a session, when the context is 80 % full, until the user continues.
 
         `idle` is True while nothing runs and no dialog is open.
         """
@@ -165,7 +165,7 @@ def _keys_while_running(messages: "Sequence[Message]") -> str:
 
     opener = next((message for message in reversed(messages) if isinstance(message, UserMessage)), None)
     command = opener is not None and opener.by is Speaker.COMMAND
-    # No model could go on with a correction of a command.
+    # No model could continue with a correction of a command.
     return "Enter queues, Esc stops" if command else f"Enter queues, {key_of('correct')} interrupts"
 
 
@@ -213,14 +213,14 @@ def followed(reader: "SessionFollower", *, pending: "Sequence[PendingCall]") -> 
     """
     from chatops.engine.workflow.state import AwaitingReview
 
-    text, tone = _owner(reader)
+    text, tone = _owner_line(reader)
     if reader.run is not None and isinstance(reader.run.phase, AwaitingReview):
         text, tone = f"{text}\nA step needs a review there.", "waiting"
     return (f"{text}\n{calls_pending(pending)[0]}", "waiting") if pending else (text, tone)
 
 
-def _owner(reader: "SessionFollower") -> BannerText:
-    from chatops.runtime.follower import LeaseRequestState
+def _owner_line(reader: "SessionFollower") -> BannerText:
+    from chatops.runtime.session_follower import LeaseRequestState
 
     lease = reader.lease
     if lease is None and reader.is_job:

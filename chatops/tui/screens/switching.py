@@ -20,7 +20,7 @@ from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.themes import Themes
 
 if TYPE_CHECKING:
-    from chatops.runtime.follower import SessionFollower
+    from chatops.runtime.session_follower import SessionFollower
     from chatops.runtime.view import SessionView
     from chatops.tui.commands.replies import Context
     from chatops.wiring.workspace import FirstSession, Workspace
@@ -121,7 +121,7 @@ class SessionSwitcher:
 
             own_run = OwnRunPresenter(screen, user, run, clock=clock)
             return OpenSession(session=session, workspace=workspace, own_run=own_run, any_run=own_run)
-        from chatops.runtime.follower import SessionFollower
+        from chatops.runtime.session_follower import SessionFollower
 
         if not isinstance(session, SessionFollower):
             return OpenSession(session=session, workspace=workspace)
@@ -191,7 +191,7 @@ class SessionSwitcher:
 
     def followed_changed(self, reader: "SessionFollower") -> None:
         """Draw what has changed in the followed session, and open it here once its lease was obtained."""
-        from chatops.runtime.follower import LeaseRequestState
+        from chatops.runtime.session_follower import LeaseRequestState
 
         current = self.current
         if current is None or current.follower is not reader:

@@ -93,7 +93,7 @@ class MarkdownSegmenter:
         """Close the last segment, because no more text comes."""
         if self.tail and not self.tail.endswith("\n"):
             self.feed("\n")
-        self._cut(len(self.tail), gap=True)
+        self._cut_lines(len(self.tail), gap=True)
 
     def _line(self, line: str, start: int, stop: int) -> None:
         if self._fence:
@@ -107,7 +107,7 @@ class MarkdownSegmenter:
         if fence is not None and indent > 3 and not self._list:
             fence = None
         if self._lines and (gap := self._cut_before(line, indent=indent, fence=fence is not None)) is not None:
-            self._cut(start, gap=gap)
+            self._cut_lines(start, gap=gap)
             return  # The line is scanned again as the first one of the next segment.
         self._start_or_continue(line)
         if fence is not None:
@@ -148,9 +148,9 @@ class MarkdownSegmenter:
         if len(mark) >= len(self._fence) and set(mark) == {self._fence[0]}:
             self._fence = ""
             if self._fence_is_block:
-                self._cut(stop, gap=True)
+                self._cut_lines(stop, gap=True)
 
-    def _cut(self, at: int, *, gap: bool) -> None:
+    def _cut_lines(self, at: int, *, gap: bool) -> None:
         source, self.tail = self.tail[:at], self.tail[at:]
         if source.strip():
             self.closed.append(MarkdownSegment(source=source, gap=self.tail_gap))
@@ -230,7 +230,7 @@ class SegmentLines(Sequence[Strip]):
     def add(self) -> None:
         """Draw the next segment and append it."""
         number = self.segments
-        self._starts.append(self._starts[-1] + len(self._drawn(number)))
+        self._starts.append(self._starts[-1] + len(self._cached_lines(number)))
 
     def drop(self) -> None:
         """Drop all lines. They are drawn again when needed."""
@@ -255,12 +255,12 @@ class SegmentLines(Sequence[Strip]):
         if not 0 <= at < len(self):
             raise IndexError(at)
         number = bisect_right(self._starts, at) - 1
-        lines, place = self._drawn(number), at - self._starts[number]
+        lines, place = self._cached_lines(number), at - self._starts[number]
         # The Markdown renderer has just been imported and everything is about to be redrawn: the segment may have fewer
         # lines.
         return lines[place] if place < len(lines) else Strip([])
 
-    def _drawn(self, number: int) -> list[Strip]:
+    def _cached_lines(self, number: int) -> list[Strip]:
         lines = self._cache.get(number)
         if lines is not None:
             self._cache.move_to_end(number)

@@ -73,10 +73,10 @@ def card_lines(
     room = min(width, _WIDEST)
     if further:
         return _folded([card, *further], known, width=room, theme=theme)
-    lines = _headline(card, known, width=room, theme=theme)
+    lines = _headline_text(card, known, width=room, theme=theme)
     if expanded:
         bar = Text(f"{theme.symbols.bar} ", theme.muted, end="")
-        lines.extend(prefixed(_details(card, known, width=width - 2, theme=theme), first=bar, rest=bar))
+        lines.extend(prefixed(_detail_rows(card, known, width=width - 2, theme=theme), first=bar, rest=bar))
     else:
         indent = Text("  ", end="")
         lines.extend(prefixed(_body(card, known, width=max(1, room - 2), theme=theme), first=indent, rest=indent))
@@ -120,7 +120,7 @@ def _is_ours(tool: str) -> bool:
     return tool_name(tool) in BUILT_IN_TOOLS
 
 
-def _headline(card: ToolCardBlock, known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+def _headline_text(card: ToolCardBlock, known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
     sign, style = sign_of(card, theme)
     words, summary, counts = words_of(card, theme.symbols.dot), _subject(card, known), _counts(card, known, theme)
     others = sum(cell_len(text) + 2 for text in (sign, summary, counts.plain, words) if text)
@@ -180,7 +180,7 @@ def _body(card: ToolCardBlock, known: Capabilities, *, width: int, theme: BlockT
     """Return what is shown of a folded card below its headline."""
     lines: list[Text] = []
     if card.diff:
-        lines.extend(_change(card, known, width=width, theme=theme))
+        lines.extend(_diff_rows(card, known, width=width, theme=theme))
     output = card.output if card.status is CardStatus.RUNNING else card.end.tail
     lines.extend(_last_lines(output, width=width, theme=theme, whole=card.outcome is Outcome.FAILED))
     if card.outcome is Outcome.SUCCESS and not card.end.tail and not _is_ours(card.tool):
@@ -201,7 +201,7 @@ def _files(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
     return [Text(name, theme.text, end="") for name in names]
 
 
-def _change(card: ToolCardBlock, known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+def _diff_rows(card: ToolCardBlock, known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
     name = _path(card.arguments, known)
     lines, shown = diff_lines(card.diff, name=name, width=width, theme=theme, most=_MOST_CHANGED, whole=False)
     if (more := card.added + card.removed - shown) > 0:
@@ -239,7 +239,7 @@ def _first_lines(result: str, *, width: int, theme: BlockTheme) -> list[Text]:
     return [Text(line, theme.muted, end="") for line in shown]
 
 
-def _details(card: ToolCardBlock, known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+def _detail_rows(card: ToolCardBlock, known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
     facts = []
     if known.verb and not _is_ours(card.tool):
         facts.append(("tool", card.tool))
@@ -268,7 +268,7 @@ def _details(card: ToolCardBlock, known: Capabilities, *, width: int, theme: Blo
     label = "result" if card.status is CardStatus.SETTLED else "output so far"
     label += " (shortened)" if card.truncated else ""
     lines.append(Text(f"{label}:", theme.muted, end=""))
-    lines.extend(_capped(fold(styled((card.output.rstrip("\n"), theme.text)), width=width), theme=theme))
+    lines.extend(_cap_rows(fold(styled((card.output.rstrip("\n"), theme.text)), width=width), theme=theme))
     return lines
 
 
@@ -280,18 +280,18 @@ def _arguments(arguments: str, *, width: int, theme: BlockTheme) -> list[Text]:
     lines: list[Text] = []
     for name, value in given.items():
         label = f"{one_line(str(name))}: "
-        text = value if isinstance(value, str) else _short(value)
+        text = value if isinstance(value, str) else _short_text(value)
         if "\n" not in text.rstrip("\n"):
             lines.extend(fold(styled((label, theme.muted), (text.rstrip("\n"), theme.text)), width=width))
             continue
         lines.append(Text(label.rstrip(), theme.muted, end=""))
         indent = Text("  ", end="")
         whole = fold(styled((text.rstrip("\n"), theme.text)), width=max(1, width - 2))
-        lines.extend(prefixed(_capped(whole, theme=theme), first=indent, rest=indent))
+        lines.extend(prefixed(_cap_rows(whole, theme=theme), first=indent, rest=indent))
     return lines
 
 
-def _capped(lines: list[Text], *, theme: BlockTheme) -> list[Text]:
+def _cap_rows(lines: list[Text], *, theme: BlockTheme) -> list[Text]:
     if len(lines) <= _MOST_LINES:
         return lines
     half = _MOST_LINES // 2
@@ -311,7 +311,7 @@ def argument_summary(arguments: str, *, without: Collection[str] = (), lead: Seq
     named = {key: value for key, value in given.items() if key not in without}
     main = next((key for key in (*lead, *_TELLING) if isinstance(named.get(key), str)), None)
     parts = [] if main is None else [str(named.pop(main))]
-    parts.extend(f"{key}={value if isinstance(value, str) else _short(value)}" for key, value in named.items())
+    parts.extend(f"{key}={value if isinstance(value, str) else _short_text(value)}" for key, value in named.items())
     return "  ".join(one_line(part[:_LONGEST_ARGUMENT]) for part in parts)[:_LONGEST_ARGUMENT]
 
 
@@ -330,7 +330,7 @@ def parsed_arguments(arguments: str) -> dict[str, object] | None:
     return dict(given) if isinstance(given, Mapping) else None
 
 
-def _short(value: object) -> str:
+def _short_text(value: object) -> str:
     try:
         return json.dumps(value, ensure_ascii=False)[:_LONGEST_ARGUMENT]
     except RecursionError:
@@ -367,7 +367,7 @@ def words_of(card: ToolCardBlock, dot: str) -> str:
         case CardStatus.UNSETTLED:
             return "no result yet"
         case CardStatus.PERMITTED:
-            return f"{_permission(card.decided_by)}, runs after the calls before it"
+            return f"{_permission_words(card.decided_by)}, runs after the calls before it"
         case CardStatus.WAITING:
             return "approval pending"
         case CardStatus.HELD:
@@ -388,7 +388,7 @@ def _elapsed(card: ToolCardBlock, dot: str) -> str:
     return f"{spent(seconds)} {dot} Esc to stop" if seconds >= 1 else "running"
 
 
-def _permission(decided_by: str) -> str:
+def _permission_words(decided_by: str) -> str:
     if user := login(decided_by):
         return f"approved by {user}"
     return "allowed" if decided_by == BY_POLICY else "allowed by a rule"
@@ -403,13 +403,13 @@ def _result_words(card: ToolCardBlock, dot: str) -> str:
             return "no result"
         case Outcome.SUCCESS:
             approved = f"approved {dot} " if login(card.decided_by) and not card.own else ""
-            return approved + duration(card.duration_ms) + _further(card)
+            return approved + duration(card.duration_ms) + _count_further(card)
         case Outcome.FAILED:
-            return _failure(card, dot)
+            return _failure_line(card, dot)
         case Outcome.INVALID:
-            return f"not run: {_reason(card)}" if card.end.ended_because else "not run: invalid call"
+            return f"not run: {_reason_line(card)}" if card.end.ended_because else "not run: invalid call"
         case Outcome.DENIED:
-            return _denial(card)
+            return _denial_words(card)
         case Outcome.INTERRUPTED:
             stopped = f"interrupted {dot} {duration(card.duration_ms)}" if card.duration_ms else "interrupted"
             return f"not run: {one_line(card.end.ended_because)}" if card.end.ended_because else stopped
@@ -419,24 +419,24 @@ def _result_words(card: ToolCardBlock, dot: str) -> str:
             assert_never(never)
 
 
-def _failure(card: ToolCardBlock, dot: str) -> str:
+def _failure_line(card: ToolCardBlock, dot: str) -> str:
     ended = one_line(card.end.ended_because) or "failed"
     words = ended if card.end.timed_out else f"{ended} {dot} {duration(card.duration_ms)}"
-    return words + _further(card)
+    return words + _count_further(card)
 
 
-def _further(card: ToolCardBlock) -> str:
+def _count_further(card: ToolCardBlock) -> str:
     also = truncated(one_line(card.end.aftermath), width=_LONGEST_REASON, ellipsis="…")
     return (f", {also}" if also.strip() else "") + (", result shortened" if card.truncated else "")
 
 
-def _denial(card: ToolCardBlock) -> str:
+def _denial_words(card: ToolCardBlock) -> str:
     by = login(card.decided_by) or one_line(card.decided_by)
     words = f"not run, denied by {by}" if by else "not run, denied"
-    return f'{words}: "{_reason(card)}"' if card.end.ended_because.strip() else words
+    return f'{words}: "{_reason_line(card)}"' if card.end.ended_because.strip() else words
 
 
-def _reason(card: ToolCardBlock) -> str:
+def _reason_line(card: ToolCardBlock) -> str:
     return truncated(one_line(card.end.ended_because), width=_LONGEST_REASON, ellipsis="…")
 
 

@@ -67,7 +67,7 @@ from chatops.runtime.view import RecordedCall, RuleOffer, SessionView, Snapshot
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import DailyUsage, DecisionRow
 from chatops.tools.picture import Picture, Raster
-from chatops.wiring.desk import Desk, WaitingCall
+from chatops.wiring.all_pending import AllPending, WaitingCall
 from chatops.wiring.explain import RightsMatrix, SessionRights
 from chatops.wiring.jobs import ChatJobs
 from chatops.wiring.rows import HitRow, ModelRow, RoleRow, RuleItem, RunRow, SessionRow, WorkflowRow
@@ -637,7 +637,7 @@ class FakeJobs(ChatJobs):
     def __init__(self) -> None:
         pass
 
-    async def go_on(self, session_id: SessionId) -> None:
+    async def restart(self, session_id: SessionId) -> None:
         pass
 
 
@@ -677,7 +677,7 @@ def waiting_call(
     )
 
 
-class FakeDesk(Desk):
+class FakeAllPending(AllPending):
     """The calls that a test lists, and what was decided on them."""
 
     then = "No process has the session open. To continue it: chatops resume X"
@@ -749,7 +749,7 @@ class FakeWorkspace(Workspace):
     hits: list[HitRow] = field(default_factory=list)
     folder: Path = NOWHERE
     user: FakeUser = field(default_factory=FakeUser)
-    on_desk: FakeDesk = field(default_factory=FakeDesk)
+    everywhere: FakeAllPending = field(default_factory=FakeAllPending)
 
     def __post_init__(self) -> None:
         self.sessions, self.runs, self.jobs = FakeSessions(self), FakeRuns(self), FakeJobs()
@@ -766,8 +766,8 @@ class FakeWorkspace(Workspace):
             raise self.refuse
         return False
 
-    def desk(self) -> FakeDesk:
-        return self.on_desk
+    def all_pending(self) -> FakeAllPending:
+        return self.everywhere
 
     def roles(self) -> Sequence[RoleRow]:
         return (

@@ -165,13 +165,13 @@ async def policy(running: Stage) -> None:
     await running.press("l")
 
 
-async def desk(running: Stage) -> None:
+async def all_pending(running: Stage) -> None:
     edit = pending_call(2, tool="file_edit", facts=edit_facts(), digest="e" * 64)
     push = pending_call(3, facts=shell_facts("rm -rf build && git push origin main", argv=()), digest="p" * 64)
     unknown = replace(
         pending_call(4, facts=shell_facts("make deploy"), digest="u" * 64), reason=AskReason.OUTCOME_UNKNOWN
     )
-    running.workspace.on_desk.list_(
+    running.workspace.everywhere.list_(
         waiting_call(edit, age=3_700),
         waiting_call(push, session_id=SESSION, title="Tag the release", age=130),
         waiting_call(unknown, session_id=SessionId("20261120-0911"), title="Deploy", folder="/home/ana/shop", age=0),
@@ -202,7 +202,7 @@ SCENES: dict[str, Scene] = {
     "context": lambda running: command(running, "/context"),
     "cost": lambda running: command(running, "/cost"),
     "policy": policy,
-    "desk": desk,
+    "all-pending": all_pending,
     "completion": lambda running: typed(running, "/re"),
 }
 
@@ -220,8 +220,8 @@ async def test_dialog_at_120x40() -> None:
 
 @pytest.mark.more
 @pytest.mark.parametrize("size", [(60, 20), (120, 40), (40, 12)], ids=["60x20", "120x40", "40x12"])
-async def test_the_desk_in_windows_of_other_sizes(size: tuple[int, int]) -> None:
-    await compare(desk, name=f"desk-{size[0]}x{size[1]}", size=size)
+async def test_all_pending_calls_in_windows_of_other_sizes(size: tuple[int, int]) -> None:
+    await compare(all_pending, name=f"all-pending-{size[0]}x{size[1]}", size=size)
 
 
 @pytest.mark.some(1)

@@ -11,7 +11,7 @@ from chatops.domain.tools import Capabilities, built_in_capabilities
 from chatops.engine.state import TurnState
 from chatops.engine.view import pending_calls
 from chatops.engine.workflow.state import WorkflowState
-from chatops.runtime.follower import LeaseRequestState, SessionFollower
+from chatops.runtime.session_follower import LeaseRequestState, SessionFollower
 from chatops.runtime.view import SessionView, Snapshot
 from chatops.store.base import Holder, LeaseRow
 from chatops.tui.dialogs.picker import Picker

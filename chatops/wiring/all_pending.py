@@ -1,4 +1,4 @@
-"""The desk: what waits for a decision in all sessions of this user, kept up to date, and decisions from afar.
+"""What ``/pending --all`` shows: the pending calls of all sessions of this user, kept up to date and decided.
 
 Decisions are posted by `PendingCalls`. Rights are judged when a call is listed, again when it is decided, and by the
 turn that takes the decision.
@@ -61,8 +61,8 @@ class WaitingCall:
         )
 
 
-class Desk:
-    """The desk of this user. What it does touches the disk, in a thread. Raises ChatopsError."""
+class AllPending:
+    """The pending calls of this user. Works in threads, since it touches the disk. Raises ChatopsError."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -79,12 +79,12 @@ class Desk:
         for row in self._app.store.pending_calls():
             try:
                 if row.decided is None:
-                    found.append(self._of(row))
+                    found.append(self._waiting_call(row))
             except NoSuchSessionError as error:
                 log.info("%s was deleted meanwhile: %s", row.pending.call.id, error)
         return tuple(found)
 
-    def _of(self, row: PendingCallRow) -> WaitingCall:
+    def _waiting_call(self, row: PendingCallRow) -> WaitingCall:
         info = self._app.store.session(row.session_id)
         return WaitingCall(
             pending=self._calls.as_of_now(row).pending,
@@ -109,11 +109,11 @@ class Desk:
         found = await asyncio.to_thread(lambda: list(self._calls.interrupted()))
         return [f"Session {session} was {state}. To decide: chatops resume {session}" for session, state in found]
 
-    def watch(self, changed: Callable[[Sequence[WaitingCall]], None]) -> "asyncio.Task[None]":
-        """Call `changed` on the event loop with what waits, whenever that is different, until the task is cancelled."""
-        return asyncio.create_task(self._watch(changed), name="desk")
+    def watch(self, on_change: Callable[[Sequence[WaitingCall]], None]) -> "asyncio.Task[None]":
+        """Call `on_change` on the event loop with what waits, whenever that changes, until the task is cancelled."""
+        return asyncio.create_task(self._watch(on_change), name="all pending")
 
-    async def _watch(self, changed: Callable[[Sequence[WaitingCall]], None]) -> None:
+    async def _watch(self, on_change: Callable[[Sequence[WaitingCall]], None]) -> None:
         before: Sequence[WaitingCall] | None = None
         while True:
             began = time.monotonic()
@@ -121,7 +121,7 @@ class Desk:
                 found = await self.waiting()
                 if found != before:
                     before = found
-                    changed(found)
+                    on_change(found)
             except Exception:
                 # Neither a store that cannot be read for a moment nor a bug in drawing ends the task.
                 log.exception("what waits could not be shown")
@@ -131,7 +131,7 @@ class Desk:
     async def decide(self, call: WaitingCall, decision: Decision) -> str:
         """Post a decision on exactly what `call` shows. A job is started again.
 
-        Return how the session goes on, as a sentence, or nothing if another decision was first.
+        Return what continues the session, as a sentence, or nothing if another decision was first.
         """
         return await asyncio.to_thread(self._decide, call, decision)
 

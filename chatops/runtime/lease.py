@@ -3,15 +3,15 @@
 Theory of operation
 
 A session has one owner at a time: the process that holds its lease, a row in the store. `store.leases` says who may
-take it, and `runtime.follower` is the side of a process that wants it.
+take it, and `runtime.session_follower` is the side of a process that wants it.
 
 - Taken: `take` stores the lease with a token, which is random for each time, and starts a task that keeps it. The task
   renews the lease every LEASE_S / 3 seconds and looks at the store every LOOK_S seconds.
-- Requested: another process has written its name into the row. The task reports it through `asked`. The owner finishes
-  what runs, then calls `hand_over`, which makes the newest requester the holder, or releases the lease if there is
-  none.
-- Asked to stop: another process wants the turn stopped. The task reports it through `stop` until that returns True.
-- Lost: the row has another token, or is gone. The task reports it through `lost`, once, and ends. A lease that is
+- Requested: another process has written its name into the row. The task reports it through `on_request`. The owner
+  finishes what runs, then calls `hand_over`, which makes the newest requester the holder, or releases the lease if
+  there is none.
+- Asked to stop: another process wants the turn stopped. The task reports it through `on_stop` until that returns True.
+- Lost: the row has another token, or is gone. The task reports it through `on_loss`, once, and ends. A lease that is
   gone counts as lost: while this process was suspended, another may have owned the session and left it again, so the
   state in memory may be outdated. It is never taken again.
 - Released: `release` deletes the row if it still has the token.
@@ -52,25 +52,25 @@ class Lease:
         worker: WorkerThread,
         holder: Holder,
         *,
-        asked: Callable[[Holder | None], None],
-        lost: Callable[[Holder | None], None],
-        stop: Callable[[], bool],
-        looked: Callable[[], None],
+        on_request: Callable[[Holder | None], None],
+        on_loss: Callable[[Holder | None], None],
+        on_stop: Callable[[], bool],
+        on_look: Callable[[], None],
     ) -> None:
         """Set up the lease of one session, without taking it.
 
-        `asked` is called with each process that requests the session, and with None when the request is withdrawn.
-        `lost` is called once, with the new holder, or None if that has left again. `stop` is called when the turn is to
-        be stopped, and returns False if it cannot be yet. `looked` is called after each look
-        at the store, since the store may have noticed a problem of its own.
+        `on_request` is called with each process that requests the session, and with None when the request is withdrawn.
+        `on_loss` is called once, with the new holder, or None if that has left again. `on_stop` is called when the turn
+        is to be stopped, and returns False if it cannot be yet. `on_look` is called after each look at the store, since
+        the store may have noticed a problem of its own.
         """
         self._store = store
         self._worker = worker
         self._holder = holder
-        self._asked = asked
-        self._lost = lost
-        self._stop = stop
-        self._looked = looked
+        self._on_request = on_request
+        self._on_loss = on_loss
+        self._on_stop = on_stop
+        self._on_look = on_look
         self._session: SessionId | None = None
         self.token = ""
         """What the store knows this lease by; empty while there is none."""
@@ -147,7 +147,7 @@ class Lease:
 
     async def _keep(self, session: SessionId) -> None:
         clock = asyncio.get_running_loop().time
-        renewed, seen = clock(), -1
+        renewed, last_version = clock(), -1
         asker: Holder | None = None
         while True:
             await asyncio.sleep(LOOK_S)
@@ -157,22 +157,22 @@ class Lease:
                     await self._worker(self._store.renew_lease, session, self.token, ttl_s=LEASE_S)
                     renewed = clock()
                 version = await self._worker(self._store.data_version)
-                self._looked()
-                if version == seen:
+                self._on_look()
+                if version == last_version:
                     continue
                 lease = await self._worker(self._store.lease, session)
-                seen = version
+                last_version = version
                 if self._is_this(lease) and lease.stop:
-                    if self._stop():
+                    if self._on_stop():
                         await self._worker(self._store.ask_to_stop, session, stop=False)
                     else:
-                        seen = -1
+                        last_version = -1
             except StoreError as error:
                 log.warning("the lease was not looked at: %s", error)
                 continue
             if not self._is_this(lease):
-                self._lost(lease.holder if lease is not None else None)
+                self._on_loss(lease.holder if lease is not None else None)
                 return
             if lease.requested_by != asker:
                 asker = lease.requested_by
-                self._asked(asker)
+                self._on_request(asker)

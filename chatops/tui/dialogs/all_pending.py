@@ -1,4 +1,4 @@
-"""The desk: the calls that wait in all sessions, shown one at a time and decided without opening their sessions.
+"""``/pending --all``: the calls that wait in all sessions, shown one at a time and decided without opening sessions.
 
 The list is read again while the dialog is open. If it changes without a key of the user, all keys wait, because the
 next key was meant for what was there. A call of the session that is open in this window is shown, and decided in the
@@ -42,7 +42,7 @@ from chatops.tui.theme import BlockTheme, theme_of
 
 if TYPE_CHECKING:
     from chatops.contained.text import Change, ContainedReview
-    from chatops.wiring.desk import Desk, WaitingCall
+    from chatops.wiring.all_pending import AllPending, WaitingCall
 
 _WIDEST = 12
 """Characters of a column of the list that has an age, a mark, a folder or a role."""
@@ -72,7 +72,7 @@ def _approve_label(asked: AskedCall) -> Words:
     return asked.applies or asked.unless_budget("go on", "approve once", "approve")
 
 
-class DeskScreen(CallsDialog):
+class AllPendingScreen(CallsDialog):
     """Asks about the calls of all sessions until none is left or the user postpones them with Esc."""
 
     KEYS = (
@@ -93,12 +93,12 @@ class DeskScreen(CallsDialog):
         DialogKey("t", "tick", "tick or untick the file; decides nothing", _of_changes("ticks", "ticks")),
         *(BY_NAME[name] for name in ("tab", "shift+tab", "up", "v", "|", "f", "f1", "escape")),
     )
-    KEY_GROUP: ClassVar[KeyGroup] = "desk"
+    KEY_GROUP: ClassVar[KeyGroup] = "all pending"
     IS_UNKNOWN: ClassVar[str] = "It may have taken effect: u says unknown, m marks it done. Enter: run it again there."
 
     def __init__(
         self,
-        desk: "Desk",
+        calls: "AllPending",
         waiting: "Sequence[WaitingCall]",
         composer: Composer,
         *,
@@ -108,7 +108,7 @@ class DeskScreen(CallsDialog):
     ) -> None:
         """Show what waits. `current` is the session that is open here, in the folder `workspace`."""
         super().__init__(composer)
-        self._desk = desk
+        self._source = calls
         self._current = current
         self._workspace = workspace
         self._open = open_session
@@ -122,16 +122,16 @@ class DeskScreen(CallsDialog):
         self._coloured: tuple[ContainedReview, BlockTheme, dict[str, DiffRows]] | None = None
         """The diffs of the changes that were drawn last."""
         self._next: dict[SessionId, str] = {}
-        """How the sessions go on in which a call was decided here."""
+        """How the sessions continue in which a call was decided here."""
         self._watching: Task[None] | None = None
 
     def begin(self) -> None:
         """Show the first call, and follow the list."""
         super().begin()
-        self._watching = self._desk.watch(self._changed)
+        self._watching = self._source.watch(self._changed)
 
     def on_unmount(self) -> None:
-        """Stop following, and say how the sessions go on."""
+        """Stop following, and say how the sessions continue."""
         if self._watching is not None:
             self._watching.cancel()
         if self._next:
@@ -161,13 +161,13 @@ class DeskScreen(CallsDialog):
     async def decide(self, asked: PendingCall, decision: Decision) -> bool:
         """Post a decision on exactly what was shown."""
         call = replace(self._known[asked.call.id], pending=asked)
-        if then := await self._desk.decide(call, decision):
+        if then := await self._source.decide(call, decision):
             self._next[call.session_id] = self.note = f"Stored: {title(asked)}. {then}"
         return bool(then)
 
     async def decision_on(self, asked: PendingCall) -> DecisionRow | None:
         """Return the decision on a call, or None."""
-        return await self._desk.decision_on(self._known[asked.call.id])
+        return await self._source.decision_on(self._known[asked.call.id])
 
     # Keys
 
@@ -260,7 +260,7 @@ class DeskScreen(CallsDialog):
             self._ask(item, send_back_question())
 
     def _open_session(self) -> None:
-        """Leave the desk for the session of the shown call. One of another folder is opened there."""
+        """Leave the dialog for the session of the shown call. One of another folder is opened there."""
         if (item := self._calls.current) is None:
             return
         call = self._known[item.pending.call.id]

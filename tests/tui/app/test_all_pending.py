@@ -1,4 +1,4 @@
-"""The desk, key by key: what is shown of all sessions, what reaches the store, and what never does."""
+"""``/pending --all``, key by key: what is shown of all sessions, what reaches the store, and what never does."""
 
 import asyncio
 import random
@@ -16,15 +16,15 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.events import AskReason, Denial, PendingCall
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import CONTAINED_APPLY, CallFacts
+from chatops.tui.dialogs.all_pending import AllPendingScreen
 from chatops.tui.dialogs.approval import ApprovalScreen
-from chatops.tui.dialogs.desk import DeskScreen
 from chatops.tui.dialogs.key_gate import PAUSE_S
-from chatops.wiring.desk import WaitingCall
+from chatops.wiring.all_pending import WaitingCall
 from tests.tui.app.dialog_scenes import budget
 from tests.tui.app.fakes import (
     OTHER,
     SESSION,
-    FakeDesk,
+    FakeAllPending,
     FakeSession,
     FakeWorkspace,
     long_facts,
@@ -61,15 +61,15 @@ def changes(*, undo: bool = False, found: ContainedReview | str = CHANGES) -> Wa
 
 
 @asynccontextmanager
-async def desk(
+async def all_pending(
     *calls: WaitingCall,
     size: tuple[int, int] = (80, 24),
-    at: FakeDesk | None = None,
+    at: FakeAllPending | None = None,
     session: FakeSession | None = None,
 ) -> AsyncIterator[Stage]:
-    """The app with the desk open, and each key taken."""
-    at = at or FakeDesk(*calls)
-    async with stage(session, workspace=FakeWorkspace(on_desk=at), size=size) as running:
+    """The app with ``/pending --all`` open, and each key taken."""
+    at = at or FakeAllPending(*calls)
+    async with stage(session, workspace=FakeWorkspace(everywhere=at), size=size) as running:
         running.app.chat.composer.set_text("/pending --all")
         await running.press("enter")
         await running.press("home")
@@ -77,7 +77,7 @@ async def desk(
 
 
 def decided(running: Stage) -> list[tuple[str, Decision]]:
-    return [(call.pending.digest, decision) for call, decision in running.workspace.on_desk.taken]
+    return [(call.pending.digest, decision) for call, decision in running.workspace.everywhere.taken]
 
 
 def words(running: Stage) -> str:
@@ -86,12 +86,12 @@ def words(running: Stage) -> str:
 
 
 def is_open(running: Stage) -> bool:
-    return isinstance(running.app.screen, DeskScreen)
+    return isinstance(running.app.screen, AllPendingScreen)
 
 
 async def test_it_lists_the_calls_of_all_sessions_with_the_whole_sheet_of_one() -> None:
     second = in_session(2, folder="/home/ana/in\u202evoices", title="why\x1b[2J late")
-    async with desk(in_session(1), second) as running:
+    async with all_pending(in_session(1), second) as running:
         assert "Approve Shell?" in running.text and "coder (local) · 1 of 2, 2 undecided" in running.text
         assert re.search(r"> 10 min ago +Shell  echo 1 +workspace +coder +title-1", running.text)
         assert re.search(r"  10 min ago +Shell  echo 2 +in<U\+202E>v… +coder +why", running.text)
@@ -106,7 +106,7 @@ async def test_it_lists_the_calls_of_all_sessions_with_the_whole_sheet_of_one() 
 async def test_calls_are_decided_one_after_the_other_without_opening_their_sessions(
     key: str, decision: Decision
 ) -> None:
-    async with desk(in_session(1), in_session(2)) as running:
+    async with all_pending(in_session(1), in_session(2)) as running:
         await running.press(key)
         assert decided(running) == [("digest-1", decision)]
         assert is_open(running) and "echo 2" in running.text
@@ -118,7 +118,7 @@ async def test_calls_are_decided_one_after_the_other_without_opening_their_sessi
 
 
 async def test_a_denial_has_a_reason_for_the_model() -> None:
-    async with desk(in_session(1), in_session(2)) as running:
+    async with all_pending(in_session(1), in_session(2)) as running:
         await running.press("D")
         await running.answer("use the mirror", "enter")
         assert decided(running) == [("digest-1", Rejected(reason="use the mirror"))]
@@ -126,18 +126,18 @@ async def test_a_denial_has_a_reason_for_the_model() -> None:
 
 @pytest.mark.more
 async def test_what_needs_the_session_itself_is_not_offered_and_its_keys_do_nothing() -> None:
-    async with desk(in_session(1), in_session(2)) as running:
+    async with all_pending(in_session(1), in_session(2)) as running:
         for key in ("s", "S", "r", "+", "e", "E", "R", "c", "A", "y", "n", "space", "u", "m"):
             await running.press(key)
             assert decided(running) == [] and is_open(running), key
         assert "this session" not in running.text and "edit" not in running.text
         await running.press("x", "a")
-        assert decided(running) == [("digest-1", Approved())], "and the desk was taking keys all the time"
+        assert decided(running) == [("digest-1", Approved())], "and the dialog was taking keys all the time"
 
 
 async def test_a_call_is_approved_only_after_all_of_it_was_on_the_screen() -> None:
     call = in_session(1, pending=pending_call(facts=long_facts(60), digest="long"))
-    async with desk(call, in_session(2)) as running:
+    async with all_pending(call, in_session(2)) as running:
         assert "a read on first:" in running.text
         await running.press("a")
         assert decided(running) == []
@@ -148,7 +148,7 @@ async def test_a_call_is_approved_only_after_all_of_it_was_on_the_screen() -> No
 async def test_what_the_rights_of_now_deny_is_not_approved() -> None:
     denied = replace(in_session(1).pending, denial=Denial(role="coder", by="site", could_run=("operator",)))
     call = replace(in_session(1), pending=denied)
-    async with desk(call, in_session(2)) as running:
+    async with all_pending(call, in_session(2)) as running:
         assert "Not permitted now: Shell" in running.text and "a approve" not in running.text
         await running.press("a")
         assert decided(running) == [] and "Denied by: site" in running.text
@@ -157,8 +157,8 @@ async def test_what_the_rights_of_now_deny_is_not_approved() -> None:
 
 
 async def test_a_denial_that_came_meanwhile_is_said_and_the_call_stays_undecided() -> None:
-    async with desk(in_session(1), in_session(2)) as running:
-        running.workspace.on_desk.refuse = ChatopsError("It cannot run now, as coder.")
+    async with all_pending(in_session(1), in_session(2)) as running:
+        running.workspace.everywhere.refuse = ChatopsError("It cannot run now, as coder.")
         await running.press("a")
         assert "It cannot run now, as coder." in running.text and "1 of 2, 2 undecided" in running.text
 
@@ -168,7 +168,7 @@ async def test_an_unknown_outcome_is_left_unknown_or_marked_as_done_but_not_run_
     key: str, decision: Decision
 ) -> None:
     unknown = replace(in_session(1).pending, reason=AskReason.OUTCOME_UNKNOWN, why="interrupted")
-    async with desk(replace(in_session(1), pending=unknown), in_session(2)) as running:
+    async with all_pending(replace(in_session(1), pending=unknown), in_session(2)) as running:
         assert "u tell the model it is unknown" in running.text and "run it again" not in running.text
         await running.press("a", "R", "d", "x")
         assert decided(running) == []
@@ -177,14 +177,14 @@ async def test_an_unknown_outcome_is_left_unknown_or_marked_as_done_but_not_run_
 
 
 async def test_a_question_about_a_budget_is_answered_too() -> None:
-    async with desk(waiting_call(replace(budget(), digest="more")), in_session(2)) as running:
+    async with all_pending(waiting_call(replace(budget(), digest="more")), in_session(2)) as running:
         assert "Go on for" in running.text and "d end the turn" in running.text
         await running.press("G", "a")
         assert decided(running) == [("more", Approved())]
 
 
 async def test_changes_of_a_contained_turn_are_applied_once_all_of_them_were_on_the_screen() -> None:
-    async with desk(changes(), in_session(2)) as running:
+    async with all_pending(changes(), in_session(2)) as running:
         assert "Apply the changes of this turn?" in running.text
         await running.press("a")
         assert decided(running) == []
@@ -197,7 +197,7 @@ async def test_changes_of_a_contained_turn_are_applied_once_all_of_them_were_on_
 async def test_single_files_of_a_contained_turn_are_applied() -> None:
     one, conflict = CHANGES.changes
     more = replace(CHANGES, changes=(conflict, one, replace(one, path="c.py", title="change c.py")))
-    async with desk(changes(found=more), in_session(2)) as running:
+    async with all_pending(changes(found=more), in_session(2)) as running:
         await running.press("G")
         assert "a apply 2 of 2" in running.text and "t ticks" in running.text
         await running.press("t")
@@ -213,7 +213,7 @@ async def test_single_files_of_a_contained_turn_are_applied() -> None:
 
 
 async def test_changes_are_discarded_after_the_pause_only_and_sent_back_with_a_reason() -> None:
-    async with desk(in_session(1), changes()) as running:
+    async with all_pending(in_session(1), changes()) as running:
         await running.press("d")
         await running.type_fast("d")
         assert decided(running) == [("digest-1", Rejected())] and "not taken: d, too early" in running.text
@@ -224,14 +224,14 @@ async def test_changes_are_discarded_after_the_pause_only_and_sent_back_with_a_r
 
 
 async def test_changes_that_cannot_be_read_are_not_decided() -> None:
-    async with desk(changes(found="the list is gone\x1b[2J"), in_session(2)) as running:
+    async with all_pending(changes(found="the list is gone\x1b[2J"), in_session(2)) as running:
         assert "The changes cannot be shown: the list is gone␛[2J" in running.text and "a approve" not in running.text
         await running.press("G", "a", "d", "D")
         assert decided(running) == [] and is_open(running)
 
 
 async def test_an_undo_is_applied_or_left_and_cannot_be_sent_back() -> None:
-    async with desk(changes(undo=True), in_session(2)) as running:
+    async with all_pending(changes(undo=True), in_session(2)) as running:
         assert "Undo these changes?" in running.text and "d leave them applied" in running.text
         await running.press("D")
         assert "An undo cannot be sent back" in running.text
@@ -243,7 +243,7 @@ async def test_an_undo_is_applied_or_left_and_cannot_be_sent_back() -> None:
 async def test_a_call_of_the_session_that_is_open_here_is_decided_in_its_own_dialog(pending: PendingCall) -> None:
     own = waiting_call(pending, session_id=SESSION)
     session = FakeSession()
-    async with desk(own, in_session(2), session=session) as running:
+    async with all_pending(own, in_session(2), session=session) as running:
         assert "this session" in running.text and "a approve" not in running.text
         session.change(pending=(pending_call(),))
         await running.press("G", "a", "d", "D", "x")
@@ -257,7 +257,7 @@ async def test_a_call_of_the_session_that_is_open_here_is_decided_in_its_own_dia
 async def test_enter_opens_the_session_with_its_dialog() -> None:
     other = FakeSession(pending=[pending_call()])
     other.change(session_id=OTHER)
-    async with desk(waiting_call(pending_call()), in_session(2)) as running:
+    async with all_pending(waiting_call(pending_call()), in_session(2)) as running:
         running.workspace.others[OTHER] = other
         await running.press("enter")
         assert running.app.chat.session is other and running.dialog_is_open
@@ -265,7 +265,7 @@ async def test_enter_opens_the_session_with_its_dialog() -> None:
 
 
 async def test_a_session_of_another_folder_is_not_opened_here() -> None:
-    async with desk(in_session(1, folder="/home/ana/invoices"), in_session(2)) as running:
+    async with all_pending(in_session(1, folder="/home/ana/invoices"), in_session(2)) as running:
         await running.press("enter")
         assert is_open(running) and "It works in /home/ana/invoices. Open it there: chatops -r 2026" in words(running)
 
@@ -273,9 +273,9 @@ async def test_a_session_of_another_folder_is_not_opened_here() -> None:
 @pytest.mark.parametrize("change", ["new", "decided elsewhere", "another was decided elsewhere", "changed"])
 async def test_all_keys_wait_when_the_list_changes_without_a_key(change: str) -> None:
     first, second, third = in_session(1), in_session(2), in_session(3)
-    async with desk(first, second) as running:
+    async with all_pending(first, second) as running:
         again = replace(first, pending=replace(first.pending, digest="digest-new", reason=AskReason.CHANGED))
-        running.workspace.on_desk.list_(
+        running.workspace.everywhere.list_(
             *{
                 "new": (first, second, third),
                 "decided elsewhere": (second,),
@@ -293,26 +293,26 @@ async def test_all_keys_wait_when_the_list_changes_without_a_key(change: str) ->
 
 
 async def test_a_call_that_comes_while_a_reason_is_written_does_not_lose_it() -> None:
-    async with desk(in_session(1), in_session(2)) as running:
+    async with all_pending(in_session(1), in_session(2)) as running:
         await running.press("D")
-        running.workspace.on_desk.list_(in_session(1), in_session(2), in_session(3))
+        running.workspace.everywhere.list_(in_session(1), in_session(2), in_session(3))
         await running.answer("not now", "enter")
         assert decided(running) == [("digest-1", Rejected(reason="not now"))]
 
 
 async def test_an_answer_that_came_second_does_not_count() -> None:
-    async with desk(in_session(1), in_session(2)) as running:
-        running.workspace.on_desk.calls = (in_session(2),)
+    async with all_pending(in_session(1), in_session(2)) as running:
+        running.workspace.everywhere.calls = (in_session(2),)
         await running.press("a")
         assert decided(running) == [] and "The call no longer waits for this decision." in running.text
 
 
 async def test_without_a_call_there_is_no_desk_and_calls_of_this_session_have_its_dialog() -> None:
-    async with desk() as running:
+    async with all_pending() as running:
         assert not is_open(running) and "No call waits for a decision, in any session." in running.text
-    session, at = FakeSession(), FakeDesk(waiting_call(pending_call(), session_id=SESSION))
+    session, at = FakeSession(), FakeAllPending(waiting_call(pending_call(), session_id=SESSION))
     at.lost = ["Session X was interrupted while running make. To decide: chatops resume X"]
-    async with desk(at=at, session=session) as running:
+    async with all_pending(at=at, session=session) as running:
         assert not is_open(running) and "To decide: chatops resume X" in words(running)
     async with stage(workspace=FakeWorkspace()) as running:
         running.app.chat.composer.set_text("/pending --everything")
@@ -323,7 +323,7 @@ async def test_without_a_call_there_is_no_desk_and_calls_of_this_session_have_it
 @pytest.mark.some(1)
 @pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)])
 async def test_all_keys_stay_on_the_screen(size: tuple[int, int]) -> None:
-    async with desk(*map(in_session, range(1, 9)), size=size) as running:
+    async with all_pending(*map(in_session, range(1, 9)), size=size) as running:
         await running.press("G", "g")
         for key in ("a approve once", "d deny", "Enter open its session", "Esc later", "Tab next call"):
             assert key in running.text, f"{key!r} is missing:\n{running.text}"
@@ -336,7 +336,7 @@ GAPS = (0.0, 0.03, 0.06, 0.1, 0.25, 0.3, 0.45, 0.55, 0.8, 1.1, 2.1)
 KEYS = ("d", "d", "d", "d", "a", "a", "a", "u", "tab", "shift+tab", "down", "v", "x", "enter")
 
 
-class Latent(FakeDesk):
+class Latent(FakeAllPending):
     """A store that takes its time."""
 
     chance = random.Random(1)
@@ -404,7 +404,7 @@ async def test_no_key_decides_a_call_that_was_not_on_the_screen(seed: int) -> No
     chance = random.Random(seed)
     count = chance.randint(2, 5)
     at = Latent(*(in_session(number, folder="/elsewhere") for number in range(1, count + 1)))
-    async with desk(at=at) as running:
+    async with all_pending(at=at) as running:
         haste = Haste(running, at, chance, made=count, shown=1, since=running.clock() - 2.0)
         for _ in range(20):
             if not is_open(running):
@@ -424,10 +424,10 @@ async def test_no_key_decides_a_call_that_was_not_on_the_screen(seed: int) -> No
 
 async def test_the_digest_of_an_answer_is_that_of_the_screen() -> None:
     first = in_session(1)
-    async with desk(first, in_session(2)) as running:
+    async with all_pending(first, in_session(2)) as running:
         changed = replace(first, pending=replace(first.pending, digest="digest-new"))
-        # The store knows of the change before the desk has read it.
-        running.workspace.on_desk.calls = (changed, in_session(2))
+        # The store knows of the change before the dialog has read it.
+        running.workspace.everywhere.calls = (changed, in_session(2))
         await running.press("a")
         assert decided(running) == []
         assert first.pending.call.id == CallId(f"{first.session_id}.1.1.1")

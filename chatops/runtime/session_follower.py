@@ -21,7 +21,7 @@ from chatops.engine.inputs import DecideCall
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.grant import Grant
-from chatops.runtime.ownership import LEASE_S, LOOK_S
+from chatops.runtime.lease import LEASE_S, LOOK_S
 from chatops.runtime.services import Services
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import History, SessionView, Snapshot
@@ -82,7 +82,7 @@ class SessionFollower(SessionView):
     def __init__(self, services: Services, found: _Stored) -> None:
         super().__init__(services)
         self._source = self._found = found
-        self._changed: Callable[[], None] = lambda: None
+        self._on_change: Callable[[], None] = lambda: None
         self._asked_at: float | None = None
         """When this process requested the lease, in seconds of the monotonic clock; None: it does not."""
         self._asking = False
@@ -98,7 +98,7 @@ class SessionFollower(SessionView):
 
     @property
     def is_job(self) -> bool:
-        """True if its last turn goes on in the background."""
+        """True if its last turn continues in the background."""
         return self._found.is_job
 
     @property
@@ -150,7 +150,7 @@ class SessionFollower(SessionView):
 
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call `changed` on the event loop whenever something to show has changed, including `request_state`."""
-        self._changed = changed
+        self._on_change = changed
 
     def _next_grant(self) -> Grant:
         rights = self._services.rights
@@ -218,7 +218,7 @@ class SessionFollower(SessionView):
         """Stop following: this process has opened the session."""
         self.is_closed = True
         self._following.cancel()
-        self._changed = lambda: None
+        self._on_change = lambda: None
 
     async def aclose(self) -> None:
         """Stop following, withdraw the request, and release the lease if it has arrived."""
@@ -239,20 +239,20 @@ class SessionFollower(SessionView):
 
     async def _follow(self) -> None:
         """Read the store when it has changed, and the lease every time: a process that dies writes nothing."""
-        seen, before = -1, self.request_state
+        last_version, before = -1, self.request_state
         await self._mark(self._services.holder)
         while True:
             await asyncio.sleep(LOOK_S)
             try:
                 version = await self._services.worker(self._services.store.data_version)
-                if version != seen:
+                if version != last_version:
                     await self._look()
-                    seen = version
+                    last_version = version
                 else:
                     await self._look_at_holder()
                 if self.request_state is not before:
                     before = self.request_state
-                    self._changed()
+                    self._on_change()
             except StoreError as error:
                 log.warning("the session could not be read: %s", error)
             except Exception:
@@ -271,7 +271,7 @@ class SessionFollower(SessionView):
         if found != self._found:
             self._source = self._found = found
             self._check_request()
-            self._changed()
+            self._on_change()
 
     async def _look_at_holder(self) -> None:
         lease = await self._services.worker(self._services.store.lease, self.session_id)

@@ -1,0 +1,181 @@
+"""``chatops policy replay``: judge the verdicts of the audit log again, by the facts that the log keeps of the calls.
+
+Nothing is inspected, so that files which have changed since change no verdict. What answered outside of a registry
+(``--approve``, the copy of a contained turn, remembered rules that are still in force) answers again.
+"""
+
+import json
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from chatops.commands.context import app, find_session, screen
+from chatops.domain.canonical import JsonValue, canonical
+from chatops.domain.decisions import ExactArguments, RuleScope
+from chatops.domain.errors import ConfigError
+from chatops.domain.tools import CallFacts, Verdict
+from chatops.domain.wording import plural
+from chatops.engine.containment import ANSWERED
+from chatops.headless.screen import table
+from chatops.policy.grant import Grant, rule_of
+from chatops.policy.patterns import parse_rule
+from chatops.policy.verdicts import ApprovalRule, Judgement, Layer
+from chatops.store.audit import entry_of, sha256
+from chatops.wiring.app import App
+from chatops.wiring.explain import place_in
+
+APPROVE = "--approve "
+"""Begins the source of an answer of the command line."""
+_FACTS = TypeAdapter(CallFacts)
+_LAYERS = TypeAdapter(tuple[Layer, ...])
+_NO_FACTS = "without kept facts"
+_NO_LAYER = "no layer had decided"
+_NO_TOOL = "tools that are not here"
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """How the verdict on calls differs now. Equal ones are counted together."""
+
+    role: str
+    tool: str
+    before: str
+    layer_before: str
+    answered_before: str
+    verdict: str
+    layer: str
+    answered_by: str
+    rule: str
+    place: str
+
+
+def run(arguments: Namespace) -> int:
+    """Judge logged calls again, and print the verdicts that differ. Exit code 0, whatever differs."""
+    changed: dict[_Changed, list[str]] = {}
+    skipped: Counter[str] = Counter()
+    judged = 0
+    with app(arguments) as opened:
+        names = [find_session(opened.store, name).id for name in arguments.session]
+        replayed = _Replay(opened)
+        for row in opened.store.audit():
+            if names and row.session_id not in names:
+                continue
+            try:
+                entry = entry_of(row.body)
+            except ValueError:
+                skipped["damaged rows"] += 1
+                continue
+            if entry.get("kind") != "verdict" or entry["at"] < (arguments.since or 0):
+                continue
+            found = replayed.judge(entry)
+            if isinstance(found, str):
+                skipped[found] += 1
+                continue
+            judged += 1
+            before = (entry["verdict"], entry["layer"])
+            if before != (found.verdict.value, found.reason):
+                difference = _Changed(
+                    entry["role"],
+                    entry["tool"],
+                    *before,
+                    entry.get("answered_by", ""),
+                    found.verdict.value,
+                    found.reason,
+                    found.answered_by,
+                    rule_of(found),
+                    place_in(opened.loaded, found.key),
+                )
+                changed.setdefault(difference, []).append(entry["call_id"])
+    ordered = sorted(changed.items(), key=lambda one: (-len(one[1]), str(one[0])))
+    values: list[JsonValue] = [{**asdict(one), "count": len(calls), "call": calls[-1]} for one, calls in ordered]
+    if arguments.output_format == "json":
+        differing = sum(map(len, changed.values()))
+        screen().json({"judged": judged, "differing": differing, "differences": values, "not_judged": dict(skipped)})
+        return 0
+    rows = [
+        (
+            str(len(calls)),
+            one.role,
+            one.tool,
+            f"{one.before} -> {one.verdict}",
+            one.answered_before or one.layer_before,
+            calls[-1],
+            "  ".join(filter(None, (one.answered_by or one.layer, one.rule, one.place))),
+        )
+        for one, calls in ordered
+    ]
+    if rows:
+        screen().answer(table(("CALLS", "ROLE", "TOOL", "VERDICT", "BY", "SUCH AS", "NOW BY"), rows))
+    count = sum(map(len, changed.values()))
+    screen().say(f"{plural(judged, 'call')} judged, {count or 'none'} {'differs' if count == 1 else 'differ'}.")
+    for reason, number in skipped.items():
+        screen().say(f"Not judged: {number} ({reason}).")
+    return 0
+
+
+class _Replay:
+    """Judges entries of the log under the registries in force. Grants and rules are looked up once."""
+
+    def __init__(self, opened: App) -> None:
+        self._opened = opened
+        self._grants: dict[tuple[str, str], Grant | ConfigError] = {}
+        self._rules = tuple(row.rule for row in opened.store.rules(uid=opened.principal.uid))
+
+    def judge(self, entry: Mapping[str, Any]) -> Judgement | str:
+        """Return the verdict on a logged call now, or why it cannot be judged."""
+        tool, kept = entry["tool"], entry.get("facts")
+        if not entry.get("layer"):
+            return _NO_LAYER
+        if self._opened.catalog.get(tool) is None:
+            return _NO_TOOL
+        grant = self._grant(entry["role"], entry.get("layers", ()))
+        if isinstance(grant, ConfigError):
+            return Judgement(verdict=Verdict.DENY, reason=str(grant))
+        if kept is None:
+            permitted = grant.permits(tool)
+            return permitted if permitted.verdict is Verdict.DENY else _NO_FACTS
+        if kept.get("arguments") is None:
+            return _NO_FACTS
+        try:
+            facts = _FACTS.validate_python({**kept, "arguments": canonical(kept["arguments"])})
+        except ValidationError:
+            return _NO_FACTS
+        answered = entry.get("answered_by", "")
+        if (given := answered.removeprefix(APPROVE)) != answered:
+            grant = replace(grant, answers=(*grant.answers, *self._approval(given, answered)))
+        remembered = tuple(
+            rule
+            for rule in self._rules
+            if rule.scope is not RuleScope.SESSION or rule.source_call.startswith(f"{entry['session']}.")
+        )
+        patterns = [answer.pattern for answer in grant.answers if answer.tool == tool]
+        patterns += [rule.pattern for rule in remembered if rule.tool == tool]
+        exact = any(isinstance(pattern, ExactArguments) for pattern in patterns)
+        if exact and sha256(facts.arguments) != entry["sha256"]:
+            return _NO_FACTS  # The log keeps digests of some arguments, and the rule names them.
+        read = bool(entry.get("read"))
+        found = grant.judge(tool, facts, remembered=remembered, workspace_read=read)
+        if found.verdict is Verdict.ASK and answered == ANSWERED:
+            return replace(found, verdict=Verdict.ALLOW, answered_by=ANSWERED)
+        return found
+
+    def _grant(self, role: str, layers: JsonValue) -> Grant | ConfigError:
+        key = (role, json.dumps(layers))
+        if key not in self._grants:
+            try:
+                self._grants[key] = self._opened.grant_for(role).narrowed(*_LAYERS.validate_python(layers))
+            except ConfigError as error:
+                self._grants[key] = error
+        return self._grants[key]
+
+    def _approval(self, text: str, source: str) -> tuple[ApprovalRule, ...]:
+        with suppress(ConfigError):
+            tools = {spec.name: spec.capabilities for spec in self._opened.catalog.specs}
+            tool, pattern = parse_rule(text, tools=tools)
+            return (ApprovalRule(tool=tool, pattern=pattern, source=source),)
+        return ()
