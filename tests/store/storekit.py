@@ -1,5 +1,7 @@
 """Steps and states written by hand, so that a store is tested without the engine."""
 
+import json
+import os
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -232,3 +234,10 @@ def remembered(
 def rules(store: Store, session_id: SessionId | None = None, *, uid: int | None = None) -> list[RememberedRule]:
     """The rules in force, without the ids that the store gave them."""
     return [replace(row.rule, id="") for row in store.rules(session_id=session_id, uid=uid)]
+
+
+def golden(file: Path, written: dict[str, Any]) -> dict[str, Any]:
+    """What a golden file holds. With WRITE_GOLDEN=1 that is `written` from now on."""
+    if os.environ.get("WRITE_GOLDEN") == "1":
+        file.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    return dict(json.loads(file.read_text(encoding="utf-8")))

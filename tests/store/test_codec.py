@@ -44,14 +44,13 @@ def test_golden_checkpoints_of_every_phase_load_for_ever(file: Path) -> None:
 def test_the_newest_golden_file_holds_what_is_written_today() -> None:
     """If this fails, stored states have changed.
 
-    Before the first release, and after it for a new field with a default: renew the newest file, whose older values the
-    test above has loaded. Otherwise add a version, an upgrade and a file.
+    Before the first release, and after it for a new field with a default: renew the newest file (WRITE_GOLDEN=1), whose
+    older values the test above has loaded. Otherwise add a version, an upgrade and a file.
     """
-    golden = json.loads(GOLDEN[-1].read_text(encoding="utf-8"))
-    assert golden["version"] == codec.STATE_VERSION
-    written = {name: json.loads(codec.encode_state(state)) for name, state in golden_states().items()}
-    assert written == golden["states"]
-    assert [json.loads(codec.encode_message(message)) for message in golden_messages()] == golden["messages"]
+    states = {name: json.loads(codec.encode_state(state)) for name, state in golden_states().items()}
+    messages = [json.loads(codec.encode_message(message)) for message in golden_messages()]
+    written = {"version": codec.STATE_VERSION, "states": states, "messages": messages}
+    assert written == kit.golden(GOLDEN[-1], written)
 
 
 def test_the_golden_states_have_every_phase_and_every_status() -> None:
