@@ -323,7 +323,7 @@ def _header(state: ParserState, at: int, beginning: str) -> bool:
         if begin == len(text) and not state.final:
             return state.pause(ANYTHING)
         if text.startswith(("{", "["), begin):
-            found = read_objects(text, at, begin, state.offered, format="gigachat3")
+            found = read_objects(text, begin, state.offered, format="gigachat3")
             return apply_outcome(state, at, at, found) is ScanProgress.ADVANCED
         step: Continuation = at
     else:

@@ -32,11 +32,11 @@ class Progress:
         """Return True if the work has taken long enough to be shown."""
         return now - self.since >= DUE_S
 
-    def bar(self, width: int, signs: str = "█─") -> tuple[str, str]:
+    def bar(self, width: int) -> tuple[str, str]:
         """Return the filled and the empty part of a bar for a line of `width` cells; empty if nothing is measured."""
         cells = min(_BAR, width // 4) if self.total else 0
         filled = min(cells, self.done * cells // max(1, self.total))
-        return signs[0] * filled, signs[1] * (cells - filled)
+        return "█" * filled, "─" * (cells - filled)
 
     def words(self, now: float, *, between: str = " · ") -> str:
         """Return how far it is and what is left, such as ``1,200 of 4,000 files · about 20 s left``."""

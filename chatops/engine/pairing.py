@@ -129,8 +129,3 @@ def held(call: ToolCall) -> ToolMessage:
         verdict=Verdict.ASK,
         facts=ResultFacts(source=ResultSource.HELD),
     )
-
-
-def is_held(message: ToolMessage) -> bool:
-    """Return True if the call never started and still waits where the session can be saved."""
-    return message.facts.source is ResultSource.HELD

@@ -95,8 +95,8 @@ class WorkflowPanel(ErrorBoundary, Moving):
 
         step: int
 
-    def __init__(self, look: Callable[[], RunView], *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self, look: Callable[[], RunView]) -> None:
+        super().__init__()
         self._look = look
         self._opened: bool | None = None
         self._lines: list[PanelLine] = []

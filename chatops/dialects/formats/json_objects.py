@@ -275,15 +275,8 @@ def skip_fence(text: str, at: int) -> int:
     return found.end() if found else skip_space(text, at)
 
 
-def read_objects(
-    text: str,
-    start: int,
-    at: int,
-    offered: OfferedTools,
-    *,
-    format: str,
-) -> CallBlock:
-    """Return the calls of the block that opens at `start`; its first object or list begins at `at`."""
+def read_objects(text: str, at: int, offered: OfferedTools, *, format: str) -> CallBlock:
+    """Return the calls of a block whose first object or list begins at `at`."""
     items: list[FoundCall] = []
     sure = True
     whole = True

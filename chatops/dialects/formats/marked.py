@@ -144,11 +144,11 @@ def read_body(opening: Opening, at: int, *, format: str, word: str = "") -> Pars
     inner = skip_fence(text, at)
     char = text[inner : inner + 1]
     if char == "{":
-        return read_objects(text, opening.start, inner, opening.offered, format=format)
+        return read_objects(text, inner, opening.offered, format=format)
     if char == "[":
         if _PYTHON_LIST.match(text, inner):
             return read_python(opening, inner, format=_PYTHON_FORMATS.get(word, format))
-        return read_objects(text, opening.start, inner, opening.offered, format=format)
+        return read_objects(text, inner, opening.offered, format=format)
     if _OPENS.match(text, at):
         return _inner(opening, at, format, word)
     if char in "<]" and len(text) - at < _LONGEST_TAG_END and _TAG_BEGINS.match(text, at):
@@ -178,7 +178,7 @@ def _after_a_word(opening: Opening, at: int, format: str) -> CallBlock | None:
     word = _WORD.match(opening.text, at)
     if word is None or opening.offered.named(word[0]) is not None or not name_in(opening.text, word.end()):
         return None
-    return read_objects(opening.text, opening.start, word.end(), opening.offered, format=format)
+    return read_objects(opening.text, word.end(), opening.offered, format=format)
 
 
 def _inner(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
@@ -326,7 +326,7 @@ def read_mistral(opening: Opening) -> ParseOutcome:
     if at == len(text):
         return NOT_YET
     if text[at] == "{" or (text[at] == "[" and not text.startswith(("[CALL_ID]", "[ARGS]"), at)):
-        return read_objects(text, start, at, opening.offered, format="mistral_json")
+        return read_objects(text, at, opening.offered, format="mistral_json")
     named = _MISTRAL.match(text, at)
     if named:
         return read_named(opening, named["name"], named.end(), format="mistral_v11")
@@ -381,7 +381,7 @@ def _react(opening: Opening, written: str, at: int) -> CallBlock:
 
 def _command_r(opening: Opening, at: int) -> ParseOutcome:
     text = opening.text
-    found = read_objects(text, opening.start, at, opening.offered, format="commandr_action")
+    found = read_objects(text, at, opening.offered, format="commandr_action")
     end = _FENCE_ENDS.match(text, found.end)
     sure = found.sure and (end is not None or not closer_may_come(text, found.end))
     return CallBlock(end=end.end() if end else found.end, format=found.format, items=found.items, sure=sure)
@@ -455,7 +455,7 @@ def _read_functools(opening: Opening) -> ParseOutcome:
         return NOT_YET
     if text[at] != "{":
         return NOT_HERE
-    return read_objects(text, opening.start, bracket, opening.offered, format="functools")
+    return read_objects(text, bracket, opening.offered, format="functools")
 
 
 def _spaced(opening: Opening, *, read: ReadCalls) -> ParseOutcome:

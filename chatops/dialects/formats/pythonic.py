@@ -160,7 +160,7 @@ def read_python_tag(opening: Opening) -> ParseOutcome:
     if at == len(text):
         return NOT_YET
     if text[at] == "{":
-        return read_objects(text, start, at, opening.offered, format="llama3_python_tag")
+        return read_objects(text, at, opening.offered, format="llama3_python_tag")
     if _TAGGED_CALL.match(text, at):
         return CallBlock(end=at, format="llama3_python_tag", wraps=True)
     ended = _CODE_ENDS.search(text, at)

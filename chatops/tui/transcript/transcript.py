@@ -84,14 +84,8 @@ class Transcript(Viewport, Moving):
         title: str
         text: str
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        id: str | None = None,
-        classes: str | None = None,
-    ) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic, id: str | None = None) -> None:
+        super().__init__(id=id)
         self.sign = Sign()
         """The sign where the answer will come."""
         self._clock = clock

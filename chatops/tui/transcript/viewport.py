@@ -97,8 +97,8 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     }
     """
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self._blocks_layout = BlockLayout()
         self.following = True
         """True while new lines scroll into view."""
