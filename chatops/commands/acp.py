@@ -5,7 +5,7 @@ import stat
 from argparse import Namespace
 from importlib.util import find_spec
 
-from chatops.commands.context import with_app
+from chatops.commands.application import with_app
 from chatops.commands.workspace import whole
 from chatops.config.extras import not_installed
 from chatops.domain.errors import ConfigError

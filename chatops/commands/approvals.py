@@ -12,7 +12,10 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from chatops.commands.context import find_call, screen, show_list, stored
+from chatops.headless.pending import answers, beginning, describe, describe_json
 from chatops.headless.screen import when
+from chatops.runtime.call_sheet import asked_by
+from chatops.runtime.descriptions import stored_way_to_continue
 from chatops.wiring.pending import PendingCalls, short_folder, standing
 
 if TYPE_CHECKING:
@@ -47,9 +50,6 @@ def _list(arguments: Namespace) -> int:
         view.say(f"Session {session} was {state}. To decide: chatops resume {session}")
     if not queue:
         return show_list(arguments, [], (), [], empty="No approvals pending.")
-    from chatops.headless.pending import beginning
-    from chatops.runtime.call_sheet import asked_by
-
     rows = [
         (
             queued.pending.call.id,
@@ -67,14 +67,10 @@ def _list(arguments: Namespace) -> int:
 
 
 def _show(arguments: Namespace) -> int:
-    from chatops.runtime.descriptions import stored_way_to_continue
-
     with stored(arguments) as opened:
         calls = PendingCalls(opened.store, rights=lambda: opened.rights, data=opened.paths.data)
         queued = calls.with_changes(calls.as_of_now(find_call(opened.store, arguments.id)))
         then = stored_way_to_continue(opened.store, queued.session_id) if queued.decided is not None else ""
-    from chatops.headless.pending import answers, describe
-
     view = screen()
     if arguments.output_format == "json":
         view.json(_queued_json(queued))
@@ -96,8 +92,6 @@ def _show(arguments: Namespace) -> int:
 
 
 def _queued_json(queued: "PendingCallRow") -> "dict[str, JsonValue]":
-    from chatops.headless.pending import describe_json
-
     return {
         **describe_json(queued.pending),
         "session_id": queued.session_id,

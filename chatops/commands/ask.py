@@ -8,13 +8,8 @@ import sys
 from argparse import Namespace
 from typing import TextIO
 
-from chatops.commands.context import (
-    find_session,
-    last_session,
-    screen,
-    warn_of_use,
-    with_app,
-)
+from chatops.commands.application import warn_of_use, with_app
+from chatops.commands.context import find_session, last_session, screen
 from chatops.commands.workspace import WAY_OUT, whole
 from chatops.domain.errors import ConfigError, SessionBusyError
 from chatops.domain.ids import SessionId

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from chatops.commands.workspace import WAY_OUT, confirmed
+from chatops.config.paths import find_paths
+from chatops.config.settings import UserSettings, load_settings
 from chatops.domain.charset import charset_of
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import SessionId
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from chatops.config.settings import UserSettings
     from chatops.runtime.view import SessionView
     from chatops.store.unsent import Unsent
     from chatops.wiring.workspace import FirstSession
@@ -101,9 +102,6 @@ async def _chat(arguments: "Namespace", traits: TerminalTraits) -> NoReturn:
 
 def _settings() -> "tuple[UserSettings, Path | None]":
     """Return the user's settings for the screen, which the first paint needs, and the folder of the user's themes."""
-    from chatops.config.paths import find_paths
-    from chatops.config.settings import UserSettings, load_settings
-
     try:
         paths = find_paths(os.environ)
         return load_settings(paths.settings), paths.themes
@@ -117,13 +115,11 @@ def _unsent(arguments: "Namespace") -> "Callable[[Sequence[str]], bool]":
 
     @cache
     def file() -> "Unsent":
-        from chatops.config.paths import find_paths
         from chatops.store.unsent import Unsent
 
         return Unsent(find_paths(os.environ), Path(getattr(arguments, "workspace", None) or ".").resolve())
 
     def keep_unsent(texts: "Sequence[str]") -> bool:
-
         try:
             return file().keep(texts)
         except (ChatopsError, OSError):
@@ -185,9 +181,8 @@ def _way_on(session: "SessionView", *, draft: bool) -> str:
 def _waiting(session: "SessionView") -> "Iterator[str]":
     """Yield what waits for the user in a session that this process has owned, in sentences."""
     from chatops.runtime.descriptions import turn_summary
-    from chatops.runtime.session_follower import SessionFollower
 
-    if isinstance(session, SessionFollower):
+    if session.is_followed:
         return
     if session.state is not None and (left := turn_summary(session.state, {})):
         yield f"{left[0].upper()}{left[1:]}."

@@ -14,7 +14,8 @@ from getpass import getpass
 from pathlib import Path
 from urllib.parse import quote
 
-from chatops.commands.context import screen, with_app
+from chatops.commands.application import with_app
+from chatops.commands.context import screen
 from chatops.commands.registry import edit_registry, file_to_edit
 from chatops.config.document import Json, with_value
 from chatops.config.paths import Paths, write_private

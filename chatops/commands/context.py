@@ -1,13 +1,13 @@
-"""Helpers that the commands share: the application behind the flags, and lookups of names on the command line.
+"""Helpers that the commands share: options and store behind the flags, and lookups of names on the command line.
 
 A command that only reads the store opens it with `stored`. That loads no registry, no tools and no event loop, which
-take longer than the command itself. Whatever else a command needs is imported where it is used.
+take longer than the command itself. `application` opens all of that for the other commands.
 """
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -19,7 +19,7 @@ from chatops.config.paths import REGISTRY_VARIABLE, SITE_REGISTRY, Paths, find_p
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import AccessLevel
-from chatops.headless.screen import Screen, forget_said, table
+from chatops.headless.screen import Screen, table
 from chatops.policy.budget import parse_budget
 from chatops.wiring.stored import (
     Options,
@@ -36,10 +36,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from chatops.domain.canonical import JsonValue
-    from chatops.policy.grant import Grant
     from chatops.store.base import PendingCallRow, SessionInfo
     from chatops.store.store import Store
-    from chatops.wiring.app import App
     from chatops.wiring.rights import RegistryRights
 
 SHORTEST_NAME = 6
@@ -152,77 +150,6 @@ def _check_registries(chosen: Options, paths: Paths) -> None:
     load_registry(path=chosen.registry, paths=paths, env=os.environ)
 
 
-@contextmanager
-def app(
-    arguments: "Namespace", *, via: str = "headless", broken_ok: bool = False, storage: Storage = Storage.NEEDED
-) -> "Iterator[App]":
-    """Open the application for a command that opens no session, and close it afterwards.
-
-    Notices are printed first, with `broken_ok` last. `broken_ok` also accepts a broken registry: it is for commands
-    whose answer does not depend on the registry, or that are there to examine it.
-
-    Raises the ConfigError of a broken registry, unless `broken_ok`.
-    """
-    import asyncio
-
-    from chatops.wiring.app import App
-
-    opened = App(options(arguments, via=via, storage=storage))
-    try:
-        if not broken_ok:
-            check_configuration(opened)
-        yield opened
-    finally:
-        if broken_ok:
-            _tell_of_files(opened)
-        asyncio.run(opened.aclose())
-
-
-def with_app(
-    arguments: "Namespace",
-    work: "Callable[[App], Awaitable[int]]",
-    *,
-    via: str = "headless",
-    session: str = "",
-    broken_ok: bool = False,
-    storage: Storage = Storage.NEEDED,
-) -> int:
-    """Run `work` with the application, for a command that runs a session. Closing happens in the same event loop.
-
-    With `session`, the workspace is that of the session, whatever the current folder is. `broken_ok` as in `app`.
-    """
-    chosen = options(arguments, via=via, storage=storage)
-    return run_app(in_its_workspace(chosen, session) if session else chosen, work, broken_ok=broken_ok)
-
-
-def run_app(chosen: Options, work: "Callable[[App], Awaitable[int]]", *, broken_ok: bool = False) -> int:
-    """Run `work` with the application under these options. `broken_ok` as in `app`."""
-    import asyncio
-
-    forget_said()
-    from chatops.toolkit.threads import DaemonThreadExecutor
-    from chatops.wiring.app import App
-
-    async def run() -> int:
-        asyncio.get_running_loop().set_default_executor(DaemonThreadExecutor())
-        opened = App(chosen)
-        try:
-            if not broken_ok:
-                check_configuration(opened)
-            return await work(opened)
-        finally:
-            await opened.aclose()
-
-    return asyncio.run(run())
-
-
-def _tell_of_files(opened: "App") -> None:
-    """Print the notices about folders and store, even if the command failed."""
-    with suppress(ChatopsError):
-        for notice in (*opened.paths.notices, *opened.store.notices):
-            screen().say(notice)
-
-
 def in_its_workspace(chosen: Options, name: str) -> Options:
     """Return `chosen` with the workspace of session `name`. Raises NoSuchSessionError, and ConfigError."""
     # Read-only: a damaged store is reported when the session is opened.
@@ -292,28 +219,3 @@ def find_call(store: "Store", name: str) -> "PendingCallRow":
         advice="chatops approvals list shows pending calls, chatops audit list decided ones. "
         f"An id may be shortened to {SHORTEST_NAME} or more characters of its beginning or end.",
     )
-
-
-def check_configuration(opened: "App") -> None:
-    """Raise the registry's ConfigError: with no user at the screen, a broken file stops the command.
-
-    Otherwise print the notices about the configuration to stderr, and about the role that is named or the default.
-    """
-    if opened.loaded.broken is not None:
-        raise opened.loaded.broken
-    role = opened.options.role or opened.loaded.registry.default_role
-    try:
-        notices = opened.notices(opened.grant_for(role))
-    except ConfigError:
-        # There is no such role or model, or not yet such a tool: the command says so if it needs it.
-        notices = opened.notices()
-    view = screen()
-    for notice in notices:
-        view.say(notice)
-
-
-def warn_of_use(opened: "App", grant: "Grant") -> None:
-    """Print the notices about role and models of a run, as far as `check_configuration` has not."""
-    view = screen()
-    for notice in opened.notices(grant):
-        view.say_once(notice)

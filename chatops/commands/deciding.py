@@ -4,7 +4,8 @@ import json
 from argparse import Namespace
 from collections.abc import Mapping
 
-from chatops.commands.context import app, find_call, screen, with_app
+from chatops.commands.application import app, with_app
+from chatops.commands.context import find_call, screen
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError

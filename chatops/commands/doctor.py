@@ -3,7 +3,8 @@
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from chatops.commands.context import confirm, screen, with_app
+from chatops.commands.application import with_app
+from chatops.commands.context import confirm, screen
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.wording import money, plural
@@ -11,6 +12,7 @@ from chatops.headless.json_values import plain
 from chatops.wiring.app import App
 from chatops.wiring.doctor import Check, Grade, failed, lines, look
 from chatops.wiring.stored import Storage
+from chatops.wiring.tasks import MOST_ROUNDS, TASKS, plan, play
 
 if TYPE_CHECKING:
     from chatops.wiring.tasks import Plan, Played
@@ -45,8 +47,6 @@ def _play(arguments: Namespace) -> int:
         raise ConfigError("Which model? --tasks needs --model NAME.", advice="chatops models list shows them.")
 
     # The tools and the runner, which no other check needs.
-    from chatops.wiring.tasks import TASKS, plan, play
-
     async def work(opened: App) -> int:
         planned = await plan(opened, name)
         view = screen()
@@ -75,8 +75,6 @@ def _play(arguments: Namespace) -> int:
 
 def _costs(planned: "Plan") -> str:
     """Return what the tasks will take, as sentences."""
-    from chatops.wiring.tasks import MOST_ROUNDS
-
     count = len(planned.tasks)
     usual = f"about {planned.requests} requests (at most {MOST_ROUNDS * count})"
     sizes = f"{planned.input_tokens:,} tokens in and {planned.output_tokens:,} out"

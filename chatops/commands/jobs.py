@@ -9,13 +9,15 @@ from argparse import Namespace
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from chatops.commands.context import app, find_session, run_app, screen, show_list, stored, warn_of_use
+from chatops.commands.application import app, run_app, warn_of_use
+from chatops.commands.context import find_session, screen, show_list, stored
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionBusyError, SessionHeldError
 from chatops.domain.events import Published, TurnFinished, TurnPaused, TurnStatus
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import reveal
 from chatops.headless.formats import OutputFormat, one_line
+from chatops.headless.notify import tell
 from chatops.headless.pending import next_steps, pending_json
 from chatops.headless.run import ExitCode, OnApproval, resume_turn, show_end
 from chatops.headless.screen import when
@@ -317,8 +319,6 @@ async def _notify(opened: App, row: JobRow, heard: Sequence[Published], *, known
     command = next((registry.notify for registry in registries if registry.notify), ())
     if not command or opened.store.is_followed(row.session.id):
         return
-    from chatops.headless.notify import tell  # few registries name a program
-
     title = reveal(opened.store.session(row.session.id).title, newlines=False)
     about: dict[str, JsonValue] = {"session_id": row.session.id, "title": title}
     for published in heard:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from chatops.commands.context import app, confirm, screen, show_list, with_app
+from chatops.commands.application import app, with_app
+from chatops.commands.context import confirm, screen, show_list
 from chatops.commands.registry import check_edit, edit_registry, file_to_edit, line_for_role
 from chatops.commands.trust import check_digest, confirmed, show_question
 from chatops.config.document import Json, with_value

@@ -4,7 +4,8 @@ import asyncio
 from argparse import Namespace
 from typing import assert_never
 
-from chatops.commands.context import app, screen, show_list, with_app
+from chatops.commands.application import app, with_app
+from chatops.commands.context import screen, show_list
 from chatops.config.extras import not_installed
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Len
 
-from chatops.commands.context import app, options, run_app, screen
+from chatops.commands.application import app, run_app
+from chatops.commands.context import options, screen
 from chatops.config.document import Document, EntryReader, read_document
 from chatops.config.paths import write_new_private
 from chatops.domain.canonical import JsonValue

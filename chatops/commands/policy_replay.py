@@ -14,7 +14,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from chatops.commands.context import app, find_session, screen
+from chatops.commands.application import app
+from chatops.commands.context import find_session, screen
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import ExactArguments, RuleScope
 from chatops.domain.errors import ConfigError

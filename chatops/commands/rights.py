@@ -11,7 +11,8 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from chatops.commands.context import Stored, app, confirm, options, screen, show_list, stored, with_app
+from chatops.commands.application import app, with_app
+from chatops.commands.context import Stored, confirm, options, screen, show_list, stored
 from chatops.commands.registry import file_to_edit, line_for_role
 from chatops.config.document import dotted
 from chatops.config.paths import Paths, find_paths, path_of

@@ -5,7 +5,8 @@ from argparse import Namespace
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
-from chatops.commands.context import screen, with_app
+from chatops.commands.application import with_app
+from chatops.commands.context import screen
 from chatops.config.extras import not_installed
 from chatops.domain.errors import ConfigError
 

@@ -12,7 +12,9 @@ from chatops.domain.errors import AlreadyStoredError, ConfigError, SessionBusyEr
 from chatops.domain.wording import excerpt, plural
 from chatops.headless.json_values import plain
 from chatops.headless.screen import table, when
+from chatops.runtime.descriptions import resume_summary, stored_way_to_continue
 from chatops.store.base import ALL
+from chatops.store.files import Outputs, SessionFiles
 from chatops.toolkit.counting import counted, shown_by
 from chatops.wiring.rows import NO_TITLE, run_state
 from chatops.wiring.stored import Storage
@@ -20,7 +22,6 @@ from chatops.wiring.stored import Storage
 if TYPE_CHECKING:
     from chatops.domain.canonical import JsonValue
     from chatops.store.base import SessionInfo
-    from chatops.store.files import SessionFiles
     from chatops.store.importing import Imported
     from chatops.store.store import Store
 
@@ -93,15 +94,13 @@ def _state(store: "Store", info: "SessionInfo") -> str:
     lease = store.lease(info.id)
     if lease is not None:
         return f"open in chatops pid {lease.holder.pid} on {lease.holder.host}"
-    from chatops.runtime.descriptions import resume_summary
-
     return resume_summary(store, info)
 
 
 def _show(opened: Stored, arguments: Namespace) -> int:
     view = screen()
     info = find_session(opened.store, arguments.session)
-    from chatops.store.export import to_markdown
+    from chatops.store.export import to_markdown  # slow to import
 
     messages = opened.store.history(info.id)
     if arguments.output_format == "json":
@@ -113,8 +112,6 @@ def _show(opened: Stored, arguments: Namespace) -> int:
     if info.pending:
         view.say(f"{plural(info.pending, 'approval')} pending. To see: chatops approvals list")
     elif info.active_turn:
-        from chatops.runtime.descriptions import stored_way_to_continue
-
         state, way = _state(opened.store, info), stored_way_to_continue(opened.store, info.id)
         view.say(f"The last turn is not finished ({state}). To continue: {way}")
     return 0
@@ -190,13 +187,12 @@ def _export(opened: Stored, arguments: Namespace) -> int:
 
 
 def _files(opened: Stored) -> "SessionFiles":
-    from chatops.store.files import SessionFiles
-
     return SessionFiles(opened.options.store or opened.paths.store)
 
 
 def _import(opened: Stored, arguments: Namespace) -> int:
     """Store the conversations of a file as sessions of this workspace, and print their ids."""
+    # Slow to import.
     from chatops.config.registry import load_registry
     from chatops.store.importing import MAX_BYTES, ImportFormat, read
 
@@ -267,8 +263,6 @@ def _delete(opened: Stored, arguments: Namespace) -> int:
     if not arguments.yes and not _confirmed(info):
         view.say("Not deleted. Without a question: add --yes.")
         return 1
-    from chatops.store.files import Outputs
-
     opened.store.delete_session(info.id)
     Outputs(opened.paths.running).forget_others(info.id, ())
     view.say(f"Session {info.id} is deleted; its decisions stay in the audit log.")

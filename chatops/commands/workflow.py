@@ -4,8 +4,10 @@ import sys
 from argparse import Namespace
 from dataclasses import replace
 
+from chatops.commands.application import app, warn_of_use, with_app
 from chatops.commands.ask import check_folder, read_prompt
-from chatops.commands.context import app, find_session, screen, warn_of_use, with_app
+from chatops.commands.context import find_session, screen
+from chatops.config.workflow_read import workflow_schema
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionHeldError
 from chatops.engine.workflow.inputs import Accept, CancelRun, Review, ReviewStep, Skip, StopRun, TryAgain
@@ -180,8 +182,6 @@ def _adjusted(spec: WorkflowSpec, arguments: Namespace) -> WorkflowSpec:
 
 def _schema() -> int:
     """Print the JSON Schema of a workflow in a file of its own."""
-    from chatops.config.workflow_read import workflow_schema  # loads pydantic
-
     value: JsonValue = workflow_schema()  # type: ignore[assignment]  # a JSON Schema is JSON
     screen().json(value)
     return 0

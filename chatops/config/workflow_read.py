@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Interval, Len, MaxLen
 from pydantic import JsonValue
@@ -28,7 +28,6 @@ from chatops.config.document import (
 from chatops.config.yaml_document import parse_yaml
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import tool_name
-from chatops.domain.wording import cut
 from chatops.policy.resolve import MOST_ROUNDS
 from chatops.policy.spelled import STRICT, Name, Spelled, Tokens, described
 from chatops.policy.workflow import (
@@ -331,38 +330,10 @@ def schema_fault(text: str) -> WorkflowProblem | None:
             )
         if path[-1] == "$id" and len(path) > 1:
             return _schema_fault(path, "only the top of the schema may have an $id")
-    return _compiled(schema, references=[(path, value) for path, value in parts if path[-1] in _REFERENCES])
+    from chatops.config.json_schema import compile_fault  # slow to import, and few workflows have a schema
 
-
-def _compiled(schema: dict[str, Any], *, references: list[tuple[Path, str]]) -> WorkflowProblem | None:
-    # Slow to import, and only a workflow with a schema needs it.
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import validator_for
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-    from referencing.jsonschema import DRAFT202012, specification_with
-
-    kind = validator_for(schema, default=Draft202012Validator)
-    try:
-        kind.check_schema(schema)
-    except SchemaError as error:
-        return _schema_fault(tuple(error.absolute_path), f"the schema does not compile: {cut(error.message, most=200)}")
-    registry: Registry[Any] = Registry()
-    specification = specification_with(str(schema.get("$schema", "")), default=DRAFT202012)
-    resolver = registry.resolver_with_root(specification.create_resource(schema))
-    for path, target in references:
-        try:
-            resolver.lookup(target)
-        except Unresolvable:
-            return _schema_fault(path, f"it refers to {target!r}, which is not in the schema")
-    try:
-        list(kind(schema, registry=registry).iter_errors({}))
-    except RecursionError:
-        return _schema_fault((), "the schema refers to itself without end")
-    except Exception as error:  # a reference to something inside that is not a schema
-        return _schema_fault((), f"the schema cannot be used ({type(error).__name__})")
-    return None
+    fault = compile_fault(schema, references=[(path, value) for path, value in parts if path[-1] in _REFERENCES])
+    return None if fault is None else _schema_fault(*fault)
 
 
 def _schema_fault(path: Path, message: str) -> WorkflowProblem:

@@ -41,6 +41,8 @@ from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine.pairing import Results, results_of
 from chatops.engine.state import Finished, InRound, Settled, Stopping, TurnState
 from chatops.engine.view import settled_so_far, turn_finished
+from chatops.engine.workflow.progress import run_finished, step_started
+from chatops.engine.workflow.state import RunFinished, RunningStep
 
 if TYPE_CHECKING:
     from chatops.engine.workflow.state import WorkflowState
@@ -189,9 +191,6 @@ class _Calls:
 def _turns_of(run: "WorkflowState") -> tuple[Mapping[str, Event], Mapping[str, tuple[Event, ...]]]:
     """Return the events before and after each turn of a run, by turn id."""
     # Loaded here, because a session without a run needs none of it.
-    from chatops.engine.workflow.progress import run_finished, step_started
-    from chatops.engine.workflow.state import RunFinished, RunningStep
-
     begun: dict[str, Event] = {
         record.turn_id: step_started(run, record.step, record.attempt, record.turn_id)
         for record in run.attempts

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from importlib.metadata import distributions
 from pathlib import Path, PurePath
 
 from chatops.domain.errors import ChatopsError, ConfigError, ToolFailedError
@@ -224,8 +225,6 @@ def _npm_program(folder: Path, runner: RunnerCommand) -> tuple[str, Path]:
 
 
 def _python_program(folder: Path, runner: RunnerCommand) -> tuple[str, Path]:
-    from importlib.metadata import distributions  # slow to import
-
     sites = [str(site) for site in folder.glob("venv/lib/python3*/site-packages")]
     for found in distributions(path=sites):
         programs = [entry.name for entry in found.entry_points.select(group="console_scripts")]

@@ -49,6 +49,7 @@ from chatops.runtime.user_actions import MessageQueue, UserActions, no_draft
 from chatops.runtime.view import RuleOffer, SessionView, Snapshot
 from chatops.store.base import Holder, SessionInfo
 from chatops.store.store import Store
+from chatops.toolkit.confine import link_target, why_not_for_commands
 
 
 class Session(SessionView):
@@ -330,8 +331,6 @@ class Session(SessionView):
         if change is not None and not holds(limits, change):
             why = "the site registry, the role, or a model whose key it is"
             raise ConfigError(f"{change} is not permitted by {why}.", advice="Nothing has changed.")
-        from chatops.toolkit.confine import link_target, why_not_for_commands  # sessions may be opened without any tool
-
         paths = (change.value[1:],) if change is not None and change.key in ("read", "write") else ()
         # Limits compare paths as they are written, and a link could lead out of the site's.
         for path in paths if change is not None and change.value.startswith("+") else ():

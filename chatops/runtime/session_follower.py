@@ -79,6 +79,8 @@ class SessionFollower(SessionView):
     Its events are its own notices only. For changes of the session, use `on_change`.
     """
 
+    is_followed = True
+
     def __init__(self, services: Services, found: _Stored) -> None:
         super().__init__(services)
         self._source = self._found = found
@@ -119,6 +121,11 @@ class SessionFollower(SessionView):
             return LeaseRequestState.HELD
         overdue = time.monotonic() - self._asked_at >= ANSWER_S
         return LeaseRequestState.OVERDUE if overdue else LeaseRequestState.REQUESTED
+
+    @property
+    def has_lease(self) -> bool:
+        """True if this process holds the lease and can open the session."""
+        return self.request_state is LeaseRequestState.GRANTED
 
     def grant(self) -> Grant:
         """Return what the session's role may do. Raises ConfigError if this process's registry lacks the role."""

@@ -49,6 +49,7 @@ from chatops.runtime.turns import Turns
 from chatops.store.base import SessionInfo
 from chatops.store.store import Store
 from chatops.toolkit.threads import in_thread
+from chatops.tools.schema import format_problems, schema_problems
 
 if TYPE_CHECKING:
     from chatops.contained.undoing import UndoList
@@ -419,8 +420,6 @@ class UserActions:
         if answer.action is AnswerAction.ACCEPT:
             self._services.rights.check_surface(self._services.by.via)
         if answer.action is AnswerAction.ACCEPT and asked.question.schema:
-            from chatops.tools.schema import format_problems, schema_problems  # only this needs its pydantic
-
             given = json_or_text(answer.content)
             problems = await in_thread(schema_problems, given, schema=asked.question.schema, noun="field")
             if problems := (*problems, *format_problems(given, schema=asked.question.schema)):

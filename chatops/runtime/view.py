@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from chatops.domain.decisions import ArgumentPattern, Decision, OpenQuestion, RuleScope
 from chatops.domain.errors import ChatopsError, NotSavedError, ToolFailedError
@@ -196,6 +196,9 @@ class SessionView(ABC):
 
     Methods raise ChatopsError with a message for the user.
     """
+
+    is_followed: ClassVar[bool] = False
+    """True if it is only followed: another process owns it, or none does."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

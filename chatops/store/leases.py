@@ -37,9 +37,11 @@ machine is known by its machine id, see machine-id(5), because two hosts may hav
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
+import socket
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -315,8 +317,6 @@ def this_process() -> Holder:
     """Return the identity of this process for journal and lease. It never changes while the process runs."""
     pid = os.getpid()
     if pid not in _known:
-        import socket  # only a process that runs something needs its host
-
         host, boot = socket.gethostname(), _boot_id()
         machine = _machine_id(host, contained="/" in boot)
         _known[pid] = Holder(host=host, pid=pid, boot_id=boot, pid_started=_stat(pid)[1], machine=machine)
@@ -350,8 +350,6 @@ def _machine_id(host: str, *, contained: bool) -> str:
 
     Copies of a container often share one, so there, and where there is none, the name of the host has to do.
     """
-    import hashlib
-
     try:
         own = "" if contained else _MACHINE_ID.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

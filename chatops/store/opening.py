@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chatops.domain.decisions import Approved, Edited
 from chatops.domain.errors import NotSavedError, UnreadableError
 from chatops.store.connection import (
     BUSY_TIMEOUT_MS,
@@ -468,7 +469,6 @@ def _void_approvals(raw: sqlite3.Connection) -> None:
 
 def _lets_run(decision: Value) -> bool:
     """Return True if a decision lets something run. One that cannot be read is void."""
-    from chatops.domain.decisions import Approved, Edited
     from chatops.store.codec import decode_decision
 
     try:

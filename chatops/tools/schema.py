@@ -149,17 +149,12 @@ def problems_in_process(value: JsonValue, *, schema: str, noun: str) -> tuple[Pr
 
     `noun` says what the keys of `value` are called.
     """
-    # Slow to import, and only foreign tools and workflow steps need it.
-    from jsonschema import Draft202012Validator
-    from jsonschema.validators import validator_for
-    from referencing import Registry
+    from chatops.config.json_schema import validator_of  # slow to import
 
-    # An empty registry: without one, a $ref might be fetched from the network.
-    registry: Registry[Any] = Registry()
     try:
-        document = json.loads(schema)
-        validator = validator_for(document, default=Draft202012Validator)(document, registry=registry)
-        errors = sorted(validator.iter_errors(value), key=lambda error: list(map(str, error.absolute_path)))
+        errors = sorted(
+            validator_of(json.loads(schema)).iter_errors(value), key=lambda error: list(map(str, error.absolute_path))
+        )
         return first(problem for error in errors for problem in _problems_of(error, noun))
     except Exception as error:
         # Many things in a schema can raise (a pattern, a type, a reference), so catch everything.

@@ -36,6 +36,7 @@ from chatops.models.tool_delivery import NATIVE
 from chatops.models.trial import Trial, TrialOutcome, try_calling
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 from chatops.policy.registry_checks import crowded_roles
+from chatops.runtime.cli_program import program_state
 from chatops.runtime.settings import SessionSettings
 from chatops.sandbox.confinement import landlock_fault, probe
 from chatops.sandbox.execution import setup_fault
@@ -348,8 +349,6 @@ async def reach(
 
 
 def _program(spec: ModelSpec, require: SandboxLevel) -> "ProgramState":
-    from chatops.runtime.cli_program import program_state  # brings the sandbox
-
     return program_state(spec, require=require)
 
 

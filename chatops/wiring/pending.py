@@ -14,10 +14,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chatops.domain.decisions import Approved, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError, UnreadableError
+from chatops.domain.sanitize import show_path
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
+from chatops.engine.inputs import DecideCall
+from chatops.engine.recovery import unknown_attempts
+from chatops.engine.view import waits_for_child
+from chatops.headless.pending import answers
+from chatops.runtime.descriptions import (
+    denial_sentence,
+    describe_decision,
+    find_decision,
+    judge_now,
+    resume_summary,
+    stored_way_to_continue,
+)
 
 if TYPE_CHECKING:
+    from chatops.contained.turns import ContainedTurns
     from chatops.domain.decisions import Decision, Principal
     from chatops.domain.events import PendingCall
     from chatops.domain.ids import CallId, SessionId
@@ -62,17 +77,13 @@ class PendingCalls:
 
     def as_of_now(self, queued: "PendingCallRow") -> "PendingCallRow":
         """Return the call with the verdict of the current rights."""
-        from chatops.runtime.descriptions import judge_now
-
         return replace(queued, pending=judge_now(self._store, queued, self._rights()))
 
     def with_changes(self, queued: "PendingCallRow") -> "PendingCallRow":
         """Return the call with the changes of a contained turn as text, which are not stored with it."""
         if queued.pending.call.name != CONTAINED_APPLY:
             return queued
-        from chatops.contained.turns import ContainedTurns
-
-        facts = ContainedTurns(self._data).shown(queued.pending.facts)
+        facts = self._contained().shown(queued.pending.facts)
         return replace(queued, pending=replace(queued.pending, facts=facts))
 
     def interrupted(self) -> Iterator[tuple[str, str]]:
@@ -80,10 +91,6 @@ class PendingCalls:
         for info in self._store.sessions():
             if info.active_turn is None or self._store.lease(info.id) is not None:
                 continue
-            from chatops.engine.recovery import unknown_attempts
-            from chatops.engine.view import waits_for_child
-            from chatops.runtime.descriptions import resume_summary
-
             try:
                 turn = self._store.load_turn(info.active_turn)
                 if unknown_attempts(turn) and not waits_for_child(turn):
@@ -108,8 +115,6 @@ class PendingCalls:
         Raises ChatopsError if nothing was decided: the call is another one by now, cannot run, or needs another answer,
         or the site does not let users decide here.
         """
-        from chatops.domain.decisions import Approved, MarkedDone, Rejected
-
         self._rights().check_surface(by.via)
         pending = queued.pending
         check_digest(pending, digest)
@@ -123,21 +128,17 @@ class PendingCalls:
 
     def post(self, pending: "PendingCall", decision: "Decision", *, by: "Principal") -> bool:
         """Post a decision that was checked. Returns False if another one was first."""
-        from chatops.engine.inputs import DecideCall
-
         decided = DecideCall(call_id=pending.call.id, digest=pending.digest, decision=decision, by=by)
         return self._store.post_decision(decided)
 
     def decided(self, session: "SessionId", call: "CallId") -> str:
         """Return what was decided on a call, as a sentence; empty if that is not known."""
-        from chatops.runtime.descriptions import describe_decision, find_decision
-
         answer = find_decision(self._store, session, call)
         return f"{call} was {describe_decision(answer)}." if answer else ""
 
     def continue_session(self, queued: "PendingCallRow") -> str:
         """Start the session again if it is a job, and return what happens after a decision, as sentences."""
-        from chatops.wiring.jobs import start_if_job
+        from chatops.wiring.jobs import start_if_job  # with the application, which a list does not need
 
         if said := start_if_job(self._store, queued.session_id):
             return said
@@ -147,9 +148,12 @@ class PendingCalls:
 
     def way_to_continue(self, queued: "PendingCallRow") -> str:
         """Return what continues the session of a call."""
-        from chatops.runtime.descriptions import stored_way_to_continue
-
         return stored_way_to_continue(self._store, queued.session_id)
+
+    def _contained(self) -> "ContainedTurns":
+        from chatops.contained.turns import ContainedTurns  # few calls are about changes
+
+        return ContainedTurns(self._data)
 
     def _check_changes(self, pending: "PendingCall", only: tuple[str, ...] | None, *, digest: str | None) -> None:
         """Raise ChatopsError unless changes of a contained turn are approved by digest, and `only` names some."""
@@ -164,10 +168,7 @@ class PendingCalls:
         if only and not contained:
             raise ChatopsError(f"{call} is not a contained turn, so --only means nothing; nothing was approved.")
         if only:
-            from chatops.contained.turns import ContainedTurns
-            from chatops.domain.sanitize import show_path
-
-            paths = ContainedTurns(self._data).paths(pending.call.arguments)
+            paths = self._contained().paths(pending.call.arguments)
             if unknown := [path for path in only if path not in paths]:
                 raise ChatopsError(
                     f"There is no change of {show_path(unknown[0])} that can be applied; nothing was approved.",
@@ -194,8 +195,6 @@ def check_doubt(pending: "PendingCall", *, done: bool, again: bool) -> None:
     option = "--done" if done else "--again" if again else ""
     call = pending.call.id
     if pending.outcome_unknown and not option:
-        from chatops.headless.pending import answers
-
         raise ChatopsError(
             f"{call} was interrupted and may have taken effect; nothing was approved.",
             advice="\n".join(["Check what happened, then report it:", *(f"  {answer}" for answer in answers(pending))]),
@@ -211,8 +210,6 @@ def check_denial(pending: "PendingCall", session: str) -> None:
     """Raise ChatopsError if the current rights would deny the call."""
     if pending.denial is None:
         return
-    from chatops.runtime.descriptions import denial_sentence
-
     call = pending.call.id
     ways = [f"To deny it: chatops approvals deny {call} --reason TEXT"]
     if pending.denial.could_run:

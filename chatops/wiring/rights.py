@@ -20,6 +20,7 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import AccessLevel, ToolSpec, Verdict
 from chatops.engine.workflow.texts import step_prompt
+from chatops.models.memory import known_price, memory_of
 from chatops.policy.budget import NO_BUDGET, Budget, strictest
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes, skill_notes
@@ -320,8 +321,6 @@ class RegistryRights:
 
     def _priced(self, target: ModelTarget) -> ModelTarget:
         """Return the target with whether its price is known. That of a public provider is looked up once."""
-        from chatops.models.memory import known_price, memory_of
-
         spec = self.model(target.name)
         if target.priced or spec is None or not spec.has_server:
             return target
@@ -396,8 +395,6 @@ class RegistryRights:
 
         And whether its price is known, without looking it up.
         """
-        from chatops.models.memory import memory_of
-
         memory = memory_of(spec, self._settings())
         if memory is None:
             return spec.context_window, spec.price is not None

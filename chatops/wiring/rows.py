@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from chatops.config.paths import path_of
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import SessionId
 from chatops.domain.wording import plural
 from chatops.headless.screen import when
+from chatops.policy.patterns import show_rule
+from chatops.policy.remembered import scope_words
 
 if TYPE_CHECKING:
     from chatops.store.base import RuleRow, SessionInfo
@@ -124,8 +128,6 @@ TO_REVIEW = "awaiting_review"
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> ConfigError:
     """Return the error for an unknown name, with the known ones, nearest first."""
-    from difflib import get_close_matches  # only an error needs it
-
     near = get_close_matches(name, known, n=3, cutoff=0.4)
     ordered = [*near, *(one for one in known if one not in near)]
     listing = ", ".join(ordered) if ordered else "none"
@@ -164,10 +166,6 @@ def workflow_list(workflows: Sequence[WorkflowRow], runs: Sequence[RunRow], *, r
 
 def describe_rule(row: "RuleRow") -> tuple[str, str, str]:
     """Return a remembered rule in three lines: its pattern, where it answers, and when it was made and used."""
-    from chatops.config.paths import path_of
-    from chatops.policy.patterns import show_rule
-    from chatops.policy.remembered import scope_words
-
     rule = row.rule
     where = f"{scope_words(rule.scope, rule.role)}{f' ({path_of(rule.folder)})' if rule.folder else ''}"
     used = "not used yet"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from chatops.tui.commands.table import help_text
+from chatops.tui.commands.help import help_text
 
 PAGE = Path(__file__).parents[2] / "docs" / "keys.md"
 HEAD = """\

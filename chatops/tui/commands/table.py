@@ -1,4 +1,4 @@
-"""The slash commands as one table, and what is made of it: completion, palette, help."""
+"""The slash commands as one table, and what is made of it: completion and palette."""
 
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -11,10 +11,7 @@ from chatops.tui.commands import handlers, revision
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler, Notify, Replies, ScreenAction
 from chatops.tui.composer import Completion
-from chatops.tui.keys import DEFAULTS, KEY_GROUPS, KeyGroup, help_rows, keys_of
 
-_KEY_COLUMN = 24
-"""Cells of the keys and commands in the help. What is longer pushes its explanation to the right."""
 Offers = Callable[[Context, tuple[str, ...]], Awaitable[Sequence[Completion]]]
 """Returns completions for the next word, given the words before it."""
 
@@ -222,32 +219,3 @@ async def run_command(context: Context, text: str) -> Replies:
         return await command.run(context, argument.strip())
     except ChatopsError as error:
         return (Notify(error.full), ScreenAction.GIVE_BACK)
-
-
-def help_text(*, first: KeyGroup = "message") -> str:
-    """Return all keys and commands in aligned columns, those of the group `first` before the others."""
-    lines: list[str] = []
-    # The dialogs are loaded with the first of them.
-    from chatops.tui.dialogs.all_pending import AllPendingScreen
-    from chatops.tui.dialogs.approval import ApprovalScreen
-    from chatops.tui.dialogs.contained import ContainedScreen
-    from chatops.tui.dialogs.review import ReviewScreen
-    from chatops.tui.dialogs.server_question import ServerQuestionScreen
-    from chatops.tui.dialogs.trust import TrustScreen
-
-    keys: dict[KeyGroup, dict[str, str]] = {group: help_rows(group) for group in KEY_GROUPS}
-    for dialog in (ApprovalScreen, AllPendingScreen, ContainedScreen, ReviewScreen, ServerQuestionScreen, TrustScreen):
-        for key in dialog.KEYS:
-            if key.help:
-                keys[key.group or dialog.KEY_GROUP][key.help_name] = key.help
-    for group in (first, *(group for group in KEY_GROUPS if group != first)):
-        lines += [KEY_GROUPS[group], *_table(list(keys[group].items())), ""]
-    lines.append("Commands")
-    lines += _table([(f"/{command.name} {command.args}".rstrip(), command.help) for command in COMMANDS])
-    lines += ["", "Ids of keys, to change them: keys in settings.yaml"]
-    lines += _table([(name, keys_of(name)) for name in DEFAULTS])
-    return "\n".join(lines)
-
-
-def _table(rows: list[tuple[str, str]]) -> list[str]:
-    return [f"  {left:<{_KEY_COLUMN}}  {right}" for left, right in rows]

@@ -323,7 +323,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
 
     def action_help(self, first: KeyGroup = "message") -> None:
         """Show keys and commands (F1), those of the group `first` before the others."""
-        from chatops.tui.commands.table import help_text
+        from chatops.tui.commands.help import help_text
 
         self._commands.show_text("Help", help_text(first=first))
 

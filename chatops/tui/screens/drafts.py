@@ -159,9 +159,7 @@ class Drafts:
 
 def append_to_draft(text: str, user: "UserState", session: "SessionView") -> None:
     """Append `text` to the stored draft of a session that is not shown here."""
-    from chatops.runtime.session_follower import SessionFollower
-
-    session_id, followed = session.session_id, isinstance(session, SessionFollower)
+    session_id, followed = session.session_id, session.is_followed
     kept = user.draft(session_id, followed=followed)
     if text and not _contains(kept, text):
         user.save_draft(session_id, followed=followed, text=_join_texts(kept, text))

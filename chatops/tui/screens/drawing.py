@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
+from chatops.tui.graphics import encoded
 from chatops.tui.screens.messages import Batch
 from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.textual_internals import report_error
@@ -145,7 +146,6 @@ class TranscriptPresenter:
         graphics, current = self._graphics, self._current
         if graphics is None or picture is None or picture.raster is None or picture.fine is None:
             return picture
-        from chatops.tui.graphics import encoded
         from chatops.tui.transcript.picture import rows_of
 
         fine, cells = picture.fine, (picture.raster.width, rows_of(picture.raster))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.domain.sanitize import sanitize
-from chatops.domain.wording import plural
 from chatops.tui.composer import Composer
 from chatops.tui.first_screen import FirstFacts, FirstScreen, branch_of, first_facts
 from chatops.tui.keys import key_of
@@ -17,14 +16,8 @@ from chatops.tui.status import Banner, StatusLine
 from chatops.tui.themes import Themes
 
 if TYPE_CHECKING:
-    from chatops.domain.decisions import OpenQuestion
-    from chatops.domain.events import Event, PendingCall
-    from chatops.domain.messages import Message
-    from chatops.engine.workflow.state import AwaitingReview
-    from chatops.policy.workflow import WorkflowSpec
-    from chatops.runtime.session_follower import SessionFollower
+    from chatops.domain.events import Event
     from chatops.runtime.view import Snapshot
-    from chatops.tui.status import BannerTone
     from chatops.wiring.rows import SessionRow
     from chatops.wiring.workspace import Workspace
 
@@ -33,10 +26,8 @@ _FRAMED_FROM = 18
 _LINED_FROM = 10
 """Lines from which on a field without frame and colours has a line above it."""
 
-BannerText = tuple[str, "BannerTone"]
 _FULL = 0.8
 """Share of the context window from which on /compact is offered."""
-NOTHING: BannerText = ("", "quiet")
 
 
 class StatusPresenter:
@@ -64,15 +55,14 @@ class StatusPresenter:
 
         `running`: a turn runs here. `dialog`: a dialog is open.
         """
-        from chatops.domain.events import TurnStatus
+        from chatops.tui.screens.banner_text import has_failed, keys_while_running, most_urgent
 
         own, query_one = current.own_run, self._screen.query_one
         colour = self._themes.role_colours.get(snapshot.role, "")
         query_one(StatusLine).show(snapshot, sandbox=current.workspace.sandbox, running=running, colour=colour)
-        self._composer.keys_while_running = _keys_while_running(snapshot.messages) if running else ""
+        self._composer.keys_while_running = keys_while_running(snapshot.messages) if running else ""
         self.fit(current, snapshot)
-        failed = snapshot.status is TurnStatus.FAILED and not current.follows
-        failed = failed and not (own is not None and own.owns_last_turn)
+        failed = has_failed(snapshot, current)
         blocked = current.session.blocked_by is not None or (own is not None and own.run.blocked_by is not None)
         self._composer.retry_offered = failed or blocked
         text, tone = most_urgent(
@@ -106,14 +96,12 @@ class StatusPresenter:
 
     def feed(self, events: "Sequence[Event]", workspace: "Workspace") -> None:
         """Show the cost of a turn that has ended, if the user wants that, and renew the facts of the first screen."""
-        from chatops.domain.events import TurnFinished
+        from chatops.tui.screens.banner_text import finished_costs
 
         self._first_facts = None
-        for event in events:
-            if isinstance(event, TurnFinished) and event.usage is not None and workspace.user.shows_turn_cost:
-                from chatops.tui.commands.context import turn_cost
-
-                show_notice(self._screen.app, turn_cost(event.usage))
+        if workspace.user.shows_turn_cost:
+            for text in finished_costs(events):
+                show_notice(self._screen.app, text)
 
     def fit(self, current: OpenSession | None, now: "Snapshot | None" = None) -> None:
         """Frame the message field, and show the first screen, only where there is room.
@@ -156,134 +144,3 @@ class StatusPresenter:
         """Find the sessions that the first screen names."""
         self._open_sessions = await workspace.sessions.listed()
         self._first_facts = None
-
-
-def _keys_while_running(messages: "Sequence[Message]") -> str:
-    """Return the keys that send a text during the turn of the last of `messages`."""
-
-    from chatops.domain.messages import Speaker, UserMessage  # with thirty values that the first paint needs not
-
-    opener = next((message for message in reversed(messages) if isinstance(message, UserMessage)), None)
-    command = opener is not None and opener.by is Speaker.COMMAND
-    # No model could continue with a correction of a command.
-    return "Enter queues, Esc stops" if command else f"Enter queues, {key_of('correct')} interrupts"
-
-
-def calls_pending(pending: "Sequence[PendingCall]") -> BannerText:
-    """Return the text for pending calls while their dialog is closed."""
-    from chatops.domain.events import AskReason
-    from chatops.tui.transcript.card import pending_verb
-
-    what = ", ".join(dict.fromkeys(pending_verb(one) for one in pending))
-    again = any(one.reason is AskReason.CHANGED for one in pending)
-    approvals = plural(len(pending), "approval")
-    changed = " It has changed since it was approved." if again else ""
-    return (
-        f"{approvals} pending – {key_of('pending')}  ({sanitize(what, newlines=False)}){changed}",
-        "waiting",
-    )
-
-
-def questions_pending(questions: "Sequence[OpenQuestion]") -> BannerText:
-    """Return the text for questions of servers while their dialog is closed."""
-    servers = ", ".join(dict.fromkeys(asked.question.server for asked in questions))
-    return f"{sanitize(servers, newlines=False)} asks you, and its call waits – {key_of('pending')}", "waiting"
-
-
-def review_pending(spec: "WorkflowSpec", wanted: "AwaitingReview") -> BannerText:
-    """Return the text for a step that waits for a review while the dialog is closed."""
-    from chatops.engine.workflow.state import ReviewReason
-
-    name = sanitize(spec.step(wanted.step).name, newlines=False)
-    match wanted.reason:
-        case ReviewReason.REVIEW:
-            return f"Step {name} to review – {key_of('pending')}", "waiting"
-        case ReviewReason.FAILED:
-            return f"Step {name} failed, decision pending – {key_of('pending')}", "waiting"
-        case ReviewReason.STOPPED:
-            return f"Step {name} stopped, decision pending – {key_of('pending')}", "waiting"
-        case ReviewReason.UNANSWERED:
-            return f"Step {name}: no model could be asked, decision pending – {key_of('pending')}", "waiting"
-
-
-def followed(reader: "SessionFollower", *, pending: "Sequence[PendingCall]") -> BannerText:
-    """Return where the followed session is open, what the user can do, and what is pending in it.
-
-    `pending` is empty while its dialog is open.
-    """
-    from chatops.engine.workflow.state import AwaitingReview
-
-    text, tone = _owner_line(reader)
-    if reader.run is not None and isinstance(reader.run.phase, AwaitingReview):
-        text, tone = f"{text}\nA step needs a review there.", "waiting"
-    return (f"{text}\n{calls_pending(pending)[0]}", "waiting") if pending else (text, tone)
-
-
-def _owner_line(reader: "SessionFollower") -> BannerText:
-    from chatops.runtime.session_follower import LeaseRequestState
-
-    lease = reader.lease
-    if lease is None and reader.is_job:
-        return f"In the background, and no process runs it now. {key_of('take-over')} opens it here.", "waiting"
-    if lease is None:
-        return f"No longer open elsewhere. Press {key_of('take-over')} to take over.", "waiting"
-    who = sanitize(f"pid {lease.holder.pid} on {lease.holder.host}", newlines=False)
-    match reader.request_state:
-        case LeaseRequestState.HELD:
-            where = "In the background" if reader.is_job else "Open elsewhere"
-            return (
-                f"{where} ({who}, since {reader.since()}): read-only here. {key_of('take-over')} takes over.",
-                "quiet",
-            )
-        case LeaseRequestState.REQUESTED:
-            return f"Asked {who} to hand over …", "quiet"
-        case LeaseRequestState.OVERDUE:
-            return (
-                f"{who} has not handed over yet: a tool runs there, or it hangs. {key_of('take-over')} takes "
-                "over now; the outcome of a tool that runs there is then unknown.",
-                "waiting",
-            )
-        case _:
-            return "Opening the session here …", "quiet"
-
-
-def greeting(snapshot: "Snapshot", *, first_screen: bool) -> BannerText:
-    """Return the text for an empty session: how to get help and quit, and without a first screen what to do."""
-    keys = f"/help shows keys and commands, {key_of('quit')} quits."
-    if first_screen:
-        return keys, "quiet"
-    asks = "Ask for something in this folder; calls that could change anything ask first."
-    if snapshot.is_demo:
-        asks = "This is a demo, no AI. It understands commands such as: list .   read FILE   search TEXT"
-    return f"{asks}\n{keys}", "quiet"
-
-
-def most_urgent(
-    snapshot: "Snapshot", current: "OpenSession", *, dialog: bool, failed: bool, elsewhere: str, first_screen: bool
-) -> BannerText:
-    """Return the text for the most urgent thing that needs the user.
-
-    `dialog` is True while a dialog is open, `failed` if the last turn can be retried; its error in the transcript says
-    how. `elsewhere` says what is pending in other sessions. `first_screen` is True while that is shown.
-    """
-    own, pending = current.own_run, () if dialog else snapshot.pending
-    if current.follower is not None:
-        return followed(current.follower, pending=pending)
-    if own is not None and (blocked := own.blocked()):
-        return blocked, "error" if own.run.blocked_by else "quiet"
-    if problem := current.workspace.problem:
-        return sanitize(problem, newlines=False), "error"
-    if snapshot.questions and not dialog:
-        return questions_pending(snapshot.questions)
-    if pending:
-        return calls_pending(pending)
-    if own is not None and own.pending_review is not None and not dialog:
-        return review_pending(own.run.state.spec, own.pending_review)
-    if failed:
-        return "The last turn failed.", "error"
-    if snapshot.registry:
-        return sanitize(snapshot.registry, newlines=False), "waiting"
-    if elsewhere and not snapshot.messages:
-        return sanitize(elsewhere, newlines=False), "waiting"
-    started = bool(snapshot.messages) or snapshot.status is not None
-    return NOTHING if started else greeting(snapshot, first_screen=first_screen)

@@ -115,14 +115,14 @@ class SessionSwitcher:
             self._background.start(presenter.show, group="run", holds_keys=False)
 
     def _with_presenters(self, session: "SessionView", workspace: "Workspace") -> OpenSession:
+        from chatops.runtime.session_follower import SessionFollower
+
         screen, clock, user = self._screen, self._composer.clock, workspace.user
         if (run := workspace.runs.run_of(session)) is not None:
             from chatops.tui.screens.run import OwnRunPresenter
 
             own_run = OwnRunPresenter(screen, user, run, clock=clock)
             return OpenSession(session=session, workspace=workspace, own_run=own_run, any_run=own_run)
-        from chatops.runtime.session_follower import SessionFollower
-
         if not isinstance(session, SessionFollower):
             return OpenSession(session=session, workspace=workspace)
         opened = OpenSession(session=session, workspace=workspace, follower=session)
@@ -191,14 +191,12 @@ class SessionSwitcher:
 
     def followed_changed(self, reader: "SessionFollower") -> None:
         """Draw what has changed in the followed session, and open it here once its lease was obtained."""
-        from chatops.runtime.session_follower import LeaseRequestState
-
         current = self.current
         if current is None or current.follower is not reader:
             return
         self._drawing.show_changes()
         self._dialogs.refresh()
-        if not current.claimed and reader.request_state is LeaseRequestState.GRANTED:
+        if not current.claimed and reader.has_lease:
             current.claimed = True
             self._background.start(partial(self._open_here, current), group="run", holds_keys=False)
 

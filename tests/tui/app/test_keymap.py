@@ -7,7 +7,7 @@ from textual.binding import Binding
 
 from chatops.domain.errors import ConfigError
 from chatops.tui.app import ChatopsApp
-from chatops.tui.commands.table import help_text
+from chatops.tui.commands.help import help_text
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
 from chatops.tui.keys import DEFAULTS, KeyHint, KeyLegend, Keymap, use

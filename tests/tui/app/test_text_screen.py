@@ -11,7 +11,7 @@ from textual import events
 from chatops.contained.text import Change
 from chatops.domain.progress import Progress
 from chatops.toolkit.counting import shown_by
-from chatops.tui.commands.table import help_text
+from chatops.tui.commands.help import help_text
 from chatops.tui.dialogs.contained import ChangesScreen
 from chatops.tui.dialogs.modal import Page
 from chatops.tui.dialogs.text import TextScreen, found_in
