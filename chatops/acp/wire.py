@@ -47,9 +47,9 @@ log = logging.getLogger(__name__)
 
 LARGEST_FRAME = 32 * 1024 * 1024
 """Bytes of a message: an image, and some text. A longer one is refused without being kept."""
-MOST_REQUESTS = 64
+MAX_REQUESTS = 64
 """Requests that are answered at a time."""
-MOST_SESSIONS = 16
+MAX_SESSIONS = 16
 LONGEST_MESSAGE = 1_000_000
 """Characters of a prompt."""
 LONGEST_FORM = 64_000
@@ -105,7 +105,7 @@ class Stdio:
                 continue
             elif not {"method", "id"} <= message.keys():
                 return message
-            elif self._answering >= MOST_REQUESTS:
+            elif self._answering >= MAX_REQUESTS:
                 await self._refuse(message["id"], -32600, "Too many requests at a time.")
             else:
                 self._answering += 1
@@ -353,8 +353,8 @@ class Agent:
                 at_home(options, info)
                 if session_id in self._sessions:
                     await self._sessions.pop(session_id).aclose()
-            if len(self._sessions) >= MOST_SESSIONS:
-                raise ConfigError(f"{MOST_SESSIONS} sessions are open.", advice="Close one of them first.")
+            if len(self._sessions) >= MAX_SESSIONS:
+                raise ConfigError(f"{MAX_SESSIONS} sessions are open.", advice="Close one of them first.")
             editor = Editor(self._conn, self._stdio, has_forms=self._has_forms)
             wanted = SessionId(session_id) if session_id is not None else None
             notices = self._ignored(additional_directories, mcp_servers)

@@ -12,7 +12,7 @@ from chatops.headless.json_values import plain
 from chatops.wiring.app import App
 from chatops.wiring.doctor import Check, Grade, failed, lines, look
 from chatops.wiring.stored import Storage
-from chatops.wiring.tasks import MOST_ROUNDS, TASKS, plan, play
+from chatops.wiring.tasks import MAX_ROUNDS, TASKS, plan, play
 
 if TYPE_CHECKING:
     from chatops.wiring.tasks import Plan, Played
@@ -76,7 +76,7 @@ def _play(arguments: Namespace) -> int:
 def _costs(planned: "Plan") -> str:
     """Return what the tasks will take, as sentences."""
     count = len(planned.tasks)
-    usual = f"about {planned.requests} requests (at most {MOST_ROUNDS * count})"
+    usual = f"about {planned.requests} requests (at most {MAX_ROUNDS * count})"
     sizes = f"{planned.input_tokens:,} tokens in and {planned.output_tokens:,} out"
     cost = "its price is unknown" if planned.cost is None else f"about {money(planned.cost, cents_from=0.01)}"
     return (

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 AROUND = 40
 """Characters shown on each side of a search hit."""
 
-MOST_HITS = 1_000
+MAX_HITS = 1_000
 READING = ("list", "show", "search", "export")
 """Actions that only read the store, as far as it can still be read."""
 
@@ -127,7 +127,7 @@ def _search(opened: Stored, arguments: Namespace) -> int:
     if not wanted.strip():
         raise ConfigError("There is nothing to search for.", advice="chatops sessions search TEXT")
     workspace = None if arguments.all else str(opened.workspace)
-    hits = opened.store.search(arguments.text, workspace=workspace, limit=MOST_HITS)
+    hits = opened.store.search(arguments.text, workspace=workspace, limit=MAX_HITS)
     if arguments.output_format == "json":
         found: list[JsonValue] = [
             {

@@ -399,7 +399,7 @@ def json_schema() -> dict[str, object]:
 
 
 _NAME = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
-_MOST_NAME = 32
+_MAX_NAME = 32
 _NUL_IN_PATH = "a NUL character cannot be part of a path"
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -451,10 +451,10 @@ def _fault(spec: McpServerSpec, value: Mapping[str, Json]) -> str:
 
 
 def _checked(document: Document, spec: McpServerSpec, path: Path) -> McpServerSpec:
-    if len(spec.name) > _MOST_NAME or not _NAME.fullmatch(spec.name):
+    if len(spec.name) > _MAX_NAME or not _NAME.fullmatch(spec.name):
         raise document.error(
             path,
-            f"this is not a valid server name: use at most {_MOST_NAME} letters, digits, - and single _",
+            f"this is not a valid server name: use at most {_MAX_NAME} letters, digits, - and single _",
             advice=f"Its tools are called NAME{SERVER_MARK}TOOL.",
         )
     if spec.url:

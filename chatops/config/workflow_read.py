@@ -28,7 +28,7 @@ from chatops.config.document import (
 from chatops.config.yaml_document import parse_yaml
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import tool_name
-from chatops.policy.resolve import MOST_ROUNDS
+from chatops.policy.resolve import MAX_ROUNDS
 from chatops.policy.spelled import STRICT, Name, Spelled, Tokens, described
 from chatops.policy.workflow import (
     DEFAULT_ATTEMPTS,
@@ -49,8 +49,8 @@ from chatops.policy.workflow import (
     WorkflowSpec,
 )
 from chatops.policy.workflow_checks import (
-    MOST_ATTEMPTS,
-    MOST_TEMPERATURE,
+    MAX_ATTEMPTS,
+    MAX_TEMPERATURE,
     Known,
     ProblemSeverity,
     WorkflowProblem,
@@ -73,9 +73,9 @@ def _step_name(value: str) -> str:
 def _iterations(value: int | str) -> int:
     if value in ITERATIONS:
         return ITERATIONS[str(value)]
-    if isinstance(value, int) and 1 <= value <= MOST_ROUNDS:
+    if isinstance(value, int) and 1 <= value <= MAX_ROUNDS:
         return value
-    raise ValueError(f"expected a whole number from 1 to {MOST_ROUNDS}, or one of {', '.join(ITERATIONS)}")
+    raise ValueError(f"expected a whole number from 1 to {MAX_ROUNDS}, or one of {', '.join(ITERATIONS)}")
 
 
 _Iterations = Annotated[
@@ -83,7 +83,7 @@ _Iterations = Annotated[
     Spelled(
         int | str,
         _iterations,
-        schema={"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_ROUNDS}, {"enum": list(ITERATIONS)}]},
+        schema={"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_ROUNDS}, {"enum": list(ITERATIONS)}]},
     ),
 ]
 
@@ -180,9 +180,9 @@ class StepEntry:
     gates: tuple[Annotated[Gate, Spelled(GateEntry, _gate)], ...] = ()
     output_schema: dict[str, JsonValue] | None = None
     max_iterations: _Iterations = DEFAULT_ITERATIONS
-    max_step_retries: Annotated[int, Interval(ge=1, le=MOST_ATTEMPTS)] = DEFAULT_ATTEMPTS
+    max_step_retries: Annotated[int, Interval(ge=1, le=MAX_ATTEMPTS)] = DEFAULT_ATTEMPTS
     """Number of attempts in all."""
-    temperature: Annotated[float, Interval(ge=0, le=MOST_TEMPERATURE)] = DEFAULT_TEMPERATURE
+    temperature: Annotated[float, Interval(ge=0, le=MAX_TEMPERATURE)] = DEFAULT_TEMPERATURE
     max_tokens: Tokens = DEFAULT_OUTPUT_TOKENS
     on_fail: Literal["stop", "ask", "go_on"] = "stop"
     may_skip: bool = False
@@ -259,7 +259,7 @@ def workflow_schema() -> dict[str, object]:
     }
 
 
-MOST_TOLD = 20
+MAX_TOLD = 20
 
 
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
@@ -280,8 +280,8 @@ class Checked:
         """Return the definition. Raises ConfigError with the errors, one per line, if there are any."""
         if not self.errors:
             return self.definition
-        more = len(self.errors) - MOST_TOLD
-        lines = (*self.errors[:MOST_TOLD], *((f"… and {more} more.",) if more > 0 else ()))
+        more = len(self.errors) - MAX_TOLD
+        lines = (*self.errors[:MAX_TOLD], *((f"… and {more} more.",) if more > 0 else ()))
         raise ConfigError("\n".join(lines), advice="Correct the workflow; nothing of it was run.")
 
 

@@ -11,11 +11,11 @@ from chatops.domain.tools import Outcome
 from chatops.toolkit.counting import counted
 from chatops.toolkit.output import is_binary, unified, visible
 
-MOST_TEXT = 4_000_000
+MAX_TEXT = 4_000_000
 """Maximum number of bytes of a file that is shown as a text diff."""
 Blobs = Callable[[str], bytes]
 """Returns the content with a SHA-256. Raises ToolFailedError if it is missing."""
-_ALIKE, _MOST_COMPARED, _MOST_PAIRS = 0.6, 200_000, 100
+_ALIKE, _MAX_COMPARED, _MAX_PAIRS = 0.6, 200_000, 100
 """Least share of equal lines for a moved file, most bytes of a file and most pairs of files that are compared."""
 _SHORT = 12
 _COMMAND = 300
@@ -118,7 +118,7 @@ def _change(entry: Entry, read: Blobs, moved_from: Entry | None, moved_to: str) 
             lines.append(f"  {sign} folder")
     before, after, diff = _text(base, read), _text(new, read), ""
     if before is None or after is None:
-        lines.append(f"  no text to compare: binary, or more than {MOST_TEXT:,} bytes")
+        lines.append(f"  no text to compare: binary, or more than {MAX_TEXT:,} bytes")
         for state, sign in ((entry.base, "-"), (new, "+")):
             if state.kind is Kind.FILE:
                 lines.append(f"  {sign} {state.size:,} bytes, sha256 {state.sha}")
@@ -159,9 +159,9 @@ def _moves(entries: Sequence[Entry], read: Blobs) -> dict[str, Entry]:
         if same is not None:
             removed.remove(same)
             found[new.path] = same
-    rest = [new for new in added if new.path not in found and new.new.size <= _MOST_COMPARED]
-    removed = [old for old in removed if old.base.size <= _MOST_COMPARED]
-    if len(rest) * len(removed) > _MOST_PAIRS:
+    rest = [new for new in added if new.path not in found and new.new.size <= _MAX_COMPARED]
+    removed = [old for old in removed if old.base.size <= _MAX_COMPARED]
+    if len(rest) * len(removed) > _MAX_PAIRS:
         return found
     texts = {old.path: (_text(old.base, read) or "").splitlines() for old in removed}
     for new in rest:
@@ -182,7 +182,7 @@ def _text(state: State, read: Blobs) -> str | None:
     """Return the text of a state; None if it is binary, too large or not kept."""
     if state.kind is not Kind.FILE:
         return ""
-    if state.size > MOST_TEXT:
+    if state.size > MAX_TEXT:
         return None
     try:
         data = read(state.sha)

@@ -52,7 +52,7 @@ from chatops.toolkit.base import Reconciled, Tool, ToolContext
 from chatops.toolkit.confine import Find, home_folders, survey, with_problem
 from chatops.toolkit.threads import in_thread
 
-_MOST_NAMED = 20
+_MAX_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,8 @@ class ApplyTool:
         ]
         if not named:
             return result
-        more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
-        return replace(result, content=f"{result.content}\nNot chosen: {', '.join(named[:_MOST_NAMED])}{more}.")
+        more = f" and {len(named) - _MAX_NAMED:,} more" if len(named) > _MAX_NAMED else ""
+        return replace(result, content=f"{result.content}\nNot chosen: {', '.join(named[:_MAX_NAMED])}{more}.")
 
     def _approved(self, facts: CallFacts, folder: TurnFolder, *, undo: int) -> ChangeList:
         """Return the frozen list if it is the one that was approved. Raises NotAppliedError if it is not."""
@@ -174,12 +174,12 @@ def _faulty(facts: CallFacts, text: str) -> CallFacts:
 def _result_of(done: Applied, *, undo: int) -> ToolResult:
     """Return the result for the user and the model."""
     verb = "Took back" if undo else "Applied"
-    named = ", ".join(shown(path) for path in done.done[:_MOST_NAMED])
-    more = f" and {len(done.done) - _MOST_NAMED:,} more" if len(done.done) > _MOST_NAMED else ""
+    named = ", ".join(shown(path) for path in done.done[:_MAX_NAMED])
+    more = f" and {len(done.done) - _MAX_NAMED:,} more" if len(done.done) > _MAX_NAMED else ""
     lines = [f"{verb} {plural(len(done.done), 'change')}{': ' if named else ''}{named}{more}."]
     if done.left:
         lines.append(f"Left {len(done.left):,}, in conflict:")
-        lines += [f"- {shown(path)}: {why}" for path, why in list(done.left.items())[:_MOST_NAMED]]
+        lines += [f"- {shown(path)}: {why}" for path, why in list(done.left.items())[:_MAX_NAMED]]
     outcome = Outcome.SUCCESS if done.done or not done.left else Outcome.FAILED
     return ToolResult(outcome=outcome, content="\n".join(lines))
 

@@ -23,7 +23,7 @@ from chatops.contained.applying import Journal, journal, undoable
 from chatops.contained.copying import hidden_by_name
 from chatops.contained.folder import Below, Kind, PathChange, State, TurnFolder, kept, turn_folder, write_durably
 from chatops.contained.freezing import ChangeList, Entry, Frozen, frozen, recorded, shown
-from chatops.contained.text import MOST_TEXT, Change, described
+from chatops.contained.text import MAX_TEXT, Change, described
 from chatops.domain.errors import ToolFailedError
 
 BETWEEN = "something else changed it between two calls"
@@ -162,17 +162,17 @@ def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Se
             if not all(change.here for change in changes):
                 found[path] = _row(path, f"  {ELSEWHERE}")
                 continue
-            now, content = below.read(path, most=MOST_TEXT)
+            now, content = below.read(path, most=MAX_TEXT)
             states = known_states(changes)
             if states is None or now not in states:
                 elsewhere.add(path)
             base = changes[0].base
             if now == base:
                 continue
-            before = changes[0].content() if base.kind is Kind.FILE and base.size <= MOST_TEXT else None
+            before = changes[0].content() if base.kind is Kind.FILE and base.size <= MAX_TEXT else None
             if path in elsewhere and hidden_by_name(tuple(path.split("/"))):
                 found[path] = _row(path, _SECRET)
-            elif before is None and base.kind is Kind.FILE and base.size <= MOST_TEXT:
+            elif before is None and base.kind is Kind.FILE and base.size <= MAX_TEXT:
                 found[path] = _row(path, _GONE)
             else:
                 known = {base.sha: before, now.sha: content}

@@ -171,10 +171,10 @@ def _with_values(tool: str, match: re.Match[str]) -> Action | None:
 
 OURS = "[chatops]"
 """Prefix of messages that the program sends in the role of the user."""
-MOST_SOURCES = 3
-MOST_FACTS = 3
+MAX_SOURCES = 3
+MAX_FACTS = 3
 """Maximum number of lines from one source."""
-MOST_WORDS = 6
+MAX_WORDS = 6
 _FORM = 'I understand one kind of change only, written like: replace "this" with "that" in FILE'
 _TESTS = "the tests do not pass"
 _NOT_MADE = "the edit was not made"
@@ -430,7 +430,7 @@ def _search_sources(scene: Scene) -> DemoReply:
             f"nothing in this folder says anything about {', '.join(words)}; I look at files only, where a real model "
             "would search the web too"
         )
-    sources: list[JsonValue] = [*found[:MOST_SOURCES]]
+    sources: list[JsonValue] = [*found[:MAX_SOURCES]]
     return finish({"sources": sources, "why": f"(demo) They mention {', '.join(words)}."}, "searched the folder")
 
 
@@ -446,9 +446,7 @@ def _read_sources(scene: Scene) -> DemoReply:
     for call in reads:
         lines = [line.strip() for line in call.content.splitlines() if wanted.search(line)]
         if not call.failed:
-            facts += [
-                {"fact": line[:200], "source": as_text(call.arguments.get("path"))} for line in lines[:MOST_FACTS]
-            ]
+            facts += [{"fact": line[:200], "source": as_text(call.arguments.get("path"))} for line in lines[:MAX_FACTS]]
     if not facts:
         return give_up("the sources could not be read, or say nothing about it")
     return finish({"facts": facts}, "read the sources")
@@ -524,7 +522,7 @@ def _argument(one: Action, name: str) -> str:
 
 def _keywords(request: str) -> list[str]:
     words = dict.fromkeys(word.lower() for word in _WORD.findall(request))
-    return [word for word in words if word not in _COMMON][:MOST_WORDS]
+    return [word for word in words if word not in _COMMON][:MAX_WORDS]
 
 
 def _pattern(words: list[str]) -> str:

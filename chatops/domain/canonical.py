@@ -37,7 +37,7 @@ def parsed(text: str) -> JsonValue:
     return value
 
 
-MOST_NESTED = 200
+MAX_NESTED = 200
 """Levels of nesting that can be written again. Python's own JSON writer fails at a depth that depends on its caller."""
 
 
@@ -55,7 +55,7 @@ def json_or_text(text: str) -> JsonValue:
 
 def _too_deep(value: JsonValue) -> bool:
     level = [value]
-    for _ in range(MOST_NESTED):
+    for _ in range(MAX_NESTED):
         level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, Mapping | list)]
         if not level:
             return False

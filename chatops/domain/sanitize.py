@@ -29,10 +29,10 @@ _STACKED_SELECTORS = "(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]+"
 _SIGNS = r"[^\w\s\x00-\u02ff]+"
 """Runs in which marks can be combined with the character before them, and little else."""
 _SELECTORS = "\ufe0e\ufe0f"
-_MOST_MARKS = 8
+_MAX_MARKS = 8
 """Number of marks in one cell that any script may need. Terminals draw fewer, and a run of them carries data."""
-_MANY_SIGNS = rf"[^\w\s\x00-\u02ff]{{{_MOST_MARKS + 1},}}"
-_MOST_MARKS_REVEALED = 2
+_MANY_SIGNS = rf"[^\w\s\x00-\u02ff]{{{_MAX_MARKS + 1},}}"
+_MAX_MARKS_REVEALED = 2
 """Number of marks in one cell that every terminal draws."""
 
 _BAD_IN_TEXT = f"[\x00-\x08\x0b-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]"
@@ -144,12 +144,12 @@ def _code_point(character: str) -> str:
 
 
 def _spell_stacked_marks(found: re.Match[str]) -> str:
-    return _marks_spelled(found[0], most=_MOST_MARKS, room=_MOST_MARKS)
+    return _marks_spelled(found[0], most=_MAX_MARKS, room=_MAX_MARKS)
 
 
 def _spell_doubtful_marks(found: re.Match[str]) -> str:
     before = found.string[found.start() - 1 : found.start()]
-    return _marks_spelled(found[0], most=_MOST_MARKS_REVEALED, room=_MOST_MARKS_REVEALED if before.isalnum() else 0)
+    return _marks_spelled(found[0], most=_MAX_MARKS_REVEALED, room=_MAX_MARKS_REVEALED if before.isalnum() else 0)
 
 
 def _marks_spelled(signs: str, *, most: int, room: int) -> str:

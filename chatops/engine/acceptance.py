@@ -3,7 +3,7 @@
 Checks in order: parsable, no tool calls in it, no reported failure, envelope and schema, validations, patterns. The
 first failed check gives the feedback. In the feedback no line starts with text of a tool or of the answer.
 
-A refused answer counts as a round. Several answers without any JSON in a row end the turn (see `MOST_WITHOUT_JSON`).
+A refused answer counts as a round. Several answers without any JSON in a row end the turn (see `MAX_WITHOUT_JSON`).
 When the rounds are used up one closing call without tools is left, and its answer is checked like any other.
 """
 
@@ -25,12 +25,12 @@ from chatops.engine.state import AwaitingModel, CheckingAnswer, Purpose
 from chatops.engine.validations import ValidationState, ValidationStatus
 from chatops.policy.grant import Grant
 
-_MOST_PROBLEMS = 12
-_MOST_OF_A_REASON = 2_000
-_MOST_OF_A_LINE = 400
-_MOST_OF_A_SCHEMA = 2_000
+_MAX_PROBLEMS = 12
+_LONGEST_REASON = 2_000
+_LONGEST_LINE = 400
+_LONGEST_SCHEMA = 2_000
 """Characters of a schema that is repeated. Half a schema would mislead, and the system prompt has all of it."""
-MOST_WITHOUT_JSON = 3
+MAX_WITHOUT_JSON = 3
 """Consecutive answers without any JSON after which an attempt ends. Further reminders would not help."""
 
 EMPTY = "[chatops] Your response was empty. Please provide a valid JSON response."
@@ -115,7 +115,7 @@ def judge_answer(contract: StepContract, facts: AnswerFacts, messages: Sequence[
         return GivenUp(reason=_reason(read))
     result, unmatched, problems = _result(read, contract, facts)
     if problems:
-        unfit = [_problem(problem) for problem in problems[:_MOST_PROBLEMS]]
+        unfit = [_problem(problem) for problem in problems[:_MAX_PROBLEMS]]
         return Refused(
             message=_message(_UNFIT, unfit, _ONLY_JSON),
             why=_why("Its answer does not have the form of this step", unfit),
@@ -150,7 +150,7 @@ def _how(contract: StepContract) -> str:
     """Return a reminder of the required form, for a model that answered in prose."""
     if not contract.output_schema:
         return _AS_TEXT
-    if len(contract.output_schema) > _MOST_OF_A_SCHEMA:
+    if len(contract.output_schema) > _LONGEST_SCHEMA:
         return ""
     return f"`result` has to fit this JSON Schema: {contract.output_schema}"
 
@@ -203,44 +203,44 @@ def _reason(read: Mapping[str, JsonValue]) -> str:
         value = read.get(member)
         if value:
             text = value if isinstance(value, str) else canonical(value)
-            return one_line(text, most=_MOST_OF_A_REASON)
+            return one_line(text, most=_LONGEST_REASON)
     return _NO_REASON
 
 
 def _unproven(missing: Sequence[ValidationState], grant: Grant) -> Refused:
-    lines = [f"- {standing.words}" for standing in missing[:_MOST_PROBLEMS]]
-    if len(missing) > _MOST_PROBLEMS:
-        lines.append(f"- and {len(missing) - _MOST_PROBLEMS} more.")
+    lines = [f"- {standing.words}" for standing in missing[:_MAX_PROBLEMS]]
+    if len(missing) > _MAX_PROBLEMS:
+        lines.append(f"- and {len(missing) - _MAX_PROBLEMS} more.")
     found = [error for standing in missing if standing.status is ValidationStatus.FAILED for error in standing.found]
     if found:
         lines.append(validations.numbered(found[: validations.MAX_ERRORS]))
     gone = dict.fromkeys(standing.tool for standing in missing if grant.tool(standing.tool) is None)
     hopeless = f"{', '.join(gone)} would have to pass and may not be called here." if gone else ""
     message = "\n".join([f"[chatops] {_UNPROVEN}", *lines, _AGAIN])
-    facts = [standing.fact for standing in missing[:_MOST_PROBLEMS]]
-    errors = _why("Found", [f"{error.path}: {error.message}" for error in found[:_MOST_PROBLEMS]]) if found else ""
+    facts = [standing.fact for standing in missing[:_MAX_PROBLEMS]]
+    errors = _why("Found", [f"{error.path}: {error.message}" for error in found[:_MAX_PROBLEMS]]) if found else ""
     why = " ".join(part for part in ("Not all validations have passed.", *facts, errors) if part)
     words = tuple(standing.words for standing in missing)
     return Refused(message=message, why=why, unproven=words, hopeless=hopeless)
 
 
 def _message(head: str, lines: Sequence[str], end: str) -> str:
-    listed = [f"- {one_line(line, most=_MOST_OF_A_LINE)}" for line in lines]
+    listed = [f"- {one_line(line, most=_LONGEST_LINE)}" for line in lines]
     return "\n".join(part for part in (f"[chatops] {head}", *listed, end) if part)
 
 
 def _why(what: str, details: Sequence[str]) -> str:
-    text = "; ".join(one_line(detail, most=_MOST_OF_A_LINE) for detail in details)
+    text = "; ".join(one_line(detail, most=_LONGEST_LINE) for detail in details)
     return f"{what}: {text}{'' if text.endswith(('.', '!', '?')) else '.'}"
 
 
 def _problem(problem: Problem) -> str:
     given = f" (given: {problem.given})" if problem.given else ""
     where = f"{problem.path}: " if problem.path else ""
-    return one_line(f"{where}{problem.message}{given}", most=_MOST_OF_A_LINE)
+    return one_line(f"{where}{problem.message}{given}", most=_LONGEST_LINE)
 
 
-_MOST_OF_A_DETAIL = 2_000
+_LONGEST_DETAIL = 2_000
 
 
 def submit(draft: Draft, phase: AwaitingModel, reply: ModelReply, model: str) -> None:
@@ -295,7 +295,7 @@ def _give_back(draft: Draft, number: RoundId, purpose: Purpose, refused: Refused
             final=bool(refused.hopeless) or purpose is Purpose.CLOSE,
         )
     )
-    why = one_line(refused.why, most=_MOST_OF_A_DETAIL)
+    why = one_line(refused.why, most=_LONGEST_DETAIL)
     if refused.hopeless:
         rounds.finish(draft, TurnStatus.FAILED, "", detail=refused.hopeless)
     elif purpose is Purpose.CLOSE:
@@ -304,7 +304,7 @@ def _give_back(draft: Draft, number: RoundId, purpose: Purpose, refused: Refused
         message_id = draft.next_message_id()
         draft.say(UserMessage(id=message_id, text=refused.message, by=Speaker.MACHINE, wants_json=refused.wants_json))
         round_limits.count_round(draft, only_invalid=False)
-        if (times := without_json(draft.state.messages)) >= MOST_WITHOUT_JSON:
+        if (times := without_json(draft.state.messages)) >= MAX_WITHOUT_JSON:
             detail = f"The model answered {times} times in a row without the JSON that this step asks for. {why}"
             rounds.finish(draft, TurnStatus.FAILED, "", detail=detail)
             return

@@ -43,7 +43,7 @@ from chatops.policy.budget import LIMITS, Budget, LimitName, amount, strictest, 
 
 _MINUTE = 60_000
 """Milliseconds."""
-_MOST_TOOLS = 3
+_MAX_TOOLS = 3
 """Tools whose calls are named."""
 _RAN = (Outcome.SUCCESS, Outcome.FAILED)
 
@@ -184,8 +184,8 @@ def _by_model(state: TurnState, limit: LimitName) -> Iterator[str]:
 def _in_rounds(state: TurnState) -> Iterator[str]:
     replies = sum(record.failure is None for record in _records(state))
     if ran := _ran(state).most_common():
-        named = ", ".join(f"{count} {tool}" for tool, count in ran[:_MOST_TOOLS])
-        yield f"{plural(replies, 'round')} with {named}{' and others' if ran[_MOST_TOOLS:] else ''}"
+        named = ", ".join(f"{count} {tool}" for tool, count in ran[:_MAX_TOOLS])
+        yield f"{plural(replies, 'round')} with {named}{' and others' if ran[_MAX_TOOLS:] else ''}"
     elif replies:
         yield plural(replies, "round")
     if lost := state.spending.cut_off:

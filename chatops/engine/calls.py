@@ -52,7 +52,7 @@ from chatops.engine.state import (
     with_permit,
 )
 from chatops.engine.view import judged_apply, pending_calls, workspace_was_read
-from chatops.policy.delegation import MOST_AT_ONCE
+from chatops.policy.delegation import MAX_AT_ONCE
 from chatops.policy.sandbox import limited_by, widened
 from chatops.policy.verdicts import Judgement, skill_layer
 
@@ -387,7 +387,7 @@ def can_start(draft: Draft, index: int) -> bool:
     if not unsettled:
         return True
     if delegation.delegates(draft, calls[index].call):
-        return len(unsettled) < MOST_AT_ONCE and all(delegation.delegates(draft, call.call) for call in unsettled)
+        return len(unsettled) < MAX_AT_ONCE and all(delegation.delegates(draft, call.call) for call in unsettled)
     return _read_only(draft, calls[index]) and all(_read_only(draft, call) for call in unsettled)
 
 

@@ -22,11 +22,11 @@ from chatops.engine.inputs import ChildInput
 from chatops.engine.state import InRound, RoundRecord, Started
 from chatops.engine.view import workspace_was_read
 from chatops.policy.budget import strictest
-from chatops.policy.delegation import MOST_IN_A_TURN
+from chatops.policy.delegation import MAX_IN_A_TURN
 from chatops.policy.grant import Grant
 
 CONTAINED = "a contained turn does not delegate: the child would work on the workspace itself"
-TOO_MANY = f"a turn delegates at most {plural(MOST_IN_A_TURN, 'task')}"
+TOO_MANY = f"a turn delegates at most {plural(MAX_IN_A_TURN, 'task')}"
 
 
 def delegates(draft: Draft, call: ToolCall) -> bool:
@@ -78,9 +78,7 @@ def checked(draft: Draft, call: ToolCall, facts: CallFacts) -> CallFacts:
     """Return `facts` with the reason why the turn may not delegate at all, if there is one."""
     if not delegates(draft, call) or facts.refusal:
         return facts
-    why = (
-        CONTAINED if draft.state.containment is not None else TOO_MANY if _number(draft, call) > MOST_IN_A_TURN else ""
-    )
+    why = CONTAINED if draft.state.containment is not None else TOO_MANY if _number(draft, call) > MAX_IN_A_TURN else ""
     return replace(facts, refusal=why) if why else facts
 
 

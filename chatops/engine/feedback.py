@@ -40,9 +40,9 @@ UNKNOWN_OUTCOME = (
 )
 MARKED_DONE = "The program was interrupted while this ran; the user has checked and says that it took effect."
 REPEATED_AFTER_RESTART = "Interrupted by a restart; it changes nothing, so it is run again."
-_MOST_NAMES = 24
+_MAX_NAMES = 24
 """Number of tools that are listed by name. The request itself lists all of them."""
-_MOST_OF_A_NAME = 80
+_LONGEST_NAME = 80
 CLOSING = (
     "[chatops] All tool rounds of this turn are used up. Answer now with what you have gathered, without calling "
     "any tool, and say what is still open."
@@ -180,8 +180,8 @@ def gathered(limit: str, results: Sequence[tuple[str, str]]) -> str:
 def _listing(offered: Sequence[str]) -> str:
     if not offered:
         return " No tools are on offer."
-    more = f" and {len(offered) - _MOST_NAMES} more" if len(offered) > _MOST_NAMES else ""
-    return f" Tools on offer: {', '.join(offered[:_MOST_NAMES])}{more}."
+    more = f" and {len(offered) - _MAX_NAMES} more" if len(offered) > _MAX_NAMES else ""
+    return f" Tools on offer: {', '.join(offered[:_MAX_NAMES])}{more}."
 
 
 def _nearest(name: str, offered: Sequence[str]) -> list[str]:
@@ -197,7 +197,7 @@ def _nearest(name: str, offered: Sequence[str]) -> list[str]:
 
 def short(name: str) -> str:
     """Return a tool's name as a model wrote it, cut to a length that fits into a sentence."""
-    return cut(name, most=_MOST_OF_A_NAME)
+    return cut(name, most=_LONGEST_NAME)
 
 
 def because(reason: str) -> str:

@@ -23,7 +23,7 @@ from chatops.engine.effects import DecisionRecord, DeliverAnswer
 from chatops.engine.inputs import AnswerQuestion, QuestionInput, QuestionWithdrawnInput
 from chatops.engine.state import InRound, Started
 
-_MOST_SHOWN = 2_000
+_MAX_SHOWN = 2_000
 """Characters of the server's or the user's words in a notice."""
 
 
@@ -40,7 +40,7 @@ def moved(draft: Draft, event: QuestionInput | AnswerQuestion | QuestionWithdraw
         case QuestionInput(attempt=attempt, question=question):
             if status.attempt == attempt and status.question is None:
                 _put(draft, index, question)
-                said = one_line(question.message, most=_MOST_SHOWN)
+                said = one_line(question.message, most=_MAX_SHOWN)
                 what = f" to open {question.url}" if question.url else ""
                 _notify(draft, f"The MCP server {question.server} asks you{what}, for {one.call.name}: {said}")
         case AnswerQuestion(question_id=number):
@@ -84,7 +84,7 @@ def _answered(draft: Draft, index: int, question: ServerQuestion, event: AnswerQ
                 f"{name}: {'(not stored)' if name in question.secrets else _text(value)}"
                 for name, value in values.items()
             ]
-            what = one_line(", ".join(shown), most=_MOST_SHOWN) or "yes"
+            what = one_line(", ".join(shown), most=_MAX_SHOWN) or "yes"
             _notify(draft, f"You answered the MCP server {question.server}: {what}")
         case _ if event.why:
             _notify(draft, f"The question of the MCP server {question.server} was declined: {event.why}.")

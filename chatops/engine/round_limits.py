@@ -16,7 +16,7 @@ MAX_SAME = 3
 """A call made for the third time in a row is not run. If nothing ran in its round, the closing call follows."""
 MAX_MISTAKES = 3
 """The closing call follows when the same mistake is made for the third time, without a valid call in between."""
-_MOST_OF_A_CALL = 200
+_LONGEST_CALL = 200
 
 
 def count_round(draft: Draft, *, only_invalid: bool) -> None:
@@ -67,7 +67,7 @@ def limit_text(draft: Draft) -> str:
     """Return a sentence that names the limit that the turn has reached."""
     counters = draft.state.counters
     if repeated := repeated_call(draft):
-        made = one_line(f"{repeated.tool} {repeated.arguments}", most=_MOST_OF_A_CALL)
+        made = one_line(f"{repeated.tool} {repeated.arguments}", most=_LONGEST_CALL)
         return f"The model made the same call {counters.same_call} times in a row: {made}."
     if counters.rounds >= draft.state.grant.max_rounds:
         return f"Reached the tool iteration limit ({counters.rounds} rounds)."

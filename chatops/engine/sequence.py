@@ -13,7 +13,7 @@ from chatops.engine.contract import DoneCall, StepContract
 from chatops.engine.draft import Draft
 from chatops.engine.state import Settled, TurnState
 
-MOST_OF_A_RESULT = 4_000
+LONGEST_RESULT = 4_000
 """Characters of the result of a done call that are kept."""
 _MAY_HAVE = (Outcome.SUCCESS, Outcome.UNKNOWN)
 """Outcomes of a call that has taken effect, or may have."""
@@ -146,4 +146,4 @@ def _has_effects(state: TurnState, tool: str) -> bool:
 
 
 def _cut(content: str) -> str:
-    return cut(content, most=MOST_OF_A_RESULT)
+    return cut(content, most=LONGEST_RESULT)

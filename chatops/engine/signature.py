@@ -9,8 +9,8 @@ from chatops.domain.tools import ToolSpec
 
 MOST = 400
 """Characters of a signature. A longer one loses its types first, then its last names."""
-_MOST_OF_A_NAME = 60
-_MOST_OF_A_TYPE = 60
+_LONGEST_NAME = 60
+_LONGEST_TYPE = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def parameters(spec: ToolSpec) -> tuple[Parameter, ...]:
 def signature(spec: ToolSpec) -> str:
     """Return ``file_edit(path: string, old: string, new: string, all?: boolean)``; a ``?`` marks optional arguments."""
     found = parameters(spec)
-    marked = [parameter.name[:_MOST_OF_A_NAME] + ("" if parameter.required else "?") for parameter in found]
+    marked = [parameter.name[:_LONGEST_NAME] + ("" if parameter.required else "?") for parameter in found]
     typed = [f"{mark}: {parameter.type}" for mark, parameter in zip(marked, found, strict=True)]
     for parts in (typed, marked):
         text = f"{spec.name}({', '.join(parts)})"
@@ -67,7 +67,7 @@ def _cut(name: str, parts: Sequence[str]) -> str:
 def _type(schema: JsonValue) -> str:
     """Return a type in a few words: ``string``, ``integer|null``, ``list of string``, ``fast|slow``."""
     text = _spelled(schema, depth=0)
-    return text if len(text) <= _MOST_OF_A_TYPE else "any"
+    return text if len(text) <= _LONGEST_TYPE else "any"
 
 
 def _spelled(schema: JsonValue, *, depth: int) -> str:

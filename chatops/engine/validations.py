@@ -31,7 +31,7 @@ EARLIER = "earlier attempt"
 """Shown as who decided on a call that was answered with the result of an earlier attempt."""
 MAX_SUBJECTS = 64
 """Limit on the values of one answer that need a pass each."""
-_MOST_SHOWN = 120
+_MAX_SHOWN = 120
 _RAN = (Outcome.SUCCESS, Outcome.FAILED, Outcome.UNKNOWN, Outcome.INTERRUPTED)
 
 
@@ -86,7 +86,7 @@ class ValidationState:
         return f" with {self._arguments()}" if self.subject else ""
 
     def _arguments(self) -> str:
-        return ", ".join(f"{name}={one_line(value, most=_MOST_SHOWN)}" for name, value in self.subject)
+        return ", ".join(f"{name}={one_line(value, most=_MAX_SHOWN)}" for name, value in self.subject)
 
 
 def as_verdict(
@@ -264,8 +264,8 @@ def _fits(key: _Key, claim: _Claim) -> bool:
 
 HEADING = "Validation Errors Found:"
 MAX_ERRORS = 20
-_MOST_OF_A_PROPERTY = 160
-_MOST_OF_A_MESSAGE = 500
+_LONGEST_PROPERTY = 160
+_LONGEST_MESSAGE = 500
 _NO_VERDICT = (
     'a validation passes only if it returns an object such as {"valid": true}; the definition of a tool that is no '
     "validator needs passes_when. It gave:"
@@ -404,8 +404,8 @@ def _one(item: JsonValue) -> Problem:
 
 def _error(name: str, message: str) -> Problem:
     return Problem(
-        path=one_line(name, most=_MOST_OF_A_PROPERTY) or "(none)",
-        message=one_line(message, most=_MOST_OF_A_MESSAGE) or "(no message)",
+        path=one_line(name, most=_LONGEST_PROPERTY) or "(none)",
+        message=one_line(message, most=_LONGEST_MESSAGE) or "(no message)",
     )
 
 

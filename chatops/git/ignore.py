@@ -2,7 +2,7 @@
 
 `pathspec` turns the patterns into regular expressions. They come with the workspace, so a stranger may have written
 them, and the six stars of ``*a*a*a*a*a*b`` keep Python busy for minutes on one long name, without letting another
-thread run. So only patterns with at most `_MOST_STARS` are read, and only for `_SECONDS`. What is left out is not
+thread run. So only patterns with at most `_MAX_STARS` are read, and only for `_SECONDS`. What is left out is not
 ignored, which harms nothing: these rules save time and protect no file.
 
 Only the standard library is imported before there is a ``.gitignore``: the search's own process uses this module.
@@ -15,11 +15,11 @@ import time
 import warnings
 from collections.abc import Callable
 
-_MOST_STARS = 2
+_MAX_STARS = 2
 """Maximum number of stars of a pattern, not counting ``**/`` at its start. Real patterns rarely have more."""
-_MOST_RULES = 1_000
-_MOST_BYTES = 100_000
-_MOST_PATH = 1_000
+_MAX_RULES = 1_000
+_MAX_BYTES = 100_000
+_MAX_PATH = 1_000
 """Maximum number of characters of a path that is matched."""
 _SECONDS = 2.0
 _STARS = re.compile(r"\*+")
@@ -48,7 +48,7 @@ class GitIgnore:
 
     def ignores(self, path: str) -> bool:
         """Return True if git ignores `path`, relative to the root; that of a folder ends with a slash."""
-        if len(path) > _MOST_PATH:
+        if len(path) > _MAX_PATH:
             return False
         folder, _, name = path.rstrip("/").rpartition("/")
         name += "/" if path.endswith("/") else ""
@@ -79,10 +79,10 @@ def _rules(folder: str) -> tuple[_Rule, ...]:
     rules: list[_Rule] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for line in text.splitlines()[:_MOST_RULES]:
+        for line in text.splitlines()[:_MAX_RULES]:
             written = line.lstrip("!")
             stars = len(_STARS.findall(written.removeprefix("**/")))
-            if stars > _MOST_STARS:
+            if stars > _MAX_STARS:
                 continue
             # A walk from the top down does not enter what a/* ignores, so it is the same and spares the folder itself.
             line = line.rstrip().removesuffix("*") if line.rstrip().endswith("/**") else line
@@ -93,7 +93,7 @@ def _rules(folder: str) -> tuple[_Rule, ...]:
             expression = getattr(pattern, "regex", None)
             if expression is not None and pattern.include is not None:
                 by_name = "/" not in written.rstrip().rstrip("/")
-                rules.append((pattern.include, by_name, stars == _MOST_STARS or not by_name, expression.match))
+                rules.append((pattern.include, by_name, stars == _MAX_STARS or not by_name, expression.match))
     return tuple(reversed(rules))
 
 
@@ -106,4 +106,4 @@ def _text(file: str) -> str:
     with os.fdopen(descriptor, "rb") as handle:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return ""
-        return handle.read(_MOST_BYTES).decode("utf-8", "replace")
+        return handle.read(_MAX_BYTES).decode("utf-8", "replace")

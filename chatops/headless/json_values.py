@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from chatops.domain.canonical import MOST_NESTED, JsonValue, json_or_text
+from chatops.domain.canonical import MAX_NESTED, JsonValue, json_or_text
 from chatops.domain.messages import Usage
 from chatops.domain.tools import AccessLevel
 
@@ -19,7 +19,7 @@ def dumps(value: JsonValue, *, indent: int | None = None) -> str:
     try:
         return json.dumps(value, indent=indent, allow_nan=False)
     except (ValueError, RecursionError):
-        return json.dumps(_holdable(value, MOST_NESTED), indent=indent, allow_nan=False)
+        return json.dumps(_holdable(value, MAX_NESTED), indent=indent, allow_nan=False)
 
 
 def _holdable(value: JsonValue, levels: int) -> JsonValue:

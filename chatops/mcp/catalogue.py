@@ -25,11 +25,11 @@ from chatops.policy.servers import SERVER_MARK, McpServerSpec, ToolSetting, mcp_
 from chatops.toolkit.output import visible
 from chatops.tools.schema import without_references
 
-MOST_DESCRIPTION = 20_000
-MOST_SCHEMA = 100_000
+MAX_DESCRIPTION = 20_000
+MAX_SCHEMA = 100_000
 """Characters. A tool with more is left out: nobody could review it."""
-_MOST_NAME = 64
-_MOST_TITLE = 40
+_MAX_NAME = 64
+_MAX_TITLE = 40
 _NO_SETTING = ToolSetting()
 log = logging.getLogger(__name__)
 
@@ -105,23 +105,23 @@ def expected(server: McpServerSpec, known: Collection[str], *, named: Iterable[s
 def local_name(server: str, tool: str) -> str:
     """Return the name of a server's tool here: letters, digits, - and _, at most 64 of them."""
     name = f"{server}{SERVER_MARK}{re.sub(r'[^A-Za-z0-9_-]', '_', tool)}"
-    if len(name) <= _MOST_NAME:
+    if len(name) <= _MAX_NAME:
         return name
     mark = sha256(tool.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{name[: _MOST_NAME - 9]}_{mark}"
+    return f"{name[: _MAX_NAME - 9]}_{mark}"
 
 
 def _fault(tool: Described) -> str:
     if not tool.name.strip():
         return "it has no name"
-    if len(tool.description) > MOST_DESCRIPTION:
+    if len(tool.description) > MAX_DESCRIPTION:
         return f"its description has {len(tool.description):,} characters"
     for schema in (tool.input_schema, tool.output_schema):
         try:
             text = canonical(schema)
         except (ValueError, RecursionError, TypeError):
             return "its schema cannot be read"
-        if len(text) > MOST_SCHEMA:
+        if len(text) > MAX_SCHEMA:
             return f"its schema has {len(text):,} characters"
         if isinstance(json_or_text(text), str):
             return "its schema is nested too deeply"
@@ -134,7 +134,7 @@ def _spec(server: McpServerSpec, tool: Described) -> ToolSpec:
     setting = dict(server.tools).get(tool.name, _NO_SETTING)
     assert isinstance(tool.input_schema, Mapping)
     # The server's name stands first, so that no title can pass for a tool of ours or of another server.
-    verb = f"{server.name}: {visible(title, limit=_MOST_TITLE)}" if (title := tool.title.strip()) else ""
+    verb = f"{server.name}: {visible(title, limit=_MAX_TITLE)}" if (title := tool.title.strip()) else ""
     reaches_out = bool(server.url or server.sandbox.network or server.sandbox.hosts)
     return ToolSpec(
         name=local_name(server.name, tool.name),

@@ -31,7 +31,7 @@ from chatops.domain.canonical import JsonValue, canonical, json_or_text
 from chatops.domain.files import FileRef
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import Outcome, ResultFacts, ToolResult
-from chatops.mcp.inbound import MOST_PER_S, MOST_TOOLS, UNREADABLE, Inbound, Lost, filtered, stdio_transport
+from chatops.mcp.inbound import MAX_PER_S, MAX_TOOLS, UNREADABLE, Inbound, Lost, filtered, stdio_transport
 from chatops.mcp.login import LoginNeededError, Origin, OriginError, StoredAuth, TooLargeError
 from chatops.mcp.process import ServerLimits, ServerProcess, ServerStartError, running
 from chatops.mcp.questions import Questions
@@ -49,8 +49,8 @@ CONNECT_S = 30.0
 """Seconds in which a server has to answer after it was started."""
 LIST_S = 10.0
 """Seconds in which a server has to list its tools."""
-_MOST_PAGES = 100
-_MOST_CONTINUED = 10
+_MAX_PAGES = 100
+_MAX_CONTINUED = 10
 """Times that a server may ask for more input before it gives the result of a call."""
 _CONTINUE_S = 0.25
 """Seconds to wait for a server that wants a call to be continued and asks for nothing."""
@@ -107,21 +107,21 @@ class Connection:
         self.inbound.version = self.protocol
         cursor: str | None = None
         async with asyncio.timeout(LIST_S):
-            for _ in range(_MOST_PAGES):
+            for _ in range(_MAX_PAGES):
                 params = types.PaginatedRequestParams(cursor=cursor) if cursor is not None else None
                 page = await self.client.session.list_tools(params=params)
                 found += page.tools
                 cursor = page.next_cursor
-                if cursor is None or cursor in seen or len(found) >= MOST_TOOLS:
+                if cursor is None or cursor in seen or len(found) >= MAX_TOOLS:
                     break
                 seen.add(cursor)
-        return found[:MOST_TOOLS]
+        return found[:MAX_TOOLS]
 
     @property
     def faults(self) -> tuple[str, ...]:
         """A clause for each tool that the last lists could not have, and one if messages were dropped."""
         broken = [f"{name} is not used: {why}" for name, why in self.inbound.broken.items()]
-        flood = f"it sent more than {MOST_PER_S} messages in a second; the others were dropped"
+        flood = f"it sent more than {MAX_PER_S} messages in a second; the others were dropped"
         return (*broken, *([flood] if self.inbound.dropped else []))
 
     async def call(
@@ -133,13 +133,13 @@ class Connection:
         """
         with self.questions.of_call(ask, declined):
             result = await self._sent(tool, arguments, shown)
-            for _ in range(_MOST_CONTINUED):
+            for _ in range(_MAX_CONTINUED):
                 if isinstance(result, types.CallToolResult):
                     return result
                 # From 2026-07-28 on this continues the call that was sent, so it is still sent once.
                 answers = await self._answers(result, ask, declined)
                 result = await self._sent(tool, arguments, shown, answers=answers, state=result.request_state)
-        raise CallError(f"it asked for more input {_MOST_CONTINUED} times")
+        raise CallError(f"it asked for more input {_MAX_CONTINUED} times")
 
     async def _answers(
         self, wanted: types.InputRequiredResult, ask: Ask, declined: Callable[[str], None]
@@ -347,7 +347,7 @@ def _with_words(reason: str, process: ServerProcess | None) -> str:
 
 
 _NAME = 200
-_MOST_FILES = 20
+_MAX_FILES = 20
 
 Keep = Callable[[str, bytes], FileRef]
 
@@ -426,8 +426,8 @@ def _text(block: types.ContentBlock, *, keep: Keep, files: list[FileRef]) -> str
 
 def _file(name: str, encoded: str, *, keep: Keep, files: list[FileRef]) -> str:
     shown = visible(name, limit=_NAME)
-    if len(files) >= _MOST_FILES:
-        return f"[file {shown}: not kept, a result has at most {_MOST_FILES} files]"
+    if len(files) >= _MAX_FILES:
+        return f"[file {shown}: not kept, a result has at most {_MAX_FILES} files]"
     try:
         data = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):

@@ -1,6 +1,6 @@
 """Messages of a server on their way to the SDK: tools that break the protocol are taken out, floods are thinned.
 
-The SDK refuses a whole list for one bad tool, and makes a task of each notification. Beyond `MOST_PER_S` in a second,
+The SDK refuses a whole list for one bad tool, and makes a task of each notification. Beyond `MAX_PER_S` in a second,
 notifications are dropped. Announcements of another list of tools are passed on as one, and what the server asks or
 takes back is read later, so that it has to wait.
 
@@ -28,14 +28,14 @@ from pydantic import ValidationError
 from chatops.mcp.process import MAX_LINE
 from chatops.toolkit.output import visible
 
-MOST_PER_S = 100
+MAX_PER_S = 100
 """Requests and notifications of a server that are handled in a second."""
-MOST_TOOLS = 500
+MAX_TOOLS = 500
 """Tools of a server that are used. Checking one takes time, and a message has room for millions."""
 _LIST_CHANGED = "notifications/tools/list_changed"
 _NEVER_DROPPED = ("notifications/cancelled", "notifications/subscriptions/acknowledged")
 _UNNAMED = "a tool without a name"
-MOST_UNREADABLE = 100
+MAX_UNREADABLE = 100
 """Maximum number of lines that are no messages. A server that writes more of them ends."""
 UNREADABLE = -32_099
 """Code of the error that stands for an answer that is not JSON by the standard."""
@@ -59,7 +59,7 @@ async def stdio_transport(process: asyncio.subprocess.Process, *, lost: Lost) ->
     async def read() -> None:
         unreadable = 0
         async with received:
-            while unreadable <= MOST_UNREADABLE:
+            while unreadable <= MAX_UNREADABLE:
                 if not (line := await _line(reading, lost)):
                     break
                 try:
@@ -73,8 +73,8 @@ async def stdio_transport(process: asyncio.subprocess.Process, *, lost: Lost) ->
                     await received.send(SessionMessage(message))
                 except (anyio.ClosedResourceError, anyio.BrokenResourceError):
                     break
-            if unreadable > MOST_UNREADABLE:
-                lost.reason = f"it sent more than {MOST_UNREADABLE} lines that are no messages"
+            if unreadable > MAX_UNREADABLE:
+                lost.reason = f"it sent more than {MAX_UNREADABLE} lines that are no messages"
             lost.set()
         # A server that cannot write would not notice that its input was closed.
         await _drain(reading)
@@ -162,7 +162,7 @@ class Inbound:
         self.dropped += 1
         if message.method == _LIST_CHANGED:
             self._on_change()
-        if not self.dropped % MOST_PER_S:
+        if not self.dropped % MAX_PER_S:
             await asyncio.sleep(0)  # A full buffer is read without waiting, and others need the event loop too.
         return None
 
@@ -171,12 +171,12 @@ class Inbound:
         if now >= self._second + 1:
             self._second, self._seen = now, 0
         self._seen += 1
-        return self._seen <= MOST_PER_S
+        return self._seen <= MAX_PER_S
 
     def _with_valid_tools(self, message: types.JSONRPCResponse) -> types.JSONRPCResponse:
         tools = message.result.get("tools")
-        if isinstance(tools, list) and len(tools) > MOST_TOOLS:
-            tools = tools[:MOST_TOOLS]
+        if isinstance(tools, list) and len(tools) > MAX_TOOLS:
+            tools = tools[:MAX_TOOLS]
             message = message.model_copy(update={"result": {**message.result, "tools": tools}})
         if not isinstance(tools, list) or not self._fault({**message.result}):
             return message

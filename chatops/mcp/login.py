@@ -42,8 +42,8 @@ from chatops.toolkit.threads import in_thread
 LOGIN_S = 600.0
 """Seconds that the user has to log in."""
 _READ_S = 10.0
-_MOST_REQUEST = 16_384
-_MOST_URL = 8_000
+_MAX_REQUEST = 16_384
+_MAX_URL = 8_000
 _CALLBACK = "/callback"
 _PAGE = b"<!doctype html><meta charset=utf-8><title>chatops</title><p>Close this page and go back to chatops.</p>"
 
@@ -253,7 +253,7 @@ async def log_in(spec: McpServerSpec, records: Path, *, show: Callable[[str], No
 
     async def redirect(url: str) -> None:
         nonlocal state
-        if not (_may_reach(url, spec) and len(url) <= _MOST_URL and url.isascii() and url.isprintable()):
+        if not (_may_reach(url, spec) and len(url) <= _MAX_URL and url.isascii() and url.isprintable()):
             raise ServerStartError(f"its login page is not at a https address: {visible(url)}")
         state = next(iter(parse_qs(urlsplit(url).query).get("state", ())), "")
         show(url)
@@ -373,7 +373,7 @@ async def _listening() -> AsyncIterator[tuple[str, asyncio.Queue[dict[str, str]]
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=_MOST_REQUEST)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=_MAX_REQUEST)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{_CALLBACK}", answers
     finally:

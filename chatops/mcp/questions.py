@@ -25,12 +25,12 @@ from chatops.domain.sanitize import reveal
 from chatops.toolkit.base import Ask
 from chatops.tools.schema import FORMATS
 
-MOST_FIELDS = 20
-MOST_CHOICES = 50
-_MOST_MESSAGE = 2_000
-_MOST_NAME = 60
-_MOST_TEXT = 300
-_MOST_URL = 2_000
+MAX_FIELDS = 20
+MAX_CHOICES = 50
+_MAX_MESSAGE = 2_000
+_MAX_NAME = 60
+_MAX_TEXT = 300
+_MAX_URL = 2_000
 _LIMITS: Mapping[str, tuple[str, ...]] = {
     "string": ("minLength", "maxLength"),
     "integer": ("minimum", "maximum"),
@@ -91,7 +91,7 @@ class Questions:
 def question_of(server: str, params: types.ElicitRequestParams) -> ServerQuestion:
     """Return the question of a server. Raises UnclearQuestionError."""
     message = params.message.encode("utf-8", "replace").decode("utf-8")
-    if len(message) > _MOST_MESSAGE:
+    if len(message) > _MAX_MESSAGE:
         raise UnclearQuestionError(f"its message has {len(message):,} characters")
     if isinstance(params, types.ElicitRequestURLParams):
         return ServerQuestion(server=server, message=message, url=_address(params.url))
@@ -111,7 +111,7 @@ def _address(url: str) -> str:
     """Return a URL that can be shown as it is. Raises UnclearQuestionError."""
     try:
         parts = urlsplit(url)
-        plain = url.isascii() and url.isprintable() and " " not in url and len(url) <= _MOST_URL
+        plain = url.isascii() and url.isprintable() and " " not in url and len(url) <= _MAX_URL
         if plain and parts.scheme in ("https", "http") and _HOST.fullmatch(parts.netloc):
             return url
     except ValueError:
@@ -124,11 +124,11 @@ def _form(schema: Mapping[str, Any], message: str) -> tuple[JsonValue, tuple[str
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if schema.get("type", "object") != "object" or not isinstance(properties, dict) or not isinstance(required, list):
         raise UnclearQuestionError("it does not ask for named values")
-    if len(properties) > MOST_FIELDS:
-        raise UnclearQuestionError(f"it has {len(properties)} fields, more than {MOST_FIELDS}")
+    if len(properties) > MAX_FIELDS:
+        raise UnclearQuestionError(f"it has {len(properties)} fields, more than {MAX_FIELDS}")
     if not all(isinstance(name, str) and name in properties for name in required):
         raise UnclearQuestionError("it needs a value that it does not describe")
-    fields = {_plain(name, most=_MOST_NAME): _field(name, field) for name, field in properties.items()}
+    fields = {_plain(name, most=_MAX_NAME): _field(name, field) for name, field in properties.items()}
     everywhere = looks_secret(message)
     secrets = tuple(
         name for name, field in fields.items() if everywhere or looks_secret(name, str(field.get("description", "")))
@@ -140,14 +140,14 @@ def _field(name: str, given: object) -> dict[str, Any]:
     """Return one field. Its titles become part of the description, so that the form shows them."""
     kind = given.get("type") if isinstance(given, dict) else None
     if not isinstance(given, dict) or not isinstance(kind, str) or kind not in _LIMITS:
-        raise UnclearQuestionError(f"its field {_plain(name, most=_MOST_NAME)} is not text, number, boolean or choice")
+        raise UnclearQuestionError(f"its field {_plain(name, most=_MAX_NAME)} is not text, number, boolean or choice")
     limits = {key: given[key] for key in _LIMITS[kind] if isinstance(given.get(key), int | float)}
     field: dict[str, Any] = {"type": kind, **limits}
     if kind == "string" and given.get("format") in FORMATS:
         field["format"] = given["format"]
     texts, limited = _texts(name, given), _range(limits)
-    if sum(map(len, (*texts, limited))) > _MOST_TEXT:
-        raise UnclearQuestionError(f"its field {name} has a description of more than {_MOST_TEXT} characters")
+    if sum(map(len, (*texts, limited))) > _MAX_TEXT:
+        raise UnclearQuestionError(f"its field {name} has a description of more than {_MAX_TEXT} characters")
     if kind == "array":
         field["items"], names = _choices(name, given.get("items"))
         if not names:
@@ -162,7 +162,7 @@ def _field(name: str, given: object) -> dict[str, Any]:
     if said := f"{'. '.join(text.rstrip('.') for text in texts)} {limited}".strip():
         field["description"] = said
     default = given.get("default")
-    if isinstance(default, str | int | float | list) and len(canonical(default)) <= _MOST_TEXT:
+    if isinstance(default, str | int | float | list) and len(canonical(default)) <= _MAX_TEXT:
         field["default"] = default
     return field
 
@@ -194,12 +194,12 @@ def _choices(name: str, given: object) -> tuple[dict[str, Any], str]:
         titles = [str(name) for name in names] if isinstance(names, list) else []
     else:
         return {}, ""
-    if not 0 < len(values) <= MOST_CHOICES:
+    if not 0 < len(values) <= MAX_CHOICES:
         raise UnclearQuestionError(f"its field {name} has {len(values)} choices")
-    plain = [_plain(value, most=_MOST_NAME) for value in values]
+    plain = [_plain(value, most=_MAX_NAME) for value in values]
     titles += [""] * (len(plain) - len(titles))
     named = [
-        f"{value} ({title[:_MOST_NAME]})" if title not in ("", value) else value
+        f"{value} ({title[:_MAX_NAME]})" if title not in ("", value) else value
         for value, title in zip(plain, titles, strict=False)
     ]
     return {"type": "string", "enum": plain}, ", ".join(named)

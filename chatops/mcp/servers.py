@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chatops.mcp.connection import Progress
 
 _PROGRESS_S = 0.25
-_MOST_PROGRESS = 400
+_MAX_PROGRESS = 400
 _MESSAGE = 200
 UNKNOWN = "It is not known whether the call took effect."
 
@@ -100,7 +100,7 @@ class ServerTool:
         if found is None or definition_of(found.spec) != facts.definition or connection.sandbox != facts.sandbox:
             raise ToolFailedError("Not run: the tool or its server has changed since the call was approved.")
         from chatops.mcp.connection import AnswerError, CallError, LostError, as_result
-        from chatops.mcp.inbound import MOST_PER_S
+        from chatops.mcp.inbound import MAX_PER_S
 
         await self.server.used(found)
         notices: list[str] = []
@@ -134,7 +134,7 @@ class ServerTool:
         finally:
             self.server.end_call()
         if connection.inbound.dropped > dropped:
-            notices.append(f"[chatops dropped messages of the server: it sent more than {MOST_PER_S} in a second]")
+            notices.append(f"[chatops dropped messages of the server: it sent more than {MAX_PER_S} in a second]")
         answered = await as_result(result, output_schema=found.spec.output_schema, context=context)
         return replace(answered, content="\n".join((*dict.fromkeys(notices), answered.content)))
 
@@ -154,7 +154,7 @@ def _shown(context: ToolContext) -> "Progress":
     def show(amount: float, total: float | None, message: str) -> None:
         nonlocal last, count
         now = time.monotonic()
-        if now - last < _PROGRESS_S or count >= _MOST_PROGRESS:
+        if now - last < _PROGRESS_S or count >= _MAX_PROGRESS:
             return
         last, count = now, count + 1
         done = f"{amount:g}" if total is None else f"{amount:g} of {total:g}"

@@ -18,7 +18,7 @@ from chatops.models.wire import IN_CONTENT, scrub
 
 LONGEST_UNIT = 50
 """Maximum length of the repeated unit in characters, so that it has come at least a thousand times."""
-MOST_REPEATED = 50_000
+MAX_REPEATED = 50_000
 """Maximum number of characters that may be only repetition."""
 LONGEST_CHUNK = 256
 """Maximum number of characters that come at once while a model writes; a larger piece was ready on the server."""
@@ -66,8 +66,8 @@ class Repetition:
 
     @property
     def is_endless(self) -> bool:
-        """True if the repetition has reached `MOST_REPEATED`."""
-        return self.length >= MOST_REPEATED
+        """True if the repetition has reached `MAX_REPEATED`."""
+        return self.length >= MAX_REPEATED
 
     @property
     def shown(self) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chatops.dialects.reader import CallReader
 
 NAME_LIMIT = 256
-MOST_CALLS = 1_000
+MAX_CALLS = 1_000
 """Maximum number of calls in one reply; beyond it a server is broken or hostile."""
 CUT_BY_LENGTH = "the reply hit the length limit inside this call"
 CUT_BY_FILTER = "the provider's filter stopped the reply inside this call"
@@ -71,7 +71,7 @@ class CallCollector:
         """
         slot = None if whole else self._slot_of(delta)
         if slot is None:
-            if len(self._slots) >= MOST_CALLS:
+            if len(self._slots) >= MAX_CALLS:
                 raise TooManyCallsError
             slot = _Slot(index=delta.index, id="", name="", parts=[])
             self._slots.append(slot)

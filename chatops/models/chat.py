@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COMPLETIONS = "/chat/completions"
-MOST_REMEDIES = 5
+MAX_REMEDIES = 5
 _LISTING_S = 1.0
 """Seconds that the first request may wait for the list of loaded models."""
 BYTES_PER_TOKEN = 4
@@ -151,7 +151,7 @@ class OpenAIChat:
 
     def _apply_remedy(self, plan: _RequestPlan, failed: AttemptFailure) -> tuple[_RequestPlan, ModelNotice] | None:
         """Return the plan of the next attempt, and the notice about it; None if nothing can be changed."""
-        if failed.failure.started or plan.remedies >= MOST_REMEDIES:
+        if failed.failure.started or plan.remedies >= MAX_REMEDIES:
             return None
         plan = replace(plan, remedies=plan.remedies + 1)
         match failed.remedy:

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 FORMAT = "hermes"
 """Format of calls unless the registry names another one."""
-MOST_OUTPUT = 50_000_000
+MAX_OUTPUT = 50_000_000
 """Characters of output that are read."""
 _LONGEST_LINE = 8_000_000
 _STOPS: Mapping[str, str] = {"max_tokens": "length", "refusal": "content_filter"}

@@ -19,7 +19,7 @@ from chatops.models.wire import scrub
 
 JsonObject = Mapping[str, object]
 NOTHING: JsonObject = {}
-_MOST_DIGITS = 4_000
+_MAX_DIGITS = 4_000
 EXTRA_LIMIT = 256 * 1024
 """Maximum length in characters of what a server may attach to a call for itself."""
 
@@ -52,7 +52,7 @@ def _integer(digits: str) -> int | float:
 
     One odd number must not break the whole reply.
     """
-    return int(digits) if len(digits) < _MOST_DIGITS else math.copysign(math.inf, float(digits[:2]))
+    return int(digits) if len(digits) < _MAX_DIGITS else math.copysign(math.inf, float(digits[:2]))
 
 
 def as_object(value: object) -> JsonObject:

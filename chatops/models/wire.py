@@ -62,9 +62,9 @@ ReadFile = Callable[[FileRef], bytes | None]
 """Returns the bytes of a kept file; None if they are gone."""
 IMAGES = "images"
 """Name of the images of a request among the fields that a server may refuse."""
-MOST_BYTES = 5_000_000
+MAX_BYTES = 5_000_000
 """Largest image that all common servers accept."""
-MOST_PIXELS = 8_000
+MAX_PIXELS = 8_000
 """Longest side that all common servers accept."""
 _SEES = re.compile(
     r"gpt-(4o|4\.1|4-turbo|[5-9])|(^|/)o[134](-|$)|claude|gemini|gemma-?3|llava|pixtral|llama-?4|vision|[-_.0-9]vl\b"
@@ -82,10 +82,10 @@ def takes_images(spec: ModelSpec) -> bool:
 
 def data_url(data: bytes | None) -> str:
     """Return the image as a data URL; empty if the bytes are gone or no image that a server would take."""
-    if data is None or len(data) > MOST_BYTES or (type_ := media_type(data[:64])) not in IMAGE_TYPES:
+    if data is None or len(data) > MAX_BYTES or (type_ := media_type(data[:64])) not in IMAGE_TYPES:
         return ""
     size = image_size(data)
-    if size is None or max(size) > MOST_PIXELS:
+    if size is None or max(size) > MAX_PIXELS:
         return ""
     return f"data:{type_};base64,{base64.b64encode(data).decode()}"
 

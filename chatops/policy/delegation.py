@@ -38,9 +38,9 @@ from chatops.policy.sandbox import beyond, describe_extra
 from chatops.policy.verdicts import ApprovalRule, Layer, Rule, meet
 
 DELEGATE_TOOL = "delegate"
-MOST_AT_ONCE = 4
+MAX_AT_ONCE = 4
 """Child turns of one turn that run at the same time."""
-MOST_IN_A_TURN = 16
+MAX_IN_A_TURN = 16
 """Delegations of one turn."""
 NO_DELEGATION = Layer(name="a child turn does not delegate", rules=(Rule(tool=DELEGATE_TOOL, verdict=Verdict.DENY),))
 

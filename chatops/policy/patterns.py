@@ -51,7 +51,7 @@ __all__ = [
     "suggest_rules",
 ]
 
-_MOST_WIDER = 4
+_MAX_WIDER = 4
 """Wider patterns that are offered: the narrowest and the widest ones."""
 
 ToolCapabilities = Mapping[str, Capabilities]
@@ -187,7 +187,7 @@ def suggest_rules(tool: str, facts: CallFacts, *, tools: ToolCapabilities = BUIL
         case _:
             pass
     offered = [pattern for pattern in wider if matches(pattern, facts)]
-    return [exact, *(offered if len(offered) <= _MOST_WIDER else (*offered[:1], *offered[1 - _MOST_WIDER :]))]
+    return [exact, *(offered if len(offered) <= _MAX_WIDER else (*offered[:1], *offered[1 - _MAX_WIDER :]))]
 
 
 def never_matches(tool: ToolSpec | None, pattern: ArgumentPattern) -> str:

@@ -12,7 +12,7 @@ from chatops.policy.registry import ModelSpec, ModelType, Registries, RegistryWa
 from chatops.policy.resolve import least_access, listed_tools
 from chatops.policy.servers import SERVER_MARK, mcp_source, server_of
 
-MOST_TOOLS = 8
+MAX_TOOLS = 8
 """Number of tools in one role above which models choose badly."""
 DEFAULT_MODEL = "default"
 """The word in a role for the user's stored choice."""
@@ -65,8 +65,8 @@ def crowded_roles(registries: Registries, *, specs: Sequence[ToolSpec]) -> Itera
     """Yield a sentence for each role that lists more tools than models choose well among."""
     known = {spec.name for spec in specs}
     for role in (role for registry in registries if registry is not None for role in registry.roles):
-        if (count := len(known.intersection(listed_tools(role.tools or (), specs=specs)))) > MOST_TOOLS:
-            yield f"Role {role.name} lists {count} tools; models choose badly among more than {MOST_TOOLS}. List fewer."
+        if (count := len(known.intersection(listed_tools(role.tools or (), specs=specs)))) > MAX_TOOLS:
+            yield f"Role {role.name} lists {count} tools; models choose badly among more than {MAX_TOOLS}. List fewer."
 
 
 def withheld_tools(

@@ -24,7 +24,7 @@ from chatops.policy.verdicts import ApprovalRule, Layer, Rule
 from chatops.policy.workflow import StepPlace, binding_layers
 
 DEFAULT_MAX_ROUNDS = 10
-MOST_ROUNDS = 99
+MAX_ROUNDS = 99
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,7 +384,7 @@ def _max_rounds(
         model = registry.model(models[0].name) if models else None
         limits.append(model.max_rounds if model is not None else None)
     given = [limit for limit in limits if limit is not None]
-    return max(1, min([*given, MOST_ROUNDS])) if given else default
+    return max(1, min([*given, MAX_ROUNDS])) if given else default
 
 
 def least_access(spec: ToolSpec, *, registries: Registries) -> AccessLevel:

@@ -13,8 +13,8 @@ from enum import StrEnum
 
 from chatops.domain.tools import BUILT_IN, ToolSpec, Verdict
 from chatops.policy.grant import Grant
-from chatops.policy.registry_checks import MOST_TOOLS
-from chatops.policy.resolve import MOST_ROUNDS
+from chatops.policy.registry_checks import MAX_TOOLS
+from chatops.policy.resolve import MAX_ROUNDS
 from chatops.policy.workflow import (
     SHELL_TOOL,
     CommandGate,
@@ -28,8 +28,8 @@ from chatops.policy.workflow import (
     belongs,
 )
 
-MOST_ATTEMPTS = 20
-MOST_TEMPERATURE = 2.0
+MAX_ATTEMPTS = 20
+MAX_TEMPERATURE = 2.0
 
 _STEP_NAME = re.compile(r"[^\s./](?:[^./\x00-\x1f\x7f]{0,78}[^\s./])?")
 _WORKFLOW_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
@@ -142,9 +142,9 @@ class _Step:
         if not step.system_prompt.strip():
             yield WorkflowProblem(keys=("system_prompt",), message="the step is not told what to do")
         limits: tuple[tuple[str, float, float, float], ...] = (
-            ("max_iterations", step.max_iterations, 1, MOST_ROUNDS),
-            ("max_step_retries", step.max_attempts, 1, MOST_ATTEMPTS),
-            ("temperature", step.temperature, 0, MOST_TEMPERATURE),
+            ("max_iterations", step.max_iterations, 1, MAX_ROUNDS),
+            ("max_step_retries", step.max_attempts, 1, MAX_ATTEMPTS),
+            ("temperature", step.temperature, 0, MAX_TEMPERATURE),
         )
         for key, value, least, most in limits:
             if not least <= value <= most:
@@ -166,10 +166,10 @@ class _Step:
             offered = len(self.grant.tools) if self.grant is not None else 0
         else:
             offered = len(set(listed))
-        if offered > MOST_TOOLS:
+        if offered > MAX_TOOLS:
             yield WorkflowProblem(
                 keys=("tools",) if listed is not None else (),
-                message=f"the step has {offered} tools; models choose badly among more than {MOST_TOOLS}",
+                message=f"the step has {offered} tools; models choose badly among more than {MAX_TOOLS}",
                 severity=ProblemSeverity.WARNING,
             )
         for index, tool in enumerate(listed or ()):

@@ -527,11 +527,11 @@ def command_lines(facts: CallFacts) -> Iterator[tuple[str, tuple[tuple[int, int]
             if last > end:
                 break  # It continues in the next line.
             risky.popleft()
-        yield text, tuple(marks) if len(marks) <= _MOST_MARKS else ((0, len(text)),)
+        yield text, tuple(marks) if len(marks) <= _MAX_MARKS else ((0, len(text)),)
         begin = end + 1
 
 
-_MOST_MARKS = 100
+_MAX_MARKS = 100
 """Marks on one line above which all of it is marked: placing each takes time in the length of the line."""
 
 

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _ERRORS_FILE = "errors.txt"
 _RUN_WITH_FILES = f'exec "$@" <{PROMPT_FILE} 2>{_ERRORS_FILE}'
 """Script that gives the program its input and output. Nothing of a session is part of it."""
-_MOST_ERROR_BYTES = 10_000
+_MAX_ERROR_BYTES = 10_000
 """Bytes of the end of what the program wrote to its standard error."""
 NEEDS_BUBBLEWRAP = 'Install bubblewrap. Without it: "unsandboxed": true in the model\'s entry, at your own risk.'
 
@@ -71,7 +71,7 @@ async def run_cli(
     run: "CliRun", output: Callable[[str], None], *, limits: Callable[[], SandboxSpec], protected: tuple[Path, ...]
 ) -> "CliEnd":
     """Run a program, see `models.cli.RunProgram`. `limits` are those of commands: only `require` is taken of them."""
-    from chatops.models.cli import MOST_OUTPUT, CliEnd  # slow to import
+    from chatops.models.cli import MAX_OUTPUT, CliEnd  # slow to import
 
     try:
         found = await in_thread(_locate, run.program, run.argv[0])
@@ -88,7 +88,7 @@ async def run_cli(
             session_id=SessionId("cli"),
             call_id=CallId(f"cli.{folder.name}"),
             timeout_s=run.seconds,
-            max_output_chars=MOST_OUTPUT,
+            max_output_chars=MAX_OUTPUT,
             protected=protected,
             sandbox=SandboxSpec(
                 require=SandboxLevel.NONE if level is SandboxLevel.NONE else SandboxLevel.BASIC,
@@ -161,7 +161,7 @@ def _credentials(program: CliProgram) -> tuple[str, ...]:
 def _read_end(file: Path) -> str:
     try:
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as handle:
-            handle.seek(max(0, os.fstat(handle.fileno()).st_size - _MOST_ERROR_BYTES))
-            return handle.read(_MOST_ERROR_BYTES).decode("utf-8", "replace")
+            handle.seek(max(0, os.fstat(handle.fileno()).st_size - _MAX_ERROR_BYTES))
+            return handle.read(_MAX_ERROR_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""

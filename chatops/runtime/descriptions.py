@@ -256,7 +256,7 @@ def _short_line(text: str) -> str:
     return reveal(cut(text, most=_LONGEST_SUBJECT), newlines=False)
 
 
-_MOST_ROLES = 3
+_MAX_ROLES = 3
 
 
 def with_roles(pending: Sequence[PendingCall], settings: SessionSettings, rights: Rights) -> tuple[PendingCall, ...]:
@@ -297,7 +297,7 @@ def judge_now(store: Store, queued: PendingCallRow, rights: Rights) -> PendingCa
 def denial_sentence(denial: Denial) -> str:
     """Return why the call cannot run and which roles could run it."""
     reason = f"It cannot run now, as {denial.role}. Denied by: {denial.by}."
-    roles = denial.could_run[:_MOST_ROLES]
+    roles = denial.could_run[:_MAX_ROLES]
     if not roles:
         return reason
     named = " or ".join(filter(None, (", ".join(roles[:-1]), roles[-1])))

@@ -88,7 +88,7 @@ log = logging.getLogger(__name__)
 
 DISCARD_S = 1.0
 """Seconds to wait at the end for the removal of a copy."""
-MOST_QUESTIONS = 20
+MAX_QUESTIONS = 20
 """Maximum number of questions of one call. Further ones are declined."""
 
 
@@ -340,7 +340,7 @@ class Questions:
         async def ask(question: ServerQuestion) -> Answer:
             nonlocal asked
             asked += 1
-            if asked > MOST_QUESTIONS:
+            if asked > MAX_QUESTIONS:
                 return Answer(action=AnswerAction.DECLINE)
             number = f"{call_id}.{attempt}.q{asked}"
             answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()

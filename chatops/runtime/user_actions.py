@@ -54,7 +54,7 @@ from chatops.tools.schema import format_problems, schema_problems
 if TYPE_CHECKING:
     from chatops.contained.undoing import UndoList
 
-_MOST_OF_A_CALL = 200
+_LONGEST_CALL = 200
 _ELSEWHERE = frozenset({"memory_write"})
 """Built-in tools that write, and not in the workspace."""
 TakeDraft = Callable[[], ComposerDraft | None]
@@ -220,11 +220,9 @@ def calls_with_effects(messages: Sequence[Message]) -> dict[CallId, str]:
             continue
         known = BUILT_IN_TOOLS.get(message.tool)
         if known is None or known.runs_anything or known.delegates or message.tool in _ELSEWHERE:
-            found[message.call_id] = one_line(f"{message.tool} ({_values(message)})", most=_MOST_OF_A_CALL)
+            found[message.call_id] = one_line(f"{message.tool} ({_values(message)})", most=_LONGEST_CALL)
         elif message.facts.wrote:
-            found[message.call_id] = (
-                f"{one_line(message.facts.wrote, most=_MOST_OF_A_CALL)}: what was there is not kept"
-            )
+            found[message.call_id] = f"{one_line(message.facts.wrote, most=_LONGEST_CALL)}: what was there is not kept"
     return found
 
 

@@ -400,7 +400,7 @@ class SessionView(ABC):
         if (tool := self._services.tools.get(name)) is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(INSPECTING_S):
-                    for message in list(found.values())[:MOST_RECORDED]:
+                    for message in list(found.values())[:MAX_RECORDED]:
                         facts = await self._inspect_again(tool, message, sandbox)
                         if facts is not None:
                             recorded.append(RecordedCall(message=message, facts=facts))
@@ -456,7 +456,7 @@ class SessionView(ABC):
         self._loop.call_soon_threadsafe(self.notify, text)
 
 
-MOST_RECORDED = 100
+MAX_RECORDED = 100
 """Earlier calls that are inspected again. Older ones are left out."""
 INSPECTING_S = 2.0
 """Seconds after which the calls inspected so far have to do."""

@@ -27,7 +27,7 @@ from chatops.domain.sandbox import Mount
 from chatops.toolkit.confine import SETTINGS_FOLDER, Find, home_folders, survey
 from chatops.toolkit.output import visible
 
-_MOST_COVERED = 1_000
+_MAX_COVERED = 1_000
 """Each cover is a mount and takes time, and bwrap accepts at most 9,000 arguments."""
 
 
@@ -127,9 +127,9 @@ def covered(
         args += [] if given else _cover(path, root=Path("/etc"), view=view)
     for path in _listening(system):
         args += _cover(path, root=Path("/"), view=view)
-    if args.count("/dev/null") + args.count("--tmpfs") > _MOST_COVERED:
+    if args.count("/dev/null") + args.count("--tmpfs") > _MAX_COVERED:
         kinds = "sockets, pipes, devices and files that may hold secrets" if masked else "sockets, pipes and devices"
-        raise SandboxSetupError(f"there are more than {_MOST_COVERED:,} {kinds} in what it shows")
+        raise SandboxSetupError(f"there are more than {_MAX_COVERED:,} {kinds} in what it shows")
     return below, args
 
 
@@ -194,8 +194,8 @@ def _read_only_repositories(view: View, found: Sequence[Path]) -> list[str]:
     store = view.source / ".git"
     inner = [path for path in found if not path.is_relative_to(store)]
     parents = {parent for path in inner for parent in path.parents if parent.is_relative_to(view.source)}
-    if len(inner) + len(parents) > _MOST_COVERED:
-        raise SandboxSetupError(f"there are more than {_MOST_COVERED:,} repositories in what it shows")
+    if len(inner) + len(parents) > _MAX_COVERED:
+        raise SandboxSetupError(f"there are more than {_MAX_COVERED:,} repositories in what it shows")
     args = []
     for path in sorted((*inner, *(parents - {view.source}))):
         args += ["--ro-bind" if path.name == ".git" else "--bind", str(path), str(view.shown(path))]

@@ -34,7 +34,7 @@ from chatops.sandbox.credentials import environment as credential_environment
 from chatops.sandbox.credentials import uses
 from chatops.sandbox.git_access import Stage, staged
 from chatops.sandbox.lacks import likely_cause, unreached_cause
-from chatops.sandbox.process import MOST_SHOWN, Command, Ended, attempt_name, clean_environment, run_command
+from chatops.sandbox.process import MAX_SHOWN, Command, Ended, attempt_name, clean_environment, run_command
 from chatops.sandbox.proxy import Proxy, proxy_environment
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import (
@@ -370,9 +370,9 @@ async def _run(
                 ended = await run_command(
                     command,
                     timeout_s=seconds,
-                    keep=min(keep, MOST_SHOWN),
+                    keep=min(keep, MAX_SHOWN),
                     output=context.output,
-                    shown=max(keep, MOST_SHOWN),
+                    shown=max(keep, MAX_SHOWN),
                 )
             finally:
                 try:

@@ -69,7 +69,7 @@ _PACKED = re.compile(rb"# pack-refs with:[ -~]*\n|%s %s\n|\^%s\n" % (_HEX, _NAME
 """A line of ``packed-refs``. Most git commands end at a line that is not one of these."""
 _SUBMODULE = 0o160000
 _LONGEST_REFERENCE = 4_096
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 _MOST = 512_000_000
 """Bytes of a file that is copied."""
 _UNREADABLE = b"\xff"
@@ -358,8 +358,8 @@ def _begin(path: Path | str, folder: int | None = None) -> bytes:
 
 
 def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(visible(name) for name in names[:_MOST_NAMED]) + more
+    more = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(visible(name) for name in names[:_MAX_NAMED]) + more
 
 
 def git_mounts(repository: Repository, access: GitAccess, stage: Stage | None) -> list[str]:

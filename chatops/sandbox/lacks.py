@@ -25,13 +25,13 @@ from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import home_folders, home_secrets, opened_file
 from chatops.toolkit.output import visible
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 """Maximum number of hosts or hidden files that a cause lists."""
-_MOST_OFFERED = 8
+_MAX_OFFERED = 8
 """Maximum number of hosts that the + key of the approval dialog allows at once."""
 _REMOTE_URL = re.compile(r"^\s*(?:push)?url\s*=\s*(\S+)\s*$", re.MULTILINE | re.IGNORECASE)
 _WEB = re.compile(r"https?://(?:[^/@\s]*@)?([^/\s]+)", re.IGNORECASE)
-_MOST_CONFIG_BYTES = 100_000
+_MAX_CONFIG_BYTES = 100_000
 """Bytes of the settings of git that are read."""
 _PRIVATE = ("/tmp", "/dev", "/proc", "/run", "/var/tmp")
 """Places that the sandbox has for itself."""
@@ -58,8 +58,8 @@ def unreached_cause(hosts: tuple[str, ...], *, code: int | None, spec: SandboxSp
     `code` is the command's exit code: one that succeeded lacked nothing.
     """
     refused = tuple(name for name in hosts if not any(covers_host(entry, name) for entry in spec.hosts))
-    needs = SandboxSpec(hosts=refused[:_MOST_OFFERED]) if code else NARROWEST
-    return f"not reachable from the sandbox: {', '.join(hosts[:_MOST_NAMED])}", needs
+    needs = SandboxSpec(hosts=refused[:_MAX_OFFERED]) if code else NARROWEST
+    return f"not reachable from the sandbox: {', '.join(hosts[:_MAX_NAMED])}", needs
 
 
 def likely_cause(
@@ -115,7 +115,7 @@ def _unopened_masks(output: str, command: Command, *, workspace: Path) -> list[s
     empty = [at for at, word in enumerate(words) if word == "--ro-bind" and words[at + 1] == "/dev/null"]
     errors = "\n".join(line for line in output.splitlines() if _HIDDEN.search(line))
     found = [words[at + 2] for at in empty if os.path.basename(words[at + 2]) in errors]
-    return [visible(os.path.relpath(path, workspace), limit=100) for path in found[:_MOST_NAMED]]
+    return [visible(os.path.relpath(path, workspace), limit=100) for path in found[:_MAX_NAMED]]
 
 
 def with_lacks(
@@ -199,7 +199,7 @@ def _remote_hosts(context: ToolContext) -> tuple[str, ...]:
     """Return the hosts of the repository's remotes if all are reached by HTTP, else nothing."""
     try:
         with opened_file(context.workspace / ".git" / "config", context=context) as descriptor:
-            text = os.read(descriptor, _MOST_CONFIG_BYTES).decode("utf-8", "replace")
+            text = os.read(descriptor, _MAX_CONFIG_BYTES).decode("utf-8", "replace")
     except (OSError, ToolFailedError):
         return ()
     remotes = [_WEB.match(url) for url in _REMOTE_URL.findall(text)]

@@ -268,7 +268,7 @@ _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 _ANSWER = struct.Struct("=QqiI")
 _AT_FDCWD = -100
 _NO_FOLLOW, _EMPTY_PATH = 0x100, 0x1000  # AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH
-_MOST_PATH = 4_096
+_MAX_PATH = 4_096
 _PAGE = 4_096
 
 # Each call: what it changes, and which argument is folder or file, path, first value, flags; -1: it has none.
@@ -395,7 +395,7 @@ def _text(task: int, address: int) -> bytes:
     """Return the bytes at an address up to the first NUL, read page by page: the next page may not be there."""
     data = b""
     while b"\0" not in data:
-        if len(data) >= _MOST_PATH:
+        if len(data) >= _MAX_PATH:
             raise OSError(errno.ENAMETOOLONG, "too long")
         data += _read(task, address + len(data), _PAGE - (address + len(data)) % _PAGE)
     return data.partition(b"\0")[0]

@@ -57,9 +57,9 @@ _PIECE = 65_536
 _BURST = 1_000_000
 """Bytes after which reading pauses, so that endless output cannot block the event loop."""
 _REST_S = 0.01
-MOST_SHOWN = 200_000
+MAX_SHOWN = 200_000
 """Maximum number of characters of a run that are sent to the screen while it runs."""
-_MOST_REPORTED = 1_000
+_MAX_REPORTED = 1_000
 """Maximum number of bytes read from `status`: the command can find the descriptor and write there too."""
 _EXIT_S = 0.5
 _DRAIN_S = 0.1
@@ -128,7 +128,7 @@ async def run_command(
     timeout_s: float,
     keep: int,
     output: Callable[[str], None] = lambda text: None,
-    shown: int = MOST_SHOWN,
+    shown: int = MAX_SHOWN,
 ) -> Ended:
     """Run `command` for at most `timeout_s` seconds and keep `keep` characters of its output.
 
@@ -276,7 +276,7 @@ class _Running:
             return
         except OSError:
             data = b""
-        if not data or len(self.report) > _MOST_REPORTED:
+        if not data or len(self.report) > _MAX_REPORTED:
             asyncio.get_running_loop().remove_reader(self.status)
             return
         self.report += data
@@ -467,7 +467,7 @@ def _follow(reader: int, counter: Counter) -> None:
 CALL_VARIABLE = "CHATOPS_CALL"
 """Environment variable that names the call of a command, so that its remaining processes can be found."""
 
-_MOST_OF_AN_ENVIRONMENT = 65_536
+_MAX_ENVIRONMENT_BYTES = 65_536
 _KILL_S = 3.0
 _PAUSE_S = 0.005
 
@@ -562,6 +562,6 @@ def _with_mark(prefix: str) -> set[int]:
 def _is_marked(pid: int, wanted: bytes) -> bool:
     try:
         with open(f"/proc/{pid}/environ", "rb") as handle:
-            return any(entry.startswith(wanted) for entry in handle.read(_MOST_OF_AN_ENVIRONMENT).split(b"\0"))
+            return any(entry.startswith(wanted) for entry in handle.read(_MAX_ENVIRONMENT_BYTES).split(b"\0"))
     except OSError:
         return False

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from chatops.toolkit.confine import home_folders, home_secrets
 
-_MOST_LINKS = 40
+_MAX_LINKS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def _places(path: Path, *, workspace: Path) -> Iterator[Path]:
             continue
         links += 1
         leaves = place.is_relative_to(workspace) and not Path(os.path.realpath(place)).is_relative_to(workspace)
-        if leaves or links > _MOST_LINKS:
+        if leaves or links > _MAX_LINKS:
             return
         target = Path(os.readlink(place))
         done = Path("/") if target.is_absolute() else done

@@ -52,13 +52,13 @@ log = logging.getLogger(__name__)
 
 PORT = 3128
 """Port of the proxy in the command's own network."""
-_MOST_HEAD = 32_768
+_MAX_HEAD = 32_768
 """Bytes of a request's first line and headers."""
 _HEAD_S = 30.0
 _CONNECT_S = 20.0
 _PIECE = 65_536
-_MOST_RECORDED = 100
-_MOST_CONNECTIONS = 64
+_MAX_RECORDED = 100
+_MAX_CONNECTIONS = 64
 """At a time; further ones wait. Each takes two descriptors of the app, which a command could use up otherwise."""
 _AGAIN_S = 0.2
 _REQUEST = re.compile(rb"([A-Z]{1,20}) ([\x21-\x7e]{1,8000}) HTTP/1\.[01]")
@@ -136,7 +136,7 @@ class Proxy:
         if not descriptors:
             return
         connections: set[asyncio.Task[None]] = set()
-        free = asyncio.Semaphore(_MOST_CONNECTIONS)
+        free = asyncio.Semaphore(_MAX_CONNECTIONS)
 
         def ended(task: asyncio.Task[None]) -> None:
             connections.discard(task)
@@ -158,7 +158,7 @@ class Proxy:
 
     async def _connection(self, accepted: socket.socket) -> None:
         try:
-            reader, writer = await asyncio.open_connection(sock=accepted, limit=_MOST_HEAD)
+            reader, writer = await asyncio.open_connection(sock=accepted, limit=_MAX_HEAD)
         except BaseException:
             accepted.close()
             raise
@@ -215,7 +215,7 @@ class Proxy:
             async with asyncio.timeout(_CONNECT_S):
                 address = await self.address(head.target, (name,))
                 server = await asyncio.open_connection(
-                    address, head.target.port, ssl=_tls(), server_hostname=head.target.host, limit=_MOST_HEAD
+                    address, head.target.port, ssl=_tls(), server_hostname=head.target.host, limit=_MAX_HEAD
                 )
         except RefusedError as error:
             self._record(head.target)
@@ -259,7 +259,7 @@ class Proxy:
 
     def _record(self, target: Target) -> None:
         name = visible(_name(target), limit=200)
-        if name not in self.unreached and len(self.unreached) < _MOST_RECORDED:
+        if name not in self.unreached and len(self.unreached) < _MAX_RECORDED:
             self.unreached.append(name)
 
 

@@ -30,9 +30,9 @@ IDLE_S = 12 * 3600
 """Seconds without use after which a login ends."""
 LONGEST_S = 7 * 24 * 3600
 """Seconds after which a login ends in any case."""
-MOST_LOGINS = 20
+MAX_LOGINS = 20
 """The one that was used longest ago makes room for another."""
-MOST_WRONG, WRONG_S = 20, 60
+MAX_WRONG, WRONG_S = 20, 60
 """This many wrong tokens within so many seconds, and another wrong one is told to wait."""
 
 
@@ -76,7 +76,7 @@ class Logins:
         self._logins: dict[str, Login] = {}
         """By the digest of the cookie."""
         self._count = 0
-        self._wrong: deque[float] = deque(maxlen=MOST_WRONG)
+        self._wrong: deque[float] = deque(maxlen=MAX_WRONG)
         """When the latest wrong tokens came."""
 
     def new_token(self) -> str:
@@ -90,13 +90,13 @@ class Logins:
         now = self._clock()
         link, until = self._link or ("", 0.0)
         if not compare_digest(_digest(token), link) or now > until:
-            if len(self._wrong) == MOST_WRONG and now - self._wrong[0] < WRONG_S:
+            if len(self._wrong) == MAX_WRONG and now - self._wrong[0] < WRONG_S:
                 raise TooManyError("Too many wrong links were tried. Wait a minute before you try another one.")
             self._wrong.append(now)
             raise RefusedError("This link does not log in: it was used, is too old, or was replaced by a newer one.")
         self._link = None
         self._count += 1
-        if len(self._logins) >= MOST_LOGINS:
+        if len(self._logins) >= MAX_LOGINS:
             del self._logins[min(self._logins, key=lambda known: self._logins[known].used_at)]
         cookie = secrets.token_urlsafe(32)
         self._logins[_digest(cookie)] = Login(

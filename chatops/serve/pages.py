@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from chatops.contained.text import ContainedReview
 
 FOLDER = Path(__file__).parent / "templates"
-MOST_COMPARED = 2_000
+MAX_COMPARED = 2_000
 """Pairs of lines of a page that are compared word by word."""
-MOST_TICKS = 1_000
+MAX_TICKS = 1_000
 """With more changes than this, none of them has a box to tick: all are applied, or none."""
 
 Piece = tuple[str, bool]
@@ -140,7 +140,7 @@ def call_page(pending: PendingCall, review: "ContainedReview | None", *, may_dec
 
 def _boxes(review: "ContainedReview") -> dict[str, str]:
     able = {str(at): change.path for at, change in enumerate(review.changes) if not change.conflict}
-    return able if 1 < len(review.changes) <= MOST_TICKS else {}
+    return able if 1 < len(review.changes) <= MAX_TICKS else {}
 
 
 def _answers(pending: PendingCall, review: "ContainedReview | None") -> Iterator[Answer]:
@@ -238,7 +238,7 @@ def _diff(diff: str) -> tuple[list[Change], str]:
     """Return the lines of a diff, with the words that differ marked, and how many lines are added and removed."""
     rows: list[DiffRow] = [replace(row, text=reveal(row.text, newlines=False)) for row in diff_rows(diff)]
     for count, (old, new) in enumerate(replacements(rows)):
-        if count < MOST_COMPARED:
+        if count < MAX_COMPARED:
             rows[old], rows[new] = compared(rows[old], rows[new])
     added, removed = (sum(row.sign == sign for row in rows) for sign in "+-")
     counts = " ".join([*([f"+{added}"] if added else []), *([f"−{removed}"] if removed else [])])

@@ -30,11 +30,11 @@ from chatops.runtime.services import WorkerThread
 from chatops.serve.desk import Desk
 from chatops.serve.guard import Address, Guard
 from chatops.serve.logins import Login, Logins, RefusedError, TooManyError, may_change
-from chatops.serve.pages import FOLDER, MOST_TICKS, page
+from chatops.serve.pages import FOLDER, MAX_TICKS, page
 
 log = logging.getLogger(__name__)
 
-MOST_STREAMS = 32
+MAX_STREAMS = 32
 """Browsers that get live updates at a time. Others are told to come back later, and work without."""
 STREAM_S = 900.0
 """Seconds after which a stream ends. Browsers open another one."""
@@ -191,7 +191,7 @@ class PageServer:
 
     async def _events(self, request: Request) -> Response:
         login = self._login(request)
-        if self._streams >= MOST_STREAMS:
+        if self._streams >= MAX_STREAMS:
             return Response("Too many browsers get live updates.\n", 503, {"retry-after": "60"}, "text/plain")
         self._streams += 1
         if self._watching is None or self._watching.done():
@@ -332,9 +332,7 @@ async def _read_form(request: Request) -> dict[str, str]:
     except TimeoutError:
         raise HTTPException(408, "Nothing was changed: the form did not come whole.") from None
     try:
-        fields = parse_qs(
-            body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_TICKS + 20, errors="replace"
-        )
+        fields = parse_qs(body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_TICKS + 20, errors="replace")
     except ValueError:
         raise HTTPException(400, "This is no form of this page.") from None
     return {name: " ".join(values) for name, values in fields.items()}

@@ -172,9 +172,9 @@ class _Word:
         return ""
 
 
-_MOST_STEPS = 400
+_MAX_STEPS = 400
 """Reports of progress after which the parser is stopped. Hostile input costs it quadratic time; this is 0.2 s."""
-_MOST_NODES = 20_000
+_MAX_NODES = 20_000
 
 Span = tuple[int, int]
 """Start and end of a part of the command, in characters."""
@@ -261,7 +261,7 @@ def parse(command: str) -> Parsed:
 
     parser = _parser()
     try:
-        root = parser.parse(read, encoding="utf8", progress_callback=_stop_after(_MOST_STEPS)).root_node
+        root = parser.parse(read, encoding="utf8", progress_callback=_stop_after(_MAX_STEPS)).root_node
     except ValueError:
         return Parsed(unclear="it is too long or too deeply nested to be parsed")
     reader = _Reader(command)
@@ -378,7 +378,7 @@ class _Reader:
         while waiting:
             node, piped = waiting.pop()
             seen += 1
-            if seen > _MOST_NODES:
+            if seen > _MAX_NODES:
                 self.unclear = "it is too long to be read as a whole"
                 return
             self._note(node, piped=piped)

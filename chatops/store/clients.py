@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from chatops.store.store import Store
 
 _KEY = "editors"
-_LAST, _MOST_CLIENTS = 50, 20
+_LAST, _MAX_CLIENTS = 50, 20
 """Answers of each editor that are kept, and editors."""
 
 
@@ -17,7 +17,7 @@ def note_answer(store: "Store", client: str, *, seconds: float, void: bool) -> N
     known = dict(editors(store))
     times, voids = known.pop(client, ([], 0))
     known[client] = (times if void else [*times, round(seconds, 2)][-_LAST:], voids + void)
-    store.set_setting(_KEY, json.dumps(dict(list(known.items())[-_MOST_CLIENTS:])))
+    store.set_setting(_KEY, json.dumps(dict(list(known.items())[-_MAX_CLIENTS:])))
 
 
 def editors(store: "Store") -> Mapping[str, tuple[list[float], int]]:

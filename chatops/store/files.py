@@ -25,9 +25,9 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.files import FileRef, media_type, shown_name
 from chatops.domain.ids import CallId, SessionId
 
-MOST_BYTES = 10 * 1024 * 1024
+MAX_BYTES = 10 * 1024 * 1024
 """Maximum size of a kept file, in bytes."""
-MOST_IN_SESSION = 100 * 1024 * 1024
+MAX_IN_SESSION = 100 * 1024 * 1024
 _ENDINGS = {
     "image/png": ".png",
     "image/jpeg": ".jpg",
@@ -58,14 +58,14 @@ class SessionFiles:
         folder = self._folder / _name_folder(session_id)
         place = folder / (digest + _ENDINGS.get(type_, ".bin"))
         problem = ""
-        if size > MOST_BYTES:
-            problem = f"larger than {MOST_BYTES // 1024 // 1024} MiB, not kept"
+        if size > MAX_BYTES:
+            problem = f"larger than {MAX_BYTES // 1024 // 1024} MiB, not kept"
         else:
             try:
                 private_dir(folder)
                 if not place.exists():
-                    if size + sum(other.stat().st_size for other in folder.iterdir()) > MOST_IN_SESSION:
-                        problem = f"not kept: the session has {MOST_IN_SESSION // 1024 // 1024} MiB of files already"
+                    if size + sum(other.stat().st_size for other in folder.iterdir()) > MAX_IN_SESSION:
+                        problem = f"not kept: the session has {MAX_IN_SESSION // 1024 // 1024} MiB of files already"
                     else:
                         write_private(place, data)
             except (OSError, ChatopsError) as error:
@@ -136,7 +136,7 @@ def _name_folder(session_id: SessionId) -> str:
 
 def _read(place: Path) -> bytes:
     with plain_file(place) as (file, _):
-        return file.read(MOST_BYTES + 1)
+        return file.read(MAX_BYTES + 1)
 
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from chatops.domain.messages import Message
 
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 """Maximum number of matching sessions that an error names."""
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 DAMAGED_TITLE = "(damaged)"
@@ -98,7 +98,7 @@ def full_id(rows: Connection, prefix: str) -> SessionId:
     found = rows.all(
         "SELECT id FROM sessions WHERE substr(id, 1, length(?1)) = ?1 AND ?1 <> '' ORDER BY activity DESC LIMIT ?2",
         prefix,
-        _MOST_NAMED + 1,
+        _MAX_NAMED + 1,
     )
     names = [text(row[0]) for row in found]
     match names:
@@ -110,7 +110,7 @@ def full_id(rows: Connection, prefix: str) -> SessionId:
         case [only]:
             return SessionId(only)
         case _:
-            listed = ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
+            listed = ", ".join(names[:_MAX_NAMED]) + (", …" if len(names) > _MAX_NAMED else "")
             raise StoreError(
                 f"{prefix!r} is the beginning of several sessions: {listed}.", advice="Give more of the id."
             )

@@ -307,7 +307,7 @@ MAX_ENTRIES = 1_000_000
 MAX_REPOSITORIES = 1_000
 """In the workspace. Each needs a mount of its own."""
 _CREDENTIAL = re.compile(rb"://[^/\s]*@|extraheader|password|token|secret", re.IGNORECASE)
-_MOST_READ = 200_000
+_MAX_READ = 200_000
 _LINKED_FOLDERS = PACKAGE_FOLDERS | {".git", ".venv", "venv"}
 """Folders in which hard links are usual: package managers link to their cache, a local clone to its origin."""
 
@@ -427,6 +427,6 @@ def holds_credentials(config: Path) -> bool:
         with open(os.open(config, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return True
-            return _CREDENTIAL.search(file.read(_MOST_READ)) is not None
+            return _CREDENTIAL.search(file.read(_MAX_READ)) is not None
     except OSError:
         return True

@@ -25,10 +25,10 @@ from chatops.toolkit.confine import ResolvedPath, locate, opened_file, opened_fo
 from chatops.toolkit.output import is_binary
 from chatops.tools.files import folder_listing, image_of
 
-MOST_FILES = 20
-MOST_BYTES = 64 * 1024
+MAX_FILES = 20
+MAX_BYTES = 64 * 1024
 """Bytes of one file that are attached."""
-MOST_IN_ALL = 256 * 1024
+MAX_IN_ALL = 256 * 1024
 _REFERENCE = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))')
 _FILE_NAME = re.compile(r"(?:/|~/|\.\.?/).*|.*[^\s/.]\.[A-Za-z]\w{0,7}")
 """A path, or a name with an extension. Otherwise ``@scope/package`` and ``@ana`` are no files that are missing."""
@@ -43,10 +43,10 @@ def attached_files(
     `pasted` returns the image from the clipboard that has a name. No file of the workspace takes its place.
     """
     found: dict[Path, AttachedFile] = {}
-    room = MOST_IN_ALL
+    room = MAX_IN_ALL
     for quoted, bare in _REFERENCE.findall(text):
         image = (quoted or bare).rstrip(_AFTER_A_PATH)
-        if len(found) < MOST_FILES and (data := pasted(image)) is not None:
+        if len(found) < MAX_FILES and (data := pasted(image)) is not None:
             found[Path(image)] = AttachedFile(ref=replace(context.keep_file(image, data), path=image), text="")
             continue
         name, place = _named(quoted or bare, context=context)
@@ -56,11 +56,11 @@ def attached_files(
             continue
         if place.path in found:
             continue
-        if len(found) >= MOST_FILES:
-            problem = f"a message takes at most {plural(MOST_FILES, 'file')}"
+        if len(found) >= MAX_FILES:
+            problem = f"a message takes at most {plural(MAX_FILES, 'file')}"
             found[place.path] = _not_attached(name, problem)
             break
-        found[place.path] = one = _attached(name, place, room=min(room, MOST_BYTES), context=context)
+        found[place.path] = one = _attached(name, place, room=min(room, MAX_BYTES), context=context)
         room -= len(one.text.encode())
     return tuple(found.values())
 
@@ -68,13 +68,13 @@ def attached_files(
 def estimated_size(text: str, workspace: Path) -> int:
     """Estimate how many bytes of files `text` attaches, from their sizes on disk."""
     found: dict[str, int] = {}
-    for quoted, bare in _REFERENCE.findall(text)[:MOST_FILES]:
+    for quoted, bare in _REFERENCE.findall(text)[:MAX_FILES]:
         path = os.path.normpath(workspace / (quoted or bare.rstrip(_AFTER_A_PATH)))
         if path.startswith(f"{workspace}/"):
             with suppress(OSError):
                 info = os.lstat(path)
-                found[path] = min(info.st_size, MOST_BYTES) if stat.S_ISREG(info.st_mode) else 0
-    return min(sum(found.values()), MOST_IN_ALL)
+                found[path] = min(info.st_size, MAX_BYTES) if stat.S_ISREG(info.st_mode) else 0
+    return min(sum(found.values()), MAX_IN_ALL)
 
 
 def _named(written: str, *, context: ToolContext) -> tuple[str, ResolvedPath | None]:
@@ -97,7 +97,7 @@ def _attached(name: str, place: ResolvedPath, *, room: int, context: ToolContext
         # The word may have been pasted with a text of someone else. A call of file_read asks first.
         return _not_attached(name, f"{place.caution.rstrip('.')}; ask the model to read it, and approve that")
     if room <= 0:
-        return _not_attached(name, f"a message takes at most {MOST_IN_ALL // 1024} kB of files")
+        return _not_attached(name, f"a message takes at most {MAX_IN_ALL // 1024} kB of files")
     try:
         if place.info is not None and stat.S_ISDIR(place.info.st_mode):
             with opened_folder(place.path, context=context) as folder:

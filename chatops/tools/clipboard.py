@@ -19,7 +19,7 @@ from chatops.sandbox.process import clean_environment
 
 DISPLAY = ("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_CURRENT_DESKTOP", "XDG_SESSION_TYPE")
 """Variables that lead programs to the user's screen."""
-MOST_BYTES = 10 * 1024 * 1024
+MAX_BYTES = 10 * 1024 * 1024
 _TYPE = "{type}"
 _XCLIP = ("xclip", "-selection", "clipboard", "-o", "-t")
 _PROGRAMS = (
@@ -29,7 +29,7 @@ _PROGRAMS = (
 )
 """The variable that shows that a program can work, its command that lists types, and the one that gives the image."""
 _TIMEOUT_S = 3.0
-_MOST_LISTED = 64 * 1024
+_MAX_LISTED = 64 * 1024
 _ADVICE = "Text is pasted by your terminal's own key, such as ctrl+shift+v."
 
 
@@ -43,12 +43,12 @@ async def image_on_clipboard(environ: Mapping[str, str]) -> bytes:
             continue
         wanted: str | None = "image/png"
         if listing:
-            listed = (await _output((program, *listing[1:]), environment, most=_MOST_LISTED)).decode("utf-8", "replace")
+            listed = (await _output((program, *listing[1:]), environment, most=_MAX_LISTED)).decode("utf-8", "replace")
             wanted = next((type_ for type_ in IMAGE_TYPES if type_ in listed.split()), None)
         if wanted is None:
             raise ChatopsError("There is no image on the clipboard.", advice=_ADVICE)
         command = (program, *(wanted if word == _TYPE else word for word in reading[1:]))
-        data = await _output(command, environment, most=MOST_BYTES)
+        data = await _output(command, environment, most=MAX_BYTES)
         if media_type(data[:64]) not in IMAGE_TYPES:
             raise ChatopsError("There is no image on the clipboard.", advice=_ADVICE)
         return data
@@ -84,6 +84,6 @@ async def _output(command: tuple[str, ...], environment: Mapping[str, str], *, m
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TIMEOUT_S):
                     # asyncio takes the process for ended only when its pipe is, and a full buffer has paused reading.
-                    while await running.stdout.read(_MOST_LISTED):
+                    while await running.stdout.read(_MAX_LISTED):
                         pass
                     await running.wait()

@@ -450,9 +450,9 @@ def _changed_sentence(path: Path) -> str:
     return f"{visible(str(path), limit=300)} has changed since the check; nothing was written."
 
 
-_MOST_LOOKED_AT = 2_000
+_MAX_LOOKED_AT = 2_000
 """Maximum number of entries of the workspace that are compared with a name."""
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 _NUMBERED = re.compile(r"^ *\d+ ?[:|→\t] ?", re.MULTILINE)
 
 
@@ -485,7 +485,7 @@ def near_paths(path: Path, *, context: ToolContext) -> str:
             same.append(Path(folder, path.name))
         if Path(folder) == path.parent:
             beside = [name for name in (*names, *folders) if not name.startswith(".")]
-        if looked_at > _MOST_LOOKED_AT or len(same) > _MOST_NAMED:
+        if looked_at > _MAX_LOOKED_AT or len(same) > _MAX_NAMED:
             break
     found = [*same, *(path.parent / name for name in get_close_matches(path.name, beside, n=2, cutoff=0.7))]
     shown = [
@@ -493,7 +493,7 @@ def near_paths(path: Path, *, context: ToolContext) -> str:
         for near in dict.fromkeys(found)
         if not refused(near, context=context, write=False)
     ]
-    return f"; there is {' and '.join(shown[:_MOST_NAMED])}" if shown else ""
+    return f"; there is {' and '.join(shown[:_MAX_NAMED])}" if shown else ""
 
 
 def near_passage(old: str, text: str) -> str:

@@ -35,7 +35,7 @@ from chatops.tools.page import PageReader, decoded
 MAX_FILES = 20_000
 """Files of one folder that are indexed."""
 MAX_DEPTH = 24
-MOST_WORDS = 32
+MAX_WORDS = 32
 _VERSION = 1
 _FILE_S = 20
 """Seconds for one file."""
@@ -96,7 +96,7 @@ class _Found:
 def query_of(words: Sequence[str]) -> str:
     """Return the FTS5 query for any of `words`, each as a quoted string, so that none of them is syntax."""
     parts = (part for word in words for part in _WORD.findall(word))
-    return " OR ".join(f'"{part}"' for part in list(dict.fromkeys(parts))[:MOST_WORDS])
+    return " OR ".join(f'"{part}"' for part in list(dict.fromkeys(parts))[:MAX_WORDS])
 
 
 def _open_index(path: Path) -> sqlite3.Connection:

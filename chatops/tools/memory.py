@@ -173,7 +173,7 @@ def _too_long(facts: CallFacts, text: str, *, most: int) -> CallFacts:
 
 NO_SKILLS = "there are no skills. Put one into the folder skills of your config folder, as NAME/SKILL.md"
 """Reason why skill_read is not offered."""
-_MOST_FILES = 50
+_MAX_FILES = 50
 
 
 def skill_tools(skills: Callable[[], Skills]) -> tuple[FunctionTool, ...]:
@@ -230,6 +230,6 @@ def _instructions(skill: Skill) -> str:
     lines.append(skill.text or "[no instructions]")
     names = [name for name, _ in skill.files]
     if names:
-        more = [f"[and {len(names) - _MOST_FILES:,} more]"] if len(names) > _MOST_FILES else []
-        lines += ["", "Files of the skill (skill_read with path):", *map(visible, names[:_MOST_FILES]), *more]
+        more = [f"[and {len(names) - _MAX_FILES:,} more]"] if len(names) > _MAX_FILES else []
+        lines += ["", "Files of the skill (skill_read with path):", *map(visible, names[:_MAX_FILES]), *more]
     return "\n".join(lines)

@@ -44,8 +44,8 @@ _CHROME = re.compile(
     r"(?:$|[-_ ])",
     re.IGNORECASE,
 )
-_MOST_DEPTH = 300
-_MOST_PARTS = 3
+_MAX_DEPTH = 300
+_MAX_PARTS = 3
 """Words of an id that is taken for a name."""
 _LEAST = 400
 """Characters that a part has to have to be taken for the content."""
@@ -82,7 +82,7 @@ def _check_depth(soup: Any) -> None:
     depths = {id(soup): 0}
     for tag in soup(True):
         depths[id(tag)] = depth = depths[id(tag.parent)] + 1
-        if depth > _MOST_DEPTH:
+        if depth > _MAX_DEPTH:
             raise RecursionError
 
 
@@ -118,7 +118,7 @@ def _is_chrome(tag: Any) -> bool:
         return True
     # The id of a section is often made of its title, which may begin with any word.
     id = tag.get("id") or ""
-    names = [*(tag.get("class") or ()), *([id] if len(re.split("[-_]", id)) <= _MOST_PARTS else [])]
+    names = [*(tag.get("class") or ()), *([id] if len(re.split("[-_]", id)) <= _MAX_PARTS else [])]
     return tag.name not in {"body", "main", "article"} and any(_CHROME.search(name) for name in names)
 
 

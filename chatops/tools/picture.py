@@ -22,7 +22,7 @@ WIDTH, HEIGHT = 60, 24
 """Most pixels of a preview: columns, and two for each of twelve lines."""
 FINE_WIDTH, FINE_HEIGHT = 8 * WIDTH, 8 * HEIGHT
 """The same for terminals that draw images themselves."""
-MOST_PIXELS = 30_000_000
+MAX_PIXELS = 30_000_000
 """Pixels of an image that is decoded: 120 MB at four bytes each."""
 _LIMITS = Limits(cpu_s=4, wait_s=20.0, memory=1024 * 1024 * 1024)
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
@@ -65,7 +65,7 @@ def picture_of(data: bytes, *, preview: bool, fine: bool = False) -> Picture:
         return Picture(size=size)
     if size is None:
         return Picture(size=None, problem="damaged")
-    if size[0] * size[1] > MOST_PIXELS:
+    if size[0] * size[1] > MAX_PIXELS:
         return Picture(size=size, problem=_TOO_LARGE)
     try:
         found = run_isolated(decoded, limits=_LIMITS, data=base64.b64encode(data).decode("ascii"), fine=fine)
@@ -96,7 +96,7 @@ def decoded(data: str, fine: bool = False) -> Mapping[str, object] | None:
     warnings.simplefilter("ignore")
     with Image.open(io.BytesIO(base64.b64decode(data)), formats=_FORMATS) as image:
         # The library may see another size than the header's reader did.
-        if image.width * image.height > MOST_PIXELS:
+        if image.width * image.height > MAX_PIXELS:
             return None
         image.draft("RGB", (4 * WIDTH, 4 * WIDTH) if not fine else (2 * FINE_WIDTH, 2 * FINE_WIDTH))
         small = image.convert("RGBA") if image.mode in ("P", "PA", "1") else image

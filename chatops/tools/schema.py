@@ -35,7 +35,7 @@ _UNBOUNDED = (
 MAX_PROBLEMS = 8
 """Maximum number of problems that are reported of one value; a model corrects no more at a time."""
 MISSING = "is required but missing"
-_MOST_WORDS = 24
+_MAX_WORDS = 24
 """Maximum number of allowed values or known names that are listed."""
 _EMAIL = re.compile(r"[^\s@<>,;]+@[^\s@<>,;.]+(\.[^\s@<>,;.]+)*")
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:[^\s<>\"\\^`{|}]+", re.ASCII | re.IGNORECASE)
@@ -116,8 +116,8 @@ def kind_of(value: JsonValue) -> str:
 
 
 def _listed_names(words: Sequence[str]) -> str:
-    more = f" and {len(words) - _MOST_WORDS} more" if len(words) > _MOST_WORDS else ""
-    return visible(", ".join(words[:_MOST_WORDS]), limit=400) + more if words else "none"
+    more = f" and {len(words) - _MAX_WORDS} more" if len(words) > _MAX_WORDS else ""
+    return visible(", ".join(words[:_MAX_WORDS]), limit=400) + more if words else "none"
 
 
 def may_take_long(schema: str) -> bool:
@@ -224,7 +224,7 @@ def _child_path(path: str, name: str) -> str:
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated"})
 """Keywords that may stand beside a reference without restricting a value any further."""
 _DEFINITIONS = ("$defs", "definitions")
-_MOST_PARTS = 5_000
+_MAX_PARTS = 5_000
 """Parts of a schema whose references are written out."""
 
 
@@ -241,7 +241,7 @@ def without_references(schema: JsonValue) -> JsonValue:
         return schema
     body = {key: value for key, value in schema.items() if key not in _DEFINITIONS}
     try:
-        made = _written_out(body, schema, (), iter(range(_MOST_PARTS)))
+        made = _written_out(body, schema, (), iter(range(_MAX_PARTS)))
         plain = json.dumps(made)
     except (_KeptError, RecursionError):
         return schema

@@ -75,11 +75,11 @@ _NAMES_ONLY = frozenset({"ls", "find", "tree", "du", "df", "stat"})
 """Programs that show names of files but not their content."""
 _FOLLOW_LINKS = {"ls": "L", "diff": ""}
 """Programs that follow the links that they find, and the flag that makes them do so; empty: always."""
-_MOST_FILES = 60
-_MOST_WORDS = 200
+_MAX_FILES = 60
+_MAX_WORDS = 200
 """Words of the command that are looked up as files."""
-_MOST_LOOKUPS = 2_000
-_MOST_ENTRIES = 5_000
+_MAX_LOOKUPS = 2_000
+_MAX_ENTRIES = 5_000
 """Entries of folders that are searched for ``conftest.py``."""
 _DEPTH = 3
 """Maximum depth at which files named in files are followed."""
@@ -101,7 +101,7 @@ _TAKES_A_WORD = re.compile(r"[-+]\w*[oO]|-[WXIr]|--(?:rcfile|init-file|require|i
 def loaded_files(command: str, *, words: tuple[str, ...], cwd: Path, context: ToolContext) -> tuple[str, ...]:
     """Return the files as ``<path> <digest>``. `words` are those of a simple command, else empty."""
     found = _Files(cwd=cwd, context=context)
-    named = (words or tuple(_WORD.findall(command)))[:_MOST_WORDS]
+    named = (words or tuple(_WORD.findall(command)))[:_MAX_WORDS]
     interpreted = {named[place] for place in _interpreted(named)}
     for word in named:
         found.add(os.path.join(cwd, word), runs=word in interpreted)
@@ -114,7 +114,7 @@ def _known(known: Effects, *, found: "_Files", context: ToolContext) -> Iterator
     """Yield the files that the programs load by themselves, from the folder and from those that the command names."""
     words = dict.fromkeys(part for argv in known.argvs for word in argv[1:] for part in (word, word.partition("=")[2]))
     folders = [str(found.cwd)]
-    for word in list(words)[:_MOST_WORDS]:
+    for word in list(words)[:_MAX_WORDS]:
         folder = os.path.realpath(os.path.join(found.cwd, word)) if word else ""
         if folder and os.path.isdir(folder) and Path(folder).is_relative_to(context.workspace):
             folders.append(folder)
@@ -142,7 +142,7 @@ def _conftests(folder: str) -> Iterator[str]:
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED)
         entries += len(folders) + len(files)
-        if entries > _MOST_ENTRIES:
+        if entries > _MAX_ENTRIES:
             return
         if "conftest.py" in files:
             yield os.path.join(place, "conftest.py")
@@ -173,7 +173,7 @@ class _Files:
         """Add the file at `path` and those that it names. `runs`: it is run or loaded whatever its name is."""
         path = os.path.normpath(path)
         self.lookups += 1
-        if path in self.entries or len(self.entries) >= _MOST_FILES or self.lookups > _MOST_LOOKUPS:
+        if path in self.entries or len(self.entries) >= _MAX_FILES or self.lookups > _MAX_LOOKUPS:
             return
         if not os.path.lexists(path):
             return

@@ -29,7 +29,7 @@ _ESSENTIAL = 4
 _WIDEST = 100
 _READABLE = ("README.md", "README.rst", "README.txt", "README", "pyproject.toml", "package.json")
 _NO_TIP = "what can you help me with?"
-_MOST_OPEN = 3
+_MAX_OPEN = 3
 _HEAD = "ref: refs/heads/"
 _LONGEST_HEAD = 300
 """Bytes read of the file that names the branch."""
@@ -163,7 +163,7 @@ def first_lines(
         line = Content.assemble(("Try    " if number == 0 else " " * 7, muted), tip)
         offer = Content.assemble(("Tab", key), "  take one") if number == 0 else Content("")
         lines.append(_apart(line, offer, width))
-    lines += [Content(""), *_open(facts.open[: _MOST_OPEN if roomy else 1], width)]
+    lines += [Content(""), *_open(facts.open[: _MAX_OPEN if roomy else 1], width)]
     return lines, tips
 
 

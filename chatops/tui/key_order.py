@@ -25,7 +25,7 @@ WAITED_FOR = "keys wait for it"
 """The name of workers that a key has started and that may open a screen or change where later keys go."""
 AFTER_S = 0.02
 """Seconds after a key until the wait begins, unless another key comes sooner. A request that Enter sends goes first."""
-MOST_S = 2.0
+MAX_S = 2.0
 """Seconds after which keys are delivered even if something is still being opened, so that the keyboard stays usable."""
 _POLL_S = 0.002
 
@@ -70,7 +70,7 @@ class KeyOrder:
     async def typed(self) -> None:
         """Wait until the focused field has what was typed into it. Also the app may wait here."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(MOST_S):
+            async with asyncio.timeout(MAX_S):
                 if (field := self._app.focused) is not None:
                     await _handled(field)
 
@@ -114,7 +114,7 @@ class KeyOrder:
         """Wait until what was delivered has been handled, and what it opened can be typed into."""
         await self._may_deliver.wait()
         try:
-            async with asyncio.timeout(MOST_S):
+            async with asyncio.timeout(MAX_S):
                 before = None
                 while self._app.screen_stack and before != (self._app.screen, self._app.focused):
                     before = self._app.screen, self._app.focused

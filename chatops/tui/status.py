@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from chatops.runtime.view import Snapshot
 
 BannerTone = Literal["waiting", "error", "quiet"]
-MOST_LINES = 3
+MAX_LINES = 3
 """Maximum number of messages shown with a line each."""
-_MOST_NOTICE_LINES = 6
+_MAX_NOTICE_LINES = 6
 """Maximum lines of notices, as in ``app.tcss``."""
 _MOST = 200
 """Characters of a message that are shown, enough to recognise it."""
@@ -89,7 +89,7 @@ class Notices(_Lines):
         width = max(1, self.app.size.width - 2)
         lines: list[Content] = []
         for text in reversed(self._texts):
-            room = _MOST_NOTICE_LINES - len(lines)
+            room = _MAX_NOTICE_LINES - len(lines)
             own = [part for line in text.split("\n") for part in Content(line).wrap(width)]
             if len(own) > room > 0:
                 own[room - 1 :] = [own[room - 1].truncate(width - 2) + " …"]
@@ -107,10 +107,10 @@ class QueuedMessages(_Lines):
         """
         self.display = bool(texts)
         lines = [f"{'✗' if at == marked else '❯'} {_first_words(text)}" for at, text in enumerate(texts)]
-        if len(lines) > MOST_LINES and marked >= 0:
-            start = max(0, min(marked - 1, len(lines) - MOST_LINES))
-            lines = lines[start : start + MOST_LINES]
-        elif len(lines) > MOST_LINES:
+        if len(lines) > MAX_LINES and marked >= 0:
+            start = max(0, min(marked - 1, len(lines) - MAX_LINES))
+            lines = lines[start : start + MAX_LINES]
+        elif len(lines) > MAX_LINES:
             lines[1:-1] = [f"  … {len(lines) - 2} more"]
         self.draw(Content("\n".join([heading, *lines] if heading else lines)))
 

@@ -35,7 +35,7 @@ NO_SESSION = SessionId("explain")
 """Placeholder for calls that are explained without a session."""
 ADVICE = 'Write them as \'{"path": "a"}\'.'
 _VERDICTS = {Verdict.ALLOW: "allowed", Verdict.ASK: "asks", Verdict.DENY: "denied"}
-_MOST_ROLES = 40
+_MAX_ROLES = 40
 """Columns of a matrix beside the role in force. There may be thousands of roles."""
 WITHOUT_ARGUMENTS = "For a particular call, add its arguments as JSON: the verdict may depend on them."
 
@@ -143,10 +143,10 @@ class RightsMatrix:
 def rights_matrix(
     app: App, present: Grant, *, remembered: tuple[RememberedRule, ...], workspace_read: bool = False
 ) -> RightsMatrix:
-    """Return the verdicts on all tools under `present` and in the other roles, at most `_MOST_ROLES` of them."""
+    """Return the verdicts on all tools under `present` and in the other roles, at most `_MAX_ROLES` of them."""
     others = [role for role in app.rights.roles() if role != present.role]
     grants: dict[str, Grant | ConfigError] = {present.role: present}
-    for role in others[:_MOST_ROLES]:
+    for role in others[:_MAX_ROLES]:
         try:
             grants[role] = app.grant_for(role)
         except ConfigError as error:
@@ -156,7 +156,7 @@ def rights_matrix(
         role=present.role,
         tools=tuple(spec.name for spec in app.catalog.specs),
         grants=grants,
-        left_out=max(0, len(others) - _MOST_ROLES),
+        left_out=max(0, len(others) - _MAX_ROLES),
         remembered=remembered,
         workspace_read=workspace_read,
         place=partial(place_in, app.loaded),

@@ -38,7 +38,7 @@ from chatops.wiring.stored import Options
 ROLE = "tasks"
 READING = ("file_read", "file_list", "file_search")
 WRITING = ("file_write", "file_edit", "shell_exec")
-MOST_ROUNDS = 8
+MAX_ROUNDS = 8
 """Rounds of a task. Those that know how need two to five."""
 _USUAL_ROUNDS = 4
 _ANSWER_TOKENS = 120
@@ -253,7 +253,7 @@ class Plan:
     left_out: str
     """Why tasks that write are left out, as a sentence; empty if they are played."""
     requests: int
-    """A usual number of requests. `MOST_ROUNDS` times the tasks is the most."""
+    """A usual number of requests. `MAX_ROUNDS` times the tasks is the most."""
     input_tokens: int
     output_tokens: int
     price: Price | None
@@ -323,7 +323,7 @@ async def _scratch(app: App, spec: ModelSpec, *, contained: bool) -> AsyncIterat
         name=ROLE,
         primary=spec.name,
         tools=(*READING, *WRITING) if contained else READING,
-        max_rounds=MOST_ROUNDS,
+        max_rounds=MAX_ROUNDS,
         contain=contained,
     )
     with tempfile.TemporaryDirectory(prefix="chatops-tasks-") as name:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from chatops.acp.wire import LARGEST_FRAME, MOST_REQUESTS
+from chatops.acp.wire import LARGEST_FRAME, MAX_REQUESTS
 from chatops.wiring.stored import open_store
 from tests.support.waiting import PATIENCE
 
@@ -98,11 +98,11 @@ def test_frames_that_are_no_messages_are_refused_and_the_next_is_answered(folder
         session = opened["result"]["sessionId"]
         asks = {"type": "text", "text": 'use scratch_write {"text": "x"} \ud800'}
         prompt = {"jsonrpc": "2.0", "method": "session/prompt", "params": {"sessionId": session, "prompt": [asks]}}
-        agent.send(*(json.dumps({**prompt, "id": 100 + number}).encode() for number in range(3 * MOST_REQUESTS)))
+        agent.send(*(json.dumps({**prompt, "id": 100 + number}).encode() for number in range(3 * MAX_REQUESTS)))
         # One of them, no matter which, is answered once it is cancelled, the others at once.
-        while len(agent.answers) < 3 * MOST_REQUESTS - 1:
+        while len(agent.answers) < 3 * MAX_REQUESTS - 1:
             agent.read()
-        (first,) = {100 + number for number in range(3 * MOST_REQUESTS)} - agent.answers.keys()
+        (first,) = {100 + number for number in range(3 * MAX_REQUESTS)} - agent.answers.keys()
         assert {one["error"]["message"].partition(".")[0] for one in agent.answers.values()} <= {
             "The last message is still being answered",
             "Too many requests at a time",

@@ -12,7 +12,7 @@ import pytest
 from chatops.domain.errors import ChatopsError
 from chatops.domain.files import FileRef, image_size, media_type
 from chatops.domain.ids import SessionId
-from chatops.store.files import MOST_BYTES, SessionFiles, can_be_opened
+from chatops.store.files import MAX_BYTES, SessionFiles, can_be_opened
 from chatops.wiring.workspace import open_file
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, call, calls, says
@@ -130,7 +130,7 @@ def test_bytes_decide_on_the_type_and_the_name_is_only_shown(tmp_path: Path) -> 
     program = files.keep(session, "cat.png", b"\x7fELF\0\0")
     assert not program.is_image
     assert not can_be_opened(program)
-    large = files.keep(session, "large.png", png() + bytes(MOST_BYTES))
+    large = files.keep(session, "large.png", png() + bytes(MAX_BYTES))
     assert "larger" in large.problem
     assert files.read(large) is None
 

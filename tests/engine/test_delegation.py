@@ -20,7 +20,7 @@ from chatops.engine.view import (
     waits_for_child,
     workspace_was_read,
 )
-from chatops.policy.delegation import MOST_AT_ONCE
+from chatops.policy.delegation import MAX_AT_ONCE
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer
 from chatops.store.codec import STATE_VERSION, decode_state, encode_state
@@ -71,7 +71,7 @@ def first(world: World) -> CallId:
 
 def test_at_most_four_run_at_once_and_each_end_lets_the_next_start() -> None:
     world = delegating(calls=6)
-    assert len(started(world)) == MOST_AT_ONCE == 4
+    assert len(started(world)) == MAX_AT_ONCE == 4
     ended(world, 1)
     assert len(started(world)) == 3, "the fifth is inspected again before it starts"
     while any(isinstance(effect, InspectCall) for effect in world.flying):

@@ -13,7 +13,7 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import Message, Speaker, UserMessage
 from chatops.domain.model import ModelReply
 from chatops.domain.tools import Outcome, ToolCall, ToolResult
-from chatops.engine.acceptance import MOST_WITHOUT_JSON
+from chatops.engine.acceptance import MAX_WITHOUT_JSON
 from chatops.engine.effects import CallModel
 from chatops.engine.state import Finished, TurnState, new_turn
 from chatops.engine.view import pending_calls
@@ -171,8 +171,8 @@ def test_a_model_that_only_claims_success_is_never_believed() -> None:
     ("said", "calls", "how"),
     [
         ('{"success": true, "result": 5}', BUILD.max_iterations + 1, TurnStatus.LIMIT),
-        ("Sure, here you go!", MOST_WITHOUT_JSON, TurnStatus.FAILED),
-        ("", MOST_WITHOUT_JSON, TurnStatus.FAILED),
+        ("Sure, here you go!", MAX_WITHOUT_JSON, TurnStatus.FAILED),
+        ("", MAX_WITHOUT_JSON, TurnStatus.FAILED),
     ],
 )
 def test_a_model_that_says_nothing_useful_ends_the_run_within_its_budget(

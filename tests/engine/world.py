@@ -87,7 +87,7 @@ MOVES = {(before, after) for before, _, after in TRANSITIONS} | {
 }
 """The documented moves between phases, and staying in one."""
 TOOLS = (READ, WRITE, RUN, FREE)
-MOST_REQUESTS = 500
+MAX_REQUESTS = 500
 REPEATABLE = {"read", "info", "validate", "validate_full"}
 GATED = {"write", "run", "deploy", "shell_exec"}
 CHANGING = {"write", "run", "free", "configure", "deploy", "shell_exec"}
@@ -317,7 +317,7 @@ class World:
         match effect:
             case CallModel(request=request):
                 self.requests.append(request)
-                assert len(self.requests) <= MOST_REQUESTS, "the turn does not end"
+                assert len(self.requests) <= MAX_REQUESTS, "the turn does not end"
                 if self.tokens is not None:
                     assert self.used < self.tokens, "a request beyond the budget"
                     assert request.model not in self.unmeasured - self.let_go, "what is not known was taken for nothing"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.domain.model import FailureKind
-from chatops.models.assemble import LONGEST_CHUNK, LONGEST_UNIT, MOST_REPEATED, Repetition
+from chatops.models.assemble import LONGEST_CHUNK, LONGEST_UNIT, MAX_REPEATED, Repetition
 from tests.models.asking import ask
 from tests.support.cases import for_each
 from tests.support.fake_openai import FakeOpenAI, Raw, delta, sse, stream
@@ -28,7 +28,7 @@ def watched(text: str, *, piece: int = 7) -> Repetition:
 @for_each("piece", [1, 3, LONGEST_CHUNK])
 @for_each("before", ["", "An answer that begins well, then "])
 def test_one_short_unit_for_ever_is_noticed(unit: str, piece: int, before: str) -> None:
-    again = watched(before + unit * (2 * MOST_REPEATED // len(unit)), piece=piece)
+    again = watched(before + unit * (2 * MAX_REPEATED // len(unit)), piece=piece)
     assert again.is_endless
     assert again.shown.strip() in unit * 2
     assert len(again.unit) <= len(unit)
@@ -69,7 +69,7 @@ def test_what_a_server_had_ready_is_no_model_that_goes_round_in_circles() -> Non
     ],
 )
 def test_only_the_beginning_of_a_repetition_is_kept(text: str, left: str) -> None:
-    again = watched("the " * MOST_REPEATED)
+    again = watched("the " * MAX_REPEATED)
     assert again.is_endless
     assert again.cut_out_of(text, keep=8).startswith(left)
     assert len(again.cut_out_of(text, keep=8)) <= len(left) + 12
@@ -113,6 +113,6 @@ async def test_a_thought_that_goes_round_in_circles_is_stopped() -> None:
 
 
 async def test_a_finished_reply_is_kept_whole_even_if_it_repeats() -> None:
-    text = "ha" * MOST_REPEATED
+    text = "ha" * MAX_REPEATED
     async with FakeOpenAI([stream(delta(text), delta(finish="stop"))]) as server:
         assert (await ask(server)).reply.text == text

@@ -10,8 +10,8 @@ from chatops.serve.logins import (
     IDLE_S,
     LINK_S,
     LONGEST_S,
-    MOST_LOGINS,
-    MOST_WRONG,
+    MAX_LOGINS,
+    MAX_WRONG,
     WRONG_S,
     Logins,
     RefusedError,
@@ -281,7 +281,7 @@ def test_guesses_are_few_and_do_not_lock_out_the_right_token() -> None:
     clock = Clock()
     logins = Logins(clock=clock)
     token = logins.new_token()
-    for guess in range(MOST_WRONG):
+    for guess in range(MAX_WRONG):
         with pytest.raises(RefusedError):
             logins.log_in(f"{token[:-2]}{guess:02}", client="c")
     with pytest.raises(TooManyError):
@@ -290,7 +290,7 @@ def test_guesses_are_few_and_do_not_lock_out_the_right_token() -> None:
     with pytest.raises(RefusedError) as refused:
         logins.log_in("another guess", client="c")
     assert not isinstance(refused.value, TooManyError)
-    for _ in range(MOST_WRONG):
+    for _ in range(MAX_WRONG):
         with contextlib.suppress(RefusedError):
             logins.log_in("another guess", client="c")
     assert logins.log_in(token, client="c")
@@ -300,14 +300,14 @@ def test_logins_do_not_grow_without_end() -> None:
     clock = Clock()
     logins = Logins(clock=clock)
     cookies = []
-    for _ in range(MOST_LOGINS + 1):
+    for _ in range(MAX_LOGINS + 1):
         clock.now += 1
         cookies.append(logins.log_in(logins.new_token(), client="c"))
-    assert [logins.find(cookie) is not None for cookie in cookies] == [False] + [True] * MOST_LOGINS
+    assert [logins.find(cookie) is not None for cookie in cookies] == [False] + [True] * MAX_LOGINS
 
 
 def test_the_server_counts_guesses(served: Served) -> None:
-    for guess in range(MOST_WRONG):
+    for guess in range(MAX_WRONG):
         assert served.ask("POST", "/login", form={"token": f"guess{guess}"}, origin="null").status == 403
     answer = served.ask("POST", "/login", form={"token": "one more"}, origin="null")
     assert answer.status == 429 and answer.headers["retry-after"] == "60" and "set-cookie" not in answer.headers

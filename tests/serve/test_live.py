@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from chatops.serve.guard import LimitedConnection
-from chatops.serve.server import MOST_STREAMS
+from chatops.serve.server import MAX_STREAMS
 from chatops.wiring.stored import open_store
 from tests.serve.served import Served
 from tests.support.waiting import PATIENCE
@@ -67,7 +67,7 @@ def test_a_stream_ends_with_its_login(served: Served) -> None:
         assert "data:" not in response.read().decode()
 
 
-@pytest.mark.parametrize("clients", [2 * MOST_STREAMS, pytest.param(1_000, marks=pytest.mark.more)])
+@pytest.mark.parametrize("clients", [2 * MAX_STREAMS, pytest.param(1_000, marks=pytest.mark.more)])
 def test_streams_beyond_the_limit_are_refused_and_the_page_goes_on(served: Served, clients: int) -> None:
     cookie = served.log_in()
     with contextlib.ExitStack() as held:
@@ -77,7 +77,7 @@ def test_streams_beyond_the_limit_are_refused_and_the_page_goes_on(served: Serve
             statuses.append(response.status)
             if response.status != 200:
                 assert response.headers["retry-after"] == "60"
-        assert statuses == [200] * MOST_STREAMS + [503] * (clients - MOST_STREAMS)
+        assert statuses == [200] * MAX_STREAMS + [503] * (clients - MAX_STREAMS)
         assert served.get("/", cookie=cookie).status == 200
     # Once they are gone, others get theirs.
     status = 503

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chatops.policy.registry import KnowledgeSource
 from chatops.tools.function import FunctionTool
 from chatops.tools.knowledge import MAX_HITS, has_full_text_search, knowledge_tools
-from chatops.tools.knowledge_index import MOST_WORDS, query_of
+from chatops.tools.knowledge_index import MAX_WORDS, query_of
 from tests.tools.toolkit import CANARY, context_for, done, inspected
 
 pytestmark = pytest.mark.skipif(not has_full_text_search(), reason="needs a SQLite with FTS5")
@@ -197,7 +197,7 @@ def test_any_words_make_a_valid_query(words: list[str]) -> None:
     query = query_of(words)
     if not query:
         return
-    assert query.count('"') <= 2 * MOST_WORDS
+    assert query.count('"') <= 2 * MAX_WORDS
     with sqlite3.connect(":memory:") as rows:
         rows.execute("CREATE VIRTUAL TABLE t USING fts5 (text)")
         rows.execute("SELECT * FROM t WHERE t MATCH ?", (query,)).fetchall()

@@ -15,7 +15,7 @@ import pytest
 
 from chatops.sandbox.process import Limits, run_isolated
 from chatops.tools import picture
-from chatops.tools.picture import HEIGHT, MOST_PIXELS, WIDTH, Picture, Raster, decoded, picture_of
+from chatops.tools.picture import HEIGHT, MAX_PIXELS, WIDTH, Picture, Raster, decoded, picture_of
 from tests.support.cases import for_each
 
 Image = pytest.importorskip("PIL.Image")
@@ -97,7 +97,7 @@ def test_what_would_fill_memory_is_refused_by_its_header(monkeypatch: pytest.Mon
     assert picture_of(png(60_000, 60_000), preview=True) == Picture(
         size=(60_000, 60_000), problem="too large to preview"
     )
-    assert 4_000 * 3_000 < MOST_PIXELS < 60_000 * 1_000
+    assert 4_000 * 3_000 < MAX_PIXELS < 60_000 * 1_000
 
 
 PIXELS = chunk(b"IDAT", zlib.compress(b"\0" * 300))

@@ -15,13 +15,13 @@ from chatops.engine.contract import DoneCall
 from chatops.engine.workflow.state import StepOutput, WorkflowState
 from chatops.policy.workflow import StepSpec, Subject, Validation, WorkflowSpec
 
-MOST_OF_THE_LAST = 20_000
+LONGEST_LAST_OUTPUT = 20_000
 """Characters of the previous step's result."""
-MOST_OF_OTHERS = 4_000
+LONGEST_EARLIER_OUTPUT = 4_000
 """Characters of each earlier step's result."""
-MOST_OF_A_REASON = 4_000
-_MOST_OF_A_CALL = 300
-_MOST_CALLS = 40
+LONGEST_REASON = 4_000
+_LONGEST_CALL = 300
+_MAX_CALLS = 40
 
 
 def opening(state: WorkflowState, *, step: int, attempt: int, retaken: bool = False) -> str:
@@ -50,12 +50,12 @@ def opening(state: WorkflowState, *, step: int, attempt: int, retaken: bool = Fa
 
 def failed(state: WorkflowState, detail: str) -> str:
     """Return why the last attempt was not accepted."""
-    return f"Why the last attempt was not accepted:\n{_data(state, 'reason', '', detail, MOST_OF_A_REASON)}"
+    return f"Why the last attempt was not accepted:\n{_data(state, 'reason', '', detail, LONGEST_REASON)}"
 
 
 def gate_failed(state: WorkflowState, gate: str, command: str, output: str) -> str:
     """Return the message about the gate that the last answer did not pass."""
-    shown = _data(state, "output", f"of {one_line(command, most=200)}", output, MOST_OF_A_REASON)
+    shown = _data(state, "output", f"of {one_line(command, most=200)}", output, LONGEST_REASON)
     return f"Your last answer did not pass the gate {gate}, whose command has to succeed:\n{shown}"
 
 
@@ -65,7 +65,7 @@ def refused(told: str, before: str) -> str:
     return f"{before}\n\n{word}" if before else word
 
 
-def shortened(text: str, *, most: int = MOST_OF_A_REASON) -> str:
+def shortened(text: str, *, most: int = LONGEST_REASON) -> str:
     """Return the beginning and end of `text`, about `most` characters. The end is kept since errors often come last."""
     if len(text) <= most:
         return text
@@ -82,7 +82,7 @@ def _outputs(state: WorkflowState) -> list[str]:
     )
     last = len(state.outputs) - 1
     shown = [
-        _output(state, output, most=MOST_OF_THE_LAST if place == last else MOST_OF_OTHERS)
+        _output(state, output, most=LONGEST_LAST_OUTPUT if place == last else LONGEST_EARLIER_OUTPUT)
         for place, output in enumerate(state.outputs)
     ]
     return ["\n\n".join([head, *shown])]
@@ -93,7 +93,7 @@ def _output(state: WorkflowState, output: StepOutput, *, most: int) -> str:
     if output.skipped:
         return f"Step {name} was skipped: there is no result of it."
     if output.failed:
-        shown = _data(state, "reason", f"of step {name}", output.detail, MOST_OF_A_REASON)
+        shown = _data(state, "reason", f"of step {name}", output.detail, LONGEST_REASON)
         return f"Step {name} failed: there is no result of it.\n{shown}"
     return _data(state, "output", f"of step {name}", output.text, most)
 
@@ -113,9 +113,9 @@ def _number(session_id: str, text: str) -> str:
 def _done(calls: Sequence[DoneCall]) -> str:
     head = "Already done in this step. These calls are not made again; making one gives its earlier result:"
     lines = [
-        f"- {call.tool} {one_line(call.arguments, most=_MOST_OF_A_CALL)}"
+        f"- {call.tool} {one_line(call.arguments, most=_LONGEST_CALL)}"
         + ("" if call.outcome is Outcome.SUCCESS else " (it is not known whether it took effect: check)")
-        for call in calls[-_MOST_CALLS:]
+        for call in calls[-_MAX_CALLS:]
     ]
     return "\n".join([head, *lines])
 

@@ -45,7 +45,7 @@ _EXPLAIN = (
 )
 _REFUSED = "Nothing was compacted"
 _USAGE = "Usage: /memory [edit|clear [workspace|user]]"
-_MOST_TURNS = 50
+_MAX_TURNS = 50
 """Turns that are listed, the last ones."""
 _COST_TITLE = 50
 _DAYS = 14
@@ -293,10 +293,10 @@ def cost_text(usage: Usage | None, messages: Sequence[Message], *, session_id: s
     turns = [(title, spent) for title, spent in per_turn(own) if spent is not None]
     if turns:
         lines += ["", f"{'By turn':<8}{'input':>10}{'output':>10}{'cost':>12}"]
-    for number, (title, spent) in list(enumerate(turns, start=1))[-_MOST_TURNS:]:
+    for number, (title, spent) in list(enumerate(turns, start=1))[-_MAX_TURNS:]:
         price = "" if spent.cost is None else money(spent.cost, cents_from=1)
         lines.append(f"{number:>6}  {spent.input_tokens:>10,}{spent.output_tokens:>10,}{price:>12}  {title}".rstrip())
-    if (left := len(turns) - _MOST_TURNS) > 0:
+    if (left := len(turns) - _MAX_TURNS) > 0:
         lines.append(f"{plural(left, 'earlier turn')} not listed")
     if (before := total(*(spent for _, spent in per_turn(earlier)))) is not None:
         lines += ["", f"Before this copy, not counted above: {_tokens_and_price(before)}"]

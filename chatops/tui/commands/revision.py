@@ -33,7 +33,7 @@ _ASKED_AGAIN = f"Your message is asked again, in a copy. {_KEPT}"
 _WIDTH = 70
 _NARROW, _FILES = 40, 30
 """Columns of the list of turns: the message, and the files that its turn has changed."""
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 _ASKED_TRIES, _ASKED_EVERY_S = 100, 0.05
 _UNCHANGED = "{whose} file tools have changed no file."
 _CODE_WIDTH = 70
@@ -131,7 +131,7 @@ async def undo(context: Context, argument: str) -> Replies:
     done = await owned(context.session, "Nothing was undone").actions.undo(message.id)
     opened, deleted = _instead(context, lambda: sessions.open(done.session_id))
     # With a question about files, its dialog names them.
-    texts = [f"Not taken back: {'; '.join(done.cannot[:_MOST_NAMED])}."] if done.cannot and not done.asks else []
+    texts = [f"Not taken back: {'; '.join(done.cannot[:_MAX_NAMED])}."] if done.cannot and not done.asks else []
     write = Then(_write_below_dialog, message.text) if done.asks else Write(message.text)
     return (opened, write, *map(Notify, texts), Notify(_UNDONE), deleted)
 

@@ -18,7 +18,7 @@ from chatops.domain.wording import clauses, cut, excerpt, plural
 from chatops.engine.workflow.view import RunView, StepView
 from chatops.runtime.session import owned
 from chatops.tui.dialogs.modal import Legend
-from chatops.tui.dialogs.picker import MOST_SHOWN, Choice, Picker, columns, table
+from chatops.tui.dialogs.picker import MAX_SHOWN, Choice, Picker, columns, table
 from chatops.tui.dialogs.question import Question
 from chatops.tui.keys import KeyHint
 from chatops.tui.notice import show_notice
@@ -358,7 +358,7 @@ class SessionPicker(Picker):
         known = {choice.key for choice in first}
         return [
             *first,
-            *(choice for choice in self.alike(wanted, self.choices[:MOST_SHOWN]) if choice.key not in known),
+            *(choice for choice in self.alike(wanted, self.choices[:MAX_SHOWN]) if choice.key not in known),
         ]
 
     # Rename and delete

@@ -34,7 +34,7 @@ _USUAL = ("sensible-editor", "nano", "vi")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 AT_ONCE_S = 1.0
 """Seconds within which nobody has read a text and closed the editor: its window is still open, or it never opened."""
-MOST_BYTES = 4_000_000
+MAX_BYTES = 4_000_000
 """Maximum number of bytes that are read back."""
 
 
@@ -157,11 +157,11 @@ def _read(file: Path) -> tuple[str, str]:
     """Return the content of the file, and why it cannot be used, if so."""
     try:
         with file.open("rb") as opened:
-            data = opened.read(MOST_BYTES + 1)
+            data = opened.read(MAX_BYTES + 1)
     except OSError as error:
         return "", f"the file cannot be read: {error.strerror or error}"
-    if len(data) > MOST_BYTES:
-        return "", f"the file is larger than {MOST_BYTES:,} bytes"
+    if len(data) > MAX_BYTES:
+        return "", f"the file is larger than {MAX_BYTES:,} bytes"
     try:
         return data.decode("utf-8", errors="surrogatepass"), ""
     except UnicodeDecodeError:

@@ -17,7 +17,7 @@ from chatops.tui.dialogs.modal import TALL, Legend, Modal
 from chatops.tui.keys import BACK, KeyHint
 from chatops.tui.text_fields import LineField
 
-MOST_SHOWN = 200
+MAX_SHOWN = 200
 """Maximum rows in the list. Users filter longer lists, and more rows would slow every key."""
 
 _PREVIEW = 4
@@ -257,8 +257,8 @@ class Picker(Modal[str | None]):
 
 def _first(found: Sequence[Choice]) -> tuple[Choice, ...]:
     """Return the choices that are shown, including the current one."""
-    shown = tuple(found[:MOST_SHOWN])
-    current = next((choice for choice in found[MOST_SHOWN:] if choice.current), None)
+    shown = tuple(found[:MAX_SHOWN])
+    current = next((choice for choice in found[MAX_SHOWN:] if choice.current), None)
     return shown if current is None else (current, *shown[:-1])
 
 

@@ -31,7 +31,7 @@ BETWEEN = " │ "
 """Stands between the two sides of a row."""
 LEAST_SIDES = 90
 """Columns of the window from which on a diff can be shown side by side."""
-_MOST_COLOURED = 40_000
+_MAX_COLOURED = 40_000
 """Characters of a diff up to which it gets syntax colours."""
 
 
@@ -283,7 +283,7 @@ class DiffRows:
 
     @cached_property
     def _coloured(self) -> list[Text]:
-        if sum(len(row.text) for row in self._rows) > _MOST_COLOURED:
+        if sum(len(row.text) for row in self._rows) > _MAX_COLOURED:
             return [Text(row.text) for row in self._rows]
         warm_up()
         return syntax(self._rows, name=self._name, theme=self._theme)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _DRAWING = tuple(f"chatops.tui.transcript.{name}" for name in ("transcript", "projector"))
 """Imported after the first paint."""
-_MOST_PICTURES = 300
+_MAX_PICTURES = 300
 """Images whose previews are kept, at most 6 kB each."""
 
 
@@ -115,7 +115,7 @@ class TranscriptPresenter:
     def _picture(self, image: "FileRef") -> "Picture | None":
         """Return what is known of an image. An unknown one is looked at, and drawn when that is done."""
         if image.digest not in self._pictures:
-            if len(self._pictures) >= _MOST_PICTURES:
+            if len(self._pictures) >= _MAX_PICTURES:
                 self._pictures.clear()
             self._pictures[image.digest] = None
             self._wanted.append(image)

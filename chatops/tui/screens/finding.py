@@ -42,7 +42,7 @@ _OTHERS = 15
 _SLICE_S = 0.006
 """Longest time that a part of the search may delay keys."""
 _PAUSE_S = 0.002
-_MOST_NEAR = 500
+_MAX_NEAR = 500
 """Characters that tell a message from others with the same text."""
 
 
@@ -158,7 +158,7 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
             transcript.show_places(None)
             self._show_count("")
             return
-        search, wanted = TextSearch(text), near[:_MOST_NEAR]
+        search, wanted = TextSearch(text), near[:_MAX_NEAR]
         chosen, end = None, time.perf_counter() + _SLICE_S
         for index, block in enumerate(transcript.blocks):
             if search.add(block, at=index) and wanted and wanted in searched_text(block):

@@ -23,7 +23,7 @@ from chatops.tui.transcript.lines import GUTTER, PROSE, prefixed, strips_of, sty
 _LONGEST_PARSED = 16_000
 """Longer Markdown (in characters) is shown as its source, because parsing is not linear."""
 _OPENING = re.compile(r" {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))")
-MOST_LINES = 3_000
+MAX_LINES = 3_000
 """Maximum drawn lines kept of one answer, roughly 5 MB. A single longer segment is kept in full."""
 _TAIL_LINES = 60
 _TAIL_CHARS = 6_000
@@ -267,7 +267,7 @@ class SegmentLines(Sequence[Strip]):
             return lines
         lines = self._cache[number] = self._draw(number, self._starts[number] > 0)
         self.kept += len(lines)
-        while self.kept > MOST_LINES and len(self._cache) > 1:
+        while self.kept > MAX_LINES and len(self._cache) > 1:
             _, far = self._cache.popitem(last=False)
             self.kept -= len(far)
         return lines

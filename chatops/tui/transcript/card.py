@@ -36,15 +36,15 @@ _WIDEST = 98
 _LONGEST_FAILURE = 300
 _LONGEST_ERROR_LINE = 160
 """Characters of a line of output of a failed call, which is wrapped; of other calls a line is cut to the width."""
-_MOST_LINES = 400
+_MAX_LINES = 400
 """Maximum lines of a result in an opened card, taken from its start and end."""
-_MOST_CHANGED = 12
+_MAX_CHANGED = 12
 """Maximum lines of a diff in a folded card."""
 _LAST_LINES = 5
 """Lines of output in a folded card."""
 _FIRST_LINES = 2
 """Lines of the result of an MCP or own tool in a folded card."""
-_MOST_NAMES = 3
+_MAX_NAMES = 3
 """Names of files in the line of several reads."""
 _LEAST_SUMMARY = 14
 _LONGEST_ARGUMENT = 400
@@ -102,8 +102,8 @@ def _folded(cards: Sequence[ToolCardBlock], known: Capabilities, *, width: int, 
 
 
 def _named(names: Sequence[str], *, width: int) -> str:
-    """Return as many of the names of files as fit, at most `_MOST_NAMES`, and how many more there are."""
-    for count in range(min(len(names), _MOST_NAMES), 0, -1):
+    """Return as many of the names of files as fit, at most `_MAX_NAMES`, and how many more there are."""
+    for count in range(min(len(names), _MAX_NAMES), 0, -1):
         more = len(names) - count
         text = ", ".join(names[:count]) + (f" and {more} more" if more else "")
         if cell_len(text) <= width:
@@ -203,7 +203,7 @@ def _files(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
 
 def _diff_rows(card: ToolCardBlock, known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
     name = _path(card.arguments, known)
-    lines, shown = diff_lines(card.diff, name=name, width=width, theme=theme, most=_MOST_CHANGED, whole=False)
+    lines, shown = diff_lines(card.diff, name=name, width=width, theme=theme, most=_MAX_CHANGED, whole=False)
     if (more := card.added + card.removed - shown) > 0:
         lines.append(
             Text(
@@ -255,7 +255,7 @@ def _detail_rows(card: ToolCardBlock, known: Capabilities, *, width: int, theme:
     lines.extend(_arguments(card.arguments, width=width, theme=theme))
     if card.diff:
         changed, shown = diff_lines(
-            card.diff, name=_path(card.arguments, known), width=width, theme=theme, most=_MOST_LINES, whole=True
+            card.diff, name=_path(card.arguments, known), width=width, theme=theme, most=_MAX_LINES, whole=True
         )
         more = card.added + card.removed - shown
         label = f"change (the first {plural(shown, 'line')} of {card.added + card.removed}):" if more > 0 else "change:"
@@ -292,9 +292,9 @@ def _arguments(arguments: str, *, width: int, theme: BlockTheme) -> list[Text]:
 
 
 def _cap_rows(lines: list[Text], *, theme: BlockTheme) -> list[Text]:
-    if len(lines) <= _MOST_LINES:
+    if len(lines) <= _MAX_LINES:
         return lines
-    half = _MOST_LINES // 2
+    half = _MAX_LINES // 2
     left_out = Text(f"({len(lines) - 2 * half} lines omitted)", theme.muted, end="")
     return [*lines[:half], left_out, *lines[-half:]]
 

@@ -35,12 +35,12 @@ from chatops.tui.transcript.picture import PictureOf, picture_lines
 
 _KEPT_AROUND = 1_000
 """Lines kept above and below the view once there are too many."""
-_MOST_KEPT = 4_000
+_MAX_KEPT = 4_000
 """Maximum number of drawn lines kept, roughly 6 MB."""
 _BLANK = Text(" " * GUTTER, end="")
-_MOST_LINES = 12
+_MAX_LINES = 12
 """Lines of a message of the user that are shown in full; a longer one is folded to `FOLDED_LINES`."""
-_MOST_CHARACTERS = 2_000
+_MAX_CHARACTERS = 2_000
 FOLDED_LINES = 6
 _GRANTS = " (/permissions)"
 """Command that lists suspended grants. Left out if it would take another line."""
@@ -294,7 +294,7 @@ class BlockLayout:
 
     def drop_far_lines(self, *, top: int, bottom: int) -> None:
         """Bound memory: drop lines far from the view once there are too many."""
-        if self._kept <= _MOST_KEPT:
+        if self._kept <= _MAX_KEPT:
             return
         self._kept = 0
         for index, entry in enumerate(self.entries):
@@ -369,7 +369,7 @@ def can_open(block: Block) -> bool:
     """Return True if the block has details that are shown only on demand."""
     match block:
         case UserBlock():
-            return block.text.count("\n") >= _MOST_LINES or len(block.text) > _MOST_CHARACTERS
+            return block.text.count("\n") >= _MAX_LINES or len(block.text) > _MAX_CHARACTERS
         case StepBlock():
             return bool(block.text)
         case _:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PictureOf: TypeAlias = "Callable[[FileRef], Picture | None]"
 """Returns what is known of an image; None while nothing is."""
 _HALF = "▀"
-_MOST_SHOWN = 4
+_MAX_SHOWN = 4
 """Images of one block that are shown. All of them are named."""
 _OPAQUE = 255
 _Colour = tuple[int, int, int]
@@ -30,7 +30,7 @@ _Colour = tuple[int, int, int]
 
 def picture_lines(files: Iterable[FileRef], pictures: PictureOf, *, width: int, theme: BlockTheme) -> list[Text]:
     """Return the size of each image among `files`, and its preview if there is one."""
-    images = [file for file in files if file.is_image][:_MOST_SHOWN]
+    images = [file for file in files if file.is_image][:_MAX_SHOWN]
     lines: list[Text] = []
     for file in images:
         if (picture := pictures(file)) is None:

@@ -42,7 +42,7 @@ from chatops.tui.transcript.layout import can_open
 from chatops.tui.transcript.lines import GUTTER, prefixed, strips_of
 from chatops.tui.transcript.picture import PictureOf
 from chatops.tui.transcript.sign import Sign, progress_text
-from chatops.tui.transcript.viewport import MOST_ROWS_AFTER, Viewport
+from chatops.tui.transcript.viewport import MAX_ROWS_AFTER, Viewport
 
 _TRIES = 4
 """Times that the view is moved to a place that moves with the heights of the blocks above it."""
@@ -231,7 +231,7 @@ class Transcript(Viewport, Moving):
     @property
     def rows_after(self) -> int:
         """Number of rows that the sign takes, with the empty line before it."""
-        return MOST_ROWS_AFTER if self.sign.shown and not self._calls else 0
+        return MAX_ROWS_AFTER if self.sign.shown and not self._calls else 0
 
     def _moving_lines(self) -> list[int]:
         """Return the lines that have a moving sign."""

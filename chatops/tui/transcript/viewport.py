@@ -71,7 +71,7 @@ _SLICE_SECONDS = 0.006
 """Longest time that one slice of background drawing may delay keys."""
 _PAUSE_SECONDS = 0.01
 """Time between two slices, in which keys are handled."""
-MOST_ROWS_AFTER = 2
+MAX_ROWS_AFTER = 2
 """Maximum of `Viewport.rows_after`: a line, and the empty line before it."""
 _AHEAD = 3
 """Heights of the view that are drawn ahead above and below it."""
@@ -192,7 +192,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
             self._reserved = height + self.rows_after
         elif height >= self._reserved or not self.following:
             self._reserved = 0
-        return max(height, min(self._reserved, height + MOST_ROWS_AFTER))
+        return max(height, min(self._reserved, height + MAX_ROWS_AFTER))
 
     def _move_scroll_bar(self) -> None:
         """Set size and position of the scroll bar. Repaint it only if it looks different, to an eighth of a row."""

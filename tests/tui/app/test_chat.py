@@ -744,7 +744,7 @@ async def test_a_screen_that_comes_late_waits_for_a_pause_in_typing(monkeypatch:
 
     async with stage() as running:
         monkeypatch.setattr(FakeSessions, "listed", slowly)
-        monkeypatch.setattr("chatops.tui.key_order.MOST_S", 0.05)
+        monkeypatch.setattr("chatops.tui.key_order.MAX_S", 0.05)
         await running.app._press_keys([*"/sessions", "enter"])
         await running.pilot.pause(0.01)
         running.clock.pass_(0.1)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatops.tui.theme import PLAIN
-from chatops.tui.transcript.answer import MOST_LINES, AnswerDrawing, MarkdownSegment, MarkdownSegmenter, warm_up
+from chatops.tui.transcript.answer import MAX_LINES, AnswerDrawing, MarkdownSegment, MarkdownSegmenter, warm_up
 from chatops.tui.transcript.blocks import AnswerBlock
 from tests.support.cases import for_each
 from tests.support.transcript_blocks import all_strips, render_block
@@ -106,9 +106,9 @@ def test_a_very_long_answer_keeps_a_bounded_number_of_lines_and_shows_all() -> N
     drawing.close()
     lines = drawing.finished()
     assert len(lines) == 2 * 5_000 - 1
-    assert lines.kept <= MOST_LINES
+    assert lines.kept <= MAX_LINES
     assert [lines[2 * number].text.split()[-1] for number in (4_999, 0, 2_500)] == ["4999", "0", "2500"]
-    assert lines.kept <= MOST_LINES
+    assert lines.kept <= MAX_LINES
     lines.drop()
     assert lines.kept == 0
     assert lines[2].text.strip() == "paragraph 1"

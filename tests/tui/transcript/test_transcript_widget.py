@@ -366,7 +366,7 @@ async def test_lines_far_from_the_view_are_dropped_and_drawn_again() -> None:
         assert isinstance(app, Host)
         transcript = app.transcript
         with (
-            mock.patch("chatops.tui.transcript.layout._MOST_KEPT", 500),
+            mock.patch("chatops.tui.transcript.layout._MAX_KEPT", 500),
             mock.patch("chatops.tui.transcript.layout._KEPT_AROUND", 100),
         ):
             transcript.set_blocks(long_answers(60))
