@@ -1,25 +1,94 @@
-"""Decide on pending calls: ``chatops approvals approve`` and ``deny``."""
+"""List, show and decide pending calls: ``chatops approvals``, if there is a call."""
 
 import json
 from argparse import Namespace
 from collections.abc import Mapping
 
 from chatops.commands.application import app, with_app
-from chatops.commands.context import find_call, screen
+from chatops.commands.approvals import NOTHING_PENDING
+from chatops.commands.context import Stored, find_call, screen, show_list, stored
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError
 from chatops.domain.events import AskReason, Notice, PendingCall, Published
 from chatops.domain.tools import ENGINE_CALLS
 from chatops.engine.view import pending_calls
-from chatops.headless.pending import describe, mention
+from chatops.headless.pending import answers, beginning, describe, describe_json, mention
+from chatops.headless.screen import when
+from chatops.runtime.call_sheet import asked_by
+from chatops.runtime.descriptions import stored_way_to_continue
 from chatops.runtime.session import Session
 from chatops.store.base import PendingCallRow
 from chatops.wiring.app import App
-from chatops.wiring.pending import PendingCalls, check_digest, check_doubt
+from chatops.wiring.pending import PendingCalls, check_digest, check_doubt, short_folder, standing
 from chatops.wiring.stored import open_store
 
 VIA = "approvals"
+SHOWN_DIGEST = 16
+"""Hex digits: with 64 bits, a second call with the same digest cannot be found while the first one is pending."""
+
+
+def list_pending(opened: Stored, arguments: Namespace) -> int:
+    """Print the queue, and the calls that a crash interrupted and no user was asked about."""
+    calls = PendingCalls(opened.store, rights=lambda: opened.rights, data=opened.paths.data)
+    queue = calls.all()
+    folders = {queued.session_id: opened.store.session(queued.session_id).workspace for queued in queue}
+    view = screen()
+    for session, state in calls.interrupted():
+        view.say(f"Session {session} was {state}. To decide: chatops resume {session}")
+    if not queue:
+        return show_list(arguments, [], (), [], empty=NOTHING_PENDING)
+    rows = [
+        (
+            queued.pending.call.id,
+            asked_by(queued.pending),
+            when(queued.requested_at),
+            standing(queued),
+            short_folder(folders[queued.session_id]),
+            queued.pending.call.name,
+            beginning(queued.pending),
+        )
+        for queued in queue
+    ]
+    values = [{**_queued_json(queued), "workspace": folders[queued.session_id]} for queued in queue]
+    return show_list(arguments, values, ("ID", "ROLE", "SINCE", "STATE", "FOLDER", "TOOL", "ARGUMENTS"), rows)
+
+
+def show(arguments: Namespace) -> int:
+    """Print everything about a pending call, and how to decide it."""
+    with stored(arguments) as opened:
+        calls = PendingCalls(opened.store, rights=lambda: opened.rights, data=opened.paths.data)
+        queued = calls.with_changes(calls.as_of_now(find_call(opened.store, arguments.id)))
+        then = stored_way_to_continue(opened.store, queued.session_id) if queued.decided is not None else ""
+    view = screen()
+    if arguments.output_format == "json":
+        view.json(_queued_json(queued))
+        return 0
+    view.exactly(describe(queued.pending))
+    call = queued.pending.call.id
+    if queued.decided is not None:
+        view.say(f"Already decided: {standing(queued)}. Then: {then}")
+    elif queued.pending.denial is not None:
+        view.say("Decide with: " + "\nor: ".join(answers(queued.pending)))
+    else:
+        shown = queued.pending.digest[:SHOWN_DIGEST]
+        again = " --again" if queued.pending.outcome_unknown else ""
+        if again:
+            view.say(f"Decide with: chatops approvals approve {call} --done")
+        view.say(f"{'or' if again else 'Decide with'}: chatops approvals approve {call}{again} --digest {shown}")
+        view.say(f"or: chatops approvals deny {call} --reason TEXT")
+    return 0
+
+
+def _queued_json(queued: PendingCallRow) -> dict[str, JsonValue]:
+    return {
+        **describe_json(queued.pending),
+        "session_id": queued.session_id,
+        "turn_id": queued.turn_id,
+        "requested_at": queued.requested_at,
+        "decision": queued.decided.decision.kind if queued.decided else None,
+        "decided_by": str(queued.decided.by) if queued.decided else None,
+    }
 
 
 def decide(arguments: Namespace) -> int:

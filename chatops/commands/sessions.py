@@ -12,7 +12,6 @@ from chatops.domain.errors import AlreadyStoredError, ConfigError, SessionBusyEr
 from chatops.domain.wording import excerpt, plural
 from chatops.headless.json_values import plain
 from chatops.headless.screen import table, when
-from chatops.runtime.descriptions import resume_summary, stored_way_to_continue
 from chatops.store.base import ALL
 from chatops.store.files import Outputs, SessionFiles
 from chatops.toolkit.counting import counted, shown_by
@@ -94,6 +93,10 @@ def _state(store: "Store", info: "SessionInfo") -> str:
     lease = store.lease(info.id)
     if lease is not None:
         return f"open in chatops pid {lease.holder.pid} on {lease.holder.host}"
+    if info.active_turn is None:
+        return ""
+    from chatops.runtime.descriptions import resume_summary  # slow to import, and most sessions have no such turn
+
     return resume_summary(store, info)
 
 
@@ -112,6 +115,8 @@ def _show(opened: Stored, arguments: Namespace) -> int:
     if info.pending:
         view.say(f"{plural(info.pending, 'approval')} pending. To see: chatops approvals list")
     elif info.active_turn:
+        from chatops.runtime.descriptions import stored_way_to_continue
+
         state, way = _state(opened.store, info), stored_way_to_continue(opened.store, info.id)
         view.say(f"The last turn is not finished ({state}). To continue: {way}")
     return 0

@@ -116,6 +116,16 @@ class Snapshot:
     registry: str = ""
     """Problem of the registry: its file is broken, or has changed and is not in force; else empty."""
 
+    @property
+    def runs(self) -> bool:
+        """True while the last turn is under way and does not wait for the user."""
+        return self.status is TurnStatus.RUNNING
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the last turn has failed."""
+        return self.status is TurnStatus.FAILED
+
 
 class History:
     """Messages and usage of a session before the current turn."""

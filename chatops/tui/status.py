@@ -222,7 +222,6 @@ def status_parts(
 def _spending(snapshot: "Snapshot", *, running: bool) -> str:
     """Return the cost of the session so far, else its tokens, which is all that is known without a price."""
     # Not before the first paint.
-    from chatops.domain.events import TurnStatus
     from chatops.domain.messages import AssistantMessage
 
     usage = snapshot.usage
@@ -231,7 +230,7 @@ def _spending(snapshot: "Snapshot", *, running: bool) -> str:
         replied = any(
             isinstance(one, AssistantMessage) and one.model and one.usage is None for one in snapshot.messages
         )
-        return "" if running or not replied or snapshot.status is TurnStatus.FAILED else "tokens unknown"
+        return "" if running or not replied or snapshot.has_failed else "tokens unknown"
     if usage.cost:
         return money(usage.cost, cents_from=_CENT)
     return f"{count(usage.input_tokens)} in {count(usage.output_tokens)} out"

@@ -30,6 +30,7 @@ from chatops.runtime.descriptions import (
     resume_summary,
     stored_way_to_continue,
 )
+from chatops.wiring.jobs import start_if_job
 
 if TYPE_CHECKING:
     from chatops.contained.turns import ContainedTurns
@@ -138,8 +139,6 @@ class PendingCalls:
 
     def continue_session(self, queued: "PendingCallRow") -> str:
         """Start the session again if it is a job, and return what happens after a decision, as sentences."""
-        from chatops.wiring.jobs import start_if_job  # with the application, which a list does not need
-
         if said := start_if_job(self._store, queued.session_id):
             return said
         if self._store.lease(queued.session_id) is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from chatops.domain.decisions import OpenQuestion
-from chatops.domain.events import AskReason, Event, PendingCall, TurnFinished, TurnStatus
+from chatops.domain.events import AskReason, Event, PendingCall, TurnFinished
 from chatops.domain.messages import Message, Speaker, UserMessage
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
@@ -29,8 +29,7 @@ NOTHING: BannerText = ("", "quiet")
 def has_failed(snapshot: Snapshot, current: OpenSession) -> bool:
     """Return True if the last turn has failed and can be retried here."""
     own = current.own_run
-    failed = snapshot.status is TurnStatus.FAILED and not current.follows
-    return failed and not (own is not None and own.owns_last_turn)
+    return snapshot.has_failed and not current.follows and not (own is not None and own.owns_last_turn)
 
 
 def keys_while_running(messages: Sequence[Message]) -> str:

@@ -259,10 +259,8 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
             return
         if self.switcher.replace_lost():
             return
-        from chatops.domain.events import TurnStatus
-
         snapshot = current.session.snapshot()
-        running = snapshot.status is TurnStatus.RUNNING and not current.follows
+        running = snapshot.runs and not current.follows
         retry = self._status.update(current, snapshot, running=running, dialog=self._dialogs.any_open)
         self.sending.list_sent(snapshot)
         self._drawing.draw_state(snapshot, running=running, retry=retry)

@@ -283,11 +283,9 @@ class SendingPresenter:
 
     async def interrupt(self) -> str:
         """Stop a running turn, else move the text to the history. Return what was done."""
-        from chatops.domain.events import TurnStatus
-
         self.cleared_text = ""
         session = self._current.session if self._current is not None else None
-        if session is not None and session.snapshot().status is TurnStatus.RUNNING and await session.cancel():
+        if session is not None and session.snapshot().runs and await session.cancel():
             return "Stopped."
         return "The text is in the history (Up)." if self.set_aside() else ""
 
