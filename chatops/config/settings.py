@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chatops.config.document import MalformedFileError
 from chatops.config.paths import write_private
 from chatops.domain.errors import ConfigError
 
@@ -138,6 +137,7 @@ def _members(path: Path, text: str) -> dict[str, object]:
     if all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
         return {}
     # Import the YAML parser only if there is something to parse: this runs before the first paint.
+    from chatops.config.document import MalformedFileError
     from chatops.config.yaml_document import parse_yaml
 
     try:

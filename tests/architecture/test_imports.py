@@ -99,9 +99,9 @@ def test_only_the_page_loads_a_web_server_and_only_editors_their_protocol(progra
 
 
 def test_the_app_is_on_its_way_to_the_first_paint_without_client_and_dialects() -> None:
-    loaded = _loaded("import chatops.tui.app")
+    loaded = _loaded("import chatops.tui.app, chatops.commands.chat")
     assert "textual" in loaded
-    assert loaded & {"openai", "httpx2", "chatops.dialects"} == set()
+    assert loaded & {"openai", "httpx2", "pydantic", "chatops.dialects"} == set()
 
 
 @pytest.mark.some(1)
