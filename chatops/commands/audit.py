@@ -1,9 +1,10 @@
 """``chatops audit``: the log of every verdict, decision, start and result, and the proof that nobody changed it."""
 
+import itertools
 import os
 import subprocess
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,10 @@ def run(arguments: Namespace) -> int:
         lines = [audit.line(row, text=_prompt(opened.store, row, arguments)) for row in rows if audit.is_sound(row)]
     if lost := len(rows) - len(lines):
         screen().say(f"{plural(lost, 'row is', 'rows are')} damaged and left out: chatops audit verify")
-    values = [value for value in map(audit.entry_of, lines) if _is_wanted(value, arguments)]
+    entries = list(map(audit.entry_of, lines))
     if arguments.action == "export":
-        return _export(values, arguments)
-    values = sorted(values, key=lambda value: value["at"])[-RECENT:]
+        return _export([value for value in entries if _is_wanted(value, arguments)], arguments)
+    values = [value for value in _by_time(entries) if _is_wanted(value, arguments)][-RECENT:]
     cells = [
         (
             when(value["at"]),
@@ -60,6 +61,17 @@ def run(arguments: Namespace) -> int:
     ]
     header = ("AT", "CALL", "TOOL", "BY", "DIGEST", "DECISION")
     return show_list(arguments, values, header, cells, empty="The log is empty.")
+
+
+def _by_time(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows by time, those of a session in the order of its chain even if the clock was set back meanwhile."""
+    latest: dict[str, float] = {}
+    times = []
+    for value in entries:
+        session = value["session"]
+        latest[session] = max(value["at"], latest.get(session, 0.0))
+        times.append(latest[session])
+    return [value for _, _, value in sorted(zip(times, itertools.count(), entries, strict=False))]
 
 
 def _prompt(store: Store, row: AuditRow, arguments: Namespace) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from chatops.commands.application import app, with_app
 from chatops.commands.approvals import NOTHING_PENDING
 from chatops.commands.context import Stored, find_call, screen, show_list, stored
+from chatops.config.paths import show_folder
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError
@@ -20,7 +21,7 @@ from chatops.runtime.descriptions import stored_way_to_continue
 from chatops.runtime.session import Session
 from chatops.store.base import PendingCallRow
 from chatops.wiring.app import App
-from chatops.wiring.pending import PendingCalls, check_digest, check_doubt, short_folder, standing
+from chatops.wiring.pending import PendingCalls, check_digest, check_doubt, standing
 from chatops.wiring.stored import open_store
 
 VIA = "approvals"
@@ -44,7 +45,7 @@ def list_pending(opened: Stored, arguments: Namespace) -> int:
             asked_by(queued.pending),
             when(queued.requested_at),
             standing(queued),
-            short_folder(folders[queued.session_id]),
+            show_folder(folders[queued.session_id]),
             queued.pending.call.name,
             beginning(queued.pending),
         )

@@ -379,6 +379,15 @@ def path_of(identity: str) -> str:
     return identity.split(":", 2)[-1]
 
 
+def show_folder(folder: str) -> str:
+    """Return a folder as `show_path` does, with ``~`` for the home folder."""
+    from chatops.domain.sanitize import show_path  # many commands show no folder
+
+    home = os.path.expanduser("~")
+    inside = home not in ("", "/") and (folder == home or folder.startswith(f"{home}/"))
+    return show_path(f"~{folder.removeprefix(home)}" if inside else folder)
+
+
 def _born(path: str, found: os.stat_result) -> int:
     """Return when a file was created, in nanoseconds since the epoch; 0 if the file system does not tell."""
     if sys.platform != "linux":

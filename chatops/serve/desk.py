@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from chatops.config.paths import show_folder
 from chatops.domain.decisions import Approved, Decision, MarkedDone, Principal, Rejected
 from chatops.domain.errors import ChatopsError, NoSuchSessionError, ToolFailedError
 from chatops.domain.ids import CallId, SessionId
@@ -20,7 +21,7 @@ from chatops.serve.pages import CallPage, call_page
 from chatops.store.base import PendingCallRow
 from chatops.wiring.app import App
 from chatops.wiring.jobs import Job, JobState, job_of, start_if_job, why_not
-from chatops.wiring.pending import PendingCalls, short_folder, standing
+from chatops.wiring.pending import PendingCalls, standing
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +250,7 @@ class Desk:
         pending = row.pending
         try:
             info = self._app.store.session(row.session_id)
-            title, folder = info.title, short_folder(info.workspace)
+            title, folder = info.title, show_folder(info.workspace)
         except NoSuchSessionError:
             title, folder = "", ""
         sheet = call_sheet(pending, now=0)

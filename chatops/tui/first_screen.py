@@ -11,8 +11,9 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
+from chatops.config.paths import show_folder
 from chatops.domain import __version__
-from chatops.domain.sanitize import sanitize, show_path
+from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import clauses, cut
 from chatops.tui.keys import key_of
 from chatops.tui.textual_internals import ErrorBoundary
@@ -144,7 +145,7 @@ def first_lines(
     muted, key = "$text-muted", "$text-accent"
     lines = [Content.assemble(("chatops", f"bold {key}"), (f" {__version__}", muted)), Content("")]
     branch = cut(f"git {_line(facts.branch)}", most=width // 3) if facts.branch else ""
-    folder = Content.styled(_folder(snapshot.workspace, os.path.expanduser("~")), "bold")
+    folder = Content.styled(show_folder(snapshot.workspace), "bold")
     lines.append(_apart(folder, Content.styled(branch, muted), width))
     model = (
         ("demo model, ", "no key needed") if snapshot.is_demo else (_line(snapshot.model_label or snapshot.model), "")
@@ -211,11 +212,6 @@ def _apart(left: Content, right: Content, width: int) -> Content:
     if not right.plain or left.cell_length + 2 + right.cell_length > width:
         return left
     return Content.assemble(left, " " * max(2, width - left.cell_length - right.cell_length), right)
-
-
-def _folder(workspace: str, home: str) -> str:
-    inside = home not in ("", "/") and (workspace == home or workspace.startswith(f"{home}/"))
-    return show_path(f"~{workspace.removeprefix(home)}" if inside else workspace)
 
 
 def _line(text: str) -> str:

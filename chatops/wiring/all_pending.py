@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chatops.config.paths import show_folder
 from chatops.domain.decisions import Decision
 from chatops.domain.errors import NoSuchSessionError, NotSavedError, ToolFailedError
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import SessionId
-from chatops.domain.sanitize import show_path
 from chatops.domain.tools import CONTAINED_APPLY
 from chatops.runtime.call_sheet import Fact, Form, Weight
 from chatops.runtime.descriptions import describe_time, find_decision
@@ -56,7 +56,7 @@ class WaitingCall:
         """What the user has to know of the session, beside the call's own sheet."""
         return (
             Fact(label="session", value=self.title, weight=Weight.EFFECT),
-            Fact(label="folder", value=show_path(self.folder), weight=Weight.EFFECT, form=Form.EXACT),
+            Fact(label="folder", value=show_folder(self.folder), weight=Weight.EFFECT, form=Form.EXACT),
             Fact(label="asked", value=f"{describe_time(self.since)}, as {self.pending.role}", weight=Weight.EFFECT),
         )
 

@@ -12,9 +12,9 @@ that is committed while the process is about to end is found by that process, wh
 released the lease.
 
 The job continues by itself only where it was: started by its user, who owns the store, on the same host and boot, in
-the same folder, with the model's key, in a sandbox that is no weaker. Otherwise the reason is stored, and shown until
-the user starts it: ``chatops jobs resume ID``. If the program that decided died before it could start the job, no
-reason is stored. After a restart of the machine nothing continues by itself.
+the same folder, with the same key of the model in its variable, in a sandbox that is no weaker. Otherwise the reason is
+stored, and shown until the user starts it: ``chatops jobs resume ID``. If the program that decided died before it could
+start the job, no reason is stored. After a restart of the machine nothing continues by itself.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from pathlib import Path
 from threading import Thread
 
 from chatops.config.failpoints import reach
-from chatops.config.paths import REGISTRY_VARIABLE, folder_identity
+from chatops.config.paths import REGISTRY_VARIABLE, folder_identity, show_folder
 from chatops.domain.canonical import json_or_text
 from chatops.domain.errors import ChatopsError, ConflictError, SessionHeldError, UnreadableError
 from chatops.domain.events import PendingCall, TurnStatus
@@ -63,6 +63,8 @@ log = logging.getLogger(__name__)
 _LONGEST_ABOUT = 200
 """Characters of what a reason is about."""
 _LOOK_S = 0.02
+_KEY_DIGITS = 6
+"""Hex digits of the digest of a model's key."""
 _STARTER = "CHATOPS_STARTER"
 """Environment variable with the pid of the process that has started a job's process."""
 
@@ -173,7 +175,7 @@ class Job:
     @property
     def folder(self) -> str:
         """Its workspace, in one line."""
-        return show_path(self.row.session.workspace)
+        return show_folder(self.row.session.workspace)
 
     @property
     def about(self) -> str:
@@ -341,7 +343,7 @@ def _models(app: App, state: TurnState) -> list[ModelSpec]:
 
 
 def _addresses(app: App, state: TurnState) -> dict[str, str]:
-    return {spec.name: _address(spec) for spec in _models(app, state)}
+    return {spec.name: f"{_address(spec)}:{_key(spec, state.session_id)}" for spec in _models(app, state)}
 
 
 def _with_addresses(row: JobRow, addresses: dict[str, str]) -> str:
@@ -351,6 +353,14 @@ def _with_addresses(row: JobRow, addresses: dict[str, str]) -> str:
 def _address(spec: ModelSpec) -> str:
     """Return a digest of a model's address, which may hold a password."""
     return hashlib.sha256(spec.api_url.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _key(spec: ModelSpec, session_id: SessionId) -> str:
+    """Return what tells a key of the environment from another one, too short to find the key by; empty without one."""
+    key = os.environ.get(spec.key.env, "").strip() if spec.key.env else ""
+    return (
+        hashlib.sha256(f"{session_id} {key}".encode("utf-8", "surrogatepass")).hexdigest()[:_KEY_DIGITS] if key else ""
+    )
 
 
 # Starting
@@ -429,8 +439,11 @@ def _why_no_model(app: App, row: JobRow, state: TurnState) -> NotStarted | None:
         # The turn may ask each of them, so one that can be asked is not enough.
         if spec.name not in addresses:
             return NotStarted(WhyNot.MODEL, f"{spec.name} was chosen after it was started")
-        if _address(spec) != addresses[spec.name]:
+        address, _, key = addresses[spec.name].partition(":")
+        if _address(spec) != address:
             return NotStarted(WhyNot.MODEL, f"{spec.name} is at another address now")
+        if key and key != (_key(spec, state.session_id) or key):
+            return NotStarted(WhyNot.MODEL, f"{spec.name} has another key in {spec.key.env} now")
     for spec in models:
         if why := model_problem(spec):
             found.append(NotStarted(WhyNot.MODEL, f"{spec.name} {why}"))

@@ -8,7 +8,6 @@ imported when there is one.
 """
 
 import logging
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -54,13 +53,6 @@ def standing(queued: "PendingCallRow") -> str:
             return "cannot run now"
         return "outcome unknown" if queued.pending.outcome_unknown else "pending"
     return f"{queued.decided.decision.kind} by {queued.decided.by}"
-
-
-def short_folder(folder: str) -> str:
-    """Return a folder with ``~`` for the home folder."""
-    home = os.path.expanduser("~")
-    inside = home not in ("", "/") and (folder == home or folder.startswith(f"{home}/"))
-    return f"~{folder.removeprefix(home)}" if inside else folder
 
 
 class PendingCalls:

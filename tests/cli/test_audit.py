@@ -47,6 +47,18 @@ def test_each_verdict_is_logged_with_what_it_was_judged_by(chatops: CommandLine)
     assert "hello" not in json.dumps(rows), "results are in the log by digest only"
 
 
+def test_the_list_keeps_the_order_of_a_session_when_the_clock_was_set_back(chatops: CommandLine) -> None:
+    session = finished(chatops)
+    path = next(Path(os.environ["CHATOPS_HOME"]).rglob("*.db"))
+    with closing(sqlite3.connect(path)) as rows, rows:
+        for number, body in rows.execute("SELECT number, body FROM audit").fetchall():
+            later = re.sub(r'"at":[\d.]+', f'"at":{2_000_000_000 - number}', body)
+            rows.execute("UPDATE audit SET body = ? WHERE number = ?", (later, number))
+    listed = json.loads(chatops("audit", "list", "--output-format", "json").out)
+    assert [row["kind"] for row in listed] == ["prompt", "verdict", "decision", "start", "result"]
+    assert {row["session"] for row in listed} == {session}
+
+
 def test_an_anchor_finds_whatever_is_done_to_the_rows(chatops: CommandLine, tmp_path: Path) -> None:
     """Who knows how writes the whole chain anew: only the anchor finds that."""
     session = finished(chatops)

@@ -190,6 +190,25 @@ def test_a_decider_without_the_models_key_does_not_start_the_job(
     assert (chatops.workspace / "log.txt").read_text() == "once\n"
 
 
+def test_a_decider_with_another_key_does_not_start_the_job_until_the_user_does(
+    chatops: CommandLine, server: tuple[FakeOpenAI, list[Reply]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, replies = server
+    replies.append(calls(call("shell_exec", command="echo once >> log.txt")))
+    file = Path(registry_for(chatops.workspace, running.url, tools=["shell_exec"]))
+    value = json.loads(file.read_text())
+    value["models"]["fake"]["api_key_env"] = "FAKE_KEY"
+    file.write_text(json.dumps(value))
+    monkeypatch.setenv("FAKE_KEY", "k-123456")
+    job, (call_id,) = waiting(chatops, "go", "--registry", str(file))
+    monkeypatch.setenv("FAKE_KEY", "k-654321")
+    said = "Decided, not started: its model fake has another key in FAKE_KEY now."
+    assert said in chatops("approvals", "approve", call_id).err
+    assert chatops("jobs", "resume", job).code == 0
+    assert chatops("jobs", "wait", job).code == 0
+    assert (chatops.workspace / "log.txt").read_text() == "once\n"
+
+
 def test_a_job_whose_model_is_at_another_address_is_not_started_for_the_sake_of_a_backup(
     chatops: CommandLine, server: tuple[FakeOpenAI, list[Reply]]
 ) -> None:

@@ -96,7 +96,9 @@ def test_one_of_two_calls_is_decided(served: Served) -> None:
     assert "2 calls waiting" in served.get("/", cookie=cookie).text
     assert served.decide(first, "approve", cookie).status == 303
     page = read(served.get("/", cookie=cookie).text).text
-    assert "1 call waiting" in page and "approved by uid" in page
+    waiting, _, decided = page.partition("Decided, not run yet")
+    assert "1 call waiting" in waiting and "touch two.txt" in waiting and "touch one.txt" not in waiting
+    assert "touch one.txt" in decided and "approved by uid" in decided
 
 
 def test_a_call_that_the_role_may_not_make_now_is_not_approved(served: Served) -> None:

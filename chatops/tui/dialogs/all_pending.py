@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.content import Content
 
+from chatops.config.paths import show_folder
 from chatops.domain.decisions import Approved, Decision
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId, SessionId
-from chatops.domain.sanitize import show_path
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.store.base import DecisionRow
 from chatops.tui.composer import Composer
@@ -265,7 +265,7 @@ class AllPendingScreen(CallsDialog):
             return
         call = self._known[item.pending.call.id]
         if call.folder != self._workspace:
-            self.show_note(f"It works in {show_path(call.folder)}. Open it there: chatops -r {call.session_id}")
+            self.show_note(f"It works in {show_folder(call.folder)}. Open it there: chatops -r {call.session_id}")
             return
         self.finish()
         self._open(call.session_id)

@@ -153,6 +153,14 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
     def on_screen_resume(self) -> None:
         """Offer calls that arrived while another screen was open, once that screen's result was handled."""
         self.set_timer(SETTLE_S / 5, self.update_now)
+        self._find_open_sessions()
+
+    def _find_open_sessions(self) -> None:
+        """Renew the list of the first screen, while that is shown: another screen may have decided or deleted."""
+        current = self._current
+        if current is not None and not current.session.snapshot().messages:
+            find = partial(self._status.find_open_sessions, current.workspace)
+            self._background.start(find, group="first screen", exclusive=True, holds_keys=False)
 
     # Values
 
@@ -180,15 +188,12 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
         self._status.note_pending(opened.pending_elsewhere)
         self.switcher.show_first(opened)
         self.update_now()
-        messages = opened.session.snapshot().messages
         for notice in (*opened.notices, *opened.session.snapshot().notices):
             show_notice(self.app, notice)
         self.switcher.submit_sent()
         if opened.choose_session:
             return
-        if not messages:
-            find = partial(self._status.find_open_sessions, opened.workspace)
-            self._background.start(find, group="first screen", holds_keys=False)
+        self._find_open_sessions()
         self._show_pending_if_asked()
 
     # Switching sessions
@@ -200,6 +205,7 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
         try:
             await self.switcher.change(opening)
         finally:
+            self._find_open_sessions()
             self._show_pending_if_asked()
 
     async def close(self) -> None:

@@ -295,6 +295,19 @@ def test_the_first_screen_names_of_a_session_and_its_copies_only_the_newest() ->
     assert [one.id for one in below_origins(rows)] == ["first", "copy2", "copy1", "other"]
 
 
+async def test_the_first_screen_is_renewed_when_another_screen_is_closed() -> None:
+    async with stage(size=(80, 24)) as running:
+        assert "Fix the pa" in running.text
+
+        async def left() -> Sequence[SessionRow]:
+            return (SessionRow(id=SessionId("20261120-101500-b7d2"), title="What is left", when="", messages=2),)
+
+        running.workspace.sessions.listed = left  # type: ignore[method-assign]
+        await running.press("f1", "escape")
+        await running.settle()
+        assert "What is left" in running.text and "Fix the pa" not in running.text
+
+
 async def test_a_notice_is_seen_beside_the_first_screen() -> None:
     async with stage(size=(60, 14)) as running:
         running.session.publish(Notice(id="n1", parent_id="s", text="Rights have changed.", advice="", level="warning"))
