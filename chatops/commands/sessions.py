@@ -13,7 +13,7 @@ from chatops.domain.wording import excerpt, plural
 from chatops.headless.json_values import plain
 from chatops.headless.screen import table, when
 from chatops.store.base import ALL
-from chatops.store.files import Outputs, SessionFiles
+from chatops.store.files import Outputs
 from chatops.toolkit.counting import counted, shown_by
 from chatops.wiring.rows import NO_TITLE, run_state
 from chatops.wiring.stored import Storage
@@ -180,7 +180,9 @@ def _export(opened: Stored, arguments: Namespace) -> int:
     info = find_session(opened.store, arguments.session)
     from chatops.store.export import ExportFormat, export
 
-    text = export(opened.store.history(info.id), info, to=ExportFormat(arguments.format), read_file=_files(opened).read)
+    text = export(
+        opened.store.history(info.id), info, to=ExportFormat(arguments.format), read_file=opened.store.files.read
+    )
     view = screen()
     if arguments.output is None:
         view.answer(text)
@@ -189,10 +191,6 @@ def _export(opened: Stored, arguments: Namespace) -> int:
     write_new_private(path, text.encode("utf-8", "backslashreplace"))
     view.say(f"Written to {path}.")
     return 0
-
-
-def _files(opened: Stored) -> "SessionFiles":
-    return SessionFiles(opened.options.store or opened.paths.store)
 
 
 def _import(opened: Stored, arguments: Namespace) -> int:
@@ -239,7 +237,7 @@ def _store(opened: Stored, session: "Imported", *, role: str) -> None:
         session_id, what = error.session_id, f"{session.title or NO_TITLE}: imported before, so it was left out"
     # Also of a session from before: that import may have been stopped between the two.
     for name, content in session.files:
-        if (file := _files(opened).keep(session_id, name, content)).problem:
+        if (file := opened.store.files.keep(session_id, name, content)).problem:
             view.say(f"{file}.")
     view.answer(session_id)
     view.say(f"{what}. Open it with: chatops -r {session_id}")

@@ -33,6 +33,9 @@ from chatops.domain.secrets import without_keys
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chatops.domain.ids import SessionId
+    from chatops.store.files import SessionFiles
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -68,6 +71,8 @@ class Connection:
     """Query: what is wrong with the pages of the database; ``ok`` if nothing is."""
     ORPHANS = "PRAGMA foreign_key_check"
     """Query: rows that refer to missing ones."""
+    OWN = "TRUE"
+    """Condition: a remembered rule was made by someone with the rights of this connection."""
 
     def __init__(self, raw: sqlite3.Connection, *, path: Path, unsaved: str = "") -> None:
         """Wrap `raw`, made by `prepared`. `path` is what errors name; `unsaved` as in `Store.unsaved`."""
@@ -119,6 +124,25 @@ class Connection:
     def listed(self, values: Sequence[str]) -> Any:
         """Return the parameter of `ONE_OF` that stands for these values."""
         return json.dumps(values)
+
+    def files(self) -> SessionFiles:
+        """Return the files of sessions."""
+        from chatops.store.files import SessionFiles
+
+        return SessionFiles(self.path)
+
+    def owner(self) -> int | None:
+        """Return the uid of the only user who can write here; None if there may be others. -1: it cannot be told."""
+        try:
+            return self.path.stat().st_uid
+        except OSError:
+            return -1
+
+    def forget(self, session_id: SessionId) -> None:
+        """Delete a session in the backup too."""
+        from chatops.store.recovery import delete_from_backup
+
+        delete_from_backup(self.path, session_id)
 
     def now(self) -> float:
         """Return the time by which leases expire, in seconds since the epoch."""

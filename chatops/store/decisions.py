@@ -82,7 +82,8 @@ class RememberedRules(StorePart):
         with self._rows.read():
             found = self._rows.all(
                 f"SELECT {_COLUMNS} AND (?1 IS NULL OR session_id IS NULL OR session_id = ?1) "
-                "AND (?2 IS NULL OR by_uid IS NULL OR by_uid = ?2) AND (?3 IS NULL OR tool = ?3) ORDER BY id",
+                "AND (?2 IS NULL OR by_uid IS NULL OR by_uid = ?2) AND (?3 IS NULL OR tool = ?3) "
+                f"AND {self._rows.OWN} ORDER BY id",
                 None if session_id is None else full_id(self._rows, session_id),
                 uid,
                 tool,

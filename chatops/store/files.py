@@ -54,23 +54,26 @@ class SessionFiles:
     def keep(self, session_id: SessionId, name: str, data: bytes) -> FileRef:
         """Keep the bytes of a file; `name` is only shown. One that cannot be kept has a `problem`. Never raises."""
         shown, size, type_ = shown_name(name), len(data), media_type(data)
-        digest = hashlib.sha256(data).hexdigest()
-        folder = self._folder / _name_folder(session_id)
-        place = folder / (digest + _ENDINGS.get(type_, ".bin"))
-        problem = ""
-        if size > MAX_BYTES:
-            problem = f"larger than {MAX_BYTES // 1024 // 1024} MiB, not kept"
-        else:
+        file = FileRef(path=shown, size=size, digest=hashlib.sha256(data).hexdigest(), type=type_)
+        problem = f"larger than {MAX_BYTES // 1024 // 1024} MiB, not kept" if size > MAX_BYTES else ""
+        if not problem:
             try:
-                private_dir(folder)
-                if not place.exists():
-                    if size + sum(other.stat().st_size for other in folder.iterdir()) > MAX_IN_SESSION:
-                        problem = f"not kept: the session has {MAX_IN_SESSION // 1024 // 1024} MiB of files already"
-                    else:
-                        write_private(place, data)
+                if not self._put(session_id, file, data):
+                    problem = f"not kept: the session has {MAX_IN_SESSION // 1024 // 1024} MiB of files already"
             except (OSError, ChatopsError) as error:
                 problem = f"not kept: {error.strerror if isinstance(error, OSError) else error}"
-        return FileRef(path=shown, size=size, digest="" if problem else digest, type=type_, problem=problem)
+        return replace(file, digest="", problem=problem) if problem else file
+
+    def _put(self, session_id: SessionId, file: FileRef, data: bytes) -> bool:
+        """Keep a file unless it is there. Returns False if the session has too many. Raises OSError, ChatopsError."""
+        folder = self._folder / _name_folder(session_id)
+        place = folder / name_of(file)
+        private_dir(folder)
+        if not place.exists():
+            if file.size + sum(other.stat().st_size for other in folder.iterdir()) > MAX_IN_SESSION:
+                return False
+            write_private(place, data)
+        return True
 
     def keep_pasted(self, data: bytes) -> FileRef:
         """Keep an image from the clipboard for the messages that name it: by its `path`, see `pasted`. Never raises."""
@@ -84,29 +87,25 @@ class SessionFiles:
     def pasted(self, name: str) -> bytes | None:
         """Return the pasted image of this name; None if there is none. Whatever the name is, it is used as no path."""
         found = _PASTED_NAME.fullmatch(name)
-        place = next((self._folder / _name_folder(_PASTED)).glob(f"{found[1]}*"), None) if found is not None else None
-        if found is None or place is None:
-            return None
-        try:
-            data = _read(place)
-        except OSError:
-            return None
-        return data if hashlib.sha256(data).hexdigest().startswith(found[1]) else None
+        return self._get(found[1], _PASTED) if found is not None else None
 
     def path_of(self, file: FileRef) -> Path | None:
         """Return the path of a kept file, with the ending of its type; None if it is gone or was never kept."""
-        if file.problem or len(file.digest) != 64 or not file.digest.isalnum():
-            return None
-        return next(self._folder.glob(f"*/{file.digest}{_ENDINGS.get(file.type, '.bin')}"), None)
+        return next(self._folder.glob(f"*/{name_of(file)}"), None) if _is_kept(file) else None
 
     def read(self, file: FileRef) -> bytes | None:
         """Return the bytes of a kept file; None if they are gone or have been changed."""
-        path = self.path_of(file)
+        return self._get(file.digest) if _is_kept(file) else None
+
+    def _get(self, beginning: str, session_id: SessionId | None = None) -> bytes | None:
+        """Return the bytes of a file by the beginning of its digest; None if they are gone or have been changed."""
+        folder = "*" if session_id is None else _name_folder(session_id)
         try:
-            data = _read(path) if path is not None else None
+            place = next(self._folder.glob(f"{folder}/{beginning}*"), None)
+            data = _read(place) if place is not None else None
         except OSError:
             return None
-        return data if data is not None and hashlib.sha256(data).hexdigest() == file.digest else None
+        return data if data is not None and hashlib.sha256(data).hexdigest().startswith(beginning) else None
 
     def share(self, session_id: SessionId, copy: SessionId) -> None:
         """Give the files of a session to a fork of it too."""
@@ -122,6 +121,15 @@ class SessionFiles:
     def forget(self, session_id: SessionId) -> None:
         """Delete the files of a session."""
         shutil.rmtree(self._folder / _name_folder(session_id), ignore_errors=True)
+
+
+def name_of(file: FileRef) -> str:
+    """Return the name under which a file is kept, with the ending of its type."""
+    return file.digest + _ENDINGS.get(file.type, ".bin")
+
+
+def _is_kept(file: FileRef) -> bool:
+    return not file.problem and len(file.digest) == 64 and file.digest.isalnum()
 
 
 def can_be_opened(file: FileRef) -> bool:

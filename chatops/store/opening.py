@@ -30,7 +30,7 @@ from collections import Counter
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chatops.domain.decisions import Approved, Edited
 from chatops.domain.errors import NotSavedError, UnreadableError
@@ -57,7 +57,7 @@ from chatops.store.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from chatops.domain.ids import TurnId
 
@@ -417,7 +417,7 @@ def recognise_copy(raw: sqlite3.Connection, here: FileIdentity | None) -> None:
             stored = _read_identity(raw)
             is_copy = stored is not None and not here.may_be(stored)
             if is_copy:
-                _void_approvals(raw)
+                void_approvals(raw.execute)
             if is_copy or stored is None or here.generation:
                 _store_identity(raw, here)
     except sqlite3.Error:
@@ -452,19 +452,22 @@ def disown(raw: sqlite3.Connection) -> None:
     _store_identity(raw, _NO_FILE)
 
 
-def _void_approvals(raw: sqlite3.Connection) -> None:
-    """Mark the unfinished turns, revoke all rules, and delete approvals and reviews that were not taken yet."""
-    raw.execute("UPDATE rules SET revoked_at = unixepoch() WHERE revoked_at IS NULL")
-    raw.execute(f"DELETE FROM settings WHERE substr(key, 1, {len(COPIED)}) = ?", (COPIED,))
-    raw.execute(
+def void_approvals(execute: Callable[..., Any]) -> None:
+    """Mark the unfinished turns, revoke all rules, and delete approvals and reviews that were not taken yet.
+
+    `execute` takes a statement and its values.
+    """
+    execute("UPDATE rules SET revoked_at = ? WHERE revoked_at IS NULL", (time.time(),))
+    execute(f"DELETE FROM settings WHERE substr(key, 1, {len(COPIED)}) = ?", (COPIED,))
+    execute(
         "INSERT INTO settings (key, value) SELECT ? || active_turn, '1' FROM sessions WHERE active_turn IS NOT NULL "
         "GROUP BY active_turn",
         (COPIED,),
     )
     for table, column, lets_run in (("posted", "decision", _lets_run), ("posted_reviews", "body", _lets_continue)):
-        for seq, posted in raw.execute(f"SELECT seq, {column} FROM {table}").fetchall():
+        for seq, posted in execute(f"SELECT seq, {column} FROM {table}").fetchall():
             if lets_run(posted):
-                raw.execute(f"DELETE FROM {table} WHERE seq = ?", (seq,))
+                execute(f"DELETE FROM {table} WHERE seq = ?", (seq,))
 
 
 def _lets_run(decision: Value) -> bool:

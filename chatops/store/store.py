@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
     from chatops.engine.effects import ComposerDraft, TurnStep
     from chatops.policy import delegation
     from chatops.policy.delegation import ChildBinding
-    from chatops.store import codec, files, recovery, sessions
+    from chatops.store import codec, sessions
     from chatops.store.base import DailyUsage, Holder, LeaseRow, SearchHit, SessionInfo
+    from chatops.store.files import SessionFiles
 else:
-    files, recovery = Late("chatops.store.files"), Late("chatops.store.recovery")
     codec, delegation = Late("chatops.store.codec"), Late("chatops.policy.delegation")
 
 
@@ -70,6 +71,16 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, AuditLog)
     def path(self) -> Path:
         """Path of the file."""
         return self._rows.path
+
+    @cached_property
+    def files(self) -> SessionFiles:
+        """The files of sessions."""
+        return self._rows.files()
+
+    @property
+    def owner(self) -> int | None:
+        """The uid of the only user who can write here; None if there may be others. -1: it cannot be told."""
+        return self._rows.owner()
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -184,8 +195,8 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, AuditLog)
                 self._may_take(leases.stored(self._rows, one), one)
                 sessions.delete(self._rows, one)
         for one in gone if not self.unsaved else ():
-            recovery.delete_from_backup(self.path, one)
-            files.SessionFiles(self.path).forget(one)
+            self._rows.forget(one)
+            self.files.forget(one)
 
     def fork_session(
         self,
@@ -211,7 +222,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, AuditLog)
                 step, via = begin(copy), self.surface
                 turns.commit(self._rows, step, now=now, writer=self._writer, process=self._process(), via=via)
         if not self.unsaved:
-            files.SessionFiles(self.path).share(full, copy.id)
+            self.files.share(full, copy.id)
         return copy
 
     def append_message(self, session_id: SessionId, message: Message, lease: str = "") -> None:
@@ -305,7 +316,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, AuditLog)
 
         if isinstance(self._rows, LateFile):
             for copy, source in self._rows.save(may_take=self._may_take):
-                files.SessionFiles(self.path).share(source, copy)
+                self.files.share(source, copy)
 
     def close(self) -> None:
         """Close the store. Idempotent."""

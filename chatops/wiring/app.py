@@ -162,8 +162,8 @@ class App:
 
     @cached_property
     def files(self) -> SessionFiles:
-        """The files of sessions, beside the store."""
-        return SessionFiles(self.options.store or self.paths.store)
+        """The files of sessions, beside the store or in it."""
+        return self.store.files
 
     @cached_property
     def limits(self) -> "CallLimits":

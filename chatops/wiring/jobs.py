@@ -129,7 +129,7 @@ class NotStarted:
             case WhyNot.OWNER:
                 return f"only the user who started it may start it again (uid {about})"
             case WhyNot.STORE:
-                return "the store belongs to another user"
+                return about or "the store belongs to another user"
             case WhyNot.HOST:
                 return f"it belongs to host {about}"
             case WhyNot.BOOT:
@@ -402,8 +402,8 @@ def why_not(store: Store, row: JobRow) -> NotStarted | None:
     me, uid = this_process(), os.getuid()
     if row.uid != uid:
         return NotStarted(WhyNot.OWNER, str(row.uid))
-    if _owner_uid(store.path) != uid:
-        return NotStarted(WhyNot.STORE)
+    if store.owner != uid:
+        return NotStarted(WhyNot.STORE, "" if store.owner is not None else "others can write to its store, a database")
     if row.host != me.host:
         return NotStarted(WhyNot.HOST, row.host)
     if row.boot_id != me.boot_id:
@@ -421,13 +421,6 @@ def why_not(store: Store, row: JobRow) -> NotStarted | None:
         return _why_no_model(app, row, store.load_turn(row.turn_id)) or _why_no_sandbox(app, row)
     except ChatopsError as error:
         return NotStarted(WhyNot.FAILED, str(error))
-
-
-def _owner_uid(path: Path) -> int:
-    try:
-        return path.stat().st_uid
-    except OSError:
-        return -1
 
 
 def _why_no_model(app: App, row: JobRow, state: TurnState) -> NotStarted | None:

@@ -92,10 +92,11 @@ def test_a_headless_answer_of_the_demo_model_loads_no_screen(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "program", ["import chatops.tui.app", "import chatops.commands.chat, chatops.commands.approvals"]
 )
-def test_only_the_page_loads_a_web_server_and_only_editors_their_protocol(program: str) -> None:
+def test_the_page_editors_and_a_database_load_what_only_they_need(program: str) -> None:
     loaded = _loaded(program)
     assert loaded & {"starlette", "uvicorn", "jinja2", "markupsafe", "segno", "http.server", "chatops.serve"} == set()
     assert loaded & {"acp", "chatops.acp"} == set()
+    assert loaded & {"psycopg", "chatops.store.postgres"} == set()
 
 
 def test_the_app_is_on_its_way_to_the_first_paint_without_client_and_dialects() -> None:

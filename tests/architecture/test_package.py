@@ -55,7 +55,7 @@ def test_each_package_that_is_imported_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [needed for name, needed in project["optional-dependencies"].items() if name != "test"]
     requirements = [*project["dependencies"], *itertools.chain.from_iterable(extras)]
-    declared = {requirement.split(">")[0].replace("-", "_") for requirement in requirements}
+    declared = {requirement.split(">")[0].split("[")[0].replace("-", "_") for requirement in requirements}
     called_otherwise = {
         "pillow": "PIL",
         "pyyaml": "yaml",

@@ -1,0 +1,203 @@
+"""The store in PostgreSQL keeps the promises of every store, and some of its own."""
+
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from chatops.domain.errors import ConfigError, NotSavedError, SessionHeldError, StoreError, UnreadableError
+from chatops.store.opening import copied_key
+from chatops.store.postgres import Postgres, escaped, parameters, unescaped
+from chatops.store.schema import SCHEMA_VERSION
+from chatops.store.store import Store
+from tests.store import storekit as kit
+from tests.store.conformance import World, holder
+from tests.store.test_stores import Conformance
+from tests.support.postgres import Server, find_programs, server
+
+needs_server = pytest.mark.skipif(find_programs() is None, reason="no PostgreSQL server is installed")
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Server]:
+    with server() as made:
+        yield made
+
+
+def execute(url: str, statement: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+@pytest.fixture
+def url(running: Server) -> str:
+    """The address of a database of its own."""
+    name = f"db{next(_NUMBERS)}"
+    execute(running.url, f"CREATE DATABASE {name}")
+    return running.url.replace("/postgres?", f"/{name}?")
+
+
+@needs_server
+@pytest.mark.postgres
+class TestPostgres(Conformance):
+    @pytest.fixture(autouse=True)
+    def database(self, url: str) -> None:
+        self.url = url
+
+    def open_store(self, world: World) -> Store:
+        rows = Postgres(self.url)
+        return Store(rows, clock=world.clock, process=world.process, alive=world.alive)
+
+
+@needs_server
+@pytest.mark.postgres
+class TestOwnPromises:
+    @pytest.fixture
+    def store(self, url: str) -> Iterator[Store]:
+        with closing(Store(Postgres(url))) as store:
+            yield store
+
+    def test_texts_that_the_database_cannot_hold_are_read_back_as_they_were(self, store: Store) -> None:
+        odd = "a\0b\ud83dc\ufdd0d\ufdd0ud83d%?\\u0000"
+        made = store.create_session(workspace="/w\udcff", role="r", persona="p", messages=[kit.user("x", odd)])
+        assert store.session(made.id).workspace == "/w\udcff"
+        assert [message.text for message in store.history(made.id) if message.kind == "user"] == [odd]
+        assert [hit.text for hit in store.search("c\ufdd0d")] == [odd]
+
+    def test_the_clock_of_the_database_decides_about_leases(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        session = store.create_session(workspace="/w", role="r", persona="p")
+        store.acquire_lease(session.id, holder("one"))
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() + 3600)
+        with pytest.raises(SessionHeldError):
+            store.acquire_lease(session.id, holder("two"))
+
+    def test_an_outage_loses_nothing_and_ends_by_itself(self, store: Store, running: Server) -> None:
+        store.set_setting("a", "1")
+        running.stop()
+        try:
+            with pytest.raises(NotSavedError, match="cannot be reached"):
+                store.set_setting("a", "2")
+            with pytest.raises(NotSavedError, match="cannot be reached"):
+                store.setting("a")
+            assert store.unsaved == ""
+        finally:
+            running.start()
+        assert store.setting("a") == "1"
+        store.set_setting("a", "3")
+        assert store.setting("a") == "3"
+
+    def test_a_lost_connection_is_made_again_without_a_word(self, store: Store, url: str) -> None:
+        store.set_setting("a", "1")
+        ours = "pid <> pg_backend_pid() AND datname = current_database()"
+        execute(url, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
+        store.set_setting("a", "2")
+        assert store.setting("a") == "2"
+
+    def test_in_a_copy_no_earlier_approval_counts(self, store: Store, url: str) -> None:
+        session = store.create_session(workspace="/w", role="r", persona="p")
+        turn = store.next_turn_id(session.id)
+        step = kit.pending_turn(store, session, turn)
+        store.post_decision(kit.decided(kit.a_call(turn)))
+        store.commit(kit.then(step, step.state.phase, rules=(kit.remembered(),)))
+        assert (len(store.posted_decisions(turn)), len(store.rules(session_id=session.id))) == (1, 1)
+        store.close()
+        name = url.partition("?")[0].rpartition("/")[2]
+        copy = url.replace(name, f"copy_of_{name}")
+        execute(url.replace(f"/{name}?", "/postgres?"), f"CREATE DATABASE copy_of_{name} TEMPLATE {name}")
+        with closing(Store(Postgres(url))) as same, closing(Store(Postgres(copy))) as other:
+            assert (len(same.posted_decisions(turn)), len(same.rules(session_id=session.id))) == (1, 1)
+            assert (other.posted_decisions(turn), other.rules(session_id=session.id)) == ([], [])
+            assert other.setting(copied_key(turn)) == "1"
+
+    def test_a_rule_answers_for_the_role_that_made_it_alone(self, store: Store, url: str) -> None:
+        session = store.create_session(workspace="/w", role="r", persona="p")
+        step = kit.first(store.next_turn_id(session.id), session.id)
+        store.commit(replace(step, rules=(kit.remembered(),)))
+        ben = f"ben{next(_NUMBERS)}"
+        execute(url, f"CREATE ROLE {ben} LOGIN SUPERUSER")
+        with closing(Store(Postgres(url.replace("chatops@", f"{ben}@")))) as other:
+            assert (len(store.rules(uid=1000)), other.rules(uid=1000)) == (1, [])
+
+    def test_files_are_in_the_database(self, store: Store, url: str) -> None:
+        one, two = (store.create_session(workspace="/w", role="r", persona="p").id for _ in range(2))
+        file = store.files.keep(one, "a.txt", b"hello")
+        pasted = store.files.keep_pasted(b"\x89PNG\r\n\x1a\n picture")
+        store.files.share(one, two)
+        store.delete_session(one)
+        with closing(Store(Postgres(url))) as other:
+            assert other.files.read(file) == b"hello"
+            assert other.files.pasted(pasted.path) == b"\x89PNG\r\n\x1a\n picture"
+            path = other.files.path_of(file)
+            assert path is not None and path.read_bytes() == b"hello"
+            other.delete_session(two)
+        assert store.files.read(file) is None
+
+    def test_tables_of_a_newer_chatops_are_refused(self, store: Store, url: str) -> None:
+        execute(url, f"UPDATE chatops.store SET version = {SCHEMA_VERSION + 1}")
+        with pytest.raises(UnreadableError, match="newer chatops"):
+            Postgres(url)
+        with pytest.raises(UnreadableError, match="newer chatops"):
+            store.set_setting("a", "1")
+
+    def test_a_refused_statement_stores_nothing_of_its_transaction(self, store: Store) -> None:
+        with pytest.raises(StoreError), store._rows.write():
+            store._rows.upsert("settings", "key", key="a", value="1")
+            store._rows.run("SELECT 1/0")
+        assert store.setting("a") is None
+        with pytest.raises(SessionHeldError, match="open in this chatops"):
+            session = store.create_session(workspace="/w", role="r", persona="p")
+            store.acquire_lease(session.id, holder())
+            store.acquire_lease(session.id, holder())
+
+
+@pytest.mark.parametrize("address", ["postgresql:///t", "postgresql://localhost/t", "postgresql://u@127.0.0.1:5/t", ""])
+def test_what_stays_on_this_machine_needs_no_certificate(address: str) -> None:
+    assert "sslmode" not in parameters(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "env"),
+    [
+        ("postgresql://db.example/t", {}),
+        ("postgresql://localhost,db.example/t", {}),
+        ("postgresql://localhost/t?hostaddr=192.0.2.1", {}),
+        ("postgresql:///t?service=far", {}),
+        ("postgresql:///t", {"PGHOST": "db.example"}),
+        ("postgresql://localhost/t", {"PGHOSTADDR": "192.0.2.1"}),
+        ("postgresql:///t", {"PGSERVICE": "far"}),
+        ("postgresql://127.0.0.1.example/t", {}),
+    ],
+)
+def test_any_other_server_has_to_prove_its_name(
+    address: str, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert parameters(address)["sslmode"] == "verify-full"
+    with pytest.raises(ConfigError, match="does not check"):
+        parameters(f"{address}{'&' if '?' in address else '?'}sslmode=require")
+
+
+def test_no_error_shows_a_password() -> None:
+    with pytest.raises(ConfigError) as raised:
+        parameters("postgresql://ana:secret@db.example/t?sslmode=require")
+    assert "secret" not in raised.value.full
+    with pytest.raises(NotSavedError) as unreached:
+        Postgres("postgresql://ana:secret@localhost:1/t?connect_timeout=2")
+    assert "secret" not in unreached.value.full
+
+
+@pytest.mark.parametrize("text", ["", "a", "\0", "\ud83d", "\ufdd0", "\ufdd00000", "\ufdd0\0\ufdd0d800"])
+def test_escaping_works_both_ways(text: str) -> None:
+    stored = escaped(text)
+    assert unescaped(stored) == text
+    stored.encode()
+    assert "\0" not in stored
