@@ -48,7 +48,7 @@ def offered(pending: PendingCall) -> str:
 
 def is_plain(line: str) -> bool:
     """Return True if a line is drawn as it is: nothing in it is hidden, reordered, or a mark of Markdown."""
-    if not line.isprintable() or line != line.strip() or reveal(line) != line or _OTHER_MARKS.search(line):
+    if not line.isprintable() or line != line.strip() or reveal(line, strict=True) != line or _OTHER_MARKS.search(line):
         return False
     if any(unicodedata.bidirectional(character) in _RIGHT_TO_LEFT for character in line):
         return False

@@ -57,6 +57,18 @@ JOINED_EMOJI = rf"({_PICTURE}(?:\u200d{_PICTURE})+)"
 _ODD_SPACES = "[\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]"
 _TRAILING_SPACES = r" +(?=\n|\Z)"
 _LOOKALIKE_ALPHABETS = "[\u0370-\u03ff\u0400-\u052f\u0530-\u058f\uff21-\uff5a]"
+_LATIN_SHAPES = (
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0455\u0458\u04bb\u0501\u051b\u051d\u04cf\u0475"
+    "\u0410\u0412\u0415\u0405\u0406\u0408\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0423\u051a\u051c"
+    "\u03b1\u03b5\u03b9\u03ba\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7"
+    "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7"
+    "\u0585\u0578\u057d\u0570\u0581\u0575\u0555\u054d\u054f\u053c"
+)
+"""Cyrillic, Greek and Armenian letters that are drawn like a Latin one."""
+_PLAIN_SHAPES = f"[^{_LATIN_SHAPES}\\W\\d_]"
+_FOREIGN_WORD = r"(?<!\w)[\u0370-\u058f\d_]++"
+_RUN = rf"{_FOREIGN_WORD}(?!\w)(?:(?=[^\w\s-]{{0,3}}[\s-])\W{{1,6}}{_FOREIGN_WORD}(?!\w))*+"
+"""Words of these alphabets, with spaces or hyphens between them: a text, or what shall look like Latin words."""
 _WORD = r"\w+"
 _ASCII_LETTER = "[A-Za-z]"
 
@@ -97,12 +109,15 @@ def piped(text: str) -> str:
     return re.sub(_TERMINAL_ONLY, lambda found: _symbol(found[0]), text)
 
 
-def reveal(text: str, *, newlines: bool = True) -> str:
+def reveal(text: str, *, newlines: bool = True, strict: bool = False) -> str:
     """Return `text` for a dialog: as `sanitize`, and with everything visible that could be overlooked.
 
     Shows tabs (``␉``), every CR, spaces at the end of a line (``·``), spaces that are not the plain space, letters of
-    another alphabet inside a word that also has Latin ones (``а<U+0430>``), and marks that are drawn over other marks
-    or over what is not a letter.
+    another alphabet inside a word that also has Latin ones (``а<U+0430>``), words that consist of letters that look
+    like Latin ones, and marks that are drawn over other marks or over what is not a letter.
+
+    Such a word stays as it is in a text of its alphabet: if a word beside it has a letter that no Latin one looks like.
+    In what is `strict` (command lines, paths), it is marked there too.
     """
     text = text.replace("\r", "␍")
     text = sanitize(text.replace("\t", "␉\t"), newlines=newlines)
@@ -112,6 +127,7 @@ def reveal(text: str, *, newlines: bool = True) -> str:
     text = re.sub(_ODD_SPACES, lambda found: _code_point(found[0]), text)
     text = re.sub(_SIGNS, _spell_doubtful_marks, text)
     if re.search(_LOOKALIKE_ALPHABETS, text):
+        text = re.sub(_RUN, lambda found: _mark_words(found[0], strict=strict), text)
         text = re.sub(_WORD, _mark_lookalikes, text)
     return text
 
@@ -172,14 +188,25 @@ def _marks_spelled(signs: str, *, most: int, room: int) -> str:
     return "".join(out)
 
 
+def _mark_words(run: str, *, strict: bool) -> str:
+    """Return `run` with the letters of those words marked that could be read as Latin ones."""
+    if not strict and (re.search(_PLAIN_SHAPES, run) or len(re.findall(f"[{_LATIN_SHAPES}]", run)) == 1):
+        return run
+    return re.sub(_WORD, lambda word: word[0] if re.search(_PLAIN_SHAPES, word[0]) else _letters_marked(word[0]), run)
+
+
+def _letters_marked(word: str) -> str:
+    return re.sub(_LOOKALIKE_ALPHABETS, lambda letter: letter[0] + _code_point(letter[0]), word)
+
+
 def _mark_lookalikes(found: re.Match[str]) -> str:
     word = found[0]
     if re.search(_ASCII_LETTER, word) is None:
         return word
-    return re.sub(_LOOKALIKE_ALPHABETS, lambda letter: letter[0] + _code_point(letter[0]), word)
+    return _letters_marked(word)
 
 
 def show_path(path: str) -> str:
     """Return a path on one line with nothing hidden, in quotes if a space or line break could make it look like two."""
-    shown = reveal(path, newlines=False)
+    shown = reveal(path, newlines=False, strict=True)
     return f'"{shown}"' if any(char.isspace() for char in path) or shown != path else shown

@@ -66,7 +66,12 @@ def start_command(turn: TurnState, command: str, *, private: bool, shown: bool, 
     `inspection`, unless it was not `shown` in full when it was sent. If it is `private`, no model gets it or its
     result.
     """
-    plain = shown and len(command) <= PLAIN and not _GAP.search(command) and reveal(command, newlines=False) == command
+    plain = (
+        shown
+        and len(command) <= PLAIN
+        and not _GAP.search(command)
+        and reveal(command, newlines=False, strict=True) == command
+    )
     draft = Draft(replace(turn, command=OwnCommand(by=by, decides=plain)))
     text = f"{'!!' if private else '!'}{command}"
     said = UserMessage(id=draft.next_message_id(), text=text, by=Speaker.COMMAND, private=private)

@@ -53,7 +53,7 @@ def _lines(facts: Iterable[Fact]) -> Iterator[str]:
         if block:
             lead = _FOREIGN if one.form is Form.FOREIGN else "  "
             yield f"{one.title}:"
-            yield from (f"{lead}{line}" for line in reveal(one.value).split("\n"))
+            yield from (f"{lead}{line}" for line in reveal(one.value, strict=one.form is Form.PROGRAM).split("\n"))
         else:
             yield f"{one.title + ':':<{_LABEL_WIDTH}} {_one_line(one.value)}"
         after_block = block

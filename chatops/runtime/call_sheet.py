@@ -512,15 +512,17 @@ def subject(pending: PendingCall) -> str:
     """Return what a call is about, on one line with nothing hidden: the command, its files, its hosts or arguments."""
     facts = pending.facts
     paths = " ".join(show_path(facts.relative(path)) for path in facts.paths)
-    about = reveal(budget_question(pending) or facts.command, newlines=False) or paths
-    return about or reveal(" ".join(facts.hosts) or facts.arguments, newlines=False)
+    asked = reveal(budget_question(pending), newlines=False)
+    about = asked or reveal(facts.command or "", newlines=False, strict=True) or paths
+    hosts = reveal(" ".join(facts.hosts), newlines=False, strict=True)
+    return about or hosts or reveal(facts.arguments, newlines=False)
 
 
 def command_lines(facts: CallFacts) -> Iterator[tuple[str, tuple[tuple[int, int], ...]]]:
     """Yield each line of the command with nothing hidden, and the bounds of its parts that deserve a second look."""
     begin, risky = 0, deque(_risky_parts(facts))
     for part in facts.command.split("\n"):
-        text, end, marks = reveal(part, newlines=False), begin + len(part), list[tuple[int, int]]()
+        text, end, marks = reveal(part, newlines=False, strict=True), begin + len(part), list[tuple[int, int]]()
         while risky and risky[0][0] < end:
             first, last = risky[0]
             marks.append((_place(part, first - begin), _place(part, last - begin)))
@@ -537,7 +539,7 @@ _MAX_MARKS = 100
 
 def _place(part: str, at: int) -> int:
     """Return where the character of a command's line at index `at` stands once the line is revealed."""
-    return len(reveal(part[: max(0, at)], newlines=False))
+    return len(reveal(part[: max(0, at)], newlines=False, strict=True))
 
 
 def _risky_parts(facts: CallFacts) -> tuple[tuple[int, int], ...]:

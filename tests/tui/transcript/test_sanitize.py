@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatops.domain.sanitize import reveal, sanitize
+from chatops.domain.sanitize import reveal, sanitize, show_path
 from tests.support.cases import for_each
 
 VISIBLE_FORMATS = {0x600, 0x601, 0x602, 0x603, 0x604, 0x605, 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
@@ -104,6 +104,9 @@ def test_without_newlines_the_result_is_one_line() -> None:
         ("a\u00a0b", "a<U+00A0>b"),
         ("p\u0430ypal.com", "p\u0430<U+0430>ypal.com"),
         ("привет мир", "привет мир"),
+        ("А у него есть сахар, с ухом и рос хор.", "А у него есть сахар, с ухом и рос хор."),
+        ("use \u0441\u043e\u0440\u0443 now", "use с<U+0441>о<U+043E>р<U+0440>у<U+0443> now"),
+        ("α = 0.05", "α = 0.05"),
         ("cafe\u0301 e\u0323\u0302", "cafe\u0301 e\u0323\u0302"),
         ("a" + "\u0301" * 3, "a\u0301\u0301<U+0301>"),
         ("rm /\u0338tmp \u0336x", "rm /<U+0338>tmp <U+0336>x"),
@@ -112,6 +115,31 @@ def test_without_newlines_the_result_is_one_line() -> None:
 )
 def test_a_dialog_shows_more(text: str, shown: str) -> None:
     assert reveal(text) == shown
+
+
+SHAPES = "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u03bf\u03bd\u0585"
+"""Letters that look like Latin ones."""
+
+
+@given(
+    st.text(SHAPES, min_size=2, max_size=8),
+    st.lists(st.text("abcz", min_size=1, max_size=6), max_size=3),
+    st.lists(st.text("abcz09./:", max_size=6), max_size=3),
+    st.sampled_from([" ", "/", ".", " -", ": ", "="]),
+)
+def test_a_word_that_only_looks_latin_is_marked_among_latin_ones(
+    word: str, before: list[str], after: list[str], between: str
+) -> None:
+    text = between.join([*before, word, *after])
+    assert word not in reveal(text) and word[0] in reveal(text)
+
+
+@given(st.text(SHAPES, min_size=1, max_size=8), st.text("бгджзий", min_size=1, max_size=8))
+def test_a_command_shows_it_beside_words_of_its_alphabet_too_and_prose_stays_as_it_is(word: str, plain: str) -> None:
+    for text in (f"{word} {plain}", f"{plain} {word}", f"{plain}, {word}"):
+        assert reveal(text) == text
+        assert "<U+" in reveal(text, strict=True) and plain in reveal(text, strict=True)
+    assert "<U+" in show_path(f"/home/{plain} {word}")
 
 
 @given(st.text(st.characters(codec=None, categories=None), max_size=40))
