@@ -37,6 +37,7 @@ from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, NO_CAPABILITIES, Verdi
 from chatops.policy.patterns import parse_rule
 from chatops.policy.registry import (
     ApprovalsSection,
+    AuditSection,
     BudgetKeys,
     HostType,
     KnowledgeSource,
@@ -82,6 +83,7 @@ class RegistryFile:
             "roles",
             "rules",
             "approvals",
+            "audit",
             "sandbox",
             "max_rounds",
             "budget",
@@ -108,6 +110,8 @@ class RegistryFile:
     """Limits of remembered rules."""
     approvals: ApprovalsSection = field(default_factory=ApprovalsSection)
     """For the site registry: limits of decisions on calls."""
+    audit: AuditSection = field(default_factory=AuditSection)
+    """For the site registry: where the decision log is proven."""
     mcp_servers: dict[str, JsonValue] = field(default_factory=dict)
     """MCP servers by name."""
     mcpServers: dict[str, JsonValue] = field(default_factory=dict)
@@ -219,6 +223,7 @@ class _Reader:
             approve_any_shell=file.approve_any_shell,
             rule_scopes=tuple(scope for scope in RuleScope if scope.value in file.rules.remember),
             surfaces=file.approvals.surfaces,
+            sink=file.audit.sink,
             servers=self._servers(file),
             workflows=self._workflows(file),
             warnings=tuple(self.warnings),
@@ -358,8 +363,9 @@ def _ignored(file: RegistryFile, value: dict[str, Json], *, site: bool) -> Itera
             yield ("models", model.name, "tool_format"), reason
     if not site and file.approve_any_shell:
         yield ("approve_any_shell",), "only the site registry can permit this, so it has no effect here"
-    if not site and "approvals" in value:
-        yield ("approvals",), "only the site registry can limit this, so it has no effect here"
+    for key in ("approvals", "audit"):
+        if not site and key in value:
+            yield (key,), "only the site registry can limit this, so it has no effect here"
     for key, default in (("default_role", "assistant"), ("respond_with_final", True)):
         if site and value.get(key, default) != default:
             yield (key,), "only a user's registry sets this, so it has no effect in the site's"

@@ -452,6 +452,16 @@ class ApprovalsSection:
     """Where calls may be decided: the chat, `chatops approvals`, the page, editors, Python programs."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSection:
+    """Where the decision log is proven. Only that of the site registry counts."""
+
+    __pydantic_config__ = STRICT
+
+    sink: Literal["journald", "syslog"] | None = None
+    """No call starts before this service took the head of its session's decision log."""
+
+
 KNOWLEDGE_TOOL = "knowledge_search"
 """The tool that searches all sources."""
 
@@ -500,6 +510,8 @@ class Registry:
     """Scopes of remembered rules that the file leaves on. In the site registry they bind everyone."""
     surfaces: tuple[str, ...] = tuple(SURFACES.values())
     """Only honoured in a site registry: where calls may be decided."""
+    sink: Literal["journald", "syslog"] | None = None
+    """Only honoured in a site registry: the service that takes the heads of the decision log before a call starts."""
     servers: tuple[McpServerSpec, ...] = ()
     """MCP servers."""
     workflows: tuple[Definition, ...] = ()

@@ -77,7 +77,8 @@ from chatops.models.base import (
 )
 from chatops.models.retry import in_words
 from chatops.runtime.delegation import Children
-from chatops.runtime.services import Services, is_workspace_gone, progress_of, workspace_gone
+from chatops.runtime.services import Services, is_workspace_gone, progress_of, send_head, workspace_gone
+from chatops.store.sink import SinkError
 from chatops.toolkit.base import Ask, Tool, ToolContext, inspect_call, with_limit_paused
 from chatops.toolkit.counting import shown_by
 from chatops.toolkit.output import cap
@@ -248,11 +249,11 @@ class Performer:
         began = time.monotonic()
         reach("before_tool")
         try:
+            await send_head(self._services, self._session_id(), call.id, self._publish)
             still_owner = await self._holds_lease()
         except StoreError as error:
-            result = ToolResult(
-                outcome=Outcome.FAILED, content=f"Not run: the session store could not be read. {error}"
-            )
+            why = "" if isinstance(error, SinkError) else "the session store could not be read. "
+            result = ToolResult(outcome=Outcome.FAILED, content=f"Not run: {why}{error}")
         except asyncio.CancelledError:
             # The turn waits for the result of a cancelled call, even if the tool has not started.
             result = ToolResult(outcome=Outcome.INTERRUPTED, content=feedback.STOPPED)

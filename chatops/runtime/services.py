@@ -27,6 +27,7 @@ from chatops.policy.sandbox import SandboxChange
 from chatops.runtime.settings import Rights, SessionSettings
 from chatops.store.base import Holder
 from chatops.store.files import Outputs
+from chatops.store.sink import PATIENCE_S, TIMEOUT_S, SinkError
 from chatops.store.store import Store
 from chatops.toolkit.base import Tool, ToolContext
 from chatops.toolkit.counting import Show
@@ -200,8 +201,31 @@ class Services:
     servers: ToolServers
     start_job: Callable[[SessionId], str]
     """Starts a session again that is a job, after a decision was committed, and returns what to say. Blocks."""
+    send_head: Callable[[SessionId], Awaitable[None]]
+    """Sends the head of a session's decision log to the sinks of the site. Raises SinkError."""
     attended: bool
     """True if a user is at the screen. Queued messages are then sent automatically when a turn ends."""
+
+
+async def send_head(
+    services: Services, session_id: SessionId, call_id: CallId, publish: Callable[[Event], None]
+) -> None:
+    """Send the head of the decision log to the site's sinks before a call starts, again while they fail.
+
+    Raises StoreError after `PATIENCE_S`.
+    """
+    since, told = time.monotonic(), False
+    while True:
+        try:
+            return await services.send_head(session_id)
+        except SinkError as error:
+            if time.monotonic() - since > PATIENCE_S:
+                raise
+            if not told:
+                text = f"{call_id} waits. {error}"
+                publish(Notice(id=f"{call_id}.sink", parent_id="", text=text, advice=error.advice, level="error"))
+            told = True
+            await asyncio.sleep(TIMEOUT_S)
 
 
 def workspace_gone(workspace: Path) -> str:

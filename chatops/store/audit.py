@@ -11,8 +11,8 @@ A row has the session, its number in the chain (from 1), `body` and `chain`. `bo
 that kind. `chain` is ``digest(chain of the row before, body as a value)``, with ``""`` before the first row.
 
 Who can write the file can write a whole chain anew. So a chain proves nothing by itself. Its head, kept where that
-writer cannot write (an anchor), proves every row up to it: the journal of the system, or a signed export. An anchor is
-a line of JSON with `session`, `number` and `chain`; each row of an export is one.
+writer cannot write (an anchor), proves every row up to it: the journal of the system (`sink`), or a signed export. An
+anchor is a line of JSON with `session`, `number` and `chain`; each row of an export is one.
 
 Kinds of rows (a field is left out while it is empty):
 
@@ -206,6 +206,11 @@ class AuditLog(StorePart):
                 session_id,
             )
         return readable(found, _row, what="a row of the audit log")
+
+    def audit_head(self, session_id: str) -> AuditRow | None:
+        """Return the last row of a session; None if it has none."""
+        with self._rows.read():
+            return head(self._rows, session_id)
 
     def message(self, message_id: str) -> Message | None:
         """Return a message; None if it is not stored. Raises UnreadableError for a damaged one."""

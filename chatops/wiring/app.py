@@ -36,11 +36,13 @@ from chatops.runtime.workflow import WorkflowRun, new_run, open_run
 from chatops.sandbox.confinement import Confinement, confinement
 from chatops.sandbox.covers import MOUNTED, remove_mount_point
 from chatops.sandbox.process import harden_process
+from chatops.store import sink
 from chatops.store.base import RuleRow, SessionInfo
 from chatops.store.files import Outputs, SessionFiles
 from chatops.store.leases import this_process
 from chatops.store.store import Store
 from chatops.toolkit.base import Tool, ToolContext
+from chatops.toolkit.threads import in_thread
 from chatops.wiring.configuration import Configuration, ConfigurationFiles
 from chatops.wiring.rights import DEFAULT_MODEL_KEY, Limits, RegistryRights, current_user
 from chatops.wiring.servers import McpServers
@@ -431,8 +433,14 @@ class App:
             contained=lambda: self.contained,
             servers=self.servers,
             start_job=lambda session_id: self.start_job(session_id),
+            send_head=self._send_head,
             attended=attended,
         )
+
+    async def _send_head(self, session_id: SessionId) -> None:
+        if (sinks := self.rights.sinks()) and (head := await self._worker_thread()(self.store.audit_head, session_id)):
+            for kind in sinks:
+                await in_thread(sink.send, kind, head)
 
 
 def _demo_model(spec: "ModelSpec") -> "OpenAIChat":

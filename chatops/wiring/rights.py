@@ -47,6 +47,7 @@ from chatops.policy.servers import server_of
 from chatops.policy.verdicts import SKILL_TOOL, Layer, Rule
 from chatops.policy.workflow import SHELL_TOOL, step_layers
 from chatops.runtime.settings import SessionSettings, StepRights
+from chatops.store.sink import SinkKind
 from chatops.wiring.configuration import Configuration
 from chatops.wiring.stored import Settings
 from chatops.wiring.toolbox import Toolbox
@@ -129,6 +130,11 @@ class RegistryRights:
                     f"Nothing was decided: the site does not let users decide on this surface ({surface}).",
                     advice=f"Allowed by {site.source}: {allowed}.",
                 )
+
+    def sinks(self) -> tuple[SinkKind, ...]:
+        """Return the services that have to take the head of a decision log before a call starts."""
+        sites = (registries[0] for registries in self._configuration().both)
+        return tuple(dict.fromkeys(site.sink for site in sites if site is not None and site.sink is not None))
 
     def roles(self) -> tuple[str, ...]:
         """Return the names of all roles, the user's registry first."""

@@ -117,6 +117,20 @@ def test_only_the_site_limits_where_calls_may_be_decided(place: Place) -> None:
             read_registry(place.paths.registry.read_bytes(), source="r.json")
 
 
+def test_only_the_site_requires_a_sink_of_the_decision_log(place: Place) -> None:
+    required = json.dumps({**MINIMAL, "audit": {"sink": "journald"}})
+    place.own(required)
+    place.site.path.write_text(required)
+    place.site.path.chmod(0o644)
+    loaded = place.load()
+    assert loaded.site is not None and loaded.site.sink == "journald"
+    (notice,) = [notice.text for notice in loaded.notices if "audit" in notice.text]
+    assert "only the site registry can limit this" in notice
+    for wrong in ({"sink": "journal"}, {"sinks": "syslog"}):
+        with pytest.raises(ConfigError, match="audit"):
+            read_registry(json.dumps({**MINIMAL, "audit": wrong}).encode(), source="r.json", site=True)
+
+
 def test_a_broken_file_leaves_its_last_good_copy_in_force(place: Place) -> None:
     good = json.dumps({**MINIMAL, "users": {"*": {"access_level": "viewer"}}}, indent=1)
     place.own(good)
