@@ -12,6 +12,9 @@ its facts. The editor is asked about it only if `offer.offered` finds a line for
 for the answer. A question that waits no longer was decided elsewhere: its task ends, so that a late answer of the
 editor has no effect, and its card says so. A decision is bound to the digest that was kept here, never to anything that
 the editor sends. An answer that decides nothing leaves the call as it is: pending, for every other surface.
+
+It does not stand on `api.chat.Chat`, which opens a session for one message and lets go of it when a call waits. An
+editor has to hear of what happens between messages: decisions and role changes elsewhere, another owner, a run.
 """
 
 import asyncio
@@ -119,6 +122,8 @@ class EditorSession:
         self._cards: set[str] = set()
         self._asked: dict[tuple[CallId, str], asyncio.Task[None] | None] = {}
         """Calls that wait and were shown, by id and digest; None: the editor is not asked."""
+        self._decided: set[CallId] = set()
+        """Calls that the user has decided here."""
         self._questions: dict[str, asyncio.Task[None]] = {}
         self._shown: dict[type, Update] = {}
         """The last update of each kind that the editor got about role, model, steps and context window."""
@@ -298,7 +303,8 @@ class EditorSession:
 
     async def _show_event(self, event: Event) -> None:
         if isinstance(event, CallDecided):
-            if event.by == self.app.principal:
+            # Not by the principal: another window of this editor is the same one.
+            if event.id in self._decided:
                 return
             self._end_question(event.id)
         if isinstance(event, TextDelta | ReasoningDelta):
@@ -437,7 +443,9 @@ class EditorSession:
                     await self._decide_elsewhere(pending, "No reason was given, and nothing was decided.")
                     return
                 decision = Rejected(reason=reason.strip()[:LONGEST_REASON])
+            self._decided.add(pending.call.id)
             if not await self.view.decide(pending.call.id, digest=pending.digest, decision=decision):
+                self._decided.discard(pending.call.id)
                 await self._tell("Another decision on this call came first, and counts.")
         except ChatopsError as error:
             await self._tell(error.full)

@@ -99,7 +99,11 @@ class Stdio:
             # A flood must not keep everything else from running.
             await asyncio.sleep(0)
             message = _parsed(line)
-            if message is None:
+            if not line:
+                await self._refuse(
+                    None, -32700, f"A message is longer than {LARGEST_FRAME // 2**20} MB. Nothing was sent."
+                )
+            elif message is None:
                 await self._refuse(None, -32700, "This is no message of the protocol.")
             elif not message:
                 continue

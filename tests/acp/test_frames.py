@@ -1,6 +1,8 @@
 """Frames that are no messages, too many of them, or too large: each is refused, and the next one is answered."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,8 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from chatops.acp.wire import LARGEST_FRAME, MAX_REQUESTS
 from chatops.wiring.stored import open_store
+from tests.acp.test_sessions import served
+from tests.support.command_line import program
+from tests.support.fake_openai import FakeOpenAI, call, calls, says
 from tests.support.waiting import PATIENCE
 
 NO_MESSAGES = [
@@ -123,3 +130,52 @@ def test_frames_that_are_no_messages_are_refused_and_the_next_is_answered(folder
     with open_store() as store:
         (waiting,) = store.pending_calls()
         assert waiting.session_id == session and waiting.decided is None
+
+
+NOISY = """
+import os, sys, warnings
+print("loaded")
+from chatops import tool
+
+@tool(verdict="allow", read_only=True)
+def noisy() -> str:
+    \"""Make noise.\"""
+    print("a print")
+    os.write(1, b"a write")
+    os.system("echo a program")
+    sys.__stdout__.write("a stream")
+    warnings.warn("a warning", stacklevel=1)
+    return "quiet"
+"""
+
+
+def test_nothing_but_the_protocol_reaches_stdout(folder: Path, registry: Path) -> None:
+    """A tool of the user prints in every way. `Wire` parses each line of standard output."""
+    tools = Path(os.environ["CHATOPS_HOME"]) / "config" / "tools"
+    tools.mkdir(parents=True)
+    (tools / "noisy.py").write_text(NOISY)
+    (digest,) = re.findall(r"--digest (\w+)", program("trust", str(tools), cwd=folder).err)
+    assert program("trust", str(tools), "--digest", digest, cwd=folder).code == 0
+    with FakeOpenAI([calls(call("noisy")), says("Done.")]) as server:
+        served(registry, server, roles={"assistant": {"primary": "fake", "tools": ["noisy"]}})
+        with wire(folder) as agent:
+            agent.request(1, "initialize", protocolVersion=1)
+            session = agent.request(2, "session/new", cwd=str(folder), mcpServers=[])["result"]["sessionId"]
+            text = [{"type": "text", "text": "make noise"}]
+            assert agent.request(3, "session/prompt", sessionId=session, prompt=text)["result"]
+        assert "quiet" in "".join(server.requests[-1].tool_results)
+
+
+@pytest.mark.more
+def test_a_prompt_of_100_mb_is_refused_in_words_and_not_kept(folder: Path, registry: Path) -> None:
+    with wire(folder) as agent:
+        agent.request(1, "initialize", protocolVersion=1)
+        session = agent.request(2, "session/new", cwd=str(folder), mcpServers=[])["result"]["sessionId"]
+        large = {"sessionId": session, "prompt": [{"type": "text", "text": "x" * 100_000_000}]}
+        agent.send(json.dumps({"jsonrpc": "2.0", "id": 3, "method": "session/prompt", "params": large}).encode())
+        assert "longer than 32 MB" in agent.until(None)["error"]["message"]
+        less = agent.request(4, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": "x" * 2_000_000}])
+        assert "more than 1,000,000 characters" in less["error"]["message"]
+        text = Path(f"/proc/{agent.process.pid}/status").read_text()
+        (peak,) = (int(line.split()[1]) for line in text.splitlines() if line.startswith("VmHWM"))
+        assert peak < 400_000, "KB"

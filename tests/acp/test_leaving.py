@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import acp
 import pytest
 
 from tests.acp.editing import READS_FIRST_S, editing, prompted
@@ -65,6 +66,35 @@ async def test_a_question_survives_the_editor_and_the_agent(killed: str, folder:
         assert not editor.of("user_message_chunk") and not editor.cards
         await editor.agent.prompt(session, [{"type": "text", "text": "read note.txt"}])
         assert "due on Friday" in editor.text
+
+
+async def test_of_two_editors_on_one_session_one_decides_and_the_other_is_told(folder: Path, registry: Path) -> None:
+    async with editing() as first, editing() as second:
+        session = (await first.agent.new_session(str(folder))).session_id
+        prompt = prompted(first, session, ASKS)
+        await first.until(lambda it: it.asked)
+        # What is not open in an editor is not its own: it can neither stop nor change it.
+        with pytest.raises(acp.RequestError, match="is open here"):
+            await second.agent.set_session_mode(session, "reader")
+        with pytest.raises(acp.RequestError, match="is open here"):
+            await second.agent.prompt(session, [{"type": "text", "text": "hello"}])
+        await second.agent.cancel(session)
+        await second.agent.load_session(str(folder), session)
+        await second.until(lambda it: it.asked)
+        call = second.asked[0][0].tool_call_id
+        # The option of the other editor's question is not one of this question.
+        foreign = first.asked[0][1][-1].option_id
+        assert not prompt.done() and first.asked[0][0].tool_call_id == call
+        assert foreign not in {one.option_id for one in second.asked[0][1]}
+        await asyncio.sleep(READS_FIRST_S)
+        second.answer("reject_once")
+        assert (await prompt).stop_reason == "end_turn" and first.last(call) == "failed"
+        assert any("via acp (test-editor 1.2)" in str(one.content) for one in first.cards if one.tool_call_id == call)
+        first.answer("allow_once")
+        await first.agent.prompt(session, [{"type": "text", "text": "read note.txt"}])
+    rows = [json.loads(line) for line in program("audit", "export", cwd=folder).out.splitlines()]
+    (decided,) = (row for row in rows if row["kind"] == "decision" and row["call_id"] == call)
+    assert decided["decision"]["kind"] == "rejected"
 
 
 @pytest.mark.more
