@@ -94,7 +94,13 @@ class Stdio:
             self.asked[message["params"]["options"][0]["optionId"]] = time.monotonic()
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message that can be one; None at the end."""
+        """Return the next message that can be one; None at the end, also if a refusal cannot be written any more."""
+        try:
+            return await self._next()
+        except ConnectionError:
+            return None
+
+    async def _next(self) -> dict[str, Any] | None:
         while (line := await self._line()) is not None:
             # A flood must not keep everything else from running.
             await asyncio.sleep(0)

@@ -167,6 +167,16 @@ def test_nothing_but_the_protocol_reaches_stdout(folder: Path, registry: Path) -
 
 
 @pytest.mark.more
+def test_an_editor_that_goes_while_it_is_flooding_ends_the_agent(folder: Path, registry: Path) -> None:
+    with wire(folder) as agent:
+        agent.request(1, "initialize", protocolVersion=1)
+        assert agent.process.stdin is not None and agent.process.stdout is not None
+        agent.process.stdout.close()
+        agent.send(*[b"nonsense"] * 1000)
+        assert agent.end(b"") == 0
+
+
+@pytest.mark.more
 def test_a_prompt_of_100_mb_is_refused_in_words_and_not_kept(folder: Path, registry: Path) -> None:
     with wire(folder) as agent:
         agent.request(1, "initialize", protocolVersion=1)
