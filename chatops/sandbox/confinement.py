@@ -363,9 +363,9 @@ def sandboxed_command(
     elsewhere = (repository.common,) if repository is not None and repository.outside else ()
     listed = (*map(Path, (*read, *names, *write)), *elsewhere)
     config, call_filter = _git_config(workspace=workspace), without_set_ids()
-    rest = ["--chdir", str(cwd), "--clearenv"]
-    for name, value in environment.items():
-        rest += ["--setenv", name, value]
+    # Every user of the machine can read the words of a program, and the key of a server is in its environment.
+    given = (part for name, value in environment.items() for part in ("--setenv", name, value))
+    variables = b"".join(os.fsencode(part) + b"\0" for part in given)
     read_only = context.exposure is Exposure.READ_ONLY
     below, covers = covered(view, hidden=hidden, listed=listed, system=_SYSTEM, masked=masked)
     outer = (
@@ -387,7 +387,7 @@ def sandboxed_command(
         *covers,
         *(["--ro-bind-data", DATA, str(config_place())] if config else []),
         *(["--seccomp", DATA] if call_filter else []),
-        *rest,
+        *("--chdir", str(cwd), "--clearenv", "--args", DATA),
         "--",
         "/bin/sh",
         "-c",
@@ -399,7 +399,7 @@ def sandboxed_command(
         call=call,
         contained=True,
         reports=not serves,
-        data=tuple(filter(None, (config, call_filter))),
+        data=tuple(filter(None, (config, call_filter, variables))),
         passed=() if channel is None else (channel,),
     )
 
