@@ -132,7 +132,7 @@ def stored(arguments: "Namespace", *, storage: Storage = Storage.READ) -> "Itera
     paths.prepare()
     start_logging(paths.log)
     _check_registries(chosen, paths)
-    store = make_store(chosen.store or paths.store, storage)
+    store = make_store(chosen.store, paths, storage)
     try:
         yield Stored(store, workspace, paths, chosen)
     finally:

@@ -35,6 +35,7 @@ from chatops.wiring.jobs import (
     bound_here,
     job_of,
     move_to_background,
+    must_take_jobs,
     on_approval_of,
     options_of,
     start,
@@ -225,6 +226,7 @@ async def begin(opened: App, session: Session, prompt: str, arguments: Namespace
 
     Raises SessionBusyError if the last turn is not over, ChatopsError if nothing can be stored.
     """
+    must_take_jobs(opened.store)
     if session.unfinished:
         raise SessionBusyError(
             "The prompt was not sent: the last turn of this session is not finished.",

@@ -138,6 +138,10 @@ class Connection:
         except OSError:
             return -1
 
+    def describe(self) -> str:
+        """Return where the database is, and how it is, in one line."""
+        return str(self.path)
+
     def forget(self, session_id: SessionId) -> None:
         """Delete a session in the backup too."""
         from chatops.store.recovery import delete_from_backup

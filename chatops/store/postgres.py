@@ -56,6 +56,7 @@ from chatops.config.paths import write_private
 from chatops.domain.errors import ConfigError, NotSavedError, StoreError, UnreadableError
 from chatops.domain.files import FileRef
 from chatops.domain.ids import SessionId
+from chatops.domain.wording import plural
 from chatops.store.connection import DISK_FULL, Connection, SqlRow, Value, integer, real, text
 from chatops.store.files import MAX_IN_SESSION, SessionFiles, name_of
 from chatops.store.opening import void_approvals
@@ -192,6 +193,20 @@ class Postgres(Connection):
     def owner(self) -> int | None:
         """Return None: whoever may write to the database can write what others find there."""
         return None
+
+    def describe(self) -> str:
+        """Return where the database is, and how it is, in one line. Raises StoreError."""
+        with self._lock:
+            began, before = time.monotonic(), time.time()
+            apart = self.now() - before
+            took = 1000 * (time.monotonic() - began)
+            counts = "(SELECT count(*) FROM sessions), (SELECT count(*) FROM messages)"
+            version, release, sessions, messages = self._alone(
+                f"SELECT version, current_setting('server_version'), {counts} FROM store"
+            )
+        counted = f"{plural(integer(sessions), 'session')}, {plural(integer(messages), 'message')}"
+        clocks = f"its clock is {apart:+.1f} s from this one"
+        return f"{self.place}: PostgreSQL {release}, version {version}, {counted}, answers in {took:.0f} ms, {clocks}"
 
     def forget(self, session_id: SessionId) -> None:
         """Do nothing: backups of the database are made by other means."""
@@ -342,10 +357,7 @@ class Postgres(Connection):
             case psycopg.OperationalError() | errors.IdleInTransactionSessionTimeout() | psycopg.InterfaceError():
                 why, advice = "the database cannot be reached", "chatops connects again by itself once it answers."
                 return NotSavedError(
-                    f"Not saved: the database {self.place} cannot be reached ({said}).",
-                    advice=advice,
-                    reason=why,
-                    says_so=True,
+                    f"The database {self.place} cannot be reached ({said}).", advice=advice, reason=why
                 )
             case _:
                 return StoreError(f"The database {self.place} failed: {said}.", advice="Run `chatops doctor`.")
@@ -438,7 +450,10 @@ def parameters(address: str) -> Mapping[str, Any]:
 def shown(given: Mapping[str, Any]) -> str:
     """Return the address without a password."""
     host, port = (str(given.get(key) or "") for key in ("host", "port"))
-    return f"postgresql://{host}{f':{port}' if port else ''}/{given.get('dbname') or given.get('user') or ''}"
+    name = given.get("dbname") or given.get("user") or ""
+    if host.startswith("/"):
+        return f"postgresql:///{name}?host={host}"
+    return f"postgresql://{host}{f':{port}' if port else ''}/{name}"
 
 
 def _is_local(given: Mapping[str, Any]) -> bool:

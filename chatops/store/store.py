@@ -82,6 +82,10 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, AuditLog)
         """The uid of the only user who can write here; None if there may be others. -1: it cannot be told."""
         return self._rows.owner()
 
+    def describe(self) -> str:
+        """Return where the store is, and how it is, in one line. Raises StoreError."""
+        return self._rows.describe()
+
     @property
     def notices(self) -> tuple[str, ...]:
         """Notices for the user, one sentence each: the file was damaged, deleted, replaced. More may come."""

@@ -45,6 +45,7 @@ from chatops.store.health import Severity, findings, write_obstacle
 from chatops.toolkit.base import ToolContext
 from chatops.wiring.app import App
 from chatops.wiring.rows import unknown
+from chatops.wiring.stored import database
 
 if TYPE_CHECKING:
     from chatops.runtime.cli_program import ProgramState
@@ -295,6 +296,15 @@ def store_checks(path: Path) -> list[Check]:
     ]
 
 
+def _store(app: App) -> list[Check]:
+    if not database():
+        return store_checks(app.paths.store)
+    try:
+        return [Check(name="store", grade=Grade.OK, text=app.store.describe())]
+    except ChatopsError as error:
+        return [Check(name="store", grade=Grade.FAIL, text=str(error), advice=error.advice)]
+
+
 def platform_checks(paths: Paths) -> list[Check]:
     """Check the operating system, Python, and chatops' own folders."""
     version = ".".join(str(part) for part in sys.version_info[:3])
@@ -398,7 +408,7 @@ async def look(app: App, *, model: str | None = None, connect: bool = False) -> 
         *await _sandbox(app),
         *terminal_checks(os.environ),
         *await asyncio.to_thread(_editors, app),
-        *await asyncio.to_thread(store_checks, app.paths.store),
+        *await asyncio.to_thread(_store, app),
     ]
 
 

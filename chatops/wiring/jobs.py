@@ -254,6 +254,15 @@ def job_row(app: App, session: Session, *, on_approval: str = "pause") -> JobRow
     )
 
 
+def must_take_jobs(store: Store) -> None:
+    """Raise ChatopsError if nothing in `store` may continue in the background: others could write what is started."""
+    if store.owner is None:
+        raise ChatopsError(
+            "Nothing continues in the background here: others can write to the store, a database.",
+            advice="Let it run here, or unset CHATOPS_STORE.",
+        )
+
+
 async def move_to_background(
     app: App, session: Session, leave: Callable[[], Awaitable[None]], *, on_approval: str = "pause"
 ) -> SessionId:
@@ -513,6 +522,7 @@ class ChatJobs:
 
         Raises ChatopsError if the session cannot be stored.
         """
+        must_take_jobs(self._app.store)
         if session.settings.step is not None or session.unsaved:
             why = "a step of a workflow stays with its run" if session.settings.step is not None else session.unsaved
             raise ChatopsError(f"The turn was not handed over: {why}.")

@@ -16,7 +16,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.config.paths import find_paths
+from chatops.config.paths import Paths, find_paths
 from chatops.domain.decisions import Principal
 from chatops.domain.errors import ConfigError, NotSavedError, StoreError
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
@@ -34,6 +34,10 @@ from chatops.store.store import Store
 
 if TYPE_CHECKING:
     from chatops.runtime.services import WorkerThread
+
+
+STORE_VARIABLE = "CHATOPS_STORE"
+"""Environment variable with the address of a database for the sessions."""
 
 
 class Storage(Enum):
@@ -55,15 +59,21 @@ def open_store(storage: Storage = Storage.NEEDED) -> Iterator[Store]:
     """
     paths = find_paths(os.environ)
     paths.prepare()
-    store = make_store(paths.store, storage)
+    store = make_store(None, paths, storage)
     try:
         yield store
     finally:
         store.close()
 
 
-def make_store(path: Path, storage: Storage) -> Store:
-    """Return the store at `path`, which is created if it is missing and `storage` is not READ. Raises StoreError."""
+def make_store(file: Path | None, paths: Paths, storage: Storage) -> Store:
+    """Return the store in `file`, by default the user's: in the database that is named, or in its usual file.
+
+    A file is created if it is missing and `storage` is not READ. Raises StoreError, and ConfigError for a database.
+    """
+    if file is None and (address := database()):
+        return _in_database(address, storage)
+    path = file or paths.store
     match storage:
         case Storage.NEEDED:
             return Store(path)
@@ -71,6 +81,26 @@ def make_store(path: Path, storage: Storage) -> Store:
             return _writable(path)
         case Storage.READ:
             return _looked_at(path)
+
+
+def database() -> str:
+    """Return the address of the database that holds the sessions; empty if a file does. Raises ConfigError."""
+    address = os.environ.get(STORE_VARIABLE, "").strip()
+    if address and not address.startswith(("postgresql://", "postgres://")):
+        raise ConfigError(
+            f"{STORE_VARIABLE} names no database.", advice=f"Such as: {STORE_VARIABLE}=postgresql://host/database"
+        )
+    return address
+
+
+def _in_database(address: str, storage: Storage) -> Store:
+    try:
+        from chatops.store.postgres import Postgres  # only where a database is named
+    except ImportError:
+        from chatops.config.extras import not_installed
+
+        raise ConfigError(f"{STORE_VARIABLE} names a database, and {not_installed('team')}.") from None
+    return Store(Postgres(address, unsaved="the store is only read" if storage is Storage.READ else ""))
 
 
 def _writable(path: Path) -> Store:

@@ -149,6 +149,8 @@ class Upkeep:
 
     async def _back_up(self) -> None:
         await self._save_late()
+        if self._app.store.owner is None:
+            return  # A database has backups of its own.
         ended = Event()
 
         def idle() -> bool:

@@ -13,6 +13,7 @@ from queue import Queue
 import pytest
 
 from chatops.config import failpoints
+from chatops.config.paths import find_paths
 from chatops.domain.errors import NotSavedError
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import Message, UserMessage
@@ -273,7 +274,7 @@ def test_a_process_that_is_killed_has_stored_nothing_of_it(
 def test_a_file_that_could_not_be_created_is_made_later(path: Path) -> None:
     path.parent.parent.mkdir(parents=True, exist_ok=True)
     path.parent.write_text("in the way")
-    store = make_store(path, Storage.WANTED)
+    store = make_store(path, find_paths(os.environ), Storage.WANTED)
     with closing(store):
         assert store.unsaved
         new = store.create_session(workspace="/w", role="coder", persona="default")
