@@ -4,6 +4,7 @@ The check is made on the resolved address that is then dialled.
 """
 
 import ipaddress
+import re
 import socket
 import unicodedata
 from collections.abc import Awaitable, Callable
@@ -81,6 +82,9 @@ def read_url(text: str) -> Target:
         raise BadUrlError("must start with http:// or https://")
     if "@" in parts.netloc:
         raise BadUrlError("contains a user name or password")
+    # Python takes an address in brackets also from the middle of a host: http://name.example[::1].
+    if "[" in parts.netloc and not re.fullmatch(r"\[[^][]*\](:[0-9]*)?", parts.netloc):
+        raise BadUrlError("has an invalid host")
     if port == 0:
         raise BadUrlError("has an invalid port")
     host = _host(parts)
@@ -97,6 +101,9 @@ def _host(parts: SplitResult) -> str:
             return str(ipaddress.IPv6Address(host))
         except ValueError as error:
             raise BadUrlError("has an invalid IPv6 address") from error
+    # Python's standard of 2003 turns these into other letters; browsers keep them, as the standard of 2008 says.
+    if not {"ß", "ẞ", "ς"}.isdisjoint(host):
+        raise BadUrlError("has a host with ß or ς, which programs read in two ways; write its ASCII form (xn--…)")
     try:
         name = host.encode("idna").decode("ascii").lower().rstrip(".")
     except UnicodeError as error:

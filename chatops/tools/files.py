@@ -23,7 +23,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from chatops.config.failpoints import reach
-from chatops.contained.folder import keep
+from chatops.contained.folder import FILE, keep, opened
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.files import IMAGE_TYPES, FileRef, media_type
 from chatops.domain.tools import (
@@ -431,6 +431,13 @@ def _keep_mode(descriptor: int, *, name: str, folder: int) -> None:
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return
+    # With an ACL the bits of the group are its mask: without it they would give the group more. The folder's own
+    # default for new files gives nobody a right that the file before did not give.
+    with opened(name, FILE, at=folder) as source:
+        if _ACL in os.listxattr(source):
+            os.setxattr(descriptor, _ACL, os.getxattr(source, _ACL))
+        elif _ACL in os.listxattr(descriptor):
+            os.removexattr(descriptor, _ACL)
     # Drop set-uid and set-gid: what a model wrote must never run as another user.
     os.fchmod(descriptor, stat.S_IMODE(info.st_mode) & 0o777)
 
@@ -452,6 +459,7 @@ def _changed_sentence(path: Path) -> str:
 
 _MAX_LOOKED_AT = 2_000
 """Maximum number of entries of the workspace that are compared with a name."""
+_ACL = "system.posix_acl_access"
 _MAX_NAMED = 3
 _NUMBERED = re.compile(r"^ *\d+ ?[:|→\t] ?", re.MULTILINE)
 

@@ -219,11 +219,13 @@ async def _page(response: "httpx2.Response", *, target: Target, limit: int) -> _
     kind = response.headers.get("content-type", "").split(";")[0].strip().lower()
     unpack = _unpacker(response.headers.get("content-encoding", "").strip().lower())
     body = bytearray()
-    ended = True
+    ended, received = True, 0
     # Read the raw stream and decompress it here, because the response's own decoding would unpack a bomb completely.
     async for piece in response.stream:  # type: ignore[union-attr]
         body += unpack(piece, limit + 1 - len(body))
-        if len(body) > limit:
+        received += len(piece)
+        # What unpacks to nothing, or follows the end of what is compressed, may be endless.
+        if len(body) > limit or received > 2 * limit:
             ended = False
             break
     return _Page(

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import struct
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -122,6 +123,26 @@ async def test_the_mode_is_kept_and_a_link_keeps_pointing(tmp_path: Path) -> Non
     assert (tmp_path / "link").is_symlink()
     assert target.read_text(encoding="utf-8") == "new\n"
     assert stat.S_IMODE(target.stat().st_mode) == 0o750
+
+
+async def test_an_acl_is_kept_and_none_comes_from_the_folder(tmp_path: Path) -> None:
+    def acl(group: int) -> bytes:
+        entries = [(1, 6, -1), (2, 6, 12345), (4, group, -1), (0x10, 6, -1), (0x20, 0, -1)]
+        return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+
+    target, plain = put(tmp_path / "acl.txt", "old\n"), put(tmp_path / "plain.txt", "old\n")
+    plain.chmod(0o640)
+    try:
+        os.setxattr(target, "system.posix_acl_access", acl(0))
+        os.setxattr(tmp_path, "system.posix_acl_default", acl(6))
+    except OSError:
+        pytest.skip("this file system has no ACLs")
+    for name in (target.name, plain.name):
+        await done(file_write, context_for(tmp_path), {"path": name, "content": "new\n"})
+        await done(file_edit, context_for(tmp_path), {"path": name, "old": "new", "new": "newer"})
+    assert os.getxattr(target, "system.posix_acl_access") == acl(0)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o660
+    assert os.listxattr(plain) == [] and stat.S_IMODE(plain.stat().st_mode) == 0o640
 
 
 async def test_writing_to_a_second_name_leaves_the_first_alone(tmp_path: Path) -> None:

@@ -247,6 +247,18 @@ async def test_a_bomb_is_unpacked_no_further_than_the_limit(server: Server, tmp_
     assert len(result.content) <= 16_000
 
 
+async def test_what_follows_a_compressed_page_is_not_read_for_ever(server: Server, tmp_path: Path) -> None:
+    def endless(writer: object) -> None:
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n"
+        writer.write((b"" if sent else head + gzip.compress(b"the page")) + b"x" * 65_536)  # type: ignore[attr-defined]
+        sent.append(1)
+
+    sent: list[int] = []
+    server.answers["/endless"] = endless
+    result = await done(fetcher(stub()), context_for(tmp_path), {"url": f"http://stub.test:{server.port}/endless"})
+    assert "the page\n[only the first 8 bytes were read]" in result.content
+
+
 async def test_an_endless_page_is_cut(server: Server, tmp_path: Path) -> None:
     def endless(writer: object) -> None:
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n" if not sent else b""

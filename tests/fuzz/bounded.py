@@ -1,0 +1,49 @@
+"""Check a property on examples that are kept, and on new ones for as long as ``FUZZ_SECONDS`` says.
+
+What a run finds is kept: its example becomes one of `kept` in the test, where every later run begins.
+"""
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
+
+T = TypeVar("T")
+
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "0"))
+"""Time for new examples; 0: as many as each test names, the same ones every time."""
+
+
+def hold(check: Callable[[T], None], among: SearchStrategy[T], *, kept: Iterable[T] = (), few: int) -> None:
+    """Check what is kept, then `few` new examples, or new ones for `SECONDS`.
+
+    A failure names the seed; ``FUZZ_SEED`` begins with it.
+    """
+    for example in kept:
+        check(example)
+    quiet = list(HealthCheck)
+    tried = 0
+
+    def counted(example: T) -> None:
+        nonlocal tried
+        tried += 1
+        check(example)
+
+    start, number = time.monotonic(), int(os.environ.get("FUZZ_SEED", random.randrange(10**9) if SECONDS else 0))
+    first, phases = number, (Phase.generate, Phase.target, Phase.shrink)
+    while True:
+        profile = settings(max_examples=max(few, 100) if SECONDS else few, phases=phases, suppress_health_check=quiet)
+        try:
+            seed(number)(settings(profile, database=None, derandomize=False)(given(among)(counted)))()
+        except BaseException as failure:
+            failure.add_note(f"FUZZ_SEED={number}")
+            raise
+        number += 1
+        if time.monotonic() >= start + SECONDS:
+            break
+    if SECONDS:
+        print(f"{tried:,} examples in {time.monotonic() - start:,.0f} s, from FUZZ_SEED={first}")
