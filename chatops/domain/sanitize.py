@@ -67,7 +67,7 @@ _LATIN_SHAPES = (
 """Cyrillic, Greek and Armenian letters that are drawn like a Latin one."""
 _PLAIN_SHAPES = f"[^{_LATIN_SHAPES}\\W\\d_]"
 _FOREIGN_WORD = r"(?<!\w)[\u0370-\u058f\d_]++"
-_RUN = rf"{_FOREIGN_WORD}(?!\w)(?:(?=[^\w\s-]{{0,3}}[\s-])\W{{1,6}}{_FOREIGN_WORD}(?!\w))*+"
+_RUN = rf"{_FOREIGN_WORD}(?!\w)(?:(?=[^\w\s-]{{0,3}}[\s-])\W{{1,6}}{_FOREIGN_WORD}(?!\w))*"
 """Words of these alphabets, with spaces or hyphens between them: a text, or what shall look like Latin words."""
 _WORD = r"\w+"
 _ASCII_LETTER = "[A-Za-z]"

@@ -34,7 +34,7 @@ from chatops.toolkit.addresses import Target
 
 _VALUE = re.compile(r"[\x21-\x7e]{8,4000}")
 """A shorter value could not be told from other text in a reply."""
-_PLAIN_PATH = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,=:@-]+/)*[A-Za-z0-9._~!$&'()*+,=:@-]*")
+_PLAIN_PATH = re.compile(r"/(?:[A-Za-z0-9._~!$&'*+,=:@()-]+/)*[A-Za-z0-9._~!$&'*+,=:@()-]*")
 """A path without empty segments and escapes. A command writes it, so no part may match in two ways."""
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e\x80-\xff\t]*)")

@@ -171,6 +171,8 @@ class _Found:
         name = argv[0].rsplit("/", 1)[-1]
         first = at or words[0].span
         self.argvs.append(argv)
+        if words[0].glob:
+            self._warn(Danger.COMPUTED, words[0].source, first)
         for word in words[1:]:
             self._word(word, at=at)
         self._files(name, argv, span=at or (words[0].span[0], words[-1].span[1]))

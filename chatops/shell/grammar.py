@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -44,6 +44,8 @@ RESERVED = frozenset(
 )
 _ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(r'\\([$`"\\\n])')
+_QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+_GLOB = re.compile(r"[*?]|\[.+\]")
 _BARE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -187,6 +189,11 @@ class Word:
     text: str | None
     source: str
     span: Span
+
+    @property
+    def glob(self) -> bool:
+        """True if the shell may put names of files in its place."""
+        return _GLOB.search(_QUOTED.sub("", self.source)) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +354,7 @@ _SEQUENCES = frozenset({"program", "subshell", "compound_statement"})
 """Statements whose exit code is that of their last part."""
 _PASSING_ON = frozenset({"list", "redirected_statement", "heredoc_redirect"})
 """Statements whose exit code may be that of any part. A pipe after a here document stands within the document."""
+_ENDING_WITH_COMMAND = frozenset({"pipeline", "list", "redirected_statement", "negated_command"})
 _NO_STATEMENTS = frozenset({"comment", "heredoc_start", "heredoc_body", "heredoc_end", "file_redirect"})
 _SUBSTITUTIONS: dict[str, Literal["command", "variable", "pattern"]] = {
     "command_substitution": "command",
@@ -357,6 +365,8 @@ _SUBSTITUTIONS: dict[str, Literal["command", "variable", "pattern"]] = {
     "brace_expression": "pattern",
 }
 _WRITING = frozenset({">", ">>", ">|", "&>", "&>>", "<>"})
+_OPERATORS = _WRITING | {"<", ">&", "<&", "<&-", ">&-"}
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[|\+?=)", re.ASCII)
 
 
 class _Reader:
@@ -370,6 +380,8 @@ class _Reader:
         self.functions: list[str] = []
         self.unclear = ""
         self._starts = None if command.isascii() else list(accumulate(_sizes(command), initial=0))
+        self._late_words: dict[int, list[Word]] = {}
+        """Words of a program that stand after a redirection, by the node of its command. The tree has them there."""
 
     def read(self, root: "Node") -> None:
         """Collect everything below `root`."""
@@ -399,8 +411,12 @@ class _Reader:
         match node.type:
             case "command" | "declaration_command" | "unset_command":
                 self._command(node, piped=piped)
+            case "redirected_statement":
+                self._keep_late_words(node)
             case "file_redirect":
                 self._redirection(node)
+            case "variable_assignment" if _ASSIGNMENT.match(self._source(node)) is None:
+                self.unclear = "a part of it is not understood"
             case "function_definition":
                 name = node.child_by_field_name("name")
                 self.functions.append(self._source(name) if name is not None else "")
@@ -417,14 +433,32 @@ class _Reader:
                 words.append(self._word(child))
         if not words:
             return
+        words = sorted([*words, *self._late_words.pop(node.id, ())], key=lambda word: word.span)
+        if any(word.span[1] == following.span[0] for word, following in pairwise(words)):
+            self.unclear = "a part of it is not understood"
         if words[0].source in RESERVED - {"time"}:
             self.unclear = f"{words[0].source} is not understood"
         self.programs.append(Program(tuple(words), tuple(assigned), piped))
 
+    def _keep_late_words(self, statement: "Node") -> None:
+        """Give the words after a redirection, as in ``sudo >log rm x``, to the command that it follows."""
+        late: list[Node] = []
+        for part in _redirects(statement):
+            closes = any(child.type in ("<&-", ">&-") for child in part.children)
+            late += part.children_by_field_name("destination")[0 if closes else 1 :]
+            late += part.children_by_field_name("argument")
+        command = statement.child_by_field_name("body")
+        while late and command is not None and command.type not in _COMMANDS:
+            command = command.named_children[-1] if command.type in _ENDING_WITH_COMMAND else None
+        if late and command is None:
+            self.unclear = "words stand after a redirection"
+        elif command is not None:
+            self._late_words.setdefault(command.id, []).extend(map(self._word, late))
+
     def _redirection(self, node: "Node") -> None:
         target = node.child_by_field_name("destination")
-        operator = next((child.type for child in node.children if child.type in _WRITING | {"<", ">&", "<&"}), "")
-        if target is None:
+        operator = next((child.type for child in node.children if child.type in _OPERATORS), "")
+        if target is None or operator in ("<&-", ">&-"):
             return
         word = self._word(target)
         descriptor = word.source.removesuffix("-").isdigit() or word.source == "-"
@@ -465,9 +499,11 @@ class _Reader:
                     name_and_sign = source[: self._span(value)[0] - self._span(node)[0]]
                     yield name_and_sign
                     yield from self._parts(value)
-            case _ if not node.is_named:
+            case _ if not node.is_named and source not in ("$", "`"):  # $"…" is translated
                 yield source
             case _:
+                if source == "`":
+                    self.unclear = "a part of it is not understood"
                 yield None
 
     def _source(self, node: "Node") -> str:
@@ -478,6 +514,13 @@ class _Reader:
         if self._starts is None:
             return node.start_byte, node.end_byte
         return bisect_left(self._starts, node.start_byte), bisect_left(self._starts, node.end_byte)
+
+
+def _redirects(statement: "Node") -> Iterator["Node"]:
+    """Yield the redirections of a statement, also those behind the start of a here document."""
+    for part in statement.children_by_field_name("redirect"):
+        yield part
+        yield from _redirects(part)
 
 
 def _sizes(command: str) -> Iterator[int]:

@@ -290,7 +290,8 @@ class World:
                 self.approved.add((pending.call.id, call_digest(Draft(self.state), pending.call, pending.facts)))
             if pending.reason.value == "budget" and self.tokens is not None:
                 asked = json.loads(pending.facts.arguments)
-                self.tokens += asked.get("more", 0)
+                if "more" in asked:
+                    self.tokens = asked["spent"] + asked["more"]
                 self.let_go.add(asked.get("model", ""))
             if pending.reason.value == "outcome_unknown":
                 self.retries_wanted[pending.call.id] += 1

@@ -222,7 +222,7 @@ MUTANTS = (
     Mutant(
         promise="a rule for a tool that has changed answers nothing",
         file="policy/remembered.py",
-        before="(rule.definition or lasting) and rule.definition != facts.definition",
+        before="(rule.definition or lasting or facts.credentials) and rule.definition != _bound_to(facts)",
         after="lasting and not rule.definition",
         tests=("tests/policy",),
     ),

@@ -258,3 +258,22 @@ def test_text_that_an_interpreter_runs_is_found_wherever_its_flag_is(command: st
     assert not undecided(
         ArgvPattern(words=("rm", "*")), CallFacts(arguments="{}", command=command, argv=simple_words(command) or ())
     )
+
+
+@for_each(
+    "command",
+    [
+        "sudo >log rm x",
+        "sudo 2>&1 rm x",
+        "sudo <a >b rm x",
+        "a | sudo <<E >q rm x\nE\n",
+        "sudo rm <a x",
+    ],
+)
+def test_words_after_a_redirection_belong_to_the_program(command: str) -> None:
+    assert ("rm", "x") in effects(command).argvs
+    assert {Danger.PRIVILEGED, Danger.DELETES} <= {danger for danger, _ in dangers(command)}
+
+
+def test_a_program_that_a_glob_names_is_known_only_when_it_runs() -> None:
+    assert (Danger.COMPUTED, "/bin/r?") in dangers("sudo /bin/r? x") and (Danger.COMPUTED, "'*'") not in dangers("'*'")
