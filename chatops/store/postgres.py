@@ -56,6 +56,7 @@ from chatops.config.paths import write_private
 from chatops.domain.errors import ConfigError, NotSavedError, StoreError, UnreadableError
 from chatops.domain.files import FileRef
 from chatops.domain.ids import SessionId
+from chatops.domain.secrets import know, without_keys
 from chatops.domain.wording import plural
 from chatops.store.connection import DISK_FULL, Connection, SqlRow, Value, integer, real, text
 from chatops.store.files import MAX_IN_SESSION, SessionFiles, name_of
@@ -434,6 +435,7 @@ def parameters(address: str) -> Mapping[str, Any]:
         raise ConfigError(
             "The address of the store cannot be read.", advice="Write it like: postgresql://host/database"
         ) from None
+    know(str(given.get("password", "")), os.environ.get("PGPASSWORD", ""))
     if _is_local(given):
         return {**_CONNECTION, **given}
     wanted = str(given.get("sslmode", "verify-full"))
@@ -482,7 +484,7 @@ def unescaped(stored: str) -> str:
 
 
 def _bound(value: Any) -> Any:
-    return escaped(value) if isinstance(value, str) else value
+    return escaped(without_keys(value)) if isinstance(value, str) else value
 
 
 def _read(value: Any) -> Value:

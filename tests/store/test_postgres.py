@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from chatops.domain.errors import ConfigError, NotSavedError, SessionHeldError, StoreError, UnreadableError
+from chatops.domain.secrets import HIDDEN, know
 from chatops.store.opening import copied_key
 from chatops.store.postgres import Postgres, escaped, parameters, unescaped
 from chatops.store.schema import SCHEMA_VERSION
@@ -68,6 +69,12 @@ class TestOwnPromises:
         assert store.session(made.id).workspace == "/w\udcff"
         assert [message.text for message in store.history(made.id) if message.kind == "user"] == [odd]
         assert [hit.text for hit in store.search("c\ufdd0d")] == [odd]
+
+    def test_no_row_holds_a_known_key_nor_the_password_of_the_store(self, store: Store) -> None:
+        know("pq9-Kvw7Xw31zT")
+        parameters("postgresql://ana:Secret-0815-word@localhost/t")
+        made = store.create_session(workspace="/w", role="r", persona="", title="a pq9-Kvw7Xw31zT Secret-0815-word")
+        assert store.session(made.id).title == f"a {HIDDEN} {HIDDEN}"
 
     def test_the_clock_of_the_database_decides_about_leases(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
