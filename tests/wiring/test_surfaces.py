@@ -85,8 +85,9 @@ async def test_a_posted_decision_is_not_taken_where_the_site_forbids_it(bench: B
         decided = DecideCall(call_id=asked.call.id, digest=asked.digest, decision=Approved(), by=by)
         assert store.post_decision(decided)
         await session.resume()
+        said = f"on this surface ({via})"
+        await until(lambda: any(said in text and "stays pending" in text for text in notices))  # noqa: B023
         assert await pending(session) == asked
-        assert any(f"on this surface ({via})" in text and "stays pending" in text for text in notices)
         assert store.pending_calls()[0].decided is None and not (bench.workspace / "made.txt").exists()
     assert await session.decide(asked.call.id, digest=asked.digest, decision=Rejected())
     await session.aclose()

@@ -308,7 +308,7 @@ async def test_a_second_column_without_room_follows_the_first_one() -> None:
         await running.press("f1")
         shown = [line[2:-2].rstrip() for line in running.text.splitlines()]
         at = shown.index("  ctrl+s  while a turn runs:")
-        assert shown[at + 1] == "      interrupt it and continue with"
+        assert shown[at + 1] == "      interrupt it and continue"
 
 
 async def test_the_keys_of_a_picker_are_whole_in_a_narrow_window() -> None:
