@@ -7,9 +7,10 @@ round is opened instead with one call that the engine makes, `BUDGET_EXTEND`, wh
 that holds for a pending call holds for it: digest, checkpoint, decisions from another process. Its arguments are the
 amounts, so an approval is bound to them. No tool is behind it, no grant offers it, and no rule answers it.
 
-Approving permits the same amount again on top of what is spent, and the request follows (`InRound.budget` says which).
+Approving permits the same amount again on top of what was spent, and the request follows (`InRound.budget` says which).
 Denying ends the turn with what it has gathered and without another request. A limit is compared before a request and
-not during it, so the overshoot is at most one reply.
+not during it, so the overshoot is at most one reply. Children that run at the same time count what the others have
+spent (`Spending.beside`, see `runtime.delegation`): then it is at most one reply of each.
 
 A cost counts only if the model's price is known, and tokens count only if its server reports them. Where that is not
 so, the turn asks too, once for each model: nothing unknown is taken as zero without a yes.
@@ -82,6 +83,17 @@ def carried_on(turn: TurnState, before: TurnState) -> TurnState:
     return replace(turn, spending=spending, grant=replace(turn.grant, run_budget=run_budget))
 
 
+def note_beside(draft: Draft, children: tuple[RoundRecord, ...]) -> None:
+    """Count in a child turn what the other children have spent since it started.
+
+    That never shrinks, so a report that lacks one of them, as after a restart, changes nothing.
+    """
+    state = draft.state
+    after = replace(state, spending=replace(state.spending, beside=children))
+    if all(spent(after, limit) >= spent(state, limit) for limit in LIMITS):
+        draft.state = after
+
+
 def ask_if_reached(draft: Draft, target: ModelTarget, purpose: Purpose, gathered: AssistantMessage | None) -> bool:
     """Ask whether `target` may get another request, if a limit is reached. Returns True if it asks."""
     if (reached := _reached(draft.state, target)) is None:
@@ -113,8 +125,8 @@ def decided(draft: Draft, question: BudgetQuestion, decision: Decision, by: Prin
         )
         spending = replace(spending, uncounted=(*spending.uncounted, f"{limit} {question.model}"))
     else:
-        # One reply may have cost more than the whole limit.
-        most, used = limits(draft.state).of(limit) or 0.0, spent(draft.state, limit)
+        # One reply may have cost more than the whole limit. What other children have spent since was not shown.
+        most, used = limits(draft.state).of(limit) or 0.0, question.spent
         spending = replace(spending, added=spending.added.raised(limit, used - most + question.more))
         raised = with_unit(limit, used + question.more)
         result = ToolResult(outcome=Outcome.SUCCESS, content=f"The budget of this turn is {raised} now.")
@@ -123,7 +135,7 @@ def decided(draft: Draft, question: BudgetQuestion, decision: Decision, by: Prin
 
 
 def _records(state: TurnState) -> tuple[RoundRecord, ...]:
-    return (*state.spending.earlier, *state.rounds)
+    return (*state.spending.earlier, *state.spending.beside, *state.rounds)
 
 
 def _reached(state: TurnState, target: ModelTarget) -> BudgetQuestion | None:
@@ -135,8 +147,8 @@ def _reached(state: TurnState, target: ModelTarget) -> BudgetQuestion | None:
             continue
         if _is_unknown(state, limit, target):
             return BudgetQuestion(limit=limit, model=target.name)
-        if spent(state, limit) >= most:
-            return BudgetQuestion(limit=limit, more=step)
+        if (used := spent(state, limit)) >= most:
+            return BudgetQuestion(limit=limit, spent=used, more=step)
     return None
 
 

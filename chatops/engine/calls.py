@@ -456,10 +456,14 @@ def settled_before(draft: Draft, index: int) -> bool:
 
 
 def time_of_tools(draft: Draft) -> int:
-    """Return how long the calls of the round ran, in milliseconds. Reads in a row ran side by side."""
+    """Return how long the calls of the round ran, in milliseconds. Reads in a row ran side by side.
+
+    `delegation.count` has counted child turns.
+    """
     took, side_by_side = 0, 0
     for one in draft.calls():
-        duration = one.status.result.duration_ms if isinstance(one.status, Settled) else 0
+        result = one.status.result if isinstance(one.status, Settled) else None
+        duration = result.duration_ms if result is not None and result.facts.usage is None else 0
         if _read_only(draft, one):
             side_by_side = max(side_by_side, duration)
         else:

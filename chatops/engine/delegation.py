@@ -15,11 +15,11 @@ from typing import Any
 from chatops.domain.events import ApprovalRequested
 from chatops.domain.messages import AssistantMessage
 from chatops.domain.tools import CallFacts, ToolCall, ToolResult, ToolSpec
-from chatops.domain.usage import total
+from chatops.domain.usage import Usage, total
 from chatops.domain.wording import plural
 from chatops.engine.draft import Draft
 from chatops.engine.inputs import ChildInput
-from chatops.engine.state import InRound, RoundRecord, Started
+from chatops.engine.state import InRound, RoundRecord, Started, TurnState
 from chatops.engine.view import workspace_was_read
 from chatops.policy.budget import strictest
 from chatops.policy.delegation import MAX_IN_A_TURN
@@ -69,9 +69,23 @@ def count(draft: Draft, facts: CallFacts | None, result: ToolResult) -> None:
     if (used := result.facts.usage) is None or facts is None or facts.delegation is None:
         return
     state = draft.state
-    record = RoundRecord(model=f"role {facts.delegation.role}", finish_reason="", usage=used)
+    record = _record(facts.delegation.role, used, result.duration_ms)
     spending = replace(state.spending, earlier=(*state.spending.earlier, record))
     draft.state = replace(state, usage=total(state.usage, used), spending=spending)
+
+
+def spent_by(child: TurnState, parent: TurnState | None) -> RoundRecord:
+    """Return what a child turn has spent until now, as `count` counts it at its end.
+
+    The time in which it waits for the user is not counted, nor that of its parent's tools, from which it counts on.
+    """
+    before = parent.spending.tools_ms if parent is not None else 0
+    worked = sum(record.duration_ms for record in child.rounds) + child.spending.tools_ms - before
+    return _record(child.grant.role, child.usage, max(0, worked))
+
+
+def _record(role: str, usage: Usage | None, duration_ms: int) -> RoundRecord:
+    return RoundRecord(model=f"role {role}", finish_reason="", usage=usage, duration_ms=duration_ms)
 
 
 def checked(draft: Draft, call: ToolCall, facts: CallFacts) -> CallFacts:

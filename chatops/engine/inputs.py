@@ -15,7 +15,7 @@ from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts, Interruption, ToolResult
 from chatops.engine.contract import AnswerFacts
 from chatops.engine.effects import ComposerDraft
-from chatops.engine.state import ChildTurn
+from chatops.engine.state import ChildTurn, RoundRecord
 from chatops.policy.grant import Grant
 from chatops.policy.remembered import SCOPES
 from chatops.policy.verdicts import ApprovalRule, Layer
@@ -145,6 +145,15 @@ class ChildInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpentBeside:
+    """What the other children of its caller have spent since this child turn started."""
+
+    children: tuple[RoundRecord, ...]
+    """One record for each."""
+    kind: Literal["spent_beside"] = "spent_beside"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CancelTurn:
     """The user stopped the turn. The `partial_…` fields hold what had been streamed."""
 
@@ -238,6 +247,7 @@ Input = (
     | QuestionWithdrawnInput
     | AnswerQuestion
     | ChildInput
+    | SpentBeside
     | CancelTurn
     | CorrectTurn
     | RetryTurn

@@ -212,8 +212,10 @@ class BudgetQuestion:
     """The question whether the turn may continue although it has reached its budget, see `engine.budgets`."""
 
     limit: LimitName
+    spent: float = 0.0
+    """The amount that was spent when the turn asked."""
     more: float = 0.0
-    """The amount that approving permits on top of the amount already spent."""
+    """The amount that approving permits on top of that."""
     model: str = ""
     """The model of which it is not known what it spends; empty: the limit is reached."""
     purpose: Purpose = Purpose.GATHER
@@ -337,7 +339,9 @@ class Spending:
     """What counts against the budget of a turn, beside its own rounds."""
 
     earlier: tuple[RoundRecord, ...] = ()
-    """Of the turns before it in a workflow run."""
+    """Of the turns before it in a workflow run, of its caller before it started, and of its own children that ended."""
+    beside: tuple[RoundRecord, ...] = ()
+    """Of the other children of its caller since it started, one for each."""
     tools_ms: int = 0
     """Time in which tools ran. Calls that ran side by side count once."""
     added: Budget = NO_BUDGET

@@ -57,6 +57,7 @@ from chatops.domain.messages import AttachedFile, Speaker, UserMessage
 from chatops.domain.tools import Outcome, ToolResult
 from chatops.engine import (
     acceptance,
+    budgets,
     calls,
     containment,
     decisions,
@@ -91,6 +92,7 @@ from chatops.engine.inputs import (
     ReconcileInput,
     Recover,
     RetryTurn,
+    SpentBeside,
     SwitchRole,
     ToolResultInput,
 )
@@ -211,7 +213,7 @@ def advance(state: TurnState, event: Input) -> TurnStep:
             _retried(draft, grant)
         case SwitchRole():
             _role_switched(draft, event)
-        case NarrowGrant():
+        case NarrowGrant() | SpentBeside():
             _narrowed(draft, event)
         case ContainTurn(on=on):
             _contained(draft, on=on)
@@ -270,9 +272,12 @@ def _returned(draft: Draft, index: int, status: Started, result: ToolResult) -> 
     rounds.continue_round(draft)
 
 
-def _narrowed(draft: Draft, event: NarrowGrant) -> None:
+def _narrowed(draft: Draft, event: NarrowGrant | SpentBeside) -> None:
     before = draft.state
     if isinstance(before.phase, Finished):
+        return
+    if isinstance(event, SpentBeside):
+        budgets.note_beside(draft, event.children)
         return
     narrowed = before.grant.narrowed(*event.layers).answered_by(event.answers)
     narrowed = narrowed.confined(event.sandbox).capped(event.ceiling)

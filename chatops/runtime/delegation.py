@@ -7,6 +7,10 @@ instead of starting a second one. The end of the child is the end of its stored 
 While the child works, the attempt at the caller's call waits for it. `ChildInput` tells the caller what the
 user has to decide; the decisions go to the child's session. When the caller is stopped, the child's is stopped
 first. When this process ends, or another one takes the caller over, the child is only closed, to be continued.
+
+A child counts on from what its caller had spent when it started, so it is told what the others spend from then on
+(`SpentBeside`). It compares its limits with that before its next request, so once a limit is reached, each child that
+runs here makes at most one more. A child that another process has learns of the others when it comes back.
 """
 
 import asyncio
@@ -31,10 +35,12 @@ from chatops.domain.events import CallDecided, Event, PendingCall, Published, To
 from chatops.domain.ids import CallId, RoundId, TurnId, child_session, turn_of
 from chatops.domain.messages import AssistantMessage, Message
 from chatops.domain.tools import CallFacts, DelegationFacts, Outcome, ResultFacts, ToolCall, ToolResult, Verdict
+from chatops.domain.usage import total
 from chatops.domain.wording import one_line
+from chatops.engine.delegation import spent_by
 from chatops.engine.effects import ReconcileTool, RunTool, ToolEffect
 from chatops.engine.inputs import ChildInput
-from chatops.engine.state import ChildTurn, Finished, TurnState
+from chatops.engine.state import ChildTurn, Finished, InRound, RoundRecord, Settled, Spending, TurnState
 from chatops.engine.view import answer_so_far, read_workspace, turn_status
 from chatops.policy.delegation import DELEGATE_TOOL, ChildBinding, added, binding, only_tools_of, signature
 from chatops.policy.grant import Grant
@@ -62,16 +68,20 @@ class Children:
         services: Services,
         *,
         settings: Callable[[], SessionSettings],
+        state: Callable[[], TurnState | None],
         take: Callable[[ChildInput], Awaitable[bool]],
         publish: Callable[[Event], None],
     ) -> None:
         self.services = services
         self.settings = settings
+        self.state = state
         self.take = take
         self.publish = publish
         self.closed = False
         """True once this process lets the session go: children are then closed, not stopped."""
         self.running: dict[CallId, ChildOfCall] = {}
+        self.spent: dict[CallId, RoundRecord] = {}
+        """What each child has spent, by its call."""
 
     def of_call(self, effect: ToolEffect) -> "ChildOfCall":
         """Return the child of the call that an effect is about."""
@@ -88,6 +98,27 @@ class Children:
     def sessions(self) -> tuple[ChildSession, ...]:
         """The sessions of the children that run."""
         return tuple(child.session for child in self.running.values() if child.session is not None)
+
+    def spent_beside(self, child: CallId, earlier: int) -> tuple[RoundRecord, ...]:
+        """Return what the other children have spent since one started, whose turn counts on from `earlier` records."""
+        parent = self.state()
+        if parent is None:
+            return ()
+        ended = parent.spending.earlier[max(0, earlier - len(parent.rounds)) :]
+        calls = parent.phase.calls if isinstance(parent.phase, InRound) else ()
+        # A child is here until its result is part of the caller's turn.
+        others = {one.call.id for one in calls if not isinstance(one.status, Settled)} - {child}
+        return (*ended, *(record for call_id, record in self.spent.items() if call_id in others))
+
+    def note_spent(self, call_id: CallId, child: TurnState | None) -> None:
+        """Note what a child has spent by now, and tell the others if that has changed."""
+        if child is None or not any(record.failure is None for record in child.rounds):
+            return
+        record = spent_by(child, self.state())
+        if self.spent.get(call_id) != record:
+            self.spent[call_id] = record
+            for other in self.running.values():
+                other.note_beside()
 
     def asking(self, call_id: CallId) -> "ChildOfCall | None":
         """Return the child with this pending call, or None."""
@@ -109,6 +140,7 @@ class ChildOfCall:
         self._id = child_session(call_id)
         self._turn_id = TurnId(f"{self._id}.1")
         self._told = ChildTurn()
+        self._telling = asyncio.Lock()
         self.session: ChildSession | None = None
 
     @property
@@ -179,11 +211,14 @@ class ChildOfCall:
                 session = await self._services.open_child(self._id)
             except SessionHeldError:
                 # The user has opened it in another window, or the process that ran it is just letting it go.
+                with suppress(UnreadableError):
+                    stored = await self._services.worker(self._services.store.load_turn, self._turn_id)
+                    self._children.note_spent(self._call_id, stored)
                 await asyncio.sleep(LOOK_S)
                 continue
             state = await self._follow(session, given, output)
             if state is not None:
-                return _result(given.role, state, state.messages)
+                return self._result(given.role, state, state.messages)
 
     async def _create(self, facts: CallFacts, given: Delegated) -> None:
         """Create the session. One of an earlier attempt is bound by what was revoked since, too.
@@ -225,6 +260,7 @@ class ChildOfCall:
                 case _:
                     pass
             changed.set()
+            self._children.note_spent(self._call_id, session.state)
 
         unsubscribe = session.subscribe(listen)
         self.session = session
@@ -234,6 +270,8 @@ class ChildOfCall:
                 await self._start(session, given)
             else:
                 await session.resume()
+            self._children.note_spent(self._call_id, session.state)
+            self.note_beside()
             reach("child_started")
             while (state := session.state) is not None and not isinstance(state.phase, Finished):
                 changed.clear()
@@ -243,6 +281,8 @@ class ChildOfCall:
                     number = RoundId(self._call_id.rpartition(".")[0])
                     self._children.publish(replace(event, id=self._call_id, parent_id=number))
                 await changed.wait()
+            # Until its result is there, the caller must not look as if it waits for the user.
+            await self.tell()
             return state
         except asyncio.CancelledError:
             if not self._children.closed:
@@ -254,26 +294,34 @@ class ChildOfCall:
             self._children.running.pop(self._call_id, None)
             await session.aclose()
 
+    def note_beside(self) -> None:
+        """Tell the child's turn what the other children have spent."""
+        if self.session is not None and (state := self.session.state) is not None:
+            self.session.note_beside(self._children.spent_beside(self._call_id, len(state.spending.earlier)))
+
     async def _start(self, session: ChildSession, given: Delegated) -> None:
         named = " ".join(f'@"{path}"' for path in given.files)
         files = await asyncio.to_thread(self._services.read_files, self._id, named) if named else ()
         assert self._started is not None
+        spending = self._started.spending or Spending()
+        beside = self._children.spent_beside(self._call_id, len(spending.earlier))
         await session.start_child(
             given.task,
             files=files,
             reads_workspace=self._started.workspace_read,
-            spending=self._started.spending,
+            spending=replace(spending, beside=beside),
             budget=self._started.budget,
         )
 
     async def tell(self) -> None:
-        """Tell the caller what the user has to know of the child, if that has changed."""
-        if self.session is None or (state := self.session.state) is None:
-            return
-        now = ChildTurn(pending=self.session.pending, paused=turn_status(state) is TurnStatus.PAUSED)
-        if now != self._told and self._started is not None:
-            self._told = now
-            await self._children.take(ChildInput(call_id=self._call_id, attempt=self._started.attempt, child=now))
+        """Tell the caller what the user has to know of the child, if that has changed. Returns once it knows."""
+        async with self._telling:
+            if self.session is None or (state := self.session.state) is None:
+                return
+            now = ChildTurn(pending=self.session.pending, paused=turn_status(state) is TurnStatus.PAUSED)
+            if now != self._told and self._started is not None:
+                self._told = now
+                await self._children.take(ChildInput(call_id=self._call_id, attempt=self._started.attempt, child=now))
 
     # The end
 
@@ -298,7 +346,7 @@ class ChildOfCall:
         state: TurnState | None = None
         with suppress(UnreadableError):  # The user has gone on in the session: only its messages are left of the turn.
             state = await worker(store.load_turn, self._turn_id)
-        return Reconciled(result=_result(info.role, state, said))
+        return Reconciled(result=self._result(info.role, state, said))
 
     async def _stored_child(self) -> SessionInfo | None:
         try:
@@ -308,29 +356,31 @@ class ChildOfCall:
         # The id of one child may be the beginning of another's.
         return info if info.id == self._id else None
 
+    def _result(self, role: str, state: TurnState | None, messages: Sequence[Message]) -> ToolResult:
+        """Return the end of a child turn for the model of the caller. `state` is None if only its messages are left."""
+        if state is not None:
+            spent, status, answer = spent_by(state, self._children.state()), turn_status(state), answer_so_far(state)
+            detail = state.phase.detail if isinstance(state.phase, Finished) else ""
+            usage, worked = spent.usage, spent.duration_ms
+        else:
+            replies = [one for one in messages if isinstance(one, AssistantMessage)]
+            answered = bool(replies) and replies[-1] is messages[-1] and not replies[-1].incomplete
+            status = TurnStatus.ANSWERED if answered else TurnStatus.FAILED
+            answer = next((one.text for one in reversed(replies) if one.text.strip()), "")
+            detail, usage, worked = "its turn ended without an answer", total(*(one.usage for one in replies)), 0
+        if status.has_answer:
+            outcome, text = Outcome.SUCCESS, answer or f"[{role} gave no answer]"
+        else:
+            outcome = Outcome.INTERRUPTED if status is TurnStatus.CANCELLED else Outcome.FAILED
+            text = f"{role} did not finish: {detail or status.value}" + (f"\nSo far:\n{answer}" if answer else "")
+        facts = ResultFacts(reads_workspace=read_workspace(messages), usage=usage)
+        content, cut = (capped := cap(text, limit=_LONGEST_ANSWER)).text, capped.truncated
+        return ToolResult(outcome=outcome, content=content, truncated=cut, duration_ms=worked, facts=facts)
+
 
 async def _stop(session: ChildSession) -> None:
     await session.stop_turn()
     await session.settle()
-
-
-def _result(role: str, state: TurnState | None, messages: Sequence[Message]) -> ToolResult:
-    """Return the end of a child turn for the model of the caller. `state` is None if only its messages are left."""
-    answers = [one.text for one in messages if isinstance(one, AssistantMessage) and one.text.strip()]
-    answer = answer_so_far(state) if state is not None else (answers[-1] if answers else "")
-    status = turn_status(state) if state is not None else TurnStatus.ANSWERED
-    facts = ResultFacts(reads_workspace=read_workspace(messages), usage=state.usage if state is not None else None)
-    # Without the time in which the child has waited for the user.
-    worked = sum(record.duration_ms for record in state.rounds) + state.spending.tools_ms if state is not None else 0
-    if status.has_answer:
-        outcome, text = Outcome.SUCCESS, answer or f"[{role} gave no answer]"
-    else:
-        outcome = Outcome.INTERRUPTED if status is TurnStatus.CANCELLED else Outcome.FAILED
-        phase = state.phase if state is not None else None
-        detail = phase.detail if isinstance(phase, Finished) else ""
-        text = f"{role} did not finish: {detail or status.value}" + (f"\nSo far:\n{answer}" if answer else "")
-    capped = cap(text, limit=_LONGEST_ANSWER)
-    return ToolResult(outcome=outcome, content=capped.text, truncated=capped.truncated, duration_ms=worked, facts=facts)
 
 
 _LONGEST_ANSWER = 16_000

@@ -20,7 +20,7 @@ from chatops.domain.ids import CallId, RoundId, SessionId
 from chatops.domain.messages import AttachedFile
 from chatops.domain.progress import Progress
 from chatops.domain.sanitize import show_path
-from chatops.engine.state import Spending, TurnState
+from chatops.engine.state import RoundRecord, Spending, TurnState
 from chatops.models.base import ModelClient
 from chatops.policy.budget import Budget
 from chatops.policy.sandbox import SandboxChange
@@ -165,6 +165,9 @@ class ChildSession(Protocol):
 
     async def inherit(self, revoked: tuple[str, ...], sandbox: tuple[SandboxChange, ...]) -> None:
         """Take away what the user has taken from the session with the call."""
+
+    def note_beside(self, children: tuple[RoundRecord, ...]) -> None:
+        """Count what the other children have spent, one record for each."""
 
     async def stop_turn(self) -> None:
         """End the turn."""

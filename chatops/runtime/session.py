@@ -26,8 +26,8 @@ from chatops.domain.events import PendingCall, RoleSwitched
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import AttachedFile
 from chatops.engine.effects import ComposerDraft
-from chatops.engine.inputs import DecideCall, NarrowGrant, RetryTurn, SwitchRole
-from chatops.engine.state import Finished, Spending, TurnState
+from chatops.engine.inputs import DecideCall, NarrowGrant, RetryTurn, SpentBeside, SwitchRole
+from chatops.engine.state import Finished, RoundRecord, Spending, TurnState
 from chatops.engine.turn import start
 from chatops.engine.view import in_flight, may_be_retried, waits_for_child
 from chatops.policy.budget import Budget
@@ -159,6 +159,12 @@ class Session(SessionView):
             info = await self._turns.stored()
             make = partial(start, text=task, files=files, reads_workspace=reads_workspace, spending=spending)
             await self._turns.start_child(info, make, budget=budget)
+
+    def note_beside(self, children: tuple[RoundRecord, ...]) -> None:
+        """Count what other children have spent against the budget of this one's turn, from its next request on."""
+        state = self.state
+        if state is not None and not isinstance(state.phase, Finished) and state.spending.beside != children:
+            self._runner.deliver(SpentBeside(children=children))
 
     # The turn
 

@@ -85,7 +85,13 @@ class Turns:
             on_stop=self._stop_asked,
             on_look=self._notify_of_store,
         )
-        self.children = Children(services, settings=lambda: self.settings, take=self.runner.take, publish=bus.publish)
+        self.children = Children(
+            services,
+            settings=lambda: self.settings,
+            state=lambda: self.runner.state,
+            take=self.runner.take,
+            publish=bus.publish,
+        )
         """The child turns that calls of the current turn wait for."""
         self.performer = Performer(
             services,

@@ -481,3 +481,19 @@ def test_four_children_work_at_once_and_stop_with_their_turn(team: Team) -> None
     for number in range(1, 5):
         child = team.run("resume", f"{found['session_id']}-1-1-{number}")
         assert "has already ended" in child.err and "Stopped" in child.err
+
+
+def test_children_that_work_side_by_side_overspend_by_at_most_one_reply_each(team: Team) -> None:
+    """Each reply takes 18 tokens, and two are due to each of six children: of 40, what was in flight is spent."""
+    team.asked |= {f"task {number}": calls(call("file_read", path="note.txt")) for number in range(6)}
+    ran = team.ask(*(delegated("reader", f"task {number}") for number in range(6)), more=("--budget", "tokens=40"))
+    assert ran.code == 3, ran.err
+    assert len(team.server.requests) <= 1 + 4 + 1
+    asked = team.pending()
+    assert {(one["tool"], one["role"]) for one in asked} == {("budget_extend", "reader")}
+    assert all("role reader " in one["why"] and one["arguments"]["spent"] <= 40 + 4 * 18 for one in asked)
+    # The other two, and the caller, count what these have spent, each child once.
+    requests = len(team.server.requests)
+    ended = team.run("resume", ran.json["session_id"], "--on-approval", "deny", "--output-format", "json")
+    assert ended.code == 4 and len(team.server.requests) == requests
+    assert ended.json["usage"]["input_tokens"] == 11 * requests

@@ -131,7 +131,7 @@ def _crash(world: World, data: st.DataObject) -> None:
 
 
 def _something_happens(world: World, data: st.DataObject) -> None:
-    acts = ["stale", "crash", "cancel", "correct", "switch", "narrow"] + ["perform"] * 8 * bool(world.flying)
+    acts = ["stale", "crash", "cancel", "correct", "switch", "narrow", "beside"] + ["perform"] * 8 * bool(world.flying)
     acts += ["ask"] * any(isinstance(one, RunTool) for one in world.flying)
     acts += ["answer"] * 2 * bool(open_questions(world.state))
     acts += ["lose"] * bool(world.flying) + ["decide"] * 4 * bool(pending_calls(world.state))
@@ -163,6 +163,8 @@ def _something_happens(world: World, data: st.DataObject) -> None:
         case "narrow" if data.draw(st.integers(0, 3), label="really") == 0:
             rule = Rule(tool=data.draw(st.sampled_from(NAMES)), verdict=Verdict.DENY)
             world.feed(NarrowGrant(layers=(Layer(name="revoked", rules=(rule,)),)))
+        case "beside":
+            world.spend_beside(world.beside + data.draw(st.sampled_from([0, 9, 49, -9]), label="beside"))
         case "stale":
             world.feed(data.draw(stale_inputs(), label="stale"))
         case _:

@@ -15,7 +15,7 @@ from jsonschema.exceptions import ValidationError
 from chatops.domain.canonical import canonical, parsed
 from chatops.domain.decisions import Approved, Decision, Principal, RememberedRule
 from chatops.domain.endings import Ending
-from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
+from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import (
     AssistantMessage,
     Message,
@@ -40,6 +40,7 @@ from chatops.domain.tools import (
     ToolSpec,
     Verdict,
 )
+from chatops.domain.usage import Usage
 from chatops.engine.calls import call_digest
 from chatops.engine.contract import AnswerFacts, StepContract
 from chatops.engine.draft import Draft
@@ -52,9 +53,10 @@ from chatops.engine.inputs import (
     ModelReplyInput,
     ReconcileInput,
     Recover,
+    SpentBeside,
     ToolResultInput,
 )
-from chatops.engine.state import AwaitingModel, Finished, TurnState, new_turn
+from chatops.engine.state import AwaitingModel, Finished, RoundRecord, TurnState, new_turn
 from chatops.engine.turn import TRANSITIONS, advance, start
 from chatops.engine.view import pending_calls
 from chatops.policy.grant import Grant
@@ -177,6 +179,10 @@ class World:
     tokens: float | None = None
     """The most that replies may have used before a request: the budget, and what the user has added."""
     used: int = 0
+    beside: int = 0
+    """Tokens that other children have used, if the turn is one of a child."""
+    rounds: set[RoundId] = field(default_factory=set)
+    """Those in which a model was asked."""
     unmeasured: set[str] = field(default_factory=set)
     """Models of which a reply did not say what it used."""
     let_go: set[str] = field(default_factory=set)
@@ -266,6 +272,12 @@ class World:
                 raise AssertionError(effect)
         return None if lose else self.feed(answer)
 
+    def spend_beside(self, tokens: int) -> None:
+        """Report what other children have used, which may be an older report."""
+        record = RoundRecord(model="role reader", finish_reason="", usage=Usage(input_tokens=tokens))
+        self.beside = max(self.beside, tokens)
+        self.feed(SpentBeside(children=(record,)))
+
     def _note_usage(self, model: str, said: ModelReply) -> None:
         if said.usage is None:
             self.unmeasured.add(model)
@@ -316,11 +328,14 @@ class World:
 
     def _check(self, effect: Effect) -> None:
         match effect:
-            case CallModel(request=request):
+            case CallModel(request=request, round_id=number):
                 self.requests.append(request)
                 assert len(self.requests) <= MAX_REQUESTS, "the turn does not end"
+                # A request that is sent again is still the one reply that a child may take beyond the limit.
+                beside = self.beside if number not in self.rounds else 0
+                self.rounds.add(number)
                 if self.tokens is not None:
-                    assert self.used < self.tokens, "a request beyond the budget"
+                    assert self.used + beside < self.tokens, "a request beyond the budget"
                     assert request.model not in self.unmeasured - self.let_go, "what is not known was taken for nothing"
                 check_request(request)
             case RunTool(call=call, facts=facts, attempt=attempt, digest=bound):

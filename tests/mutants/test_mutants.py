@@ -17,8 +17,8 @@ MUTANTS = (
     Mutant(
         promise="a turn that has reached its budget asks",
         file="engine/budgets.py",
-        before="if spent(state, limit) >= most:",
-        after="if spent(state, limit) >= most + 100:",
+        before="if (used := spent(state, limit)) >= most:",
+        after="if (used := spent(state, limit)) >= most + 100:",
     ),
     Mutant(
         promise="only a person lets a turn go beyond its budget",
