@@ -146,7 +146,7 @@ class ChildInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpentBeside:
-    """What the other children of its caller have spent since this child turn started."""
+    """Tokens, cost and time that the caller's other children spent since this one started."""
 
     children: tuple[RoundRecord, ...]
     """One record for each."""

@@ -454,7 +454,7 @@ class ApprovalsSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSection:
-    """Where the decision log is proven. Only that of the site registry counts."""
+    """Settings of the decision log. Only those of the site registry count."""
 
     __pydantic_config__ = STRICT
 

@@ -81,7 +81,7 @@ class Children:
         """True once this process lets the session go: children are then closed, not stopped."""
         self.running: dict[CallId, ChildOfCall] = {}
         self.spent: dict[CallId, RoundRecord] = {}
-        """What each child has spent, by its call."""
+        """Spending of each child, by the id of its call."""
 
     def of_call(self, effect: ToolEffect) -> "ChildOfCall":
         """Return the child of the call that an effect is about."""
@@ -134,7 +134,7 @@ class ChildOfCall:
         self._services = children.services
         self._call_id = call_id = effect.call.id
         self._grant = None if isinstance(effect, ReconcileTool) else effect.grant
-        """What the caller may do."""
+        """Grant of the caller."""
         self._started = effect if isinstance(effect, RunTool) else None
         self._stopping = isinstance(effect, ReconcileTool) and effect.stopping
         self._id = child_session(call_id)

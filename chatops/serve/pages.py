@@ -71,7 +71,7 @@ class Block:
     """Of a diff."""
     caution: str = ""
     tick: str = ""
-    """What its box sends if it is ticked; empty: it has none."""
+    """Value that the form sends if the file is ticked; empty if there is no box."""
 
 
 @dataclass(frozen=True, slots=True)

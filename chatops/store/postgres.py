@@ -192,7 +192,7 @@ class Postgres(Connection):
         return DatabaseFiles(self)
 
     def owner(self) -> int | None:
-        """Return None: whoever may write to the database can write what others find there."""
+        """Return None, as no single user owns the rows: each writer of the database can change them."""
         return None
 
     def describe(self) -> str:
