@@ -5,7 +5,8 @@ It is cut to size and kept on one line, so that it cannot look like a message of
 
 All of it is computed from the results in the turn; the model's own claims do not count. A pass belongs to the tool and
 to the argument values that name what was validated. It goes stale when a tool that it depends on runs afterwards,
-whatever that tool reports, since a failed change may have changed something too.
+whatever that tool reports, since a failed change may have changed something too. Calls of one reply may have run in any
+order: if one of them failed and another passed for the same subject, with no change between, the validation failed.
 
 A validation tool that runs arbitrary commands (a shell) counts as changing nothing only for the commands that the
 answer names. Any other command may have undone what was validated.
@@ -20,7 +21,7 @@ from math import prod
 
 from chatops.domain.canonical import JsonValue, PointerError, canonical, parsed, resolve
 from chatops.domain.endings import without_ending
-from chatops.domain.messages import Message, ToolMessage
+from chatops.domain.messages import AssistantMessage, Message, ToolMessage
 from chatops.domain.tools import Outcome, Problem, ResultSource, ToolResult, ToolSpec
 from chatops.domain.wording import one_line
 from chatops.engine.contract import StepContract
@@ -174,16 +175,25 @@ def _states(
 ) -> dict[_Key, ValidationState]:
     """Return the latest state of each subject."""
     states: dict[_Key, ValidationState] = {}
+    failed: set[_Key] = set()
+    """What failed among the calls of one reply, after its last change."""
     for message in messages:
+        if isinstance(message, AssistantMessage):
+            failed.clear()
         if not isinstance(message, ToolMessage) or message.facts.source is ResultSource.EARLIER_ATTEMPT:
             continue
         if message.outcome in _RAN and _changes(message, validation, contract, grant, claims):
+            failed.clear()
             for key, standing in states.items():
                 if standing.status is ValidationStatus.PASSED:
                     states[key] = replace(standing, status=ValidationStatus.STALE, changed_by=message.tool)
         if message.tool == validation.tool and message.outcome in _RAN:
             key = _key(validation.subject, message.arguments)
-            states[key] = _word(validation.tool, key, message)
+            standing = _word(validation.tool, key, message)
+            if standing.status is ValidationStatus.FAILED:
+                failed.add(key)
+            if standing.status is ValidationStatus.FAILED or key not in failed:
+                states[key] = standing
     return states
 
 

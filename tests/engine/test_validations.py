@@ -6,7 +6,7 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import MarkedDone
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import CallId
-from chatops.domain.tools import Capabilities, Outcome
+from chatops.domain.tools import Capabilities, Outcome, ToolCall, ToolResult
 from chatops.engine.validations import ValidationStatus, validation_states
 from chatops.policy.workflow import PassesWhen, Subject, Validation
 from tests.engine.steps import (
@@ -85,6 +85,25 @@ def test_a_change_and_its_validation_in_one_reply_count_in_the_order_of_the_call
     assert good.finished.result is TurnStatus.ANSWERED
     bad = play(calls(validate("a"), raw("configure")), says(CLAIM_A), contract=validating())
     assert bad.finished.result is not TurnStatus.ANSWERED
+
+
+def test_validations_that_were_asked_for_in_one_reply_count_as_failed_if_one_of_them_failed() -> None:
+    ran: list[str] = []
+
+    def flaky(call: ToolCall) -> ToolResult:
+        ran.append(call.name)
+        return result(errors(("port", "is missing")) if ran == ["validate"] else {"valid": True})
+
+    world = play(
+        calls(validate("a"), validate("a")),
+        says(CLAIM_A),
+        calls(raw("info"), validate("a")),
+        says(CLAIM_A),
+        contract=validating(),
+        tool_says=flaky,
+    )
+    assert 'validate (component="a") did not pass' in feedback(world)[0]
+    assert world.finished.result is TurnStatus.ANSWERED
 
 
 @for_each("outcome", [Outcome.FAILED, Outcome.UNKNOWN, Outcome.INTERRUPTED])
