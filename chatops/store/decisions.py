@@ -257,9 +257,18 @@ class DecisionQueue(StorePart):
             return True
 
     def withdraw_decision(self, decided: DecideCall) -> None:
-        """Remove a posted decision that the turn does not take, so that the call can be decided again."""
+        """Remove a posted decision that the turn does not take, so that the call can be decided again.
+
+        Another decision on the call, posted since, stays.
+        """
         with self._rows.write():
-            self._rows.run("DELETE FROM posted WHERE call_id = ? AND digest = ?", decided.call_id, decided.digest)
+            self._rows.run(
+                "DELETE FROM posted WHERE call_id = ? AND digest = ? AND decision = ? AND by = ?",
+                decided.call_id,
+                decided.digest,
+                codec.encode_recorded(decided.decision),
+                codec.encode_principal(decided.by),
+            )
 
     def posted_decisions(self, turn_id: TurnId) -> list[DecideCall]:
         """Return the decisions posted for a turn and not consumed by a commit yet. A damaged one is void.
