@@ -182,6 +182,12 @@ def _entry_words(value: Mapping[str, Any]) -> str:
             return f"{value['outcome']}, attempt {value['attempt']}"
         case "start":
             return f"attempt {value['attempt']}"
+        case "trust":
+            return f"{value['answer']}: {value['folder']}"
+        case "review":
+            return str(value["review"].get("review", value["review"])["kind"]).replace("_", " ")
+        case "revoked":
+            return f"rule {value['rule']}"
         case _:
             return ""
 

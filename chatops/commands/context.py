@@ -133,6 +133,7 @@ def stored(arguments: "Namespace", *, storage: Storage = Storage.READ) -> "Itera
     start_logging(paths.log)
     _check_registries(chosen, paths)
     store = make_store(chosen.store, paths, storage)
+    store.surface = chosen.via
     try:
         yield Stored(store, workspace, paths, chosen)
     finally:

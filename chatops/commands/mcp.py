@@ -14,6 +14,7 @@ from chatops.commands.context import confirm, screen, show_list
 from chatops.commands.registry import check_edit, edit_registry, file_to_edit, line_for_role
 from chatops.commands.trust import check_digest, confirmed, show_question
 from chatops.config.document import Json, with_value
+from chatops.config.trust import TrustAnswer
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.sanitize import reveal
@@ -269,4 +270,5 @@ def _permitted(opened: App, arguments: Namespace) -> bool:
             view.exactly(listed.item.data.decode("utf-8"))
         if not confirmed(question, view, again=again):
             return False
+    opened.store.log_trust(question.path, TrustAnswer.TRUSTED, [listed.item for listed in question.usable])
     return not opened.server_trust.trust(question)

@@ -8,22 +8,26 @@ import os
 import shlex
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from chatops.commands.context import confirm, options, screen
-from chatops.config.paths import find_paths
+from chatops.config.paths import Paths, find_paths
 from chatops.config.registry import load_registry
 from chatops.config.trust import (
     SHOWN_DIGEST,
     OwnToolsTrust,
+    TrustAnswer,
     TrustQuestion,
     WorkspaceTrust,
     question_notices,
     revoke_trust,
 )
+from chatops.config.workspace_files import Item
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.headless.screen import Screen, table
-from chatops.wiring.stored import workspace_of
+from chatops.wiring.stored import Options, Storage, make_store, workspace_of
 
 _WORD = "trust"
 """Has to be typed whole, so that no stray key trusts anything."""
@@ -41,6 +45,8 @@ def run(arguments: Namespace) -> int:
     if arguments.revoke:
         place = paths.tools if workspace == paths.tools.resolve() else workspace
         found = revoke_trust(place, folder=paths.trust)
+        if found:
+            _log(chosen, paths, str(place), TrustAnswer.REVOKED)
         view.say(f"Nothing in {workspace} {'is trusted any more' if found else 'was trusted'}.")
         return 0
     loaded = load_registry(path=chosen.registry, paths=paths, env=os.environ)
@@ -61,11 +67,18 @@ def run(arguments: Namespace) -> int:
         return 0
     elif not confirmed(question, view, again=f"chatops trust {shlex.quote(str(workspace))}"):
         return 1
+    _log(chosen, paths, question.path, TrustAnswer.TRUSTED, [row.item for row in question.usable])
     changed = trust.trust(question)
     for sentence in changed:
         view.say(sentence)
     view.say("Trusted. It counts from the next message on; chatops trust --revoke takes it back.")
     return 1 if changed else 0
+
+
+def _log(chosen: Options, paths: Paths, folder: str, answer: TrustAnswer, items: Sequence[Item] = ()) -> None:
+    with closing(make_store(chosen.store, paths, Storage.NEEDED)) as store:
+        store.surface = chosen.via
+        store.log_trust(folder, answer, items)
 
 
 def show_question(question: TrustQuestion, view: Screen) -> None:

@@ -53,6 +53,8 @@ class TrustAnswer(StrEnum):
     DECLINED = "declined"
     SEEN = "seen"
     """Shown when the user trusted the others; of a kind that is not used yet."""
+    REVOKED = "revoked"
+    """In the decision log only: nothing of the folder is trusted any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,7 +339,7 @@ def _state(item: Item, entry: TrustEntry | None) -> ItemState:
             return ItemState.TRUSTED if item.kind.used else ItemState.NEW
         case TrustAnswer.SEEN:
             return ItemState.NEW if item.kind.used else ItemState.SEEN
-        case TrustAnswer.DECLINED:
+        case TrustAnswer.DECLINED | TrustAnswer.REVOKED:
             return ItemState.DECLINED
 
 

@@ -54,7 +54,7 @@ from chatops.engine.state import (
 from chatops.engine.view import judged_apply, pending_calls, workspace_was_read
 from chatops.policy.delegation import MAX_AT_ONCE
 from chatops.policy.sandbox import limited_by, widened
-from chatops.policy.verdicts import Judgement, skill_layer
+from chatops.policy.verdicts import BY_POLICY, Judgement, skill_layer
 
 COPIED = "this store was copied or moved since the call was proposed; it may have run in the other copy"
 _LONGEST_DIFF = 16_000
@@ -103,7 +103,7 @@ def ask(
         copied=reason is AskReason.COPIED,
     )
     draft.put_call(index, replace(one, status=status))
-    _log(draft, one.call, Verdict.ASK, why, facts=facts, bound=status.digest)
+    log_verdict(draft, one.call, Verdict.ASK, why, facts=facts, bound=status.digest)
     if publish:
         request_approval(draft, in_round(draft).round_id, one.call)
 
@@ -151,7 +151,9 @@ def settle(
     result = ToolResult(outcome=outcome, content=content, facts=ResultFacts(source=source, reason=reason))
     if verdict is Verdict.DENY:
         call, why = in_round(draft).calls[index].call, decided_by or (facts.refusal if facts is not None else "")
-        _log(draft, call, verdict, why, facts=facts)
+        log_verdict(draft, call, verdict, why, facts=facts)
+    elif isinstance(status := in_round(draft).calls[index].status, Permitted | Rechecking):
+        _log_unstarted(draft, in_round(draft).calls[index].call, status)
     settle_with(draft, index, result, verdict=verdict, decided_by=decided_by, facts=facts)
 
 
@@ -269,7 +271,18 @@ def judge_call(draft: Draft, call: ToolCall, facts: CallFacts) -> Judgement:
     return judged
 
 
-def _log(
+def _log_unstarted(draft: Draft, call: ToolCall, status: Permitted | Rechecking) -> None:
+    """Add the verdict, as it is now, on a call that was allowed and does not start."""
+    if status.verdict is Verdict.ALLOW:
+        judged = judge_call(draft, call, status.facts)
+        # Remembered rules are read with an inspection only.
+        rule = status.decided_by if status.decided_by != BY_POLICY else ""
+        draft.judged[call.id] = replace(judged, answered_by=rule)
+        verdict = Verdict.DENY if judged.verdict is Verdict.DENY else Verdict.ALLOW
+        log_verdict(draft, call, verdict, judged.reason, facts=status.facts, bound=status.digest)
+
+
+def log_verdict(
     draft: Draft,
     call: ToolCall,
     verdict: Verdict,
@@ -402,7 +415,7 @@ def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permi
     containment.started(draft, one.call, facts)
     judgement = judge_call(draft, one.call, facts)
     if status.verdict is not Verdict.ASK:
-        _log(draft, one.call, status.verdict, judgement.reason, facts=facts, bound=bound)
+        log_verdict(draft, one.call, status.verdict, judgement.reason, facts=facts, bound=bound)
     # The copy of a contained turn holds no files that may hold secrets.
     exposure = Exposure.WHOLE if facts.contained else _exposure(judgement, status.verdict)
     if judgement.rule is not None and status.verdict is not Verdict.ASK:

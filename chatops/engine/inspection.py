@@ -136,6 +136,7 @@ def _first_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
         case Verdict.DENY:
             calls.deny(draft, index, judgement, facts=facts)
         case _ if done := sequence.done_before(draft, one.call, facts):
+            calls.log_verdict(draft, one.call, judgement.verdict, judgement.why, facts=facts)
             calls.settle_with(draft, index, done, verdict=None, decided_by=validations.EARLIER, facts=facts)
         case Verdict.ASK:
             _ask_unless_typed(draft, index, facts, judgement.why)

@@ -4,7 +4,7 @@ Theory of operation
 
 A row is written by the commit of the step that it belongs to, in the same transaction. So neither is stored without the
 other, whenever the process dies. A chain for each session, and not one for all, lets writers of different sessions not
-wait for each other. What belongs to no session (revoked rules) is in the chain of the session ``""``.
+wait for each other. What belongs to no session (revoked rules, trust) is in the chain of the session ``""``.
 
 A row has the session, its number in the chain (from 1), `body` and `chain`. `body` is the canonical JSON
 (`domain.canonical`) of an object with `session`, `number`, `at` (seconds since the epoch), `kind` and the fields of
@@ -21,11 +21,15 @@ Kinds of rows (a field is left out while it is empty):
   ask), `digest` (of what is shown and approved), `role`, `level`, `model`, `engine`, `endpoint`, `registries` (digests,
   the site's first), `layers` (those that no registry makes: session, folder, skill; as stored in a grant), `read` (the
   session had read the workspace), `by` (uid, surface), `sha256` of the arguments, and `facts`: the fields of
-  `CallFacts` that policy judges by. Without `facts` the call was denied before anything was known of it. An allow is
-  written when the call starts, an ask when it asks, a deny when it is denied.
+  `CallFacts` that policy judges by. Without `facts` (denied before anything was known of the call) there is
+  `workspace`. An allow is written when the call starts, or ends without a start; an ask when it asks, a deny when it
+  is denied.
 - ``decision``: `call_id`, `tool`, `digest`, `decision` and `by` as in `domain.decisions`; `decided_at` if it was
   posted by another process. Budgets, contained changes and delegation are calls, with such rows.
-- ``rule``: a remembered rule that was made. ``revoked``: `rule`, the id.
+- ``rule``: a remembered rule that was made. ``revoked``: `rule`, the id, and `by` (uid, surface).
+- ``trust``: `folder`, `answer` (trusted, declined, revoked), `by`, and `items` (kind, path, digest) as they were shown.
+  The row is written before the answer is in force, and after trust was revoked. So no trust is without its row.
+- ``review``: the user reviewed a step of a workflow or ended its run: `review`, the input of that, and `by`.
 - ``start``: `call_id`, `attempt`, `digest`: the call starts with this commit.
 - ``result``: `call_id`, `attempt`, `outcome`, and `sha256` of the result.
 
@@ -52,6 +56,8 @@ from chatops.store.connection import integer, readable, text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from chatops.config.trust import TrustAnswer
+    from chatops.config.workspace_files import Item
     from chatops.domain.messages import Message
     from chatops.engine.effects import TurnStep, VerdictRecord
     from chatops.store import codec
@@ -104,6 +110,11 @@ def append(rows: Connection, session_id: str, entries: Iterable[Mapping[str, Any
         rows.insert("audit", session_id=session_id, number=number, body=body, chain=chain)
 
 
+def user(via: str) -> dict[str, Any]:
+    """Return who runs this process, and on which surface, as the log has it."""
+    return {"uid": os.getuid(), "via": via}
+
+
 def head(rows: Connection, session_id: str) -> AuditRow | None:
     """Return the last row of a chain; None if it has none."""
     sql = "SELECT session_id, number, body, chain FROM audit WHERE session_id = ? ORDER BY number DESC LIMIT 1"
@@ -128,7 +139,10 @@ def _entries(rows: Connection, step: TurnStep, *, via: str) -> Iterator[dict[str
             "sha256": _as_stored(closing.result.content),
         }
     for verdict in step.verdicts:
-        yield _verdict(verdict, via=via)
+        home = None
+        if verdict.facts is None:
+            home = rows.one("SELECT workspace FROM sessions WHERE id = ?", step.state.session_id)
+        yield {**_verdict(verdict, via=via), "workspace": home[0] if home else None}
     for decided in step.decisions:
         posted = rows.one(
             "SELECT decided_at FROM posted WHERE call_id = ? AND digest = ?", decided.call_id, decided.digest
@@ -176,7 +190,7 @@ def _verdict(verdict: VerdictRecord, *, via: str) -> dict[str, Any]:
         "registries": grants[-1].registries,
         "layers": tuple(dict.fromkeys(layer for grant in grants for layer in grant.layers if not layer.of_registry)),
         "read": verdict.workspace_read,
-        "by": {"uid": os.getuid(), "via": via},
+        "by": user(via),
         "sha256": _as_stored(arguments),
         "facts": kept or None,
     }
@@ -211,6 +225,13 @@ class AuditLog(StorePart):
         """Return the last row of a session; None if it has none."""
         with self._rows.read():
             return head(self._rows, session_id)
+
+    def log_trust(self, folder: str, answer: TrustAnswer, items: Iterable[Item] = ()) -> None:
+        """Write that the user has given or revoked trust: before it is in force, and after it was revoked."""
+        shown = tuple((item.kind.value, item.path, item.digest) for item in items)
+        entry = {"kind": "trust", "folder": folder, "answer": answer, "items": shown, "by": user(self.surface)}
+        with self._rows.write():
+            append(self._rows, ELSEWHERE, [entry], now=self._clock())
 
     def message(self, message_id: str) -> Message | None:
         """Return a message; None if it is not stored. Raises UnreadableError for a damaged one."""

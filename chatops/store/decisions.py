@@ -97,7 +97,8 @@ class RememberedRules(StorePart):
         with self._rows.write():
             revoked = self._rows.run(sql, now, rule_id).rowcount > 0
             if revoked:
-                audit.append(self._rows, audit.ELSEWHERE, [{"kind": "revoked", "rule": rule_id}], now=now)
+                entry = {"kind": "revoked", "rule": rule_id, "by": audit.user(self.surface)}
+                audit.append(self._rows, audit.ELSEWHERE, [entry], now=now)
             return revoked
 
 

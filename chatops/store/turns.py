@@ -443,6 +443,8 @@ def _commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) ->
         )
     if step.word is not None and (waiting := _posted(rows, state.session_id)):
         _must_be_first(step, _load(rows, state.session_id), waiting)
+    if step.word is not None:
+        audit.append(rows, state.session_id, [{"kind": "review", "review": step.word, "by": step.word.by}], now=now)
     phase = state.phase
     rows.upsert(
         "runs",

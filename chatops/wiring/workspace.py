@@ -21,7 +21,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from chatops.config.skills import Skills
-from chatops.config.trust import TrustQuestion
+from chatops.config.trust import TrustAnswer, TrustQuestion
 from chatops.config.workspace_files import ItemKind
 from chatops.domain.errors import ChatopsError, ConfigError, StoreError
 from chatops.domain.files import FileRef
@@ -89,6 +89,8 @@ class TrustQuestions:
         trust = tools if question.path == tools.question.path else self._app.trust
         if question.kind is ItemKind.SERVER_START:
             trust = self._app.server_trust
+        answer = TrustAnswer.TRUSTED if trusted else TrustAnswer.DECLINED
+        await asyncio.to_thread(self._app.store.log_trust, question.path, answer, [row.item for row in question.usable])
         changed = await asyncio.to_thread(trust.trust if trusted else trust.decline, question)
         for listed in question.listed if trusted and trust is self._app.server_trust else ():
             self._app.servers.reconnect(listed.item.path)
@@ -100,6 +102,9 @@ class TrustQuestions:
         found = await asyncio.to_thread(self._app.trust.revoke)
         found = await asyncio.to_thread(self._app.server_trust.revoke) or found
         self._app.notify_rights_changed()
+        if found:
+            folder = str(self._app.workspace)
+            await asyncio.to_thread(self._app.store.log_trust, folder, TrustAnswer.REVOKED)
         return found
 
 

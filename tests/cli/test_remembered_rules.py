@@ -1,6 +1,7 @@
 """Remembered rules in commands: listed, explained, used without a screen, logged and revoked."""
 
 import asyncio
+import os
 
 from chatops.domain.decisions import RuleScope
 from tests.runtime.test_remembered_rules import make_rule
@@ -23,5 +24,7 @@ def test_commands_list_explain_use_and_revoke_the_same_rules(chatops: CommandLin
     assert chatops("policy", "revoke", "7").code == 2
     revoked = chatops("policy", "revoke", "1")
     assert revoked.code == 0 and "Revoked rule 1: shell_exec:touch one: this folder, as coder" in revoked.err
+    (row,) = [one for one in chatops("audit", "list", "--output-format", "json").json if one["kind"] == "revoked"]
+    assert (row["rule"], row["by"]) == ("1", {"uid": os.getuid(), "via": "headless"})
     assert chatops("--role", "coder", "-p", "run `touch one`").code == 3
     assert "answered by" not in chatops(*explain).out

@@ -1,5 +1,7 @@
 """The folder that commands work in: the home folder only if a user says so, and a session where it began."""
 
+import hashlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -134,3 +136,9 @@ def test_trust_is_given_by_typing_the_word(tmp_path: Path, workspace: Path, chat
     assert chatops("trust", "--revoke").err == f"Nothing in {os.path.realpath(workspace)} is trusted any more.\n"
     assert "Ignored in this folder until you trust it: AGENTS.md." in chatops("-p", "hello").err
     assert chatops("trust", "gone").code == 2
+    rows = json.loads(chatops("audit", "list", "--output-format", "json").out)
+    given, taken = (row for row in rows if row["kind"] == "trust")
+    assert (given["session"], given["answer"], given["folder"]) == ("", "trusted", os.path.realpath(workspace))
+    digest = hashlib.sha256((workspace / "AGENTS.md").read_bytes()).hexdigest()
+    assert given["items"] == [["notes", "AGENTS.md", digest]]
+    assert (taken["answer"], taken["by"]) == ("revoked", {"uid": os.getuid(), "via": "headless"})

@@ -421,6 +421,15 @@ def test_cancelling_waits_for_running_tools_and_gives_every_call_a_result() -> N
     assert outcomes == [Outcome.SUCCESS, Outcome.INTERRUPTED, Outcome.INTERRUPTED]
 
 
+def test_a_call_that_was_allowed_and_cancelled_before_its_start_is_in_the_log() -> None:
+    world = World.begin()
+    world.drain(reply(raw("run"), raw("free")))
+    assert [(row.call.name, row.verdict) for step in world.steps for row in step.verdicts] == [("run", Verdict.ASK)]
+    (row,) = world.feed(CancelTurn()).verdicts
+    assert (row.call.name, row.verdict, row.facts is None) == ("free", Verdict.ALLOW, False)
+    assert row.layer == "access level operator" and row.digest and world.effects_done.total() == 0
+
+
 def test_nothing_overtakes_an_earlier_call_that_can_change_what_it_reads() -> None:
     world = World.begin()
     world.drain(reply(raw("run"), raw("read")))

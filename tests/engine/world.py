@@ -56,12 +56,21 @@ from chatops.engine.inputs import (
     SpentBeside,
     ToolResultInput,
 )
-from chatops.engine.state import AwaitingModel, Finished, RoundRecord, TurnState, new_turn
+from chatops.engine.state import (
+    AwaitingModel,
+    Finished,
+    Permitted,
+    Rechecking,
+    RoundRecord,
+    TurnState,
+    new_turn,
+)
 from chatops.engine.turn import TRANSITIONS, advance, start
 from chatops.engine.view import pending_calls
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer, Rule
 
+_WAITS = Permitted | Rechecking
 ANA = Principal(uid=1000, login="ana", host="here", tty="pts/1", via="test")
 
 
@@ -227,6 +236,7 @@ class World:
 
     def accept(self, step: TurnStep) -> None:
         """Take a step as the runtime would: note it, hold its effects."""
+        self._check_log(step)
         if self.steps:
             moved = (self.state.phase.kind, step.state.phase.kind)
             assert moved in MOVES, f"not among the transitions that ARCHITECTURE.md shows: {moved}"
@@ -237,6 +247,20 @@ class World:
             self._check(effect)
             if isinstance(effect, CallModel | CheckAnswer | InspectCall | RunTool | ReconcileTool):
                 self.flying.append(effect)
+
+    def _check_log(self, step: TurnStep) -> None:
+        """No call runs, and no permission ends, without its verdict; who asked and who answered is there too."""
+        verdicts = {(row.call.id, row.verdict, row.digest) for each in (*self.steps, step) for row in each.verdicts}
+        here = {row.call.id for row in step.verdicts}
+        said = {(row.call_id, row.digest) for each in (*self.steps, step) for row in each.decisions}
+        for effect in step.effects:
+            if isinstance(effect, RunTool) and effect.call.id not in here:
+                asked = {row for row in verdicts if row[:2] == (effect.call.id, Verdict.ASK)}
+                assert any((call, digest) in said for call, _, digest in asked), "a call runs without its rows"
+        for one in Draft(self.state).calls() if self.steps else ():
+            if isinstance(one.status, Permitted | Rechecking) and one.status.verdict is Verdict.ALLOW:
+                waits = {kept.call.id for kept in Draft(step.state).calls() if isinstance(kept.status, _WAITS)}
+                assert one.call.id in here | waits, "an allowed call ends without its row"
 
     def perform(self, index: int, *, model: ModelReply | None = None, lose: bool = False) -> TurnStep | None:
         """Carry out the `index`-th thing in flight; `lose` its result (the app dies before it is stored)."""

@@ -58,6 +58,8 @@ def allow(chatops: CommandLine, file: Path) -> None:
     digest = re.search(r"chatops mcp check h --digest ([0-9a-f]+)", asked.err)
     assert digest, asked.err
     assert chatops("--registry", str(file), "mcp", "check", "h", "--digest", digest[1]).code == 0
+    row = [one for one in chatops("audit", "list", "--output-format", "json").json if one["kind"] == "trust"][-1]
+    assert row["answer"] == "trusted" and row["items"][0][:2] == ["start of an MCP server", "h"]
 
 
 def test_without_a_sandbox_a_prompt_goes_on_without_the_server_and_names_the_command(

@@ -13,6 +13,7 @@ from chatops.engine.contract import StepContract
 from chatops.engine.effects import TurnStep
 from chatops.engine.workflow.inputs import ReviewStep, Skip, StopRun, TryAgain
 from chatops.engine.workflow.state import CheckingGate, RunResult
+from chatops.store.audit import entry_of
 from chatops.store.base import RunMark, SessionInfo
 from chatops.store.store import Store
 from tests.store import runkit as run
@@ -241,6 +242,8 @@ class RunConformance:
         store.commit_run(over)
         store.commit_run(over)
         assert store.posted_reviews(session.id) == []
+        (row,) = [entry_of(each.body) for each in store.audit(session_id=session.id)]
+        assert (row["kind"], row["review"]["review"]["kind"], row["by"]["uid"]) == ("review", "stop_run", kit.BEN.uid)
 
     def test_the_end_of_a_run_does_not_wait_for_a_review(
         self, store: Store, opened: Callable[[], Store], session: SessionInfo

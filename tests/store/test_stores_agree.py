@@ -20,6 +20,7 @@ from chatops.engine.effects import TurnStep
 from chatops.engine.state import CallState, CallStatus, Inspecting, TurnState
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.state import RunningStep, RunPhase
+from chatops.store import audit
 from chatops.store.base import Holder
 from chatops.store.connection import Connection
 from chatops.store.file import LateFile
@@ -47,6 +48,13 @@ class StoresAgree(RuleBasedStateMachine):
         self.runs: dict[SessionId, WorkflowStep] = {}
 
     def teardown(self) -> None:
+        for store in (self.late, self.ram):
+            rows = store.audit()
+            assert audit.verify(rows, ())[0] == []
+            said = [audit.entry_of(row.body) for row in rows]
+            logged = [(row["call_id"], row["digest"], row["by"]["uid"]) for row in said if row["kind"] == "decision"]
+            decided = [(row.call_id, row.digest, row.by.uid) for row in store.decisions(limit=10_000)]
+            assert sorted(logged) == sorted(decided), "a decision without its row in the log, or a row without one"
         self.late.close()
         self.folder.cleanup()
 

@@ -8,9 +8,10 @@ import pytest
 from chatops.domain.errors import ConflictError, NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.messages import Usage
-from chatops.domain.tools import Outcome
-from chatops.engine.effects import TurnStep
+from chatops.domain.tools import Outcome, Verdict
+from chatops.engine.effects import TurnStep, VerdictRecord
 from chatops.engine.state import CallState
+from chatops.store.audit import entry_of
 from chatops.store.base import SessionInfo
 from chatops.store.store import Store
 from tests.store import storekit as kit
@@ -94,6 +95,16 @@ class TurnConformance:
         assert store.usage(session.id) == Usage(input_tokens=30, output_tokens=2, cost=0.5)
         assert store.usage(session.id, besides=given[1]) == Usage(input_tokens=10, output_tokens=1)
         assert store.usage(store.fork_session(session.id).id) is None
+
+    def test_a_call_that_was_denied_unseen_has_its_row_with_the_workspace(
+        self, store: Store, session: SessionInfo, turn: TurnId
+    ) -> None:
+        step, call = kit.first(turn, session.id), kit.a_call(turn)
+        denied = VerdictRecord(call=call, verdict=Verdict.DENY, why="no", grants=(kit.a_grant(),), model="local")
+        store.commit(replace(step, verdicts=(denied,)))
+        row = entry_of(store.audit(session_id=session.id)[-1].body)
+        assert (row["verdict"], row["tool"], row["level"], row["model"]) == ("deny", call.name, "operator", "local")
+        assert row["workspace"] == session.workspace and "facts" not in row
 
     def test_an_unknown_turn_is_unreadable(self, store: Store) -> None:
         with pytest.raises(UnreadableError):

@@ -20,6 +20,7 @@ from chatops.domain.tools import Verdict
 from chatops.policy.budget import Budget
 from chatops.policy.patterns import suggest_exact
 from chatops.runtime.session import Session, owned
+from chatops.store.audit import entry_of
 from chatops.tui.commands.replies import (
     Choose,
     Context,
@@ -328,6 +329,9 @@ async def test_an_answer_about_the_folder_counts_in_the_open_session(commands: C
     await asyncio.sleep(0)
     await commands.type("/context")
     assert "--- project notes (none)" in commands.shown
+    rows = [entry_of(row.body) for row in commands.app.store.audit(session_id="")]
+    assert [row["answer"] for row in rows] == ["trusted", "trusted", "revoked"]
+    assert rows[0]["items"] == [["notes", "AGENTS.md", question.listed[0].item.digest]]
 
 
 async def test_the_folder_is_asked_about_at_the_start_until_there_is_an_answer(commands: CommandLine) -> None:
