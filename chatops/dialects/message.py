@@ -1,10 +1,11 @@
-"""The parser's state: the text not passed yet, the position of the scan, and the result so far.
+"""The state of the parser: the text not passed yet, the position of the scan, the result; and what a call does to it.
 
 A mode is a function that reads on from `at`. It returns True if it made progress, and otherwise pauses for the text
 that it needs. A mode is called about the same text only a bounded number of times (`_PATIENCE`), so time stays linear
 even when text arrives one character at a time.
 
-Act on the outcome of a format's reader: take calls, pass text, or wait for more; and the modes after a call.
+`apply_outcome` acts on what the reader of a format has found: it takes calls, passes text, or waits for more. After a
+call, the modes at the end of the file read what still belongs to it.
 """
 
 import json

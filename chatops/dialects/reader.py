@@ -11,9 +11,11 @@ Modes. `ParserState` holds the text and the position `at`. Its `mode` is a funct
 at the beginning of the content, `in_text` in text, and others in thought, quotations, fences and after a call. A mode
 passes text as content or thought, removes it, changes the mode, or pauses for more text.
 
-One scan. In text, a pattern (`SCAN`) finds the next place where something may begin. The first of these
-decides: thought, a call marker, code, a quotation. A call is read as a unit by the reader of its grammar
-(`formats/marked.py` has the table), so its arguments are data and nothing in them is interpreted.
+One scan. In text, a pattern (`SCAN`) finds the next place where something may begin: a tag, a run of backticks, the
+beginning of a line that matters. Everything between is text. The word of a tag (`tool_call`, `/think`, `|channel|`)
+says what it is (`KINDS`), and a tag with an unknown word is text. The first of these decides: thought, a call marker,
+code, a quotation. A call is read as a unit by the reader of its grammar (`formats/marked.py` has the table), so its
+arguments are data and nothing in them is interpreted.
 
 Outcome. The reader of a format returns `CallBlock` or `NoCall`, each with `sure`: True if no further text could change
 it. An outcome that is not sure is discarded until more text or the end of the message has come (`message.py`).
@@ -37,7 +39,9 @@ still a call, but always asks the user.
 
 Repairs. A value is repaired only where one meaning is left, and each repair is listed with the call. A value that was
 cut off is never completed. A call that was recognised but cannot be used becomes a `Diagnostic`, so that the model
-learns that nothing ran. If a finished message has neither, `missed_call` looks for a call that was meant.
+learns that nothing ran. If a finished message has neither, `missed_call` looks for a call that was clearly meant, at
+the end of the message only: a call ends the reply, but an explanation of a format continues. What it finds becomes a
+diagnostic too, and is neither run nor hidden.
 
 Invariants:
 
@@ -57,15 +61,6 @@ Tried and rejected:
 - Completing truncated calls. `rm -rf /tmp/build` cut after `/tmp` deletes something else.
 - A list of all tags that quote. Models invent them; an unknown pair of tags quotes unless its name announces calls.
 
-Search for a call that was clearly meant but not recognised, so that the model learns that nothing ran.
-
-Only the end of a message is searched: a call ends the reply, but an explanation of a format continues. Nothing found
-here is run or hidden.
-
-Find where something may begin: one pattern over the text, the words of tags, and the tail to hold back.
-
-The pattern finds tags, runs of backticks and the beginnings of lines that matter; everything between is text. The word
-of a tag says what it is (`tool_call`, `/think`, `|channel|`). Tags with an unknown word are text.
 """
 
 import re

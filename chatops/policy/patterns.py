@@ -5,14 +5,12 @@ Which kind of pattern a tool has follows from its `Capabilities`: words of a com
 `parse_rule` parses the output of `show_rule` back into the same pattern. `suggest_exact` and `suggest_rules` give what
 the keys ``s`` and ``r`` of the dialog offer. They always match the call they were made from.
 
-Matching of argument patterns against calls. A permitting pattern never matches more than it says.
-
 In path globs ``*`` and ``?`` stay within one folder, ``**`` crosses folders, and everything else is literal. A wildcard
 does not match a name that starts with a dot, except in a rule that restricts: ``src/**`` should not silently permit
 ``src/.git/hooks``.
 
-There are two directions. `matches` answers an *ask*: missing facts never match, and a trailing ``*`` stands for
-harmless words only. `covers` is for rules that restrict, so it looks at every word, path and host.
+A pattern is matched in two directions, and one that permits never matches more than it says. `matches` answers an
+*ask*: missing facts never match, and a trailing ``*`` stands for harmless words only. `covers` is for rules that restrict, so it looks at every word, path and host.
 """
 
 import json

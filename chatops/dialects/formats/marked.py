@@ -1,15 +1,15 @@
-"""Formats with opening marks: the table of all formats, and the content of tags that announce calls.
+"""Formats with opening marks: the table of all formats, and the readers of what follows a mark.
 
-Models put the grammar of one family between the tags of another. So every opening tag of this kind accepts all
+Tags. Models put the grammar of one family between the tags of another. So every opening tag of this kind accepts all
 grammars (`read_body`), and the name of the format says which it was. A new format with its own tags and a known grammar
 is one line in `_ROWS`.
 
-Calls whose name is apart from their arguments: between tokens, and at the beginning of a line.
+Tokens. DeepSeek V3 and V3.1, Kimi K2, Step-3, PLaMo 3 and Mistral write the name of a call apart from its arguments,
+between tokens. DeepSeek writes its tokens with wide bars and `▁`; servers that print tokens in their own way use `|`
+and `_`.
 
-Tokens are used by DeepSeek V3 and V3.1, Kimi K2, Step-3, PLaMo 3 and Mistral. DeepSeek writes its tokens with wide bars
-and `▁`; servers that print tokens in their own way use `|` and `_`. On lines, ReAct writes `Action: NAME` and
-`Action Input: {...}`, Command R+ writes `Action:` and a fence of JSON, functionary writes `>>>NAME` with the arguments
-on the next line.
+Lines. ReAct writes `Action: NAME` and `Action Input: {...}`, Command R+ writes `Action:` and a fence of JSON,
+functionary writes `>>>NAME` with the arguments on the next line.
 """
 
 import re
