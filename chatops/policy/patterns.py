@@ -10,7 +10,8 @@ does not match a name that starts with a dot, except in a rule that restricts: `
 ``src/.git/hooks``.
 
 A pattern is matched in two directions, and one that permits never matches more than it says. `matches` answers an
-*ask*: missing facts never match, and a trailing ``*`` stands for harmless words only. `covers` is for rules that restrict, so it looks at every word, path and host.
+*ask*: missing facts never match, and a trailing ``*`` stands for harmless words only. `covers` is for rules that
+restrict, so it looks at every word, path and host.
 """
 
 import json
