@@ -182,7 +182,7 @@ class Chat:
         Its role and model stay unless `options` name others; they are those of `Chat`. Raises NoSuchSessionError.
         """
         chat = cls(**options)
-        with open_store(Storage.READ) as store:
+        with open_store(Storage.READ, registry=chat._options.registry) as store:
             info = store.session(SessionId(session_id))
         role = options.get("role") or None
         chat._options = replace(at_home(chat._options, info), role=role)

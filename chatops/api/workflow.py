@@ -301,7 +301,7 @@ async def resume(
     assembled: Assembled, session_id: str, *, options: Options, on_approval: ApprovalPolicy
 ) -> WorkflowResult:
     """Resume a stored run of this workflow in its own workspace."""
-    with open_store(Storage.READ) as store:
+    with open_store(Storage.READ, registry=options.registry) as store:
         options = at_home(options, store.session(SessionId(session_id)))
     async with _app(assembled, options) as app:
         run = await app.open_run(SessionId(session_id), attended=False)

@@ -132,7 +132,7 @@ def stored(arguments: "Namespace", *, storage: Storage = Storage.READ) -> "Itera
     paths.prepare()
     start_logging(paths.log)
     _check_registries(chosen, paths)
-    store = make_store(chosen.store, paths, storage)
+    store = make_store(chosen.store, paths, storage, registry=chosen.registry)
     store.surface = chosen.via
     try:
         yield Stored(store, workspace, paths, chosen)
@@ -154,7 +154,7 @@ def _check_registries(chosen: Options, paths: Paths) -> None:
 def in_its_workspace(chosen: Options, name: str) -> Options:
     """Return `chosen` with the workspace of session `name`. Raises NoSuchSessionError, and ConfigError."""
     # Read-only: a damaged store is reported when the session is opened.
-    with open_store(Storage.READ) as store:
+    with open_store(Storage.READ, registry=chosen.registry) as store:
         return at_home(chosen, find_session(store, name))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from chatops.commands.application import app, with_app
 from chatops.commands.approvals import NOTHING_PENDING
-from chatops.commands.context import Stored, find_call, screen, show_list, stored
+from chatops.commands.context import Stored, find_call, options, screen, show_list, stored
 from chatops.config.paths import show_folder
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
@@ -100,7 +100,7 @@ def decide(arguments: Namespace) -> int:
         only = tuple(arguments.only) if arguments.only else None
         return _post(arguments, MarkedDone() if arguments.done else Approved(only=only))
     edited = edited_arguments(arguments.edit)
-    with open_store() as store:
+    with open_store(registry=options(arguments).registry) as store:
         found = find_call(store, arguments.id)
         if found.pending.call.name in ENGINE_CALLS:
             raise ChatopsError(f"{found.pending.call.id} has no arguments to edit; nothing was approved.")

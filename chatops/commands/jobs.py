@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from chatops.commands.application import app, run_app, warn_of_use
-from chatops.commands.context import find_session, screen, show_list, stored
+from chatops.commands.context import find_session, options, screen, show_list, stored
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionBusyError, SessionHeldError
 from chatops.domain.events import Published, TurnFinished, TurnPaused, TurnStatus
@@ -258,7 +258,7 @@ def _resume(arguments: Namespace) -> int:
     try:
         return run_app(options_of(row), lambda opened: _resume_here(opened, row, arguments, by_itself=by_itself))
     except Exception as error:
-        with open_store() as store:
+        with open_store(registry=options(arguments).registry) as store:
             store.update_job(row.session.id, not_started=str(NotStarted(WhyNot.FAILED, str(error) or repr(error))))
         raise
 

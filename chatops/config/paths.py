@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import stat
 import struct
@@ -111,6 +112,10 @@ class Paths:
     def last_good(self) -> Path:
         """Folder with the last good copy of each registry, named by a hash of the registry's path."""
         return self.data / "registry"
+
+    def last_good_copy(self, registry: Path) -> Path:
+        """Return the file with the last good copy of a registry."""
+        return self.last_good / f"{hashlib.sha256(os.fsencode(registry)).hexdigest()[:32]}.json"
 
     @property
     def memory(self) -> Path:

@@ -299,14 +299,10 @@ def _places(path: Path, digest: str) -> Located | None:
         return None
 
 
-def _copy_of(paths: Paths, path: Path) -> Path:
-    return paths.last_good / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.json"
-
-
 def _keep(paths: Paths, path: Path, data: bytes, notices: list[str]) -> None:
     """Store a copy of a good registry with its digest; a copy that does not match its digest is never used."""
     copy = hashlib.sha256(data).hexdigest().encode() + b"\n" + data
-    target = _copy_of(paths, path)
+    target = paths.last_good_copy(path)
     try:
         if target.is_file() and target.read_bytes() == copy:
             return
@@ -317,7 +313,7 @@ def _keep(paths: Paths, path: Path, data: bytes, notices: list[str]) -> None:
 
 def _last_good_copy(lookup: _Lookup, path: Path) -> Registry | None:
     try:
-        with _copy_of(lookup.paths, path).open("rb") as file:
+        with lookup.paths.last_good_copy(path).open("rb") as file:
             digest, _, data = file.read(MAX_BYTES + 100).partition(b"\n")
         if hashlib.sha256(data).hexdigest().encode() != digest:
             return None

@@ -89,6 +89,7 @@ class RegistryFile:
             "budget",
             "mcp_servers",
             "mcpServers",
+            "store",
         }
     )
 
@@ -131,6 +132,10 @@ class RegistryFile:
     """A program to tell about jobs, such as one that sends a message to a phone."""
     respond_with_final: bool = True
     """False: a short result without the persona, as `--summary`."""
+    store: Annotated[str, Matches(r"^(postgres(ql)?://.*)?$")] = ""
+    """Address of the [database](team.md) that holds sessions and decisions, such as ``postgresql://host/name``; left
+    out: a file does. The site's counts before yours, and `CHATOPS_STORE` before both.
+    """
     approve_any_shell: bool = False
     """For the site registry: let `--approve` name shell_exec and python_exec without a pattern."""
 
@@ -204,6 +209,8 @@ class _Reader:
             default_role = names[0]
         if names and not self.site and default_role not in names:
             self._warn(("default_role",), f"there is no role {default_role!r}{nearest(default_role, names)}")
+        if "password" in file.store or urlsplit(file.store).password:
+            self._warn(("store",), "a password in the file can be read by whoever reads the file; ~/.pgpass is safer")
         return Registry(
             source=self.document.source,
             digest=digest,
@@ -220,6 +227,7 @@ class _Reader:
             budget=file.budget,
             notify=file.notify.command,
             respond_with_final=file.respond_with_final,
+            store=file.store,
             approve_any_shell=file.approve_any_shell,
             rule_scopes=tuple(scope for scope in RuleScope if scope.value in file.rules.remember),
             surfaces=file.approvals.surfaces,

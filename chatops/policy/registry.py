@@ -504,6 +504,8 @@ class Registry:
     notify: tuple[str, ...] = ()
     """The program to tell about jobs. That of the user counts, else that of the site."""
     respond_with_final: bool = True
+    store: str = ""
+    """Address of the database that holds the sessions; empty: a file does."""
     approve_any_shell: bool = False
     """Only honoured in a site registry: a bare ``--approve shell_exec`` is then accepted."""
     rule_scopes: tuple[RuleScope, ...] = tuple(RuleScope)

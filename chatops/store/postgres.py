@@ -39,7 +39,7 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from ipaddress import ip_address
@@ -135,13 +135,16 @@ class Postgres(Connection):
     ORPHANS = "SELECT 1 WHERE false"
     OWN = "made_by = session_user"
 
-    def __init__(self, address: str, *, unsaved: str = "") -> None:
+    def __init__(self, address: str, *, unsaved: str = "", keyring: Callable[[str], str] = lambda place: "") -> None:
         """Connect to the database at `address`, such as ``postgresql://host/name``, and create or migrate its tables.
+
+        `keyring` returns the password of a database by its place, for a server that asks for one that is given nowhere.
 
         Raises ConfigError for an address that must not be used, NotSavedError, and UnreadableError for tables of a
         newer chatops.
         """
         self._parameters = parameters(address)
+        self._keyring = keyring
         self.place = shown(self._parameters)
         super().__init__(cast("Any", None), path=Path(os.devnull), unsaved=unsaved)
         self._link: psycopg.Connection[SqlRow] | None = None
@@ -261,7 +264,14 @@ class Postgres(Connection):
 
     def _connected(self) -> psycopg.Connection[SqlRow]:
         if self._link is None or self._link.closed:
-            self._link = psycopg.connect(**cast("Any", self._parameters), autocommit=True)
+            try:
+                self._link = psycopg.connect(**cast("Any", self._parameters), autocommit=True)
+            except psycopg.OperationalError as error:
+                if not _lacks_password(error) or not (password := self._keyring(self.place)):
+                    raise
+                know(password)
+                self._parameters = {**self._parameters, "password": password}
+                self._link = psycopg.connect(**cast("Any", self._parameters), autocommit=True)
             try:
                 self._set_up(self._link)
             except BaseException:
@@ -357,6 +367,8 @@ class Postgres(Connection):
                 )
             case psycopg.OperationalError() | errors.IdleInTransactionSessionTimeout() | psycopg.InterfaceError():
                 why, advice = "the database cannot be reached", "chatops connects again by itself once it answers."
+                if _lacks_password(error):
+                    advice = f"Put it into ~/.pgpass or PGPASSWORD, or run: keyring set chatops {self.place}"
                 return NotSavedError(
                     f"The database {self.place} cannot be reached ({said}).", advice=advice, reason=why
                 )
@@ -456,6 +468,10 @@ def shown(given: Mapping[str, Any]) -> str:
     if host.startswith("/"):
         return f"postgresql:///{name}?host={host}"
     return f"postgresql://{host}{f':{port}' if port else ''}/{name}"
+
+
+def _lacks_password(error: psycopg.Error) -> bool:
+    return error.pgconn is not None and error.pgconn.needs_password
 
 
 def _is_local(given: Mapping[str, Any]) -> bool:

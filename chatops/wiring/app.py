@@ -153,7 +153,9 @@ class App:
     @cached_property
     def store(self) -> Store:
         """The user's store. Raises StoreError."""
-        store = self._store or make_store(self.options.store, self.paths, self.options.storage)
+        store = self._store or make_store(
+            self.options.store, self.paths, self.options.storage, registry=self.options.registry
+        )
         store.surface = self.options.via
         return store
 

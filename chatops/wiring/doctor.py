@@ -297,7 +297,7 @@ def store_checks(path: Path) -> list[Check]:
 
 
 def _store(app: App) -> list[Check]:
-    if not database():
+    if not database(app.paths, app.options.registry):
         return store_checks(app.paths.store)
     try:
         return [Check(name="store", grade=Grade.OK, text=app.store.describe())]

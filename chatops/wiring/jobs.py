@@ -33,7 +33,7 @@ from pathlib import Path
 from threading import Thread
 
 from chatops.config.failpoints import reach
-from chatops.config.paths import REGISTRY_VARIABLE, folder_identity, show_folder
+from chatops.config.paths import REGISTRY_VARIABLE, find_paths, folder_identity, show_folder
 from chatops.domain.canonical import json_or_text
 from chatops.domain.errors import ChatopsError, ConflictError, SessionHeldError, UnreadableError
 from chatops.domain.events import PendingCall, TurnStatus
@@ -56,7 +56,7 @@ from chatops.store.leases import holder_of, this_process
 from chatops.store.store import Store
 from chatops.toolkit.threads import in_thread
 from chatops.wiring.app import App
-from chatops.wiring.stored import Options
+from chatops.wiring.stored import STORE_VARIABLE, Options, database
 
 log = logging.getLogger(__name__)
 
@@ -259,7 +259,7 @@ def must_take_jobs(store: Store) -> None:
     if store.owner is None:
         raise ChatopsError(
             "Nothing continues in the background here: others can write to the store, a database.",
-            advice="Let it run here, or unset CHATOPS_STORE.",
+            advice="Let it run here, or keep the sessions in a file.",
         )
 
 
@@ -472,6 +472,9 @@ def start(store: Store, row: JobRow) -> int:
     Raises OSError, SessionHeldError if another process has the session, and StoreError.
     """
     environment = {name: value for name, value in os.environ.items() if name != REGISTRY_VARIABLE}
+    chosen = options_of(row)
+    if address := database(find_paths(os.environ), chosen.registry):
+        environment[STORE_VARIABLE] = address
     process = subprocess.Popen(
         # With -P no module of the current folder is imported.
         [sys.executable, "-P", "-m", "chatops", "jobs", "resume", row.session.id, "--foreground"],

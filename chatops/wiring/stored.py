@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.config.paths import Paths, find_paths
+from chatops.config.paths import REGISTRY_VARIABLE, SITE_REGISTRY, Paths, find_paths, plain_file
 from chatops.domain.decisions import Principal
 from chatops.domain.errors import ConfigError, NotSavedError, StoreError
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
@@ -52,26 +53,26 @@ class Storage(Enum):
 
 
 @contextmanager
-def open_store(storage: Storage = Storage.NEEDED) -> Iterator[Store]:
-    """Yield the user's store, and close it in any case.
+def open_store(storage: Storage = Storage.NEEDED, *, registry: Path | None = None) -> Iterator[Store]:
+    """Yield the user's store, and close it in any case. `registry` is the file of ``--registry``.
 
     Raises ConfigError without a home folder, and StoreError.
     """
     paths = find_paths(os.environ)
     paths.prepare()
-    store = make_store(None, paths, storage)
+    store = make_store(None, paths, storage, registry=registry)
     try:
         yield store
     finally:
         store.close()
 
 
-def make_store(file: Path | None, paths: Paths, storage: Storage) -> Store:
+def make_store(file: Path | None, paths: Paths, storage: Storage, *, registry: Path | None = None) -> Store:
     """Return the store in `file`, by default the user's: in the database that is named, or in its usual file.
 
     A file is created if it is missing and `storage` is not READ. Raises StoreError, and ConfigError for a database.
     """
-    if file is None and (address := database()):
+    if file is None and (address := database(paths, registry)):
         return _in_database(address, storage)
     path = file or paths.store
     match storage:
@@ -83,14 +84,39 @@ def make_store(file: Path | None, paths: Paths, storage: Storage) -> Store:
             return _looked_at(path)
 
 
-def database() -> str:
-    """Return the address of the database that holds the sessions; empty if a file does. Raises ConfigError."""
+def database(paths: Paths, registry: Path | None = None) -> str:
+    """Return the address of the database that holds the sessions; empty if a file does.
+
+    The environment names it, else the site's registry, else the user's. Raises ConfigError.
+    """
     address = os.environ.get(STORE_VARIABLE, "").strip()
     if address and not address.startswith(("postgresql://", "postgres://")):
         raise ConfigError(
             f"{STORE_VARIABLE} names no database.", advice=f"Such as: {STORE_VARIABLE}=postgresql://host/database"
         )
-    return address
+    own = (registry or Path(os.environ.get(REGISTRY_VARIABLE) or paths.registry)).absolute()
+    # Reading a registry takes longer than all else that a list of sessions needs, and few name a store.
+    if address or not any(map(_may_name_store, (SITE_REGISTRY, own, paths.last_good_copy(own)))):
+        return address
+    from chatops.config.registry import load_registry
+
+    loaded = load_registry(path=registry, paths=paths, env=os.environ)
+    named = (loaded.site.store if loaded.site is not None else "") or loaded.registry.store
+    if not named and loaded.broken is not None:
+        # The sessions must not go into a file only because the registry broke.
+        raise loaded.broken
+    return named
+
+
+def _may_name_store(path: Path) -> bool:
+    try:
+        with plain_file(path, follow=True) as (file, _):
+            data = file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return b'"store"' in data or b"\\u" in data
 
 
 def _in_database(address: str, storage: Storage) -> Store:
@@ -99,8 +125,17 @@ def _in_database(address: str, storage: Storage) -> Store:
     except ImportError:
         from chatops.config.extras import not_installed
 
-        raise ConfigError(f"{STORE_VARIABLE} names a database, and {not_installed('team')}.") from None
-    return Store(Postgres(address, unsaved="the store is only read" if storage is Storage.READ else ""))
+        raise ConfigError(f"The store is a database, and {not_installed('team')}.") from None
+    unsaved = "the store is only read" if storage is Storage.READ else ""
+    return Store(Postgres(address, unsaved=unsaved, keyring=_from_keyring))
+
+
+def _from_keyring(place: str) -> str:
+    """Return the password of a database from the system's keyring; empty if there is none."""
+    try:
+        return str(import_module("keyring").get_password("chatops", place) or "")
+    except Exception:  # The package may be absent, and backends may raise any exception.
+        return ""
 
 
 def _writable(path: Path) -> Store:

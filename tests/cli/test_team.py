@@ -1,10 +1,12 @@
 """Commands on one store in PostgreSQL, as two machines would give them."""
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
+from chatops.config.paths import packaged_registry
 from tests.support.command_line import CommandLine
 from tests.support.postgres import find_programs, server
 
@@ -15,9 +17,12 @@ def test_a_call_waits_is_decided_and_runs_from_one_database(
     chatops: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with server() as running:
-        monkeypatch.setenv("CHATOPS_STORE", running.url)
+        registry = tmp_path / "team.json"
+        registry.write_text(json.dumps({**json.loads(packaged_registry().read_text()), "store": running.url}))
+        monkeypatch.setenv("CHATOPS_REGISTRY", str(registry))
         session, call = chatops.paused("write hello to out.txt")
-        # Another machine has other folders.
+        # Another machine has other folders, and may name the same database in another way.
+        monkeypatch.setenv("CHATOPS_STORE", running.url)
         monkeypatch.setenv("CHATOPS_HOME", str(tmp_path / "other"))
         assert call in chatops("approvals", "list").out
         assert chatops("approvals", "approve", call).code == 0
@@ -50,3 +55,19 @@ def test_without_the_extra_the_command_that_installs_it_is_named(
     monkeypatch.setitem(sys.modules, "chatops.store.postgres", None)
     refused = chatops("sessions", "list")
     assert (refused.code, "the extra team is not installed" in refused.err) == (2, True)
+
+
+def test_a_registry_that_names_a_database_and_breaks_leaves_no_session_in_a_file(
+    chatops: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "chatops.store.postgres", None)
+    registry, wanted = tmp_path / "r.json", '{"version": 3, "store": "postgresql://localhost/t"'
+    registry.write_text(wanted)
+    # Without an earlier version that could be read, what the file says stops the command.
+    assert chatops("--registry", str(registry), "sessions", "list").code == 2
+    registry.write_text(wanted + "}")
+    missing = "The store is a database, and the extra team is not installed"
+    assert missing in chatops("--registry", str(registry), "sessions", "list").err
+    registry.write_text('{"version": 3')
+    assert missing in chatops("--registry", str(registry), "sessions", "list").err
+    assert list(tmp_path.rglob("chatops.db")) == []

@@ -131,6 +131,16 @@ def test_only_the_site_requires_a_sink_of_the_decision_log(place: Place) -> None
             read_registry(json.dumps({**MINIMAL, "audit": wrong}).encode(), source="r.json", site=True)
 
 
+def test_a_registry_names_the_database_of_the_store(place: Place) -> None:
+    place.own(json.dumps({**MINIMAL, "store": "postgresql://ana:lantern7@db.example/chatops"}))
+    loaded = place.load()
+    assert loaded.registry.store == "postgresql://ana:lantern7@db.example/chatops"
+    assert any("a password in the file" in notice.text for notice in loaded.notices)
+    for wrong in ({"store": "/tmp/chatops.db"}, {"stores": "postgresql://db/chatops"}):
+        with pytest.raises(ConfigError, match="store"):
+            read_registry(json.dumps({**MINIMAL, **wrong}).encode(), source="r.json")
+
+
 def test_a_broken_file_leaves_its_last_good_copy_in_force(place: Place) -> None:
     good = json.dumps({**MINIMAL, "users": {"*": {"access_level": "viewer"}}}, indent=1)
     place.own(good)

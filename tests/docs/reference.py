@@ -38,8 +38,8 @@ This page is written from the code: `python -m tests.docs.reference`.
 | `~/.config/chatops/personas/NAME.md` | personas of your own |
 | `~/.local/share/chatops/` | sessions, approvals, rules, the decision log, memory, indexes |
 
-`CHATOPS_HOME` moves all of it into one folder, and `CHATOPS_STORE` names a [database](team.md) for sessions and what
-belongs to them. Comments (`// …`) are read in the registry. Keys that begin with `x-`
+`CHATOPS_HOME` moves all of it into one folder, and the key `store`, or `CHATOPS_STORE`, names a [database](team.md)
+for sessions and what belongs to them. Comments (`// …`) are read in the registry. Keys that begin with `x-`
 are yours. `chatops registry check` reports mistakes with line and column, and `chatops registry schema` prints the JSON
 Schema for your editor.
 """

@@ -133,6 +133,26 @@ class TestOwnPromises:
         with closing(Store(Postgres(url.replace("chatops@", f"{ben}@")))) as other:
             assert (len(store.rules(uid=1000)), other.rules(uid=1000)) == (1, [])
 
+    def test_a_password_that_is_given_nowhere_comes_from_the_keyring(self, url: str, running: Server) -> None:
+        execute(url, "CREATE ROLE asked LOGIN SUPERUSER PASSWORD 'Lantern-0815'")
+        rules = running.folder / "data" / "pg_hba.conf"
+        rules.write_text(f"local all asked scram-sha-256\n{rules.read_text()}")
+        execute(url, "SELECT pg_reload_conf()")
+        address, asked = url.replace("chatops@", "asked@"), list[str]()
+        # The server reads its files again after it has answered.
+        with pytest.raises(NotSavedError, match="password") as refused:
+            while True:
+                Postgres(address).close()
+        place = str(refused.value.advice).rpartition("keyring set chatops ")[2]
+
+        def keyring(place: str) -> str:
+            asked.append(place)
+            return "Lantern-0815"
+
+        with closing(Store(Postgres(address, keyring=keyring))) as store:
+            store.set_setting("a", "1")
+        assert (asked, "Lantern" in str(refused.value), running.folder.name in place) == ([place], False, True)
+
     def test_files_are_in_the_database(self, store: Store, url: str) -> None:
         one, two = (store.create_session(workspace="/w", role="r", persona="p").id for _ in range(2))
         file = store.files.keep(one, "a.txt", b"hello")
