@@ -4,7 +4,8 @@ Version 2 lists servers under ``hosts`` and names them in models by ``host_id``;
 WebUI. Version 1 has the server's keys in each model, and a role may be only the name of its model. Entries may be an
 object by name or a list of objects with an ``id``.
 
-No key is copied. A migrated model names an environment variable for its key instead.
+No key is copied. A migrated model names an environment variable for its key instead. Whatever else is left out, apart
+from comments, is named in a note; what could widen a right when it is left out is an error.
 """
 
 import json
@@ -29,6 +30,7 @@ _CLI = {"claude_cli": ["claude", "-p"], "gemini_cli": ["gemini", "-p"]}
 """Commands of the model types that were other programs. Their names were models too, without an entry."""
 _CONFIRM = ("confirm_allow", "confirm_deny")
 _DENIES = "{} denies now: these tools never run. Before, they could be confirmed."
+_NO_MODEL = "no model uses it"
 _NOT_HERE = "gemini_cli cannot run here; choose another model."
 _NO_KEY = frozenset({"", "none"})
 
@@ -83,6 +85,8 @@ class _Converter:
 
     def registry(self, old: _Object) -> _Object:
         hosts = dict(self.entries(old, "hosts"))
+        for name, host in hosts.items():
+            self.left_out(host, ("hosts", name), known=("id", *_HOST_KEYS))
         models = {name: self.model(name, entry, hosts) for name, entry in self.entries(old, "models")}
         roles = dict(self.roles(old))
         named = {model for role in roles.values() for model in role.values() if isinstance(model, str)}
@@ -105,14 +109,18 @@ class _Converter:
         self.left_out(old, (), known=("version", "hosts", "models", "roles", "users", "settings", *_CONFIRM, "$schema"))
         if isinstance(settings, dict):
             self.left_out(settings, ("settings",), known=("orchestrator_max_rounds",))
+        elif settings is not None:
+            self.left_out(old, (), known=[key for key in old if key != "settings"])
+        used = {entry.get("host_id") for _, entry in self.entries(old, "models")}
+        self.left_out(dict[str, Json](hosts), ("hosts",), known=[name for name in hosts if name in used], why=_NO_MODEL)
         return new
 
     def model(self, name: str, old: _Object, hosts: dict[str, _Object]) -> _Object:
         path = ("models", name)
         kind = old.get("type", "local_openai")
         new: _Object = {}
-        if kind in _CLI:
-            new = {"type": "cli", "command": list[Json](_CLI[str(kind)])}
+        if isinstance(kind, str) and kind in _CLI:
+            new = {"type": "cli", "command": list[Json](_CLI[kind])}
             if kind == "gemini_cli":
                 self.notes.append(_NOT_HERE if name == kind else f"{name}: {_NOT_HERE}")
         elif kind == "gemini_api":
@@ -123,18 +131,21 @@ class _Converter:
             known = ["local_openai", "gemini_api", *_CLI]
             raise self.document.error((*path, "type"), f"there is no type {kind!r}{nearest(str(kind), known)}")
         new |= {key: old[key] for key in ("model_name", "label", "max_rounds") if key in old}
-        if isinstance(size := old.get("context_k"), int | float):
+        if isinstance(size := old.get("context_k"), int | float) and not isinstance(size, bool):
             new["context_window"] = round(size * 1000)
         if "tags" in old:
             new["x-tags"] = old["tags"]
-        known_keys = ("id", "type", "host_id", "model_name", "label", "max_rounds", "context_k", "tags", *_HOST_KEYS)
+        known_keys = ["id", "type", "host_id", "model_name", "label", "max_rounds", "tags"]
+        known_keys += ["context_k"] if "context_window" in new else []
+        # With a host, those of the model itself had no meaning; other types have no server.
+        known_keys += _HOST_KEYS if kind == "local_openai" and old.get("host_id") is None else []
         self.left_out(old, path, known=known_keys)
         return new
 
     def host(self, model: str, old: _Object, hosts: dict[str, _Object]) -> _Object:
         """Return the keys of the model's server: those of its host, or of version 1, where a model has them itself."""
         host_id = old.get("host_id")
-        if host_id is not None and host_id not in hosts:
+        if host_id is not None and not (isinstance(host_id, str) and host_id in hosts):
             why = f"there is no host {host_id!r}{nearest(str(host_id), list(hosts))}"
             raise self.document.error(("models", model, "host_id"), why)
         name, host = (str(host_id), hosts[str(host_id)]) if host_id is not None else (model, old)
@@ -142,8 +153,12 @@ class _Converter:
         if str(host.get("api_key", "")).casefold() not in _NO_KEY:
             variable = re.sub(r"\W", "_", name, flags=re.ASCII).upper() + "_API_KEY"
             variable = f"_{variable}" if variable[0].isdigit() else variable
+            owner = f"host {name}" if host is not old else f"model {name}"
+            # Two that share a variable would each get the key of the other.
+            while self.keys.get(variable, owner) != owner:
+                variable = f"{variable}_2"
             new["api_key_env"] = variable
-            self.keys[variable] = name
+            self.keys[variable] = owner
         if "max_concurrent" in host:
             new["max_concurrent"] = host["max_concurrent"]
         return new
@@ -167,9 +182,11 @@ class _Converter:
         backups = old.get("backups", old.get("backup"))
         listed = backups if isinstance(backups, list) else [backups] if backups else []
         new |= dict(zip(_BACKUPS, listed, strict=False))
+        if len(listed) > len(_BACKUPS):
+            self.notes.append(f"{name}: only the first {len(_BACKUPS)} backups are kept.")
         new |= {key: old[key] for key in _ROLE_KEYS if old.get(key)}
         if old.get("tools") is not None:
-            new["tools"] = self.tools(old["tools"])
+            new["tools"] = list[Json](self.renamed(self.confirmed(old, "tools", ("roles", name))))
         if denied := self.confirmed(old, "confirm_deny", ("roles", name)):
             new["rules"] = [{"tool": tool, "verdict": "deny"} for tool in self.renamed(denied)]
             self.notes.append(_DENIES.format(f"roles.{name}.confirm_deny"))
@@ -215,12 +232,16 @@ class _Converter:
             pairs = list(found.items())
         else:
             raise self.document.error((key,), "expected an object {…}")
+        seen: set[str] = set()
         for index, (name, entry) in enumerate(pairs):
             if short and isinstance(entry, str):
                 entry = {short: entry}
             if not isinstance(name, str) or not isinstance(entry, dict):
                 where = (key, index) if isinstance(found, list) else (key, str(name))
                 raise self.document.error(where, "expected an object with a name")
+            if name in seen:
+                raise self.document.error((key, index), f"there is another {name!r} before it")
+            seen.add(name)
             yield name, entry
 
     def confirmed(self, old: _Object, key: str, path: tuple[str, ...]) -> list[str]:
@@ -231,18 +252,16 @@ class _Converter:
             raise self.document.error((*path, key), "expected a list of the names of tools")
         return names
 
-    def tools(self, value: Json) -> Json:
-        names = _names(value)
-        return list[Json](self.renamed(names)) if isinstance(value, list) else value
-
     def renamed(self, names: Sequence[str]) -> list[str]:
         return list(dict.fromkeys(_TOOLS.get(name, name) for name in names))
 
-    def left_out(self, old: _Object, path: tuple[str, ...], *, known: Sequence[str]) -> None:
-        """Note the keys that have no meaning here."""
+    def left_out(
+        self, old: _Object, path: tuple[str, ...], *, known: Sequence[str], why: str = "it has no meaning here"
+    ) -> None:
+        """Note the keys that are left out."""
         for key in old:
             if key not in known:
-                self.notes.append(f"{self.document.where((*path, key))}: left out; chatops has no such key.")
+                self.notes.append(f"{self.document.where((*path, key))}: left out; {why}.")
 
 
 def _names(value: Json) -> list[str]:

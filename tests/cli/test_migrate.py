@@ -110,10 +110,13 @@ def test_version_1_is_migrated(chatops: CommandLine) -> None:
         ({"version": 2, "models": {"m": {"host_id": "bx"}}, "hosts": {"box": {}}}, "no host 'bx'; 'box' may be meant"),
         ({"version": 2, "models": 3}, "key models: expected an object"),
         ({"version": 2, "roles": {"r": 3}}, "key roles.r: expected an object"),
-        ({"version": 2, "roles": {"r": {"tools": "all"}}}, "cannot be migrated"),
+        ({"version": 2, "roles": {"r": {"tools": "all"}}}, "key roles.r.tools: expected a list"),
         ({"confirm_deny": "shell_exec"}, "key confirm_deny: expected a list of the names of tools"),
         ({"roles": {"a": {"confirm_deny": ["file_write", 5]}}}, "key roles.a.confirm_deny: expected a list"),
         ({"users": {"a": {"confirm_deny": {"shell_exec": True}}}}, "key users.a.confirm_deny: expected a list"),
+        ({"users": [{"id": "a", "confirm_deny": ["file_write"]}, {"id": "a"}]}, "key users[1]: there is another 'a'"),
+        ({"models": {"m": {"type": ["gemini_api"]}}}, "there is no type ['gemini_api']"),
+        ({"models": {"m": {"host_id": ["box"]}}, "hosts": {"box": {}}}, "there is no host ['box']"),
     ],
 )
 def test_what_cannot_be_migrated_is_named_with_its_place(chatops: CommandLine, old: object, problem: str) -> None:
@@ -122,6 +125,32 @@ def test_what_cannot_be_migrated_is_named_with_its_place(chatops: CommandLine, o
     ran = chatops("registry", "migrate", str(source))
     assert (ran.code, ran.out) == (2, "")
     assert problem in ran.err
+
+
+def test_nothing_is_left_out_without_a_note_and_no_two_hosts_share_a_key(chatops: CommandLine) -> None:
+    server = {"api_url": "http://127.0.0.1:3000"}
+    new, notes = migrated(
+        chatops,
+        {
+            "version": 2,
+            "hosts": {
+                "a-b": {**server, "api_key": "secret-1", "verify_ssl": True},
+                "a_b": {**server, "api_key": "secret-2"},
+                "spare": server,
+            },
+            "models": {
+                "m": {"host_id": "a-b", "api_key": "secret-3", "context_k": "32"},
+                "n": {"host_id": "a_b"},
+                "a-b": {"api_key": "secret-4", **server},
+            },
+            "roles": {"chat": {"primary": "m", "backups": ["n"] * 5}},
+            "settings": [1],
+        },
+    )
+    assert len({model["api_key_env"] for model in new["models"].values()}) == 3
+    for left in ("hosts.a-b.verify_ssl", "hosts.spare", "models.m.api_key", "models.m.context_k", "settings"):
+        assert f"key {left}: left out; " in notes
+    assert "chat: only the first 4 backups are kept." in notes
 
 
 def test_an_older_registry_that_is_used_names_the_command(chatops: CommandLine, tmp_path: Path) -> None:
