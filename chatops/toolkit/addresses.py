@@ -24,6 +24,8 @@ _SPECIAL = tuple(
     ipaddress.ip_network(text)
     for text in (
         "168.63.129.16/32",  # services of a cloud provider, on a public address
+        "192.0.0.0/24",  # protocols, and documentation: not all versions of Python know that
+        "3fff::/20",
         "192.88.99.0/24",  # 6to4 relays
         "64:ff9b::/96",  # the following networks embed an IPv4 address, which may be a private one
         "64:ff9b:1::/48",
