@@ -284,6 +284,10 @@ class _Work:
                 os.fsync(parent)
                 return why
             except OSError as error:
+                with suppress(OSError):
+                    # Nothing else will: an edit of the user that was swapped out is never the new content.
+                    if state_of(parent, self._temporary(entry)) == entry.new != ABSENT:
+                        os.unlink(self._temporary(entry), dir_fd=parent)
                 return f"{error.strerror}"
 
     def _folder(self, entry: Entry, parent: int, name: str) -> str:

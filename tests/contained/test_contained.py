@@ -533,6 +533,21 @@ def test_without_an_atomic_swap_nothing_is_applied_and_no_file_is_touched(
     assert content(workspace) == before and turn.read("apply", dict) is None
 
 
+def test_a_swap_that_fails_later_is_named_and_leaves_no_file_of_ours(
+    workspace: Path, turn: TurnFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(turn.copy)
+    changes = freeze(turn)
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("chatops.contained.applying._swap", fails)
+    result = apply(turn, changes, None)
+    assert "Input/output error" in result.left.values()
+    assert not [name for name in content(workspace) if ".chatops-" in name]
+
+
 async def approved(turn: TurnFolder, workspace: Path) -> tuple[Tool, CallFacts, ToolContext]:
     """Return the tool that applies the changes of `turn`, with the facts that were approved."""
     tool = ContainedTurns(turn.path.parent.parent).tool(CONTAINED_APPLY, None)
