@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import secrets
+import select
 import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -56,6 +57,8 @@ LONGEST_FORM = 64_000
 """Characters of the answers in a form."""
 PAGE = 50
 """Sessions of one page of a list."""
+LINGER_S = 5.0
+"""Seconds in which an editor that has gone may still read what was written to it."""
 _STOPPED: dict[TurnStatus, Literal["end_turn", "max_turn_requests", "cancelled"]] = {
     TurnStatus.LIMIT: "max_turn_requests",
     TurnStatus.CANCELLED: "cancelled",
@@ -81,14 +84,16 @@ class Stdio:
 
     async def send(self, message: dict[str, Any]) -> None:
         """Write a message. Raises ConnectionError."""
-        if "method" not in message:
-            self._answering -= 1
         if "error" in message:
             # It repeats what was sent, and may hold what is no JSON.
             message["error"].pop("data", None)
-        async with self._sending:
-            self._writer.write(dumps(message).encode() + b"\n")
-            await self._writer.drain()
+        try:
+            async with self._sending:
+                self._writer.write(dumps(message).encode() + b"\n")
+                await self._writer.drain()
+        finally:
+            # An answer that an editor does not read counts as well.
+            self._answering -= "method" not in message
         if message.get("method") == "session/request_permission":
             # Several sessions may ask about one call: that of a child turn, in its own session and in its parent's.
             self.asked[message["params"]["options"][0]["optionId"]] = time.monotonic()
@@ -547,16 +552,34 @@ async def run(app: App, *, is_whole: Callable[[str], str]) -> int:
     # Whatever else reads or prints must not touch the protocol.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
+    # Answers that nobody reads keep the end of the input from being read: `gone` tells of it all the same.
+    gone = select.epoll()
+    gone.register(incoming, select.EPOLLRDHUP)
     reader = asyncio.StreamReader(limit=LARGEST_FRAME)
     source, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(incoming))
     control = asyncio.streams.FlowControlMixin(loop)
     target, _ = await loop.connect_write_pipe(lambda: control, os.fdopen(outgoing, "wb"))
     stdio = Stdio(reader, asyncio.StreamWriter(target, control, reader, loop))
+
+    def give_up_later() -> None:
+        loop.call_later(LINGER_S, target.abort)
+
+    def stop() -> None:
+        source.close()
+        give_up_later()
+
+    def input_closed() -> None:
+        loop.remove_reader(gone)
+        give_up_later()
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, source.close)
+        loop.add_signal_handler(number, stop)
     agent = Agent(app, stdio, is_whole=is_whole)
+    loop.add_reader(gone, input_closed)
     try:
         await acp.run_agent(cast(Any, agent), stdio, use_unstable_protocol=True)
     finally:
+        loop.remove_reader(gone)
+        gone.close()
         await agent.aclose()
     return 0

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -66,6 +67,15 @@ class Wire:
         if "method" not in found:
             self.answers[found["id"]] = found
         self.asked += [found] if found.get("method") == "session/request_permission" else []
+
+    def fill(self, frames: bytes) -> None:
+        """Read nothing, and write until the agent has read nothing for a while: it keeps some of it in memory."""
+        os.set_blocking(self._in.fileno(), False)
+        try:
+            while select.select([], [self._in], [], 3.0)[1]:
+                os.write(self._in.fileno(), frames * 1000)
+        finally:
+            os.set_blocking(self._in.fileno(), True)
 
     def end(self, rest: bytes) -> int:
         """Close the connection amid a frame."""
@@ -174,6 +184,30 @@ def test_an_editor_that_goes_while_it_is_flooding_ends_the_agent(folder: Path, r
         agent.process.stdout.close()
         agent.send(*[b"nonsense"] * 1000)
         assert agent.end(b"") == 0
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("how", ["closes", "terminates"])
+def test_an_editor_that_reads_nothing_ends_the_agent_and_the_question_stays(
+    how: str, folder: Path, registry: Path
+) -> None:
+    with wire(folder) as agent:
+        agent.request(1, "initialize", protocolVersion=1)
+        session = agent.request(2, "session/new", cwd=str(folder), mcpServers=[])["result"]["sessionId"]
+        asks = [{"type": "text", "text": 'use scratch_write {"text": "x"}'}]
+        params = {"sessionId": session, "prompt": asks}
+        agent.send(json.dumps({"jsonrpc": "2.0", "id": 3, "method": "session/prompt", "params": params}).encode())
+        while not agent.asked:
+            agent.read()
+        agent.fill(b'{"jsonrpc":"2.0","id":4,"method":"session/list","params":{}}\n')
+        if how == "terminates":
+            agent.process.terminate()
+            assert agent.process.wait(PATIENCE) == 0
+        else:
+            assert agent.end(b"") == 0
+    with open_store() as store:
+        (waiting,) = store.pending_calls()
+        assert waiting.session_id == session and waiting.decided is None
 
 
 @pytest.mark.more
