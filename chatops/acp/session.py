@@ -23,7 +23,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from chatops.acp import commands
 from chatops.acp.offer import SOONEST_S, offered
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from chatops.engine.workflow.state import WorkflowState
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 VIA = "acp"
 TRIES = 3
@@ -113,8 +114,9 @@ class EditorSession:
         self._work: asyncio.Queue[Event | asyncio.Event] = asyncio.Queue()
         self._moved = asyncio.Event()
         """Set whenever the session may have changed."""
-        self._begun = self._cancelled = self._prompting = False
-        self._waiting: list[asyncio.Task[tuple[TurnStatus, Usage | None]]] = []
+        self._begun = self._cancelled = self._prompting = self._closed = False
+        self._serving: set[asyncio.Task[Any]] = set()
+        """What the user has asked for and is not done yet."""
         self._reopening = asyncio.Lock()
         self._seen: set[tuple[str, str]] = set()
         self._streamed: set[str] = set()
@@ -172,10 +174,14 @@ class EditorSession:
 
     async def aclose(self) -> None:
         """Close the session. What waits stays pending."""
+        self._closed = True
         self._leave()
         questions = (*filter(None, self._asked.values()), *self._questions.values())
-        for task in (self._show_task, *self._tasks, *questions, *self._waiting):
+        work = (self._show_task, *self._tasks, *questions, *self._serving)
+        for task in work:
             task.cancel()
+        # None of it may go on over a closed store.
+        await asyncio.wait(work)
         await self._workspace.aclose()
 
     # What the user does
@@ -190,29 +196,29 @@ class EditorSession:
         if self._prompting:
             raise ConfigError("The last message is still being answered.", advice="Wait for it, or cancel it.")
         self._prompting, self._cancelled = True, False
-        name, argument = commands.split(text)
         try:
-            session = await self._owned()
-            await self._tell_once(*self._notices, *self.app.notices(session.grant()))
-            if name:
-                shown = await commands.run(name, argument, session, self._workspace)
-                if shown:
-                    await self._drained()
-                    await self._client.show(notice(shown))
-                    return TurnStatus.ANSWERED, session.snapshot().usage
-            elif not await session.submit(text) and session.pending:
-                await self._tell("Your message is sent once the calls that wait are decided.")
-            await self._tell_once(*self.app.servers.failures())
-            if self._cancelled:
-                await session.cancel()
-            self._asked = {key: task for key, task in self._asked.items() if task is not None and not task.done()}
-            await self._look()
-            self._waiting = [asyncio.create_task(self._over(session))]
-            await asyncio.wait(self._waiting)
-            # Cancelled: the session was closed meanwhile.
-            return (TurnStatus.CANCELLED, None) if self._waiting[0].cancelled() else self._waiting[0].result()
+            return await self._served(self._prompted(text)) or (TurnStatus.CANCELLED, None)
         finally:
             self._prompting = False
+
+    async def _prompted(self, text: str) -> tuple[TurnStatus, Usage | None]:
+        name, argument = commands.split(text)
+        session = await self._owned()
+        await self._tell_once(*self._notices, *self.app.notices(session.grant()))
+        if name:
+            shown = await commands.run(name, argument, session, self._workspace)
+            if shown:
+                await self._drained()
+                await self._client.show(notice(shown))
+                return TurnStatus.ANSWERED, session.snapshot().usage
+        elif not await session.submit(text) and session.pending:
+            await self._tell("Your message is sent once the calls that wait are decided.")
+        await self._tell_once(*self.app.servers.failures())
+        if self._cancelled:
+            await session.cancel()
+        self._asked = {key: task for key, task in self._asked.items() if task is not None and not task.done()}
+        await self._look()
+        return await self._over(session)
 
     async def cancel(self) -> None:
         """Stop what runs. A call that waits stays pending, and the prompt ends all the same."""
@@ -222,11 +228,29 @@ class EditorSession:
 
     async def switch_role(self, name: str) -> None:
         """Switch to another role from the next model call on."""
-        await (await self._owned()).switch_role(name)
+
+        async def switch() -> None:
+            await (await self._owned()).switch_role(name)
+
+        await self._served(switch())
 
     async def choose_model(self, name: str) -> None:
         """Use another model in this session."""
-        await (await self._owned()).pin_model(None if name == ROLES_OWN else name, as_default=False)
+
+        async def choose() -> None:
+            await (await self._owned()).pin_model(None if name == ROLES_OWN else name, as_default=False)
+
+        await self._served(choose())
+
+    async def _served(self, work: Coroutine[None, None, T]) -> T | None:
+        """Do what the user has asked for, until the session is closed: None."""
+        task = asyncio.create_task(work)
+        if self._closed:
+            task.cancel()
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        await asyncio.wait([task])
+        return None if task.cancelled() else task.result()
 
     async def _owned(self) -> Session:
         """Return the session, opened again if another process had it meanwhile. Raises SessionHeldError."""

@@ -16,6 +16,7 @@ import pytest
 from chatops.acp.wire import LARGEST_FRAME, MAX_REQUESTS
 from chatops.wiring.stored import open_store
 from tests.acp.test_sessions import served
+from tests.mcp.conftest import entry, tool
 from tests.support.command_line import program
 from tests.support.fake_openai import FakeOpenAI, call, calls, says
 from tests.support.waiting import PATIENCE
@@ -76,6 +77,10 @@ class Wire:
                 os.write(self._in.fileno(), frames * 1000)
         finally:
             os.set_blocking(self._in.fileno(), True)
+
+    def rest(self) -> bytes:
+        """Everything until the end that is no message."""
+        return b"".join(line for line in self._out if not line.startswith(b'{"jsonrpc"'))
 
     def end(self, rest: bytes) -> int:
         """Close the connection amid a frame."""
@@ -143,7 +148,7 @@ def test_frames_that_are_no_messages_are_refused_and_the_next_is_answered(folder
 
 
 NOISY = """
-import os, sys, warnings
+import logging, os, sys, warnings
 print("loaded")
 from chatops import tool
 
@@ -155,25 +160,32 @@ def noisy() -> str:
     os.system("echo a program")
     sys.__stdout__.write("a stream")
     warnings.warn("a warning", stacklevel=1)
+    logging.getLogger("library").critical("a record")
+    logging.StreamHandler(sys.stdout).emit(logging.makeLogRecord({"msg": "a handler"}))
     return "quiet"
 """
 
 
 def test_nothing_but_the_protocol_reaches_stdout(folder: Path, registry: Path) -> None:
-    """A tool of the user prints in every way. `Wire` parses each line of standard output."""
+    """A tool of the user prints in every way, and so does an MCP server. `Wire` parses each line of standard output."""
     tools = Path(os.environ["CHATOPS_HOME"]) / "config" / "tools"
     tools.mkdir(parents=True)
     (tools / "noisy.py").write_text(NOISY)
     (digest,) = re.findall(r"--digest (\w+)", program("trust", str(tools), cwd=folder).err)
     assert program("trust", str(tools), "--digest", digest, cwd=folder).code == 0
-    with FakeOpenAI([calls(call("noisy")), says("Done.")]) as server:
-        served(registry, server, roles={"assistant": {"primary": "fake", "tools": ["noisy"]}})
+    (folder / "tools.json").write_text(json.dumps([tool("echo", text={"type": "string"})]))
+    with FakeOpenAI([calls(call("noisy")), calls(call("loud__echo", text="hi")), says("Done.")]) as server:
+        loud = entry("garbage", tools={"echo": {"verdict": "allow"}})
+        roles = {"assistant": {"primary": "fake", "tools": ["noisy", "loud__echo"]}}
+        served(registry, server, roles=roles, mcp_servers={"loud": loud})
         with wire(folder) as agent:
             agent.request(1, "initialize", protocolVersion=1)
             session = agent.request(2, "session/new", cwd=str(folder), mcpServers=[])["result"]["sessionId"]
             text = [{"type": "text", "text": "make noise"}]
             assert agent.request(3, "session/prompt", sessionId=session, prompt=text)["result"]
+            assert agent.end(b"") == 0 and agent.rest() == b""
         assert "quiet" in "".join(server.requests[-1].tool_results)
+        assert "echo: hi" in "".join(server.requests[-1].tool_results)
 
 
 @pytest.mark.more

@@ -102,7 +102,8 @@ class Hostile:
                 self._watch(message)
             else:
                 if message.get("error", {}).get("code") == -32603:
-                    self.faults.append(f"an error of the agent: {message}")
+                    said = (Path(os.environ["CHATOPS_HOME"]) / "log" / "chatops.log").read_text()
+                    self.faults.append(f"an error of the agent: {message}\n{said[-6000:]}")
                 self.answers.put(message)
 
     def _read_errors(self, process: "subprocess.Popen[bytes]") -> None:

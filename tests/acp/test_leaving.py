@@ -14,6 +14,7 @@ import pytest
 
 from tests.acp.editing import READS_FIRST_S, editing, prompted
 from tests.acp.test_asking import ASKS, TITLE
+from tests.serve.served import serving
 from tests.support.command_line import REPOSITORY, program
 from tests.support.processes import running
 from tests.support.terminal import Terminal
@@ -95,6 +96,51 @@ async def test_of_two_editors_on_one_session_one_decides_and_the_other_is_told(f
     rows = [json.loads(line) for line in program("audit", "export", cwd=folder).out.splitlines()]
     (decided,) = (row for row in rows if row["kind"] == "decision" and row["call_id"] == call)
     assert decided["decision"]["kind"] == "rejected"
+
+
+@pytest.mark.more
+async def test_a_question_of_a_dead_editor_is_shown_everywhere_and_the_first_decision_counts(
+    folder: Path, registry: Path
+) -> None:
+    process = editor_program(str(folder), ASKS)
+    try:
+        session = (await asyncio.to_thread(lines_until, process, "session"))["session"]
+        await asyncio.to_thread(lines_until, process, "asked")
+    finally:
+        process.kill()
+        process.communicate()
+    call = f"{session}.1.1.1"
+
+    def terminal_and_desk() -> None:
+        command = [sys.executable, "-m", "chatops", "-r", session]
+        home = Path(os.environ["CHATOPS_HOME"])
+        with (
+            serving(home, folder) as desk,
+            Terminal(command, env={"CHATOPS_REGISTRY": str(registry)}, cwd=folder) as chat,
+        ):
+            cookie = desk.log_in()
+            assert call in desk.get("/", cookie=cookie).text
+            chat.wait_for("1 approval pending")
+            chat.press("ctrl+g")
+            chat.wait_for("Approve")
+            assert desk.decide(call, "deny", cookie).status == 303
+            chat.wait_gone("Approve")
+            chat.press("ctrl+c", "ctrl+c")
+            chat.wait_exit()
+
+    async with editing() as editor:
+        await editor.agent.load_session(str(folder), session)
+        await editor.until(lambda it: it.asked)
+        assert editor.asked[0][0].tool_call_id == call
+        await asyncio.to_thread(terminal_and_desk)
+        await editor.until(lambda it: it.last(call) == "failed")
+        editor.answer("allow_once")
+        # The next answer comes after that one was read.
+        await editor.agent.list_sessions()
+    assert program("approvals", "approve", call, cwd=folder).code != 0
+    rows = [json.loads(line) for line in program("audit", "export", cwd=folder).out.splitlines()]
+    (decided,) = (row for row in rows if row["kind"] == "decision" and row["call_id"] == call)
+    assert (decided["decision"]["kind"], decided["by"]["via"]) == ("rejected", "serve")
 
 
 @pytest.mark.more
