@@ -42,9 +42,13 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\x20-\x7e\t]*)?\r\n")
 _PIECE = 65_536
 NOT_SENT = frozenset(
     {b"accept-encoding", b"range", b"if-range", b"x-http-method-override", b"x-http-method", b"x-method-override"}
-    | {b"x-original-url", b"x-rewrite-url"}
+    | {b"x-original-url", b"x-original-uri", b"x-rewrite-url", b"x-forwarded-uri", b"x-forwarded-path"}
 )
-"""Headers of a request that would hide the value in a reply, or ask for another method or path."""
+"""Headers of a request that would hide the value in a reply, or ask for another method or path. Some servers read ``_``
+in a name as ``-``.
+"""
+_SECOND_PATH = b"destination"
+"""A header of WebDAV that names where a file is moved to."""
 _OF_FRAMING = frozenset(
     {b"content-length", b"transfer-encoding", b"content-encoding", b"connection", b"keep-alive", b"upgrade"}
     | {b"trailer", b"proxy-connection", b"proxy-authenticate", b"alt-svc"}
@@ -93,9 +97,13 @@ class Use:
         sent = [
             (header, filled if header == named and value == marked else value)
             for header, value in given
-            if header not in NOT_SENT
+            if self._is_sent(header)
         ]
         return (*sent, (b"accept-encoding", b"identity"))
+
+    def _is_sent(self, header: bytes) -> bool:
+        header = header.replace(b"_", b"-")
+        return header not in NOT_SENT and not (header == _SECOND_PATH and self.credential.paths)
 
 
 def _path_pattern(pattern: str) -> re.Pattern[str]:
@@ -150,6 +158,8 @@ class Scrubber:
     def __init__(self, given: tuple[Use, ...]) -> None:
         # The longest first, so that no shorter form leaves the rest of a longer one.
         forms = [form.encode() for form in spellings(use.value for use in given)]
+        forms += [use.value.encode(code) for use in given for code in ("utf-16-le", "utf-16-be")]
+        forms.sort(key=len, reverse=True)
         self._forms = re.compile(b"|".join(map(re.escape, forms)), re.IGNORECASE)
         self._longest = len(forms[0])
         self._held = b""

@@ -2,13 +2,14 @@
 
 import asyncio
 import base64
+import contextlib
 import gzip
 import http.server
 import json
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -53,6 +54,8 @@ class Server(http.server.BaseHTTPRequestHandler):
         if self.path == "/gzip":
             told = gzip.compress(told)
             self.send_header("Content-Encoding", "gzip")
+        if self.path == "/utf16":
+            told = told.decode().encode("utf-16-le")
         if self.path == "/br":
             self.send_header("Content-Encoding", "br")
         if self.path == "/base64":
@@ -70,7 +73,7 @@ class Server(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(told)
 
-    do_GET = do_POST = do_DELETE = answer
+    do_GET = do_POST = do_DELETE = do_MOVE = answer
 
     def log_message(self, format: str, *args: object) -> None:
         """Keep the output of the tests clean."""
@@ -263,6 +266,78 @@ def test_a_path_that_a_command_writes_is_judged_at_once() -> None:
     assert use.refusal("GET", "/a/" + "b" * 7000 + "/c") == ""
     for path in ("/a/" + "b" * 7000 + "%", "/a/" + "b/" * 3500 + "%", "/a//b", "/a/b%2f..", "/a/..", "/a/./b", "/a;x"):
         assert "several ways" in use.refusal("GET", path)
+
+
+HEADER = b"Authorization: Bearer placeholder\r\n"
+BASE = b"http://127.0.0.1:@PORT@"
+SMUGGLED = b"GET " + BASE + b"/b/second HTTP/1.1\r\n" + HEADER + b"\r\n"
+ATTACKS = {
+    "a second request after the first": b"GET " + BASE + b"/a/x HTTP/1.1\r\n" + HEADER + b"\r\n" + SMUGGLED,
+    "kept alive under HTTP/1.0": b"GET " + BASE + b"/a/x HTTP/1.0\r\nConnection: keep-alive\r\n" + HEADER + b"\r\n",
+    "a second request as a body": b"GET "
+    + BASE
+    + b"/a/x HTTP/1.1\r\nContent-Length: 9\r\n"
+    + HEADER
+    + b"\r\n"
+    + SMUGGLED,
+    "a line that ends early": b"GET " + BASE + b"/a/x HTTP/1.1\r\nX: y\n" + HEADER + b"\r\n",
+    "a bare return": b"GET " + BASE + b"/a/x HTTP/1.1\r\nX: y\r" + HEADER + b"\r\n",
+    "a folded header": b"GET " + BASE + b"/a/x HTTP/1.1\r\nX: y\r\n " + HEADER + b"\r\n",
+    "two lengths": b"POST " + BASE + b"/a/x HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 9\r\n" + HEADER + b"\r\n",
+    "length and chunks": b"POST " + BASE + b"/a/x HTTP/1.1\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "chunks in disguise": b"POST " + BASE + b"/a/x HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n" + HEADER + b"\r\n",
+    "the name of the method elsewhere": b"GET " + BASE + b"/a/x HTTP/1.1\r\nX_HTTP_Method_Override: DELETE\r\n\r\n",
+    "another place for a file": b"MOVE " + BASE + b"/a/x HTTP/1.1\r\nDestination: /b/y\r\n" + HEADER + b"\r\n",
+    "the path alone": b"GET /b/x HTTP/1.1\r\nHost: 127.0.0.1:@PORT@\r\n" + HEADER + b"\r\n",
+    "another host in Host": b"GET " + BASE + b"/a/x HTTP/1.1\r\nHost: evil.example\r\n" + HEADER + b"\r\n",
+    "a user name": b"GET http://x@127.0.0.1:@PORT@/b/x HTTP/1.1\r\n" + HEADER + b"\r\n",
+    "a number": b"GET http://2130706433:@PORT@/a/x HTTP/1.1\r\n" + HEADER + b"\r\n",
+    "IPv6": b"GET http://[::ffff:127.0.0.1]:@PORT@/a/x HTTP/1.1\r\n" + HEADER + b"\r\n",
+    "localhost": b"GET http://localhost:@PORT@/a/x HTTP/1.1\r\n" + HEADER + b"\r\n",
+    "a port with zeros": b"GET http://127.0.0.1:0@PORT@/b/x HTTP/1.1\r\n" + HEADER + b"\r\n",
+    "CONNECT": b"CONNECT 127.0.0.1:@PORT@ HTTP/1.1\r\n" + HEADER + b"\r\n",
+    "another coding": b"GET " + BASE + b"/utf16 HTTP/1.1\r\n" + HEADER + b"\r\n",
+    "many at once": b"GET " + BASE + b"/a/x HTTP/1.1\r\n" + HEADER * 3 + b"\r\n",
+    "a connection that names it": b"GET "
+    + BASE
+    + b"/a/x HTTP/1.1\r\nConnection: accept-encoding\r\n"
+    + HEADER
+    + b"\r\n",
+}
+
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def closing_after(handle: Handler) -> Handler:
+    async def handled(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await handle(reader, writer)
+        writer.close()
+
+    return handled
+
+
+async def test_no_raw_request_gets_more_than_the_one_that_is_permitted(server: int) -> None:
+    """Whatever a command writes to the proxy: one request, to that host and path, and a reply without the value."""
+    one = credential(server, methods=("GET", "POST", "MOVE"), paths=("/a/*", "/utf16"))
+    for name, data in ATTACKS.items():
+        Server.seen = []
+        through = proxy.Proxy(hosts=(), uses=(Use(credential=one, value=SECRET, placeholder="placeholder"),))
+        listening = await asyncio.start_server(closing_after(through.handle), "127.0.0.1", 0)
+        async with listening:
+            reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname()[:2])
+            writer.write(data.replace(b"@PORT@", str(server).encode()))
+            writer.write_eof()
+            told = await reader.read()
+            writer.close()
+        assert SECRET.encode() not in told and SECRET.encode("utf-16-le") not in told, name
+        assert len(Server.seen) <= 1, name
+        for method, path, headers, body in Server.seen:
+            assert path in ("/a/x", "/utf16") and method in ("GET", "POST", "MOVE"), name
+            assert headers["host"] == f"127.0.0.1:{server}", name
+            assert not {"x_http_method_override", "destination"} & set(headers), name
+            assert SECRET.encode() not in body, name
 
 
 def test_a_value_is_found_over_every_border() -> None:
