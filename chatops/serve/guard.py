@@ -100,12 +100,12 @@ async def _plain(send: Send, status: int, text: str) -> None:
 
 
 class LimitedConnection(H11Protocol):
-    """A connection that may not wait without end: neither for its request, nor among too many others."""
+    """A connection that may not wait without end: for its request, for its client to read, or among too many others."""
 
     MOST: ClassVar[int] = 200
     """Connections at a time. The one that has waited longest for its request is closed for another."""
     REQUEST_S: ClassVar[float] = 10.0
-    """Seconds in which a request has to come whole."""
+    """Seconds in which a request has to come whole, and a client has to read on."""
 
     _limit: asyncio.TimerHandle | None = None
 
@@ -126,13 +126,13 @@ class LimitedConnection(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """True while there is no whole request to answer."""
+        """True while there is no whole request to answer, or while its client does not read the answer."""
         cycle: RequestResponseCycle | None = self.cycle
-        return cycle is None or cycle.response_complete or cycle.more_body
+        return cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused
 
     @property
     def waits_until(self) -> float:
-        """When it will be closed if there is no request by then, in the event loop's time."""
+        """When it will be closed if its client has done nothing by then, in the event loop's time."""
         return self._limit.when() if self._limit is not None else 0.0
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -141,8 +141,15 @@ class LimitedConnection(H11Protocol):
             self._limit.cancel()
         super().connection_lost(exc)
 
+    def pause_writing(self) -> None:
+        """Wait for the client to read."""
+        super().pause_writing()
+        self._wait()
+
     def on_response_complete(self) -> None:
-        """Wait for another request."""
+        """Wait for another request. One that was sent before this answer is not read: no browser or proxy does that."""
+        if self.conn.trailing_data[0]:
+            self.transport.close()
         super().on_response_complete()
         self._wait()
 

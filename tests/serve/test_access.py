@@ -143,6 +143,12 @@ def raw(shared: Served, text: str) -> str:
     return b"".join(parts).decode("latin-1")
 
 
+def test_a_request_that_did_not_wait_for_the_answer_before_is_not_answered(shared: Served) -> None:
+    # Each would keep its connection from being closed for another client.
+    request = f"GET /style.css HTTP/1.1\r\nHost: {shared.host}\r\n\r\n"
+    assert raw(shared, request * 50).count("HTTP/1.1 200") == 1
+
+
 def test_every_answer_is_kept_from_frames_caches_and_foreign_code(shared: Served, call: str) -> None:
     cookie = shared.log_in()
     answers = [shared.get(path.format(call=call), cookie=cookie) for path in ("/", "/call/{call}", "/style.css", "/no")]

@@ -1,5 +1,6 @@
 """Live updates, and clients that hold connections."""
 
+import asyncio
 import contextlib
 import http.client
 import re
@@ -7,8 +8,11 @@ import resource
 import signal
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from chatops.serve.guard import LimitedConnection
 from chatops.serve.server import MAX_STREAMS
@@ -103,6 +107,29 @@ def test_clients_that_send_nothing_do_not_keep_others_out(served: Served, client
         assert served.get("/", cookie=cookie).status == 200
         assert is_closed(silent[0]), "the one that has waited longest made room for another"
         assert not is_closed(silent[-1])
+
+
+async def test_a_client_that_does_not_read_its_answer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LimitedConnection, "REQUEST_S", 0.05)
+    ended = asyncio.Event()
+
+    async def endless(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(2):
+            await send({"type": "http.response.body", "body": b"x" * 50_000_000, "more_body": True})
+        ended.set()
+
+    config = uvicorn.Config(endless, lifespan="off", log_config=None)
+    config.load()
+    state = ServerState()
+    listening = await asyncio.get_running_loop().create_server(
+        lambda: LimitedConnection(config, state, {}), "127.0.0.1", 0
+    )
+    with socket.create_connection(listening.sockets[0].getsockname()) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await ended.wait()
+        assert not state.connections
+    listening.close()
 
 
 def is_closed(connection: socket.socket) -> bool:
