@@ -172,9 +172,11 @@ class PageServer:
 
     def _client(self, request: Request) -> str:
         """Return the address that asks. Only a proxy that was announced is believed about it."""
-        forwarded = request.headers.get("x-forwarded-for", "") if self._behind_proxy else ""
+        # Some proxies add a header of their own below the one that the client has sent. The last word is theirs.
+        forwarded = ",".join(request.headers.getlist("x-forwarded-for")) if self._behind_proxy else ""
         try:
-            return str(ip_address(forwarded.rpartition(",")[2].strip()))
+            # A zone is free text, and would stand in the log of decisions.
+            return str(ip_address(forwarded.rpartition(",")[2].partition("%")[0].strip()))
         except ValueError:
             return request.client.host if request.client else ""
 

@@ -110,7 +110,9 @@ def test_behind_a_proxy_the_cookie_is_for_tls_and_the_proxy_says_who_asks(tmp_pa
         token = served.links[0].rpartition("/")[2]
         assert near.ask("GET", "/", host=f"127.0.0.1:{port}").status == 421
         assert near.ask("POST", "/login", form={"token": token}, origin="http://desk.example").status == 403
-        answer = near.ask("POST", "/login", form={"token": token}, origin="null", x_forwarded_for="10.0.0.1, 192.0.2.7")
+        # The first header is the client's own. The proxy has added another one.
+        said = {"x_forwarded_for": "192.0.2.1", "X_Forwarded_For": "10.0.0.1, 192.0.2.7"}
+        answer = near.ask("POST", "/login", form={"token": token}, origin="null", **said)
         cookie = answer.headers["set-cookie"]
         assert cookie.startswith("__Host-chatops=")
         assert cookie.endswith("; Path=/; HttpOnly; SameSite=Strict; Secure")
