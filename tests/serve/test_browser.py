@@ -132,6 +132,27 @@ def test_a_link_from_another_page_continues(chromium: Browser, served: Served, t
     chromium.until("return document.body.innerText.includes('Approve Shell?')")
 
 
+def test_a_command_is_read_in_its_order_and_shows_where_its_lines_begin(chromium: Browser, served: Served) -> None:
+    text = "cat \u05d0 1 2 > \u05d1/3/\u05d2 # and a comment that is too long for one line of a phone"
+    call = served.paused(f"run `{text}\nrm -rf build`")
+    chromium.look(width=320, dark=False)
+    log_in(chromium, served)
+    chromium.open(f"{served.origin}/call/{call}")
+    places = chromium.run(
+        "const code = document.querySelector('.program code'), found = [];"
+        "const walk = document.createTreeWalker(code, NodeFilter.SHOW_TEXT);"
+        "for (let node; node = walk.nextNode();) for (let at = 0; at < node.data.length; at++) {"
+        "  const range = document.createRange(); range.setStart(node, at); range.setEnd(node, at + 1);"
+        "  const box = range.getBoundingClientRect(); found.push([box.top, box.left, node.data[at]]); }"
+        "return found"
+    )
+    assert "".join(character for *_, character in places) == text
+    assert places == sorted(places, key=lambda one: one[:2])
+    assert len({top for top, *_ in places}) > 1, "it is too long for one line"
+    numbers = "[...document.querySelectorAll('.program code')].map(e => getComputedStyle(e, '::before').content)"
+    assert chromium.run(f"return {numbers}.every(text => text.includes('counter(line)'))")
+
+
 @pytest.mark.skipif(not Path(AXE).is_file(), reason="CHATOPS_AXE does not name axe-core's axe.min.js")
 def test_axe_finds_nothing_and_nothing_is_too_wide(chromium: Browser, served: Served) -> None:
     axe = Path(AXE).read_text()
