@@ -33,15 +33,23 @@ def running(pid: int) -> bool:
     return _stat(pid) is not None
 
 
-def family(root: int, *, mark: str) -> set[Process]:
-    """The process `root`, its session, all descendants of these, and whoever carries `mark` in its environment."""
+def family(root: int, *, mark: str, argument: str = "") -> set[Process]:
+    """The process `root`, its session, whoever carries `mark` in its environment, and all descendants of these.
+
+    So is, with its descendants, whoever has the text `argument` in its command line.
+    """
     everyone = {int(entry.name): stat for entry in _entries() if (stat := _stat(int(entry.name)))}
     children: dict[int, list[int]] = defaultdict(list)
     for pid, stat in everyone.items():
         children[stat.parent].append(pid)
     found: set[int] = set()
     waiting = [
-        pid for pid, stat in everyone.items() if pid == root or stat.session == root or mark.encode() in _environ(pid)
+        pid
+        for pid, stat in everyone.items()
+        if pid == root
+        or stat.session == root
+        or mark.encode() in _words(pid, "environ")
+        or (argument and any(argument.encode() in word for word in _words(pid, "cmdline")))
     ]
     while waiting:
         pid = waiting.pop()
@@ -55,9 +63,9 @@ def _entries() -> list[Path]:
     return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
-def _environ(pid: int) -> list[bytes]:
+def _words(pid: int, file: str) -> list[bytes]:
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")
     return []
 
 
