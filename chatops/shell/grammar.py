@@ -366,6 +366,8 @@ _SUBSTITUTIONS: dict[str, Literal["command", "variable", "pattern"]] = {
 }
 _WRITING = frozenset({">", ">>", ">|", "&>", "&>>", "<>"})
 _OPERATORS = _WRITING | {"<", ">&", "<&", "<&-", ">&-"}
+_TEST = re.compile(r"\[\[?\s|\(\(")
+"""Start of a test. ``[a-z]`` is none: it is the name of a program, a pattern."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[|\+?=)", re.ASCII)
 
 
@@ -417,6 +419,8 @@ class _Reader:
                 self._redirection(node)
             case "variable_assignment" if _ASSIGNMENT.match(self._source(node)) is None:
                 self.unclear = "a part of it is not understood"
+            case "test_command" if _TEST.match(self._source(node)) is None:
+                self.unclear = "a part of it is not understood"
             case "function_definition":
                 name = node.child_by_field_name("name")
                 self.functions.append(self._source(name) if name is not None else "")
@@ -436,7 +440,9 @@ class _Reader:
         words = sorted([*words, *self._late_words.pop(node.id, ())], key=lambda word: word.span)
         if any(word.span[1] == following.span[0] for word, following in pairwise(words)):
             self.unclear = "a part of it is not understood"
-        if words[0].source in RESERVED - {"time"}:
+        # The word of bash knows -p alone: it runs a program of the name of any other option.
+        timed = next((word.text or "" for word in words[1:] if word.text not in ("-p", "--")), "")
+        if words[0].source in RESERVED - {"time"} or (words[0].source == "time" and timed.startswith("-")):
             self.unclear = f"{words[0].source} is not understood"
         self.programs.append(Program(tuple(words), tuple(assigned), piped))
 

@@ -231,7 +231,7 @@ def shell_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, .
     ) -> ToolResult:
         """Run a shell command in the workspace. Returns stdout and stderr, and the exit code if it is not 0."""
         limit = seconds_left(context)
-        argv = facts.argv or ("/bin/bash", "-c", facts.command)
+        argv = facts.argv or ("/bin/bash", "-c", "--", facts.command)
         environment: dict[str, str] = {}
         masked = context.exposure is not Exposure.WHOLE
         if masked and reads_only(argv):

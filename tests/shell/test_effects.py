@@ -185,10 +185,18 @@ def test_dangers(command: str, expected: set[tuple[Danger, str]]) -> None:
         "${" * 3_000,
         'eval "$(x)"',
         "sh -c $y",
+        "[a-z]",
+        "true && [[a-z]",
+        "time -v rm x",
     ],
 )
 def test_what_is_not_understood_is_said(command: str) -> None:
     assert effects(command).unclear
+
+
+def test_what_is_understood_is_not_doubted() -> None:
+    for command in ("[ -f x ] && rm x", "[[ -f x ]] || rm x", "time -p rm x", "if [ a ]; then rm x; fi"):
+        assert not effects(command).unclear and "rm" in effects(command).programs, command
 
 
 def test_the_two_readers_disagree_only_about_odd_commands() -> None:

@@ -43,6 +43,8 @@ async def test_a_command_gives_its_output(tool: FunctionTool, tmp_path: Path) ->
     result = await done(tool, context_for(tmp_path, output=streamed.append), {"command": "echo hi; echo there >&2"})
     assert (result.outcome, result.content) == (Outcome.SUCCESS, "hi\nthere")
     assert "".join(streamed) == "hi\nthere\n"
+    # Bash must not take the first word for an option of its own.
+    assert (await done(tool, context_for(tmp_path), {"command": "-n 2>/dev/null; echo hi"})).content == "hi"
 
 
 async def test_failure_keeps_output_and_code(tool: FunctionTool, tmp_path: Path) -> None:
