@@ -55,7 +55,7 @@ class GitIgnore:
         while True:
             rules = self._read.get(folder)
             if rules is None:
-                rules = self._read[folder] = _rules(os.path.join(self._root, folder))
+                rules = self._read[folder] = _rules(self._root, folder)
             below = path[len(folder) + 1 :] if folder else path
             for ignored, by_name, slow, matches in rules:
                 if slow and time.monotonic() > self._until:
@@ -67,9 +67,9 @@ class GitIgnore:
             folder = folder.rpartition("/")[0]
 
 
-def _rules(folder: str) -> tuple[_Rule, ...]:
-    """Return the rules of the ``.gitignore`` in `folder`, the last one first, because it decides."""
-    text = _text(os.path.join(folder, ".gitignore"))
+def _rules(root: str, folder: str) -> tuple[_Rule, ...]:
+    """Return the rules of the ``.gitignore`` in a folder below `root`, the last one first, because it decides."""
+    text = _text(root, folder)
     if not text:
         return ()
     # Slow to import, and needed only where there is such a file.
@@ -97,10 +97,21 @@ def _rules(folder: str) -> tuple[_Rule, ...]:
     return tuple(reversed(rules))
 
 
-def _text(file: str) -> str:
-    """Return the text of a regular file; empty if there is none. A pipe of that name must not stop the walk."""
+def _text(root: str, folder: str) -> str:
+    """Return the text of a folder's ``.gitignore``; empty if there is none.
+
+    No link below `root` is followed, because it may lead to what the user was not shown. A pipe of that name must not
+    stop the walk.
+    """
+    steps = [part for part in folder.split("/") if part]
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        for step in (*steps, ".gitignore"):
+            above = descriptor
+            try:
+                descriptor = os.open(step, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=above)
+            finally:
+                os.close(above)
     except OSError:
         return ""
     with os.fdopen(descriptor, "rb") as handle:

@@ -21,7 +21,7 @@ import re
 import stat
 import unicodedata
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 from functools import cache
@@ -93,10 +93,9 @@ def locate(raw: str, *, context: ToolContext, write: bool = False, field: str = 
             path=context.workspace, refusal=f"{visible(raw)} is in the home folder, outside the workspace."
         )
     try:
-        path = _resolved(raw, workspace=context.workspace)
-        info = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
         path, info = _resolved(raw, workspace=context.workspace), None
+        with suppress(FileNotFoundError, NotADirectoryError):
+            info = os.lstat(path)
     except OSError as error:
         problem = Problem(path=field, message=f"cannot be resolved: {error.strerror}", given=visible(raw))
         return ResolvedPath(path=context.workspace, problem=problem)

@@ -483,18 +483,20 @@ def near_paths(path: Path, *, context: ToolContext) -> str:
     """Return the end of a sentence that names paths like `path`, which does not exist; empty if there are none.
 
     Those are of the same name elsewhere in the workspace, or of a similar name in the same folder. Names that begin
-    with a dot are not looked at, nor is what is behind a link.
+    with a dot are not looked at, nor is what is behind a link, even if it was a folder a moment ago.
     """
     same, beside, looked_at = list[Path](), list[str](), 0
-    for folder, folders, names in os.walk(context.workspace):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        looked_at += len(folders) + len(names)
-        if path.name in (*names, *folders):
-            same.append(Path(folder, path.name))
-        if Path(folder) == path.parent:
-            beside = [name for name in (*names, *folders) if not name.startswith(".")]
-        if looked_at > _MAX_LOOKED_AT or len(same) > _MAX_NAMED:
-            break
+    with suppress(OSError), opened(context.workspace) as top:
+        for below, folders, names, _ in os.fwalk(".", dir_fd=top):
+            folder = context.workspace / below
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            looked_at += len(folders) + len(names)
+            if path.name in (*names, *folders):
+                same.append(folder / path.name)
+            if folder == path.parent:
+                beside = [name for name in (*names, *folders) if not name.startswith(".")]
+            if looked_at > _MAX_LOOKED_AT or len(same) > _MAX_NAMED:
+                break
     found = [*same, *(path.parent / name for name in get_close_matches(path.name, beside, n=2, cutoff=0.7))]
     shown = [
         visible(str(near.relative_to(context.workspace)), limit=200)

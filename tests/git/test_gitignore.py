@@ -51,6 +51,14 @@ def test_git_ignores_the_same_files(ws: Path) -> None:
     assert found == set(asked.stdout.split("\0")) - {""}
 
 
+def test_no_rules_are_read_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "folder/below").mkdir(parents=True)
+    (tmp_path / "folder/below/.gitignore").write_text("*\n")
+    (tmp_path / "link").symlink_to("folder")
+    rules = GitIgnore(tmp_path)
+    assert rules.ignores("folder/below/x") and not rules.ignores("link/below/x")
+
+
 async def test_a_search_leaves_out_what_is_ignored_unless_the_folder_is_named(ws: Path) -> None:
     everywhere = (await done(file_search, context_for(ws), {"pattern": "needle"})).content
     assert "src/ok:1: needle" in everywhere and "build/f" not in everywhere
