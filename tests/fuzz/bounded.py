@@ -3,6 +3,7 @@
 What a run finds is kept: its example becomes one of `kept` in the test, where every later run begins.
 """
 
+import faulthandler
 import os
 import random
 import time
@@ -26,13 +27,22 @@ def hold(check: Callable[[T], None], among: SearchStrategy[T], *, kept: Iterable
     for example in kept:
         check(example)
     quiet = list(HealthCheck)
-    tried = 0
+    tried, failed = 0, False
 
     def counted(example: T) -> None:
-        nonlocal tried
+        nonlocal tried, failed
+        if SECONDS and not failed and time.monotonic() >= start + SECONDS:
+            return
         tried += 1
-        check(example)
+        try:
+            check(example)
+        except BaseException:
+            failed = True
+            raise
 
+    if SECONDS:
+        # pytest would take the run for one that hangs.
+        faulthandler.cancel_dump_traceback_later()
     start, number = time.monotonic(), int(os.environ.get("FUZZ_SEED", random.randrange(10**9) if SECONDS else 0))
     first, phases = number, (Phase.generate, Phase.target, Phase.shrink)
     while True:
