@@ -212,7 +212,9 @@ class EditorSession:
                 await self._client.show(notice(shown))
                 return TurnStatus.ANSWERED, session.snapshot().usage
         elif not await session.submit(text) and session.pending:
-            await self._tell("Your message is sent once the calls that wait are decided.")
+            # Some editors drop a question that comes while they wait for no answer, as when they load a session.
+            for one in session.pending:
+                await self._decide_elsewhere(one, "Your message is sent once this call is decided.")
         await self._tell_once(*self.app.servers.failures())
         if self._cancelled:
             await session.cancel()

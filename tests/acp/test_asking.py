@@ -80,6 +80,7 @@ async def test_answers_that_were_not_offered_or_came_at_once_leave_the_call_pend
             assert (await prompt).stop_reason == "cancelled"
             prompt = prompted(editor, session, "and now?")
             await editor.until(lambda it, asked=asked: len(it.asked) == asked)  # type: ignore[misc]
+            assert f"once this call is decided. Decide in chatops: chatops approvals show {call}" in editor.text
         assert call in program("approvals", "list", cwd=folder).out and not log(folder)
         assert program("approvals", "deny", call, cwd=folder).code == 0
         # The messages that waited behind the call are sent.

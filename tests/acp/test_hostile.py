@@ -74,6 +74,7 @@ class Hostile:
         self.process = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, cwd=self.folder, env=program_environment(), stderr=pipe
         )
+        self.dying = False
         self.answers: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self._writing = threading.Lock()
         self._readers = [threading.Thread(target=one, args=(self.process,)) for one in (self._read, self._read_errors)]
@@ -165,7 +166,7 @@ class Hostile:
                 self.process.stdin.write(frames)
                 self.process.stdin.flush()
             except (OSError, ValueError):
-                if self.process.poll() is None and not self.process.stdin.closed:
+                if not self.dying:
                     self.faults.append("the agent has closed its input")
 
     def answer(self, id: Any, result: Any) -> None:
@@ -274,7 +275,7 @@ class Hostile:
         # It still answers.
         assert "result" in self.ask("session/list")
         assert self.process.stdin is not None
-        how = self.random.choice(["end", "half", "kill", "term"])
+        how, self.dying = self.random.choice(["end", "half", "kill", "term"]), True
         if how == "kill":
             self.process.kill()
         elif how == "term":
@@ -289,6 +290,7 @@ class Hostile:
 
     def stop(self) -> None:
         """End the agent, and wait for what it has written."""
+        self.dying = True
         self.process.kill()
         self.process.wait()
         for reader in self._readers:
