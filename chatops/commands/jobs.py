@@ -28,21 +28,22 @@ from chatops.store.leases import this_process
 from chatops.store.store import Store
 from chatops.wiring.app import App
 from chatops.wiring.jobs import (
+    FOREIGN,
     Job,
     JobState,
     NotStarted,
     WhyNot,
     bound_here,
+    is_own,
     job_of,
     move_to_background,
-    must_take_jobs,
     on_approval_of,
     options_of,
     start,
     wait_for_lease,
     why_not,
 )
-from chatops.wiring.stored import Storage, open_store
+from chatops.wiring.stored import Options, Storage, open_store
 
 LOOK_S = 0.3
 """Seconds between two looks at a job that another process runs."""
@@ -199,7 +200,7 @@ def _cancel(arguments: Namespace) -> int:
         screen().answer(f"{'Cancelled' if job.state is JobState.CANCELLED else f'It has ended ({ended})'}: {job.id}")
         return 0
 
-    chosen = options_of(row)
+    chosen = options_of(row) if is_own(opened.store, row) else Options(workspace=data, via="headless")
     # A job that cannot run any more can be stopped. No tool works in the folder of the data.
     if chosen.workspace is not None and not chosen.workspace.is_dir():
         chosen = replace(chosen, workspace=data)
@@ -226,7 +227,6 @@ async def begin(opened: App, session: Session, prompt: str, arguments: Namespace
 
     Raises SessionBusyError if the last turn is not over, ChatopsError if nothing can be stored.
     """
-    must_take_jobs(opened.store)
     if session.unfinished:
         raise SessionBusyError(
             "The prompt was not sent: the last turn of this session is not finished.",
@@ -246,6 +246,11 @@ def _resume(arguments: Namespace) -> int:
     with app(arguments) as opened:
         row = find_job(opened.store, arguments.id)
         by_itself = wait_for_lease(opened.store, row)
+        if not is_own(opened.store, row):
+            raise ChatopsError(
+                f"Job {row.session.id} was not started: {FOREIGN}.",
+                advice=f"To continue it with your own options: chatops resume {row.session.id}",
+            )
         job = job_of(opened.store, row)
         if job.lease is not None and job.lease.holder != this_process():
             screen().say(f"Job {job.id} is open in process {job.lease.holder.pid} already.")

@@ -6,14 +6,22 @@ the turn and the pending calls, so none of it is stored here.
 
 from __future__ import annotations
 
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from chatops.config.paths import locked, write_private
+from chatops.domain.canonical import canonical, json_or_text
 from chatops.domain.ids import SessionId, TurnId
 from chatops.store import sessions
 from chatops.store.base import JobRow, StorePart
 from chatops.store.connection import SqlRow, integer, number_or_zero, text, text_or
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from chatops.store.connection import Connection
 
 _SELECT = """
@@ -66,6 +74,23 @@ class Jobs(StorePart):
         """Return all jobs, newest activity first."""
         with self._rows.read():
             return [_job(self._rows, row) for row in self._rows.all(f"{_SELECT} ORDER BY s.activity DESC")]
+
+
+def with_seal(row: JobRow, folder: Path) -> JobRow:
+    """Return the row with a digest of it among its options, by a key in `folder` that is made once.
+
+    Raises ConfigError if that cannot be written.
+    """
+    key = folder / "jobs.key"
+    if not key.exists():
+        with locked(key):
+            if not key.exists():
+                write_private(key, secrets.token_bytes(32))
+    known = json_or_text(row.options)
+    options = {name: value for name, value in known.items() if name != "seal"} if isinstance(known, Mapping) else {}
+    bound = canonical([row.session.id, row.turn_id, options, row.uid, row.host, row.boot_id, row.folder, row.level])
+    seal = hmac.new(key.read_bytes(), bound.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
+    return replace(row, options=canonical({**options, "seal": seal}))
 
 
 def _job(rows: Connection, row: SqlRow) -> JobRow:

@@ -15,6 +15,9 @@ The job continues by itself only where it was: started by its user, who owns the
 the same folder, with the same key of the model in its variable, in a sandbox that is no weaker. Otherwise the reason is
 stored, and shown until the user starts it: ``chatops jobs resume ID``. If the program that decided died before it could
 start the job, no reason is stored. After a restart of the machine nothing continues by itself.
+
+Others can write to a database. There a job has a seal, a digest of the row with a key of the data folder. Without it no
+job is started, and no option of it is used: options name a registry, folders and rules.
 """
 
 import asyncio
@@ -34,7 +37,7 @@ from threading import Thread
 
 from chatops.config.failpoints import reach
 from chatops.config.paths import REGISTRY_VARIABLE, find_paths, folder_identity, show_folder
-from chatops.domain.canonical import json_or_text
+from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.errors import ChatopsError, ConflictError, SessionHeldError, UnreadableError
 from chatops.domain.events import PendingCall, TurnStatus
 from chatops.domain.ids import SessionId
@@ -52,6 +55,7 @@ from chatops.runtime.descriptions import named_call
 from chatops.runtime.lease import LEASE_S
 from chatops.runtime.session import Session
 from chatops.store.base import JobRow, LeaseRow
+from chatops.store.jobs import with_seal
 from chatops.store.leases import holder_of, this_process
 from chatops.store.store import Store
 from chatops.toolkit.threads import in_thread
@@ -242,7 +246,7 @@ def job_row(app: App, session: Session, *, on_approval: str = "pause") -> JobRow
         "addresses": _addresses(app, state),
     }
     me = this_process()
-    return JobRow(
+    row = JobRow(
         session=app.store.session(session.session_id),
         turn_id=state.turn_id,
         options=json.dumps(options),
@@ -252,15 +256,17 @@ def job_row(app: App, session: Session, *, on_approval: str = "pause") -> JobRow
         folder=_identity_of(app.workspace),
         level=int(app.limits.sandbox_level()),
     )
+    return sealed(app.store, row)
 
 
-def must_take_jobs(store: Store) -> None:
-    """Raise ChatopsError if nothing in `store` may continue in the background: others could write what is started."""
-    if store.owner is None:
-        raise ChatopsError(
-            "Nothing continues in the background here: others can write to the store, a database.",
-            advice="Let it run here, or keep the sessions in a file.",
-        )
+def sealed(store: Store, row: JobRow) -> JobRow:
+    """Return the row with a seal if others can write to the store. Raises ConfigError if no key can be kept."""
+    return with_seal(row, find_paths(os.environ).data) if store.owner is None else row
+
+
+def is_own(store: Store, row: JobRow) -> bool:
+    """Return True if nobody else can have written the options of a job."""
+    return store.owner is not None or row.options == sealed(store, row).options
 
 
 async def move_to_background(
@@ -294,9 +300,9 @@ def bound_here(app: App, row: JobRow) -> JobRow:
     Raises StoreError.
     """
     me = this_process()
-    return replace(
+    bound = replace(
         row,
-        options=_with_addresses(row, _addresses(app, app.store.load_turn(row.turn_id))),
+        options=_with(row, addresses=_addresses(app, app.store.load_turn(row.turn_id))),
         uid=os.getuid(),
         host=me.host,
         boot_id=me.boot_id,
@@ -305,6 +311,7 @@ def bound_here(app: App, row: JobRow) -> JobRow:
         not_started="",
         seen=False,
     )
+    return sealed(app.store, bound)
 
 
 def options_of(row: JobRow) -> Options:
@@ -355,8 +362,8 @@ def _addresses(app: App, state: TurnState) -> dict[str, str]:
     return {spec.name: f"{_address(spec)}:{_key(spec, state.session_id)}" for spec in _models(app, state)}
 
 
-def _with_addresses(row: JobRow, addresses: dict[str, str]) -> str:
-    return json.dumps({**_stored_options(row), "addresses": addresses})
+def _with(row: JobRow, **options: JsonValue) -> str:
+    return json.dumps({**_stored_options(row), **options})
 
 
 def _address(spec: ModelSpec) -> str:
@@ -377,6 +384,7 @@ def _key(spec: ModelSpec, session_id: SessionId) -> str:
 CONTINUES_IN_BACKGROUND = ConflictError(
     "The turn continues in the background.", advice="/jobs lists it, /takeover brings it back here."
 )
+FOREIGN = "others can write to the store, and its options were not written by this user on this machine"
 _TAKEN = "The job continues where it is open."
 
 
@@ -411,12 +419,14 @@ def why_not(store: Store, row: JobRow) -> NotStarted | None:
     me, uid = this_process(), os.getuid()
     if row.uid != uid:
         return NotStarted(WhyNot.OWNER, str(row.uid))
-    if store.owner != uid:
-        return NotStarted(WhyNot.STORE, "" if store.owner is not None else "others can write to its store, a database")
+    if store.owner not in (uid, None):
+        return NotStarted(WhyNot.STORE)
     if row.host != me.host:
         return NotStarted(WhyNot.HOST, row.host)
     if row.boot_id != me.boot_id:
         return NotStarted(WhyNot.BOOT)
+    if not is_own(store, row):
+        return NotStarted(WhyNot.STORE, FOREIGN)
     chosen = options_of(row)
     assert chosen.workspace is not None
     if not (folder := _identity_of(chosen.workspace)):
@@ -472,8 +482,7 @@ def start(store: Store, row: JobRow) -> int:
     Raises OSError, SessionHeldError if another process has the session, and StoreError.
     """
     environment = {name: value for name, value in os.environ.items() if name != REGISTRY_VARIABLE}
-    chosen = options_of(row)
-    if address := database(find_paths(os.environ), chosen.registry):
+    if address := database(find_paths(os.environ), options_of(row).registry):
         environment[STORE_VARIABLE] = address
     process = subprocess.Popen(
         # With -P no module of the current folder is imported.
@@ -525,7 +534,6 @@ class ChatJobs:
 
         Raises ChatopsError if the session cannot be stored.
         """
-        must_take_jobs(self._app.store)
         if session.settings.step is not None or session.unsaved:
             why = "a step of a workflow stays with its run" if session.settings.step is not None else session.unsaved
             raise ChatopsError(f"The turn was not handed over: {why}.")
@@ -557,7 +565,9 @@ class ChatJobs:
             job = job_of(store, row)
             if job.turn is not None:
                 known = _stored_options(row).get("addresses") or {}
-                store.put_job(replace(row, options=_with_addresses(row, {**_addresses(self._app, job.turn), **known})))
+                if is_own(store, row):
+                    addresses = {**_addresses(self._app, job.turn), **known}
+                    store.put_job(sealed(store, replace(row, options=_with(row, addresses=addresses))))
             if job.state in _MAY_START:
                 start_if_job(store, session_id)
 

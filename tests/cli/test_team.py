@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from chatops.config.paths import packaged_registry
@@ -31,8 +32,6 @@ def test_a_call_waits_is_decided_and_runs_from_one_database(
         assert session in chatops("sessions", "list").out
         checked = chatops("doctor").out
         assert f"postgresql:///postgres?host={running.folder}: PostgreSQL" in checked
-        background = chatops("-p", "hello", "--background")
-        assert (background.code, "others can write to the store" in background.err) == (1, True)
         running.stop()
         refused = chatops("-p", "hello")
         assert (refused.code != 0, "cannot be reached" in refused.err) == (True, True)
@@ -40,6 +39,46 @@ def test_a_call_waits_is_decided_and_runs_from_one_database(
         assert chatops("sessions", "delete", session, "--yes").code == 0
         assert session not in chatops("sessions", "list", "--all").out
     assert list(tmp_path.rglob("chatops.db")) == []
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(find_programs() is None, reason="no PostgreSQL server is installed")
+def test_a_job_continues_where_it_was_started_with_the_options_of_its_user_alone(
+    chatops: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server() as running, psycopg.connect(running.url, autocommit=True) as member:
+        monkeypatch.setenv("CHATOPS_STORE", running.url)
+        written, forged, elsewhere = (
+            chatops("-p", f"write hello to {name}.txt", "--role", "coder", "--background").out.strip()
+            for name in ("written", "forged", "elsewhere")
+        )
+        for one in (written, forged, elsewhere):
+            assert chatops("jobs", "wait", one).code == 3
+        waiting = {
+            row["session_id"]: row["id"]
+            for row in json.loads(chatops("approvals", "list", "--output-format", "json").out)
+        }
+        decided = chatops("approvals", "approve", waiting[written])
+        assert "continues in the background" in decided.out + decided.err
+        assert chatops("jobs", "wait", written).code == 0
+        assert (chatops.workspace / "written.txt").read_text() == "hello"
+        # A member of the database lets everything run.
+        member.execute(
+            'UPDATE chatops.jobs SET options = replace(options, \'"approve":[]\', \'"approve":["file_write"]\') '
+            "WHERE options LIKE '%%\"approve\":[]%%' AND session_id = %s",
+            (forged,),
+        )
+        decided = chatops("approvals", "approve", waiting[forged])
+        assert "were not written by this user on this machine" in decided.out + decided.err
+        refused = chatops("jobs", "resume", forged)
+        assert (refused.code, f"chatops resume {forged}" in refused.err) == (1, True)
+        assert chatops("jobs", "cancel", forged).code == 0
+        monkeypatch.setenv("CHATOPS_HOME", str(tmp_path / "other"))
+        decided = chatops("approvals", "approve", waiting[elsewhere])
+        assert "Decided, not started" in decided.out + decided.err
+        assert "not started" in chatops("jobs", "list").out
+        assert chatops("resume", elsewhere).code == 0
+        assert [(chatops.workspace / f"{name}.txt").exists() for name in ("forged", "elsewhere")] == [False, True]
 
 
 def test_what_is_no_address_of_a_database_is_refused(chatops: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
