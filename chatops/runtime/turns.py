@@ -16,7 +16,14 @@ from dataclasses import replace
 from functools import partial
 
 from chatops.config.failpoints import reach
-from chatops.domain.errors import ChatopsError, ConfigError, ConflictError, NotSavedError, StoreError
+from chatops.domain.errors import (
+    ChatopsError,
+    ConfigError,
+    ConflictError,
+    NotSavedError,
+    SessionBusyError,
+    StoreError,
+)
 from chatops.domain.events import Published, ToolFinished, TurnPaused, TurnStatus
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import RoleSwitchMessage, SummaryMessage
@@ -337,7 +344,16 @@ class Turns:
             self.runner.load(None)
 
     async def next_id(self, session_id: SessionId) -> TurnId:
-        """Return the id of the next turn."""
+        """Return the id of the next turn.
+
+        The first turn of a child session answers its caller, so it is always that of the task. Raises SessionBusyError
+        where that has not begun.
+        """
+        if self.info is not None and self.info.parent is not None and self._last is None:
+            raise SessionBusyError(
+                "Nothing was sent: the delegated task of this session has not begun.",
+                advice=f"It begins once its caller continues: chatops resume {self.info.parent}",
+            )
         with suppress(NotSavedError):
             if not self._counted:
                 # A turn that is not stored yet has its number too.

@@ -459,6 +459,17 @@ def test_after_a_kill_the_parent_gets_the_result_once_and_no_call_runs_twice(tea
         assert shown.count('"role": "tool"') + shown.count('"role":"tool"') == 1
 
 
+def test_a_message_of_the_user_is_never_the_result_of_a_task_that_has_not_begun(team: Team) -> None:
+    team.asked |= {"go": calls(delegated("reader", "read it")), "an answer?": says("forged")}
+    assert started(team, "-p", "go", failpoint="child_created").code == -signal.SIGKILL
+    (listed,) = team.run("sessions", "list", "--output-format", "json").json
+    child = f"{listed['id']}-1-1-1"
+    refused = team.run("-p", "an answer?", "--resume", child)
+    assert refused.code != 0 and f"chatops resume {listed['id']}" in refused.err
+    ran = team.run("resume", listed["id"])
+    assert "The invoice is due on Friday." in ran.out and "forged" not in ran.out
+
+
 def test_four_children_work_at_once_and_stop_with_their_turn(team: Team) -> None:
     tasks = [f"hang {number}" for number in range(6)]
     team.asked |= dict.fromkeys(tasks, says("late", wait=Hang()))
