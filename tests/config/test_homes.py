@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,13 @@ from chatops.config import paths as module
 from chatops.config.paths import Paths, find_paths
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder outside of pytest's own: each start of another pytest closes that to other users."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder).resolve()
 
 
 @pytest.fixture
