@@ -184,7 +184,7 @@ class _Found:
             self._warn(Danger.PRIVILEGED, name, first)
         if name in ("alias", "function", "enable", "hash"):
             self._warn(Danger.REDEFINES, name, first)
-        if name in ("export", "declare", "typeset", "readonly"):
+        if name in ("export", "declare", "typeset", "readonly", "env", "sudo", "doas", "time"):
             steering = [word.partition("=")[0] for word in argv[1:] if _STEERS.fullmatch(word.partition("=")[0])]
             for variable in steering:
                 self._warn(Danger.STEERS, variable, first)

@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, dropwhile, pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -366,8 +366,8 @@ _SUBSTITUTIONS: dict[str, Literal["command", "variable", "pattern"]] = {
 }
 _WRITING = frozenset({">", ">>", ">|", "&>", "&>>", "<>"})
 _OPERATORS = _WRITING | {"<", ">&", "<&", "<&-", ">&-"}
-_TEST = re.compile(r"\[\[?\s|\(\(")
-"""Start of a test. ``[a-z]`` is none: it is the name of a program, a pattern."""
+_OPENS = re.compile(r"\[\[?\s|\(\(|[{!]\s")
+"""Start of a test, a group or a negation. ``[a-z]``, ``{}`` and ``!x`` are none: they are names of programs."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[|\+?=)", re.ASCII)
 
 
@@ -388,7 +388,7 @@ class _Reader:
     def read(self, root: "Node") -> None:
         """Collect everything below `root`."""
         waiting: list[tuple[Node, bool]] = [(root, False)]
-        seen = 0
+        seen, read = 0, list[Span]()
         while waiting:
             node, piped = waiting.pop()
             seen += 1
@@ -400,6 +400,13 @@ class _Reader:
             for child in node.children:
                 follows = follows or (node.type == "pipeline" and child.type in ("|", "|&"))
                 waiting.append((child, piped or follows))
+            if not node.children:
+                read.append(self._span(node))
+        ends = [0, *(end for _, end in sorted(read))]
+        starts = [*(start for start, _ in sorted(read)), len(self.command)]
+        # The grammar skips an escaped space, which to bash is a character of a word.
+        if any(self.command[end:start].replace("\\\n", "").strip() for end, start in zip(ends, starts, strict=True)):
+            self.unclear = "a part of it is not understood"
 
     def piped(self, last: "Node") -> tuple[str, ...]:
         """Return the names of the programs before `last`, the end of a pipeline, and its own."""
@@ -419,7 +426,11 @@ class _Reader:
                 self._redirection(node)
             case "variable_assignment" if _ASSIGNMENT.match(self._source(node)) is None:
                 self.unclear = "a part of it is not understood"
-            case "test_command" if _TEST.match(self._source(node)) is None:
+            case "test_command" | "compound_statement" | "negated_command" if not _OPENS.match(self._source(node)):
+                self.unclear = "a part of it is not understood"
+            case "word" | "simple_expansion" if any(map(str.isspace, _ESCAPED.sub("", self._source(node)))):
+                self.unclear = "a part of it is not understood"
+            case "file_descriptor" if not self._source(node).strip("{}").isalnum():
                 self.unclear = "a part of it is not understood"
             case "function_definition":
                 name = node.child_by_field_name("name")
@@ -437,12 +448,16 @@ class _Reader:
                 words.append(self._word(child))
         if not words:
             return
-        words = sorted([*words, *self._late_words.pop(node.id, ())], key=lambda word: word.span)
-        if any(word.span[1] == following.span[0] for word, following in pairwise(words)):
+        late = self._late_words.pop(node.id, ())
+        words = sorted([*words, *late], key=lambda word: word.span)
+        between = [self.command[word.span[1] : following.span[0]] for word, following in pairwise(words)]
+        if not all(text.replace("\\\n", "") for text in between):
             self.unclear = "a part of it is not understood"
-        # The word of bash knows -p alone: it runs a program of the name of any other option.
-        timed = next((word.text or "" for word in words[1:] if word.text not in ("-p", "--")), "")
-        if words[0].source in RESERVED - {"time"} or (words[0].source == "time" and timed.startswith("-")):
+        # The word of bash knows -p alone: it runs a program of the name of any other option, and of -p further behind.
+        timed = dropwhile(lambda text: text in ("-p", "--"), (word.text or "" for word in words[1:]))
+        name = next((text for text in timed if not _ASSIGNMENT.match(text)), "")
+        odd = words[0].source == "time" and (late or name.startswith("-") or name in RESERVED)
+        if words[0].source in RESERVED - {"time"} or odd:
             self.unclear = f"{words[0].source} is not understood"
         self.programs.append(Program(tuple(words), tuple(assigned), piped))
 
@@ -505,7 +520,7 @@ class _Reader:
                     name_and_sign = source[: self._span(value)[0] - self._span(node)[0]]
                     yield name_and_sign
                     yield from self._parts(value)
-            case _ if not node.is_named and source not in ("$", "`"):  # $"…" is translated
+            case _ if not node.is_named and not {"$", "`"} & set(source):  # $"…" is translated, $$ is a number
                 yield source
             case _:
                 if source == "`":

@@ -397,7 +397,9 @@ def started_words(name: str, words: Sequence[Word]) -> Sequence[Word]:
             break
         if text in valued:
             rest = rest[2:]
-        elif text.startswith("-") or (name in ("env", "sudo", "doas") and _ASSIGNED.fullmatch(text)):
+        elif text.startswith("-") and (text != "-" or name == "env"):
+            rest = rest[1:]
+        elif name in ("env", "sudo", "doas", "time") and _ASSIGNED.fullmatch(text):
             rest = rest[1:]
         else:
             break

@@ -227,9 +227,9 @@ def test_a_redirect_leads_where_a_browser_would_go() -> None:
 
 def test_the_proxy_dials_what_a_request_names() -> None:
     def check(parts: tuple[str, str]) -> None:
-        method, text = parts
+        method, text = parts[0], parts[1].encode("utf-8", "replace").decode()
         try:
-            head: Head = read_head(f"{method} {text} HTTP/1.1\r\nHost: evil.test\r\n\r\n".encode("utf-8", "replace"))
+            head: Head = read_head(f"{method} {text} HTTP/1.1\r\nHost: evil.test\r\n\r\n".encode())
         except RefusedError:
             return
         found = others(f"https://{text}/" if method == "CONNECT" else text)

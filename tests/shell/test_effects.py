@@ -115,6 +115,9 @@ def _parts(warned: object) -> tuple[Danger, str, tuple[int, int]]:
         ("timeout -k 1 5 xargs -I % rm %", ("timeout", "xargs", "rm")),
         ("A=$(b) c", ("b", "c")),
         ("eval rm x", ("eval", "rm")),
+        ("time A=1 rm x", ("time", "rm")),
+        ("command -", ("command", "-")),
+        ("env - rm x", ("env", "rm")),
     ],
 )
 def test_every_program_is_found(command: str, programs: tuple[str, ...]) -> None:
@@ -160,6 +163,8 @@ def test_hosts_and_needs() -> None:
         ("rm -rf ~/x", {(Danger.DELETES, "rm"), (Danger.HOME, "~/x")}),
         ("cat .ssh/id_rsa", {(Danger.SECRET, ".ssh/id_rsa")}),
         ("PATH=. ls", {(Danger.STEERS, "PATH")}),
+        ("env PATH=. ls", {(Danger.STEERS, "PATH")}),
+        ("..$$ a", {(Danger.COMPUTED, "..$$")}),
         ("alias ls=rm", {(Danger.REDEFINES, "alias")}),
         ("ls() { x; }", {(Danger.REDEFINES, "ls")}),
         ("$X a", {(Danger.COMPUTED, "$X")}),
@@ -187,7 +192,17 @@ def test_dangers(command: str, expected: set[tuple[Danger, str]]) -> None:
         "sh -c $y",
         "[a-z]",
         "true && [[a-z]",
+        "{}",
+        "!]",
+        "A={ [a-z]",
+        "r\\\nm x",
+        "\\ rm x",
+        "-2>&1",
+        "<$\nrm x",
         "time -v rm x",
+        "time >a -p",
+        "time A=1 -p",
+        "time coproc a",
     ],
 )
 def test_what_is_not_understood_is_said(command: str) -> None:
