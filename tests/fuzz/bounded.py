@@ -3,12 +3,13 @@
 What a run finds is kept: its example becomes one of `kept` in the test, where every later run begins.
 """
 
+import copy
 import faulthandler
 import os
 import random
 import time
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
@@ -57,3 +58,21 @@ def hold(check: Callable[[T], None], among: SearchStrategy[T], *, kept: Iterable
             break
     if SECONDS:
         print(f"{tried:,} examples in {time.monotonic() - start:,.0f} s, from FUZZ_SEED={first}")
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of each value within a value of JSON, its own first."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(found for key, one in inner for found in places(one, (*path, key)))]
+
+
+def altered(value: Any, at: int, by: Any) -> Any:
+    """Return a copy of a value of JSON in which `by` has taken the place of one within it, or of the whole."""
+    paths = places(value)
+    if not (path := paths[at % len(paths)]):
+        return by
+    inner = value = copy.deepcopy(value)
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = by
+    return value

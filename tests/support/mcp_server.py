@@ -6,6 +6,7 @@ they are answered. What a call does is the first word of the tool's name; see `_
 starts; see `main`.
 """
 
+import base64
 import json
 import os
 import sys
@@ -41,6 +42,14 @@ def _call(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> dict[st
             for _ in range(int(arguments["messages"])):
                 send({"method": "notifications/progress", "params": progress})
                 send({"method": "notifications/tools/list_changed"})
+            return text("done")
+        case "raw":
+            # Lines as they are, in base64. "$ID" and "$TOKEN" in them become those of the request.
+            for line in map(base64.b64decode, arguments["lines"]):
+                for sign, value in ((b'"$ID"', meta["id"]), (b'"$TOKEN"', meta["progressToken"])):
+                    line = line.replace(sign, json.dumps(value).encode())
+                sys.stdout.buffer.write(line + b"\n")
+            sys.stdout.buffer.flush()
             return text("done")
         case "big":
             return text("x" * 10_000_000)
@@ -104,7 +113,7 @@ def answer(request: dict[str, Any], here: Path) -> None:
         case "tools/call":
             with suppress(OSError), (here / "calls.log").open("a") as log:
                 log.write(params["name"] + "\n")
-            found = _call(params["name"], params.get("arguments") or {}, params.get("_meta") or {})
+            found = _call(params["name"], params.get("arguments") or {}, {"id": number, **(params.get("_meta") or {})})
             if found is None:
                 return
             result = found
