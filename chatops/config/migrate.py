@@ -4,18 +4,21 @@ Version 2 lists servers under ``hosts`` and names them in models by ``host_id``;
 WebUI. Version 1 has the server's keys in each model, and a role may be only the name of its model. Entries may be an
 object by name or a list of objects with an ``id``.
 
-No key is copied. A migrated model names an environment variable for its key instead. Whatever else is left out, apart
-from comments, is named in a note; what could widen a right when it is left out is an error.
+No key is copied, nor a user, password or key in an address. A migrated model names an environment variable for its key
+instead. Whatever else is left out, apart from comments, is named in a note; what could widen a right when it is left
+out is an error.
 """
 
 import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from urllib.parse import parse_qsl
 
 from chatops.config.document import Document, Json, nearest, read_document
 from chatops.config.registry_read import MAX_BYTES, read_registry
 from chatops.domain.errors import ConfigError
+from chatops.domain.secrets import SECRET_NAME
 
 OLD_VERSIONS = (1, 2)
 DROPPED_ROLE = "orchestrator"
@@ -33,6 +36,9 @@ _DENIES = "{} denies now: these tools never run. Before, they could be confirmed
 _NO_MODEL = "no model uses it"
 _NOT_HERE = "gemini_cli cannot run here; choose another model."
 _NO_KEY = frozenset({"", "none"})
+_LOGIN = re.compile(r"^(\s*(?:[a-z][a-z0-9+.-]*:)?[/\\]{2})?[^/\\]*@", re.IGNORECASE)
+"""The beginning of an address with a user or password, up to its end."""
+_LOGIN_LEFT_OUT = "The user, password or key in api_url of {} is not copied. Write it into the new file yourself."
 
 _Object = dict[str, Json]
 
@@ -149,11 +155,15 @@ class _Converter:
             why = f"there is no host {host_id!r}{nearest(str(host_id), list(hosts))}"
             raise self.document.error(("models", model, "host_id"), why)
         name, host = (str(host_id), hosts[str(host_id)]) if host_id is not None else (model, old)
+        owner = f"host {name}" if host is not old else f"model {name}"
         new: _Object = {"host_type": host.get("host_type") or "openwebui", "api_url": host.get("api_url", "")}
+        url = new["api_url"]
+        if isinstance(url, str) and (bare := _without_login(url)) != url:
+            new["api_url"] = bare
+            self.notes.extend({_LOGIN_LEFT_OUT.format(owner)} - set(self.notes))
         if str(host.get("api_key", "")).casefold() not in _NO_KEY:
             variable = re.sub(r"\W", "_", name, flags=re.ASCII).upper() + "_API_KEY"
             variable = f"_{variable}" if variable[0].isdigit() else variable
-            owner = f"host {name}" if host is not old else f"model {name}"
             # Two that share a variable would each get the key of the other.
             while self.keys.get(variable, owner) != owner:
                 variable = f"{variable}_2"
@@ -262,6 +272,15 @@ class _Converter:
         for key in old:
             if key not in known:
                 self.notes.append(f"{self.document.where((*path, key))}: left out; {why}.")
+
+
+def _without_login(url: str) -> str:
+    """Return an address without user and password, and without a query that holds a key."""
+    bare, _, query = url.partition("?")
+    login = _LOGIN.match(bare)
+    kept = (login[1] or "") + bare[login.end() :] if login is not None else bare
+    secret = any(SECRET_NAME.search(name) for name, _ in parse_qsl(query, keep_blank_values=True))
+    return kept if secret else kept + url[len(bare) :]
 
 
 def _names(value: Json) -> list[str]:

@@ -3,17 +3,24 @@
 The sandbox has to be bubblewrap, because nothing else restricts the network to hosts. Where it does not work the
 program is refused. The user can permit it all the same with the registry's ``"unsandboxed": true``, unless a registry
 requires a sandbox.
+
+The folder holds the conversation. It is locked as long as the program runs, so the next run removes what a killed
+process has left: folders with something in them that nobody has locked.
 """
 
+import fcntl
 import logging
 import os
+import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING
 
+from chatops.contained.folder import opened
 from chatops.domain.endings import EndedBy, Ending
 from chatops.domain.errors import ConfigError, ToolFailedError
 from chatops.domain.ids import CallId, SessionId
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_PREFIX = "chatops-cli-"
 _ERRORS_FILE = "errors.txt"
 _RUN_WITH_FILES = f'exec "$@" <{PROMPT_FILE} 2>{_ERRORS_FILE}'
 """Script that gives the program its input and output. Nothing of a session is part of it."""
@@ -81,7 +89,9 @@ async def run_cli(
         raise _not_run(str(error), error.advice) from None
     except ServerStartError as error:
         raise _not_run(f"{run.argv[0]} was not run: {error}.", "Set it before starting chatops.") from None
-    with TemporaryDirectory(prefix="chatops-", ignore_cleanup_errors=True) as made:
+    await in_thread(_remove_left)
+    with TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as made, opened(made) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         folder = await in_thread(_write_files, Path(made), run.files)
         context = ToolContext(
             workspace=folder,
@@ -118,6 +128,15 @@ async def run_cli(
         code = ending.exit_code if ending.by is EndedBy.EXIT else None
         errors = await in_thread(_read_end, folder / _ERRORS_FILE)
         return CliEnd(code=code, errors=errors, unreached=result.facts.refused_hosts)
+
+
+def _remove_left() -> None:
+    """Remove the folders of processes that were killed."""
+    for folder in {file.parent for file in Path(gettempdir()).glob(f"{_PREFIX}*/*")}:
+        with suppress(OSError), opened(folder) as descriptor:
+            if os.fstat(descriptor).st_uid == os.getuid():
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_files(folder: Path, files: Mapping[str, bytes]) -> Path:

@@ -1,15 +1,22 @@
 """Models of type cli, against a stand-in for `claude` that writes the documented events (`support.claude_stand_in`)."""
 
+import asyncio
+import fcntl
 import json
 import socket
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chatops.contained.folder import opened
 from tests.support.claude_stand_in import write_claude
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, program_environment
 from tests.support.no_sandbox import without_sandbox
+from tests.support.waiting import until
 from tests.tools.running import needs_sandbox
 
 BLOCK = {
@@ -40,15 +47,17 @@ class Claude:
 
     def asked(self, prompt: str = "Hello", **model: object) -> Any:
         """The report of one prompt, as coder."""
+        return self._chatops(*self.words(prompt, **model)).json
+
+    def words(self, prompt: str, **model: object) -> list[str]:
+        """The arguments of chatops for one prompt, as coder."""
         file = self._chatops.workspace.parent / "r.json"
         registry: dict[str, object] = {"version": 3, "roles": {"coder": BLOCK}}
         if model:
             registry["models"] = {"claude_cli": {"type": "cli", "command": ["claude", "-p"], **model}}
         file.write_text(json.dumps(registry))
-        ran = self._chatops(
-            "--registry", str(file), "--access", "operator", "--role", "coder", "--output-format", "json", "-p", prompt
-        )
-        return ran.json
+        flags = ["--registry", str(file), "--access", "operator", "--role", "coder", "--output-format", "json"]
+        return [*flags, "-p", prompt]
 
 
 @pytest.fixture
@@ -132,6 +141,16 @@ def test_what_is_no_answer_is_refused_with_the_reason(claude: Claude, behaviour:
 
 
 @needs_sandbox
+@pytest.mark.more
+def test_a_flood_of_text_is_stopped_and_its_beginning_is_kept(claude: Claude) -> None:
+    claude.behaves("flood")
+    ran = claude.asked()
+    assert ran["error"]["reason"] == "broken_stream", ran["error"]
+    assert ran["error"]["message"] == "claude sent more than the largest reply that is accepted; it was stopped."
+    assert ran["answer"].startswith("many words ")
+
+
+@needs_sandbox
 @pytest.mark.parametrize("permitted", [True, False])
 def test_a_missing_network_is_no_missing_login(
     claude: Claude, monkeypatch: pytest.MonkeyPatch, permitted: bool
@@ -170,6 +189,31 @@ def test_a_program_that_hangs_is_stopped_with_all_that_it_started(claude: Claude
     script = str(claude.programs / "claude")
     left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if script.encode() in _read(path)]
     assert left == []
+
+
+@needs_sandbox
+@pytest.mark.more
+def test_the_conversation_that_a_killed_process_has_left_is_removed(
+    claude: Claude, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    claude.behaves("forks")
+    command = [sys.executable, "-m", "chatops", *claude.words("My secret plan")]
+    left, environment = list[Path](), program_environment() | {"TMPDIR": str(tmp_path)}
+    for _ in range(2):
+        with subprocess.Popen(command, env=environment) as dying:
+            seen = set(left)
+            asyncio.run(until(lambda: set(tmp_path.glob("chatops-cli-*/prompt.txt")) - seen))  # noqa: B023
+            left = list(tmp_path.glob("chatops-cli-*/prompt.txt"))
+            dying.kill()
+    assert len(left) == 1 and "My secret plan" in left[0].read_text()
+    with opened(left[0].parent) as used:
+        fcntl.flock(used, fcntl.LOCK_SH)
+        claude.behaves("whole")
+        assert claude.asked()["answer"] == "All at once."
+        assert left[0].exists(), "it may still be in use"
+    claude.asked()
+    assert not list(tmp_path.glob("chatops-cli-*"))
 
 
 def _read(path: Path) -> bytes:

@@ -153,6 +153,25 @@ def test_nothing_is_left_out_without_a_note_and_no_two_hosts_share_a_key(chatops
     assert "chat: only the first 4 backups are kept." in notes
 
 
+@pytest.mark.parametrize(
+    ("address", "kept"),
+    [
+        ("https://ana:secret@box/v1?v=1", "https://box/v1?v=1"),
+        ("ana:secret@box:80/v1", "box:80/v1"),
+        ("https://secret-token@box/v1", "https://box/v1"),
+        ("https://ana:sec@ret-secret@box/v1", "https://box/v1"),
+        ("https://box/v1?api-key=secret&v=1", "https://box/v1"),
+    ],
+)
+def test_no_login_in_an_address_is_copied(chatops: CommandLine, address: str, kept: str) -> None:
+    model = {"model_name": "m", "host_id": "box"}
+    new, notes = migrated(
+        chatops, {"version": 2, "hosts": {"box": {"api_url": address}}, "models": {"m": model, "n": model}}
+    )
+    assert {entry["api_url"] for entry in new["models"].values()} == {kept}
+    assert notes.count("The user, password or key in api_url of host box is not copied.") == 1
+
+
 def test_an_older_registry_that_is_used_names_the_command(chatops: CommandLine, tmp_path: Path) -> None:
     source = tmp_path / "old.json"
     source.write_text(json.dumps(VERSION_2))

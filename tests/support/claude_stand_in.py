@@ -24,12 +24,12 @@ def init(tools=(), servers=()):
     emit(type="system", subtype="init", cwd=os.getcwd(), tools=list(tools), mcp_servers=list(servers),
          model="claude-sonnet-4-5", permissionMode="default", apiKeySource="none", slash_commands=["compact"])
 
-def streamed(text):
+def streamed(text, piece=7):
     def event(**e): emit(type="stream_event", parent_tool_use_id=None, event=e)
     event(type="message_start", message={"role": "assistant", "content": [], "usage": {"input_tokens": 3}})
     event(type="content_block_start", index=0, content_block={"type": "text", "text": ""})
-    for i in range(0, len(text), 7):
-        event(type="content_block_delta", index=0, delta={"type": "text_delta", "text": text[i:i + 7]})
+    for i in range(0, len(text), piece):
+        event(type="content_block_delta", index=0, delta={"type": "text_delta", "text": text[i:i + piece]})
     event(type="content_block_stop", index=0)
     event(type="message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 9})
     event(type="message_stop")
@@ -122,6 +122,7 @@ def calls_anyway():
     "servers": lambda: (init(servers=[{"name": "evil", "status": "connected"}]), streamed("x"), result("x")),
     "no_init": lambda: (streamed("trust me"), result("trust me")),
     "whole": lambda: (init(), message("All at once."), result("All at once.")),
+    "flood": lambda: (init(), streamed("many words " * 10**7, 10**5)),
     "endless": lambda: [sys.stdout.write("x" * 65536) for _ in range(10**6)],
     "limit": lambda: (init(), result("You've hit your usage limit", is_error=True)),
 }[BEHAVIOUR]()
