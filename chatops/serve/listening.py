@@ -66,7 +66,8 @@ async def _serve(app: App, options: ListenOptions, screen: Screen, sockets: list
     port = sockets[0].getsockname()[1]
     address = Address(options.url or f"http://{secrets.token_hex(10)}.localhost:{port}")
     logins, ending, loop = Logins(), asyncio.Event(), asyncio.get_running_loop()
-    pages = PageServer(Desk(app), address, logins, behind_proxy=options.behind_proxy, ending=ending)
+    proxied = options.behind_proxy
+    pages = PageServer(Desk(app), address, logins, behind_proxy=proxied, ending=ending, say=screen.say)
     server = _Server(_config(pages, options))
 
     def stop() -> None:

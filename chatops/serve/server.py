@@ -53,8 +53,18 @@ STATIC = {"style.css": "text/css; charset=utf-8", "page.js": "text/javascript; c
 class PageServer:
     """The routes, and what the requests share."""
 
-    def __init__(self, desk: Desk, address: Address, logins: Logins, *, behind_proxy: bool, ending: asyncio.Event):
+    def __init__(
+        self,
+        desk: Desk,
+        address: Address,
+        logins: Logins,
+        *,
+        behind_proxy: bool,
+        ending: asyncio.Event,
+        say: Callable[[str], None],
+    ):
         self._desk = desk
+        self._say = say
         self._address = address
         self._logins = logins
         self._behind_proxy = behind_proxy
@@ -148,8 +158,10 @@ class PageServer:
         except TooManyError as error:
             return self._message(429, str(error), headers={"retry-after": "60"})
         except RefusedError as error:
-            return self._message(403, f"{error} Press Enter where chatops serve runs, and open the new one.")
-        log.info("a browser at %s logged in", self._client(request))
+            advice = "Press Enter where chatops serve runs, and open the new one. It says there who has logged in."
+            return self._message(403, f"{error} {advice}")
+        # Whoever has seen the link could be first.
+        self._say(f"{str(self._logins.find(cookie)).capitalize()}. If that was not you: Ctrl+C ends all logins.")
         return RedirectResponse("/", status_code=303, headers={"set-cookie": self._cookie(cookie)})
 
     async def _log_out(self, request: Request) -> Response:

@@ -56,6 +56,11 @@ class Served:
                 return found[0]
         raise AssertionError(f"no link: {''.join(self.said)}")
 
+    def until_said(self, text: str) -> str:
+        """The next line in which it says this."""
+        assert self.process.stdout is not None
+        return next(line for line in self.process.stdout if text in line)
+
     def another_link(self) -> str:
         """The link that it prints when somebody presses Enter."""
         os.write(self.keys, b"\n")

@@ -1,8 +1,11 @@
 """Who gets in: links, cookies, names, origins, forms, paths. Each test attacks the real server over loopback."""
 
 import contextlib
+import os
 import re
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -141,6 +144,29 @@ def raw(shared: Served, text: str) -> str:
             while part := connection.recv(65536):
                 parts.append(part)
     return b"".join(parts).decode("latin-1")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells whose a connection is")
+@pytest.mark.parametrize("name", ["127.0.0.1", "::1"])
+def test_another_user_of_the_machine_gets_nothing_with_the_link(shared: Served, name: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    link = shared.another_link()
+    form = f"token={link.rpartition('/')[2]}"
+    request = (
+        f"POST /login HTTP/1.1\r\nHost: {shared.host}\r\nContent-Length: {len(form)}\r\n"
+        f"Content-Type: application/x-www-form-urlencoded\r\nConnection: close\r\n\r\n{form}"
+    )
+    asking = (
+        "import socket, sys; c = socket.create_connection((sys.argv[1], int(sys.argv[2])));"
+        "c.sendall(sys.argv[3].encode()); print(b''.join(iter(lambda: c.recv(65536), b'')).decode())"
+    )
+    command = ["/usr/bin/env", "python3", "-c", asking, name, str(shared.port), request]
+    nobody = subprocess.run(command, user="nobody", cwd="/", env={}, capture_output=True, text=True, check=True).stdout
+    assert nobody.startswith("HTTP/1.1 403 ") and "for another user of this machine" in nobody
+    assert "set-cookie" not in nobody
+    assert shared.log_in(link), "nor does it use the link up"
+    assert "Page login " in shared.until_said("If that was not you")
 
 
 def test_a_request_that_did_not_wait_for_the_answer_before_is_not_answered(shared: Served) -> None:
