@@ -29,6 +29,7 @@ _SAID: WeakKeyDictionary[TextIO, set[str]] = WeakKeyDictionary()
 """Messages printed to each stream, for the same reason."""
 _LINES: "WeakKeyDictionary[TextIO, ProgressLine]" = WeakKeyDictionary()
 """The line of progress on each stream, for the same reason."""
+_FURTHER = "    » "
 _FRAME_S, _CALM_S = 0.1, 1.0
 """Seconds between two looks at the progress, and while nothing is to move but the seconds."""
 
@@ -95,10 +96,7 @@ class ProgressLine:
             time.sleep(_CALM_S if calm else _FRAME_S)
 
     def _line(self, stream: TextIO, progress: "Progress", *, calm: bool) -> str:
-        try:
-            width = (os.get_terminal_size(stream.fileno()).columns or 80) - 1
-        except (OSError, ValueError):
-            width = 79
+        width = _columns(stream)
         bar = "" if calm else "".join(progress.bar(width))
         words = progress.words(time.monotonic(), between=", " if calm else " · ")
         return "  ".join(filter(None, (progress.what, bar, words)))[:width]
@@ -110,6 +108,26 @@ class ProgressLine:
                 stream.write(f"\r{line.ljust(len(self._drawn))}" + ("" if line else "\r"))
                 stream.flush()
             self._drawn = line
+
+
+def _columns(stream: TextIO) -> int:
+    """Return the columns of a terminal but the last one, in which a cursor may already be on the next line."""
+    try:
+        return (os.get_terminal_size(stream.fileno()).columns or 80) - 1
+    except (OSError, ValueError):
+        return 79
+
+
+def _broken(line: str, width: int) -> Iterator[str]:
+    """Yield the lines of the terminal that a line takes. Further ones begin with blanks and ``»``."""
+    lead, begin, used = "", 0, 0
+    for at, character in enumerate(line):
+        cells = _width(character)
+        if used + cells > max(width, len(_FURTHER) + 2):
+            yield lead + line[begin:at]
+            lead, begin, used = _FURTHER, at, len(_FURTHER)
+        used += cells
+    yield lead + line[begin:]
 
 
 def _is_calm(stream: TextIO) -> bool:
@@ -138,8 +156,15 @@ class Screen:
         self._print(self.out, sanitize(text) if self.out.isatty() else piped(text))
 
     def exactly(self, text: str) -> None:
-        """Print text for approval: as `answer`, with characters that the stream cannot encode shown by number."""
-        self.answer(exact(text, getattr(self.out, "encoding", None) or "utf-8"))
+        """Print text for approval: as `answer`, with characters that the stream cannot encode shown by number.
+
+        A terminal would continue a long line where labels begin. So such a line is broken here, as in the dialog.
+        """
+        text = exact(text, getattr(self.out, "encoding", None) or "utf-8")
+        if self.out.isatty():
+            width = _columns(self.out)
+            text = "\n".join(part for line in sanitize(text).split("\n") for part in _broken(line, width))
+        self.answer(text)
 
     def line(self, text: str) -> None:
         """Print machine-readable text, safe by its encoding, to stdout."""

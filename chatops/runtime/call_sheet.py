@@ -7,6 +7,7 @@ hide `DETAIL` behind a key. Everything else has to be seen before an approval.
 
 import json
 import posixpath
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -319,10 +320,22 @@ def _call(pending: PendingCall) -> Iterator[Fact]:
     yield Fact(label=label, value=text, weight=Weight.CALL, form=Form.TEXT)
 
 
+_NAME = r"[A-Za-z_][\w-]*"
+_LINE_ENDS = "[\v\f\x1c-\x1e\x85\u2028\u2029]|\r(?!\n)"
+"""Characters besides the line feed at which a reader may break a line."""
+
+
 def _argument_fact(key: str, value: JsonValue) -> str:
-    if isinstance(value, str) and "\n" in value:
-        return f"{key}:\n{value}"
-    return f"{key}: {json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, dict | list) else None)}"
+    """Return an argument, in whose value no line can look like a further one: it begins with blanks or a bracket."""
+    name = key if re.fullmatch(_NAME, key, re.ASCII) else _json(key)
+    if isinstance(value, str) and "\n" in value and not re.search(_LINE_ENDS, value):
+        return "\n".join([f"{name}:", *(f"  | {line}".removesuffix(" " * (not line)) for line in value.split("\n"))])
+    return f"{name}: {_json(value)}"
+
+
+def _json(value: JsonValue) -> str:
+    text = json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, dict | list) else None)
+    return re.sub(_LINE_ENDS, lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _shown_elsewhere(pending: PendingCall, key: str, value: JsonValue) -> bool:

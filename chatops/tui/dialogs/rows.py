@@ -136,7 +136,16 @@ def wrapped(row: Row, *, width: int) -> list[Line]:
             Line(further if index else row.lead, part, row, start)
             for index, (start, part) in enumerate(zip(starts, parts, strict=False))
         ]
-    return [Line("", part, row) for part in _by_words(row.text, max(1, width))]
+    # Nothing in a name that the text holds may begin where labels do.
+    hang = GUTTER if row.tone == "heading" else 0
+    return _hanging(row, row.text, _by_words, width=width, hang=hang)
+
+
+def _hanging(row: Row, text: str, broken: Callable[[str, int], list[str]], *, width: int, hang: int) -> list[Line]:
+    parts = broken(text, max(1, width))
+    if len(parts) > 1 and hang:
+        parts = broken(text, max(1, width - hang))
+    return [Line(" " * hang if index else "", part, row) for index, part in enumerate(parts)]
 
 
 def cells_of(row: Row) -> int:
@@ -155,7 +164,7 @@ def _labelled(row: Row, *, width: int) -> list[Line]:
     broken = _in_paths if row.exact else _by_words
     if width < LABEL_WIDTH * 3:
         text = f"{row.label}: {row.text}" if row.label else row.text
-        return [Line("", part, row) for part in broken(text, max(1, width))]
+        return _hanging(row, text, broken, width=width, hang=GUTTER)
     room = width - LABEL_WIDTH
     parts = broken(row.text, room)
     if row.brief and len(parts) > 1:

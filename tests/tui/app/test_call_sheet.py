@@ -7,11 +7,13 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from io import StringIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import Approved, PathPattern, RuleScope
 from chatops.domain.events import AskReason, Denial, PendingCall
 from chatops.domain.sandbox import Lack, SandboxSpec
@@ -19,6 +21,7 @@ from chatops.domain.sanitize import reveal, sanitize
 from chatops.domain.tools import CallFacts, DelegationFacts, Interruption, Processes, ServerFacts
 from chatops.headless.pending import describe as printed
 from chatops.headless.pending import describe_json, next_steps
+from chatops.headless.screen import Screen
 from chatops.runtime.call_sheet import CallSheet, Form, Weight, call_sheet
 from chatops.serve.desk import ShownCall
 from chatops.serve.logins import Login
@@ -27,7 +30,7 @@ from chatops.serve.pages import page as draw
 from chatops.tui.dialogs.approval_frame import AskedCall, call_legend, describe
 from chatops.tui.dialogs.approval_list import ApprovalList, LastSeenCall
 from chatops.tui.dialogs.dialog_keys import Room
-from chatops.tui.dialogs.rows import Row, line
+from chatops.tui.dialogs.rows import Row, line, wrapped
 from chatops.tui.theme import PLAIN
 from tests.serve.served import read
 from tests.support.cases import for_each
@@ -164,6 +167,63 @@ RANDOM = st.builds(
 @given(RANDOM, st.sampled_from(["shell_exec", "file_edit", "web_fetch", "order"]), st.sampled_from(AskReason))
 def test_any_facts_are_on_each_surface(facts: CallFacts, tool: str, reason: AskReason) -> None:
     assert_all_show_the_same(pending_call(tool=tool, facts=facts, reason=reason))
+
+
+ENDS = "\n\r\v\f\x1c\x85\u2028\u2029"
+FORGED = st.lists(
+    st.sampled_from([*ENDS, "\r\n", "\u202e", "path: ", "careful", "}", "  ", " " * 70, "│ ", "1 "])
+    | st.text(max_size=3),
+    max_size=8,
+).map("".join)
+NESTED = FORGED | st.integers() | st.dictionaries(FORGED, FORGED | st.lists(FORGED, max_size=2), max_size=2)
+
+
+def beginnings(lines: list[str]) -> list[str]:
+    """Return those lines of a block that begin where an argument does."""
+    return [one for one in lines if one[:1] not in ("", " ", "}", "]")]
+
+
+@given(st.dictionaries(FORGED | st.just("path"), NESTED, min_size=1, max_size=3), st.integers(12, 100))
+def test_no_value_has_a_line_that_could_be_the_next_argument_or_fact(given: dict[str, JsonValue], width: int) -> None:
+    asked = pending_call(tool="order", facts=CallFacts(arguments=json.dumps(given)))
+    sheet = call_sheet(asked, now=time.time())
+    (fact,) = (one for one in sheet.facts if one.label == "arguments")
+    # A script may print it as it is.
+    found = beginnings(fact.value.splitlines())
+    assert len(found) == len(given)
+    assert all(one.startswith((f"{key}:", '"')) for one, key in zip(found, given, strict=True))
+    block = next(one for one in call_page(asked, None, may_decide=True).call if one.title == fact.title)
+    assert len(beginnings(["".join(text for text, _ in row) for row in block.lines])) == len(given)
+    shown = rows(asked, details=False)
+    at = next(at for at, row in enumerate(shown) if row.text == "Arguments")
+    part = [one for row in shown[at + 1 :] if row.label is None and row.exact for one in wrapped(row, width=width)]
+    assert {one.left for one in part} <= {"  ", "» "}
+    assert len(beginnings([one.text for one in part if one.left == "  "])) == len(given)
+    out = Terminal()
+    Screen(out=out, err=out).exactly(printed(asked))
+    after = out.getvalue().partition("Arguments:\n")[2].partition("\n\n")[0].split("\n")
+    assert all(one.startswith("  ") for one in after) and len(beginnings([one[2:] for one in after])) == len(given)
+
+
+class Terminal(StringIO):
+    """A terminal of 80 columns."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@given(RANDOM, st.sampled_from(AskReason), st.integers(12, 100))
+def test_no_value_continues_where_labels_begin(facts: CallFacts, reason: AskReason, width: int) -> None:
+    facts = replace(facts, command=f"{facts.command}{' ' * 70}sandbox {facts.caution}", cwd=f"/{'x y ' * 30}")
+    asked = pending_call(tool="order", facts=facts, reason=reason)
+    for row in rows(asked):
+        for one in wrapped(row, width=width)[1:]:
+            assert (one.left + one.text).startswith((" ", "»")) or (row.tone != "heading" and not row.label), row
+    out, text = Terminal(), printed(asked)
+    Screen(out=out, err=out).exactly(text)
+    shown = out.getvalue().split("\n")
+    assert all(len(one) < 80 for one in shown)
+    assert "".join(one.removeprefix("    » ") for one in shown) == text.replace("\n", "")
 
 
 def each_fact() -> Iterator[tuple[str, CallFacts, str]]:
