@@ -292,6 +292,7 @@ class _Group:
         self._jobs()
         self._serve()
         self._sessions()
+        self._store()
         self._rights()
         self._models()
         self._other_commands()
@@ -381,6 +382,12 @@ class _Group:
         delete = self._action(actions, "delete", "remove a session; its decisions stay in the audit log")
         delete.add_argument("session", metavar="SESSION", help=SESSION)
         delete.add_argument("--yes", action="store_true", help="do not ask")
+
+    def _store(self) -> None:
+        actions = self._group("store", "the store of a team: copy sessions into it")
+        copy = self._action(actions, "copy", "copy the sessions of a file into a database")
+        copy.add_argument("source", metavar="sqlite://PATH", help="the file; it stays as it is")
+        copy.add_argument("target", metavar="postgresql://…", help="the database; nothing in it is overwritten")
 
     def _rights(self) -> None:
         roles = self._group("roles", "what each role may do, for you, here", "rights.roles")

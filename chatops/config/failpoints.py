@@ -38,6 +38,8 @@ OtherPoint = Literal[
     "sending_kept",
     # What was only in memory is written to the store's file, whose transaction has not ended.
     "in_late_save",
+    # All rows of a session are in a copy of the store, and the transaction has not ended.
+    "in_store_copy",
     # A decision from another process: before its transaction ends; found by the turn but not applied yet.
     "in_posting",
     "decision_found",

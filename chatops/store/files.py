@@ -107,6 +107,15 @@ class SessionFiles:
             return None
         return data if data is not None and hashlib.sha256(data).hexdigest().startswith(beginning) else None
 
+    def digests(self, session_id: SessionId) -> set[str]:
+        """Return the digests of the files of a session."""
+        folder = self._folder / _name_folder(session_id)
+        return {file.name.partition(".")[0] for file in folder.iterdir()} if folder.is_dir() else set()
+
+    def of(self, session_id: SessionId, digest: str) -> bytes | None:
+        """Return the bytes of a file of a session; None if they are gone or have been changed."""
+        return self._get(digest, session_id)
+
     def share(self, session_id: SessionId, copy: SessionId) -> None:
         """Give the files of a session to a fork of it too."""
         source, target = self._folder / _name_folder(session_id), self._folder / _name_folder(copy)
@@ -121,6 +130,11 @@ class SessionFiles:
     def forget(self, session_id: SessionId) -> None:
         """Delete the files of a session."""
         shutil.rmtree(self._folder / _name_folder(session_id), ignore_errors=True)
+
+
+def pasted_names(text: str) -> list[str]:
+    """Return the names in a text that pasted images may have."""
+    return [found[0] for found in _PASTED_NAME.finditer(text)]
 
 
 def name_of(file: FileRef) -> str:

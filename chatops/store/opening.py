@@ -464,13 +464,13 @@ def void_approvals(execute: Callable[..., Any]) -> None:
         "GROUP BY active_turn",
         (COPIED,),
     )
-    for table, column, lets_run in (("posted", "decision", _lets_run), ("posted_reviews", "body", _lets_continue)):
+    for table, column, lets in (("posted", "decision", lets_run), ("posted_reviews", "body", lets_continue)):
         for seq, posted in execute(f"SELECT seq, {column} FROM {table}").fetchall():
-            if lets_run(posted):
+            if lets(posted):
                 execute(f"DELETE FROM {table} WHERE seq = ?", (seq,))
 
 
-def _lets_run(decision: Value) -> bool:
+def lets_run(decision: Value) -> bool:
     """Return True if a decision lets something run. One that cannot be read is void."""
     from chatops.store.codec import decode_decision
 
@@ -480,7 +480,7 @@ def _lets_run(decision: Value) -> bool:
         return False
 
 
-def _lets_continue(body: Value) -> bool:
+def lets_continue(body: Value) -> bool:
     """Return True if an input lets a workflow run continue. One that cannot be read is void."""
     from chatops.engine.workflow.inputs import ReviewStep, StopRun
     from chatops.store.codec import decode_review

@@ -398,6 +398,11 @@ class DatabaseFiles(SessionFiles):
             write_private(path, data)
         return path
 
+    def digests(self, session_id: SessionId) -> set[str]:
+        """Return the digests of the files of a session."""
+        with self._rows.read():
+            return {text(row[0]) for row in self._rows.all("SELECT digest FROM files WHERE session_id = ?", session_id)}
+
     def share(self, session_id: SessionId, copy: SessionId) -> None:
         """Give the files of a session to a fork of it too."""
         with suppress(StoreError), self._rows.write():

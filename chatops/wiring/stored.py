@@ -28,7 +28,7 @@ from chatops.policy.budget import NO_BUDGET, Budget
 from chatops.policy.resolve import User
 from chatops.store.base import SessionInfo
 from chatops.store.connection import Connection
-from chatops.store.file import LateFile
+from chatops.store.file import LateFile, StoreFile
 from chatops.store.opening import must_have_room
 from chatops.store.recovery import empty_in_memory, look_at, sessions_of
 from chatops.store.store import Store
@@ -119,15 +119,33 @@ def _may_name_store(path: Path) -> bool:
     return b'"store"' in data or b"\\u" in data
 
 
+def open_address(address: str) -> Connection:
+    """Open the store at ``sqlite://PATH``, which must exist, or in the database at ``postgresql://…``.
+
+    Raises ConfigError and StoreError.
+    """
+    if address.startswith(("postgresql://", "postgres://")):
+        return _database(address)
+    path = Path(address.removeprefix("sqlite://")).expanduser()
+    if not address.startswith("sqlite://") or not path.is_file():
+        raise ConfigError(
+            f"{address} names no store.", advice="Write sqlite:///FOLDER/chatops.db, or postgresql://host/database."
+        )
+    return StoreFile(path)
+
+
 def _in_database(address: str, storage: Storage) -> Store:
+    return Store(_database(address, unsaved="the store is only read" if storage is Storage.READ else ""))
+
+
+def _database(address: str, *, unsaved: str = "") -> Connection:
     try:
         from chatops.store.postgres import Postgres  # only where a database is named
     except ImportError:
         from chatops.config.extras import not_installed
 
         raise ConfigError(f"The store is a database, and {not_installed('team')}.") from None
-    unsaved = "the store is only read" if storage is Storage.READ else ""
-    return Store(Postgres(address, unsaved=unsaved, keyring=_from_keyring))
+    return Postgres(address, unsaved=unsaved, keyring=_from_keyring)
 
 
 def _from_keyring(place: str) -> str:

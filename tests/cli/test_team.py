@@ -1,13 +1,14 @@
 """Commands on one store in PostgreSQL, as two machines would give them."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from chatops.config.paths import packaged_registry
+from chatops.config.paths import find_paths, packaged_registry
 from tests.support.command_line import CommandLine
 from tests.support.postgres import find_programs, server
 
@@ -79,6 +80,37 @@ def test_a_job_continues_where_it_was_started_with_the_options_of_its_user_alone
         assert "not started" in chatops("jobs", "list").out
         assert chatops("resume", elsewhere).code == 0
         assert [(chatops.workspace / f"{name}.txt").exists() for name in ("forged", "elsewhere")] == [False, True]
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(find_programs() is None, reason="no PostgreSQL server is installed")
+def test_what_was_approved_in_a_file_asks_again_in_the_copy_of_it(
+    chatops: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, call = chatops.paused("write hello to out.txt")
+    assert chatops("approvals", "approve", call).code == 0
+    file = f"sqlite://{find_paths(os.environ).store}"
+    with server() as running:
+        copied = chatops("store", "copy", file, running.url)
+        assert (copied.code, copied.out.startswith("1 session is copied, with 0 files.")) == (0, True), copied.err
+        assert "1 was there before" in chatops("store", "copy", file, running.url).out
+        monkeypatch.setenv("CHATOPS_STORE", running.url)
+        assert chatops("resume", session).code == 3
+        assert not (chatops.workspace / "out.txt").exists()
+        assert "copied or moved" in chatops("approvals", "show", call).out
+        assert chatops("approvals", "approve", call).code == 0
+        assert chatops("resume", session).code == 0
+        (chatops.workspace / "out.txt").unlink()
+        assert "Used since they were copied" in chatops("store", "copy", file, running.url).err
+        monkeypatch.delenv("CHATOPS_STORE")
+        assert chatops("resume", session).code == 0
+        assert (chatops.workspace / "out.txt").exists()
+
+
+def test_sessions_are_copied_from_a_file_into_a_database_only(chatops: CommandLine, tmp_path: Path) -> None:
+    for words in (("postgresql:///a", f"sqlite://{tmp_path}/a.db"), ("sqlite:///nowhere.db", "postgresql:///a")):
+        refused = chatops("store", "copy", *words)
+        assert (refused.code, "postgresql://host/database" in refused.err) == (2, True)
 
 
 def test_what_is_no_address_of_a_database_is_refused(chatops: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

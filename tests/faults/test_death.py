@@ -138,9 +138,9 @@ def test_there_is_no_named_place_at_which_nothing_is_killed() -> None:
     # A message is kept in one case of the matrix only, what comes after a first death is struck below, contained
     # turns in tests/cli/test_contained.py, undoing in tests/runtime/test_undo.py, saving late in
     # tests/store/test_late_file.py, starting jobs in tests/cli/test_jobs.py,
-    # children in tests/cli/test_delegation.py.
+    # children in tests/cli/test_delegation.py, a copy in tests/store/test_copying.py (tier postgres).
     elsewhere = {"sending_kept", "after_reconcile", "contained", "kept", "undo_listed", "in_late_save"}
-    elsewhere |= {"before_job_start", "job_started", "child_created", "child_started"}
+    elsewhere |= {"before_job_start", "job_started", "child_created", "child_started", "in_store_copy"}
     assert places | elsewhere == {*NAMES, *OTHER_NAMES}
 
 

@@ -1,0 +1,93 @@
+"""``chatops store``: copy the sessions of a file into the database of a team."""
+
+import os
+from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import closing
+
+from chatops.commands.context import screen
+from chatops.config.paths import find_paths
+from chatops.domain.errors import ConfigError, NotSavedError
+from chatops.domain.wording import plural
+from chatops.store.copying import Copied, copy_sessions
+from chatops.toolkit.counting import shown_by
+from chatops.wiring.stored import open_address, start_logging
+
+NAMED = 5
+"""Most sessions that a sentence names."""
+
+
+def run(arguments: Namespace) -> int:
+    """Run the chosen action."""
+    return _copy(arguments.source, arguments.target)
+
+
+def _copy(source: str, target: str) -> int:
+    """Copy what the target does not have yet. Exit code 1 if something could not be copied."""
+    if not (source.startswith("sqlite://") and target.startswith(("postgresql://", "postgres://"))):
+        raise ConfigError(
+            "Sessions are copied from a file into a database only.",
+            advice="chatops store copy sqlite:///FOLDER/chatops.db postgresql://host/database",
+        )
+    paths = find_paths(os.environ)
+    paths.prepare()
+    start_logging(paths.log)
+    view = screen()
+    with closing(open_address(source)) as here, closing(open_address(target)) as there:
+        try:
+            with shown_by(view.show_progress):
+                made = copy_sessions(here, there)
+        except NotSavedError as error:
+            raise NotSavedError(
+                f"The copy is not complete. {error}",
+                advice=f"Give the same command again: it continues where it stopped. {error.advice}",
+                reason=error.reason,
+            ) from error
+        for notice in (*here.notices, *there.notices):
+            view.say(notice)
+    for line in _answer(made):
+        view.answer(line)
+    for line in _notes(made):
+        view.say(line)
+    return 1 if made.failed or made.lost else 0
+
+
+def _answer(made: Copied) -> list[str]:
+    sessions = plural(len(made.new), "session is", "sessions are")
+    counts = ", ".join(
+        plural(made.rows[table], noun)
+        for table, noun in (("messages", "message"), ("turns", "turn"), ("audit", "row of the log"))
+    )
+    before = f"{plural(len(made.same), 'was', 'were')} there before. " if made.same else ""
+    return [
+        f"{sessions} copied, with {plural(made.files, 'file')}. {before}"
+        f"Read back and the same as in the file: {counts}."
+    ]
+
+
+def _notes(made: Copied) -> list[str]:
+    """Return what the user has to know beyond the counts, one sentence each."""
+    used = [session for session in made.differing if session]
+    found = [f"NOT COPIED  {session or 'the log outside of sessions'}: {why}" for session, why in made.failed.items()]
+    found += [f"NOT COPIED  file {lost}" for lost in made.lost]
+    if used:
+        found.append(f"Used since they were copied, here or there, and left as they are there: {_named(used)}.")
+    if len(used) < len(made.differing):
+        found.append("The log outside of sessions (trust, revoked rules) stays in the file: the database has its own.")
+    if made.open:
+        found.append(f"Open in a chatops now; what happens there from now on stays in the file: {_named(made.open)}.")
+    if made.hidden:
+        found.append(
+            f"{plural(made.hidden, 'row')} held a key that chatops knows. It was replaced, and `chatops audit verify` "
+            "reports that there if it was in the log."
+        )
+    found.append(
+        "In the copy no earlier approval counts: calls that wait, or were running, ask again. Remembered rules, what "
+        "/undo takes back and contained copies are not copied. "
+        'To use the database: "store" in the registry, or CHATOPS_STORE.'
+    )
+    return found
+
+
+def _named(sessions: Sequence[str]) -> str:
+    return ", ".join(sessions[:NAMED]) + (f" and {len(sessions) - NAMED} more" if len(sessions) > NAMED else "")

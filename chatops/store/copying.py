@@ -1,0 +1,229 @@
+"""Copy the sessions of a store into another one, in one direction: those of a file into a database.
+
+Theory of operation
+
+The source is read at one moment, in one transaction. Each session is written in one transaction of the target, with its
+messages, turns, journal and log. Before that ends, all of it is read back and compared by its digest. So a kill leaves
+whole sessions, and the next run skips those that are there. It compares them too. One that differs was used since, here
+or there, and is left as it is. Nothing in the target is ever overwritten. Row numbers and the order of activity are the
+target's own: its other sessions may come from other stores.
+
+Files of a session come before its rows: they are named by their digests, and one that is there is not written again.
+
+A copy is a copy, see `opening`: no earlier approval lets anything run in it. Unfinished turns are marked as copied, so
+their calls ask again. Approvals and reviews that were posted and not taken are left out, as are remembered rules. So
+are leases: an owner of the session in the source owns nothing here. What binds a session (revoked tools, a narrower
+sandbox, its caller) goes along, as do queued messages and drafts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from chatops.config.failpoints import reach
+from chatops.domain.errors import NotSavedError, StoreError
+from chatops.domain.ids import SessionId, TurnId
+from chatops.domain.secrets import without_keys
+from chatops.store.connection import text, text_or
+from chatops.store.files import pasted_names
+from chatops.store.leases import HOLDER, holder_in, is_alive
+from chatops.store.opening import copied_key, lets_continue, lets_run
+from chatops.store.schema import SCHEMA_VERSION, columns_of
+from chatops.toolkit.counting import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from chatops.store.connection import Connection, SqlRow, Value
+
+_CHAIN = """
+    WITH RECURSIVE chain(id, parent_id) AS (
+        SELECT id, parent_id FROM messages WHERE id = (SELECT head FROM sessions WHERE id = ?1)
+        UNION SELECT m.id, m.parent_id FROM chain c JOIN messages m ON m.id = c.parent_id
+    ) SELECT id FROM chain
+"""
+_OF_TURNS = "turn_id IN (SELECT turn_id FROM turns WHERE session_id = ?1)"
+_OF_SESSION = "session_id = ?1"
+TABLES = {
+    "messages": f"id IN ({_CHAIN})",
+    "sessions": "id = ?1",
+    "turns": _OF_SESSION,
+    "turn_grants": _OF_SESSION,
+    "journal": _OF_TURNS,
+    "pending": _OF_SESSION,
+    "posted": _OF_TURNS,
+    "decisions": _OF_SESSION,
+    "audit": _OF_SESSION,
+    "queued_texts": _OF_SESSION,
+    "runs": _OF_SESSION,
+    "posted_reviews": _OF_SESSION,
+    "jobs": _OF_SESSION,
+}
+"""Tables with rows of a session, those that others refer to first, each with the condition for its rows."""
+LEFT_OUT = ("leases", "rules", "settings")
+"""Tables that are not copied whole. Of the settings, those go along that end with the id of a session."""
+_NUMBERED = ("turns", "runs")
+"""Tables whose `seq` says something. In the others it is the number of the row in its store."""
+_OF_OWNERS = ("followed:", "unsent:")
+"""Settings of processes that have the session open in the source."""
+_AT_ONCE = 100
+"""Rows of one statement."""
+
+Rows = dict[str, list["SqlRow"]]
+
+
+@dataclass(kw_only=True)
+class Copied:
+    """What a copy has done, and what it found."""
+
+    new: list[str] = field(default_factory=list)
+    """Sessions that were copied now."""
+    same: list[str] = field(default_factory=list)
+    """Sessions that were there already, with the same rows."""
+    differing: list[str] = field(default_factory=list)
+    """Sessions that are there and were used since, here or there; ``""``: the log outside of sessions."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Sessions that could not be copied, with the reason."""
+    open: list[str] = field(default_factory=list)
+    """Sessions that a living process of this machine owns in the source."""
+    rows: Counter[str] = field(default_factory=Counter)
+    """Rows of the new and the same sessions that are in the target, by table."""
+    files: int = 0
+    """Files that were copied now."""
+    lost: list[str] = field(default_factory=list)
+    """Files that could not be copied, each with the reason."""
+    hidden: int = 0
+    """Rows in which a known key was replaced. Chains of the log with such a row do not verify."""
+
+
+def copy_sessions(source: Connection, target: Connection) -> Copied:
+    """Copy all sessions of `source` that `target` does not have.
+
+    Raises StoreError for a source that cannot be read, NotSavedError if the target cannot be written now: what was
+    copied until then stays, and the next run continues.
+    """
+    made = Copied()
+    with source.read(), counted("copying", unit="session") as counter:
+        owned = source.all(f"SELECT session_id, {HOLDER} FROM leases")
+        made.open = [text(row[0]) for row in owned if is_alive(holder_in(row[1:]))]
+        found = source.all("SELECT id FROM sessions ORDER BY activity, seq")
+        ended = "(SELECT session_id FROM audit UNION SELECT session_id FROM decisions)"
+        found += source.all(f"SELECT session_id FROM {ended} l WHERE session_id NOT IN (SELECT id FROM sessions)")
+        settings: dict[str, list[tuple[str, str]]] = {}
+        for key, value in source.all("SELECT key, value FROM settings ORDER BY key"):
+            settings.setdefault(text_or(key, "").rpartition(":")[2], []).append((text_or(key, ""), text_or(value, "")))
+        counter.expect(len(found))
+        for (session_id,) in found:
+            id_ = text(session_id)
+            of_id = [
+                (key, value)
+                for key, value in settings.get(id_.rpartition(":")[2], ())
+                if id_ and key.endswith(f":{id_}") and not key.startswith(_OF_OWNERS)
+            ]
+            try:
+                _copy(source, target, id_, of_id, made)
+            except NotSavedError:
+                raise
+            except StoreError as error:
+                made.failed[id_] = str(error)
+            counter.add()
+    return made
+
+
+def _copy(source: Connection, target: Connection, id_: str, settings: list[tuple[str, str]], made: Copied) -> None:
+    """Copy a session, or the log of one that was deleted. `settings` are those that go along."""
+    as_read = _without_approvals(_read(source, id_))
+    wanted = {table: [tuple(map(_without_keys, row)) for row in rows] for table, rows in as_read.items()}
+    with target.read():
+        there = _read(target, id_)
+    is_new = not (there["sessions"] or there["audit"] or there["decisions"])
+    if not is_new and digest(there) != digest(wanted):
+        made.differing.append(id_)
+        return
+    _copy_files(source, target, SessionId(id_), chain(settings, wanted["queued_texts"]), made)
+    if is_new:
+        active = columns("sessions").index("active_turn")
+        marks = [(copied_key(TurnId(text(row[active]))), "1") for row in wanted["sessions"] if row[active] is not None]
+        with target.write():
+            for table, rows in wanted.items():
+                _insert(target, table, rows)
+            for key, value in (*settings, *marks):
+                target.upsert("settings", "key", key=key, value=value)
+            reach("in_store_copy")
+            stored = (target.one("SELECT value FROM settings WHERE key = ?", key) for key, _ in settings)
+            same = [*stored] == [(without_keys(value),) for _, value in settings]
+            if not same or digest(_read(target, id_)) != digest(wanted):
+                raise StoreError("it does not read back as it was written, so nothing of it was stored")
+    made.hidden += sum(
+        row != clean for table, rows in as_read.items() for row, clean in zip(rows, wanted[table], strict=True)
+    )
+    made.rows.update({table: len(rows) for table, rows in wanted.items()})
+    (made.new if is_new else made.same).append(id_)
+
+
+def columns(table: str) -> list[str]:
+    """Return the columns of a table that are copied."""
+    own = () if table in _NUMBERED else ("seq", "activity")
+    return sorted(column for name, column in columns_of(SCHEMA_VERSION) if name == table and column not in own)
+
+
+def digest(rows: Rows) -> str:
+    """Return the digest of the rows of a session, whatever order each table has them in."""
+    ordered = [(table, sorted(json.dumps(row) for row in found)) for table, found in sorted(rows.items())]
+    return hashlib.sha256(json.dumps(ordered).encode()).hexdigest()
+
+
+def _read(rows: Connection, id_: str) -> Rows:
+    """Return the rows of a session, by table."""
+    return {
+        table: rows.all(
+            f"SELECT {', '.join(columns(table))} FROM {table} WHERE {where} "
+            f"ORDER BY {'session_id' if table == 'jobs' else 'seq'}",
+            id_,
+        )
+        for table, where in TABLES.items()
+    }
+
+
+def _without_approvals(rows: Rows) -> Rows:
+    """Return rows without what was posted to let something run and was not taken yet."""
+    for table, column, lets in (("posted", "decision", lets_run), ("posted_reviews", "body", lets_continue)):
+        place = columns(table).index(column)
+        rows[table] = [row for row in rows[table] if not lets(row[place])]
+    return rows
+
+
+def _without_keys(value: Value) -> Value:
+    return without_keys(value) if isinstance(value, str) else value
+
+
+def _insert(target: Connection, table: str, rows: Sequence[SqlRow]) -> None:
+    names, values = columns(table), f"({', '.join('?' * len(columns(table)))})"
+    if table == "sessions":
+        names, values = [*names, "activity"], f"{values[:-1]}, (SELECT coalesce(max(activity), 0) + 1 FROM sessions))"
+    # A session shares messages with its forks.
+    shared = " ON CONFLICT (id) DO NOTHING" if table == "messages" else ""
+    for start in range(0, len(rows), _AT_ONCE):
+        part = rows[start : start + _AT_ONCE]
+        sql = f"INSERT INTO {table} ({', '.join(names)}) VALUES {', '.join([values] * len(part))}{shared}"
+        target.run(sql, *chain.from_iterable(part))
+
+
+def _copy_files(
+    source: Connection, target: Connection, session_id: SessionId, texts: Iterable[SqlRow], made: Copied
+) -> None:
+    """Copy the files of a session, and the images that its drafts and queued messages name."""
+    here, there = source.files(), target.files()
+    for file in sorted(here.digests(session_id) - there.digests(session_id)):
+        data = here.of(session_id, file)
+        problem = "changed, not copied" if data is None else there.keep(session_id, "", data).problem
+        made.files += not problem
+        made.lost += [f"{file[:12]} of session {session_id}: {problem}"] if problem else []
+    for name in {name for row in texts for value in row if isinstance(value, str) for name in pasted_names(value)}:
+        if (image := here.pasted(name)) is not None and there.pasted(name) is None:
+            made.files += not there.keep_pasted(image).problem
