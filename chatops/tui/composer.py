@@ -202,8 +202,8 @@ class Composer(TextField):
         """True if Up with nothing typed takes back a queued message."""
         self.block_selected = False
         """True if y typed alone, and Esc, concern the selected block of the transcript."""
-        self.block_has_files = False
-        """True if `o` opens files of the selected block."""
+        self.o_opens = False
+        """True if `o` typed alone opens more of the selected block."""
         self.refused_text = ""
         """The text that the app has put back and selected; what is typed next replaces it."""
         self.placed_text = ""
@@ -350,7 +350,7 @@ class Composer(TextField):
         """Return what a letter means that is typed into the empty field and not followed by another key."""
         if self.text:
             return None
-        if (key == "y" and self.block_selected) or (key == "o" and self.block_has_files):
+        if (key == "y" and self.block_selected) or (key == "o" and self.o_opens):
             return self.TranscriptKey(key)
         return self.Retry() if key in ("R", "upper_r") and self.retry_offered else None
 

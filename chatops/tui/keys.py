@@ -72,7 +72,7 @@ KEYS: Mapping[KeyGroup, Mapping[str, str]] = {
         "{find}": "find a text in this session; then n older, N newer, Esc back",
         "{block-above}, {block-below}": "select a message or tool call; Esc selects none",
         "y": "alone, with no text: copy what is selected with {block-above}",
-        "o": "alone, with no text: open images and other files of what is selected",
+        "o": "alone, with no text: open files of what is selected, or what was done for a delegated task",
         "{open-block}": "open or fold what is selected, else the last tool call",
         "{panel}": "fold or open the panel of a workflow",
         "{steps}": "the steps of a workflow and their answers",

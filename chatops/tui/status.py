@@ -130,16 +130,16 @@ class TranscriptHint(ErrorBoundary, Static):
         super().__init__("", id=id)
         self._unseen = 0
         self._selected = False
-        self._has_files = False
+        self._o_opens = ""
 
     def count_unseen(self, count: int) -> None:
         """Show how many blocks arrived or grew below the view."""
         self._unseen = count
         self._show()
 
-    def show_keys(self, *, selected: bool, has_files: bool = False) -> None:
+    def show_keys(self, *, selected: bool, o_opens: str = "") -> None:
         """Show or hide the keys of the selected block."""
-        self._selected, self._has_files = selected, has_files
+        self._selected, self._o_opens = selected, o_opens
         self._show()
 
     def on_click(self) -> None:
@@ -150,8 +150,8 @@ class TranscriptHint(ErrorBoundary, Static):
     def _show(self) -> None:
         keys = [KeyHint(does=f"↓ {self._unseen} new"), KeyHint(does="shows the end", id="end")] if self._unseen else []
         if self._selected:
-            files = [KeyHint("o", "open the file")] if self._has_files else []
-            keys += [KeyHint("y", "copy"), KeyHint(does="open", id="open-block"), *files, BACK]
+            more = [KeyHint("o", self._o_opens)] if self._o_opens else []
+            keys += [KeyHint("y", "copy"), KeyHint(does="open", id="open-block"), *more, BACK]
         self.update(KeyLegend([keys]).draw())
         self.display = bool(keys)
 

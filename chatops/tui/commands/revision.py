@@ -252,14 +252,16 @@ _NOT_DELEGATED = "This session has delegated no task."
 
 
 async def delegated(context: Context, argument: str) -> Replies:
-    """Show what the role of the last delegated task has said and done, or of the Nth one from the end."""
+    """Show what the role of the last delegated task has said and done, or of the Nth one from the end, or of a call."""
     messages = context.session.snapshot().messages
     said = (message for message in messages if isinstance(message, AssistantMessage))
     tasks = [one for message in said for one in message.calls if built_in_capabilities(one.name).delegates]
     number = int(argument) if argument.isdecimal() else 1
-    if not 0 < number <= len(tasks):
+    call = next((one for one in tasks if one.id == argument), None)
+    if call is None and 0 < number <= len(tasks):
+        call = tasks[-number]
+    if call is None:
         return (Notify(f"This session has delegated {plural(len(tasks), 'task')}." if tasks else _NOT_DELEGATED),)
-    call = tasks[-number]
     text = await context.workspace.sessions.child_transcript(call.id)
     return (ShowText("Delegated", sanitize(text)),)
 

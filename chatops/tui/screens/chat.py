@@ -414,12 +414,16 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
 
     def on_transcript_selected(self, message: "Transcript.Selected") -> None:
         """Show the keys of the selected block. They also work in the message field."""
-        self.composer.block_selected, self.composer.block_has_files = bool(message.block_id), message.has_files
-        self.query_one(TranscriptHint).show_keys(selected=bool(message.block_id), has_files=message.has_files)
+        self.composer.block_selected, self.composer.o_opens = bool(message.block_id), bool(message.o_opens)
+        self.query_one(TranscriptHint).show_keys(selected=bool(message.block_id), o_opens=message.o_opens)
 
     def on_transcript_files_wanted(self, message: "Transcript.FilesWanted") -> None:
         """Open the files of a block with another program."""
         self._commands.open_files(message.files)
+
+    def on_transcript_delegated_wanted(self, message: "Transcript.DelegatedWanted") -> None:
+        """Show what was done for a delegated call."""
+        self.run_command(f"/delegated {message.call_id}")
 
     def on_transcript_opened(self, message: "Transcript.Opened") -> None:
         """Show the source of a message."""

@@ -69,13 +69,20 @@ class Transcript(Viewport, Moving):
         """Posted when a block is selected, or none any more."""
 
         block_id: str
-        has_files: bool
+        o_opens: str
+        """What `o` opens; empty if nothing."""
 
     @dataclass
     class FilesWanted(Message):
         """Posted to open files with another program."""
 
         files: tuple[FileRef, ...]
+
+    @dataclass
+    class DelegatedWanted(Message):
+        """Posted to show what was done for a delegated call."""
+
+        call_id: str
 
     @dataclass
     class Opened(Message):
@@ -357,24 +364,36 @@ class Transcript(Viewport, Moving):
             known = layout.capabilities(block.tool) if isinstance(block, ToolCardBlock) else NO_CAPABILITIES
             copy(self.app, copied_text(block, known), noun_of(block))
 
-    def open_files(self) -> None:
-        """Open the files of the selected block."""
-        if files := self._files():
+    def open_more(self) -> None:
+        """Show what was done for the selected call if it has delegated, or open the files of the selected block."""
+        if self._delegated():
+            self.post_message(self.DelegatedWanted(self.selected_block))
+        elif files := self._files():
             self.post_message(self.FilesWanted(files))
+
+    def _o_opens(self) -> str:
+        return "open its transcript" if self._delegated() else "open the file" if self._files() else ""
+
+    def _delegated(self) -> bool:
+        block = self._selected
+        return isinstance(block, ToolCardBlock) and self._blocks_layout.capabilities(block.tool).delegates
 
     def _files(self) -> tuple[FileRef, ...]:
         """Return the files that are kept of the selected block."""
-        index = self._blocks_layout.index.get(self.selected_block)
-        block = self._blocks_layout.entries[index].block if index is not None else None
-        files = block.files if isinstance(block, ToolCardBlock | UserBlock) else ()
+        files = block.files if isinstance(block := self._selected, ToolCardBlock | UserBlock) else ()
         return tuple(file for file in files if file.type and not file.problem)
+
+    @property
+    def _selected(self) -> Block | None:
+        index = self._blocks_layout.index.get(self.selected_block)
+        return self._blocks_layout.entries[index].block if index is not None else None
 
     def select_block(self, block_id: str) -> None:
         """Select a block and bring it into view. An empty id selects none."""
         layout = self._blocks_layout
         before, self.selected_block = self.selected_block, block_id if block_id in layout.index else ""
         if before != self.selected_block:
-            self.post_message(self.Selected(self.selected_block, has_files=bool(self._files())))
+            self.post_message(self.Selected(self.selected_block, self._o_opens()))
             self.refresh()
         if self.selected_block:
             self._bring_into_view(layout.index[self.selected_block])
@@ -422,7 +441,7 @@ class Transcript(Viewport, Moving):
         return Strip.join([Strip([mark], GUTTER), strip.crop(GUTTER)])
 
     def on_key(self, event: events.Key) -> None:
-        """Copy the selected block on y, open its files on o, select none on Esc, while the transcript has the focus."""
+        """Copy the selected block on y, open more on o, select none on Esc, while the transcript has the focus."""
         if self.selected_block and event.key in ("y", "o", "escape"):
             event.stop()
             self.press(event.key)
@@ -441,7 +460,7 @@ class Transcript(Viewport, Moving):
             case "y":
                 self.copy_block()
             case "o":
-                self.open_files()
+                self.open_more()
             case "escape":
                 self.select_block("")
             case "ctrl+up":

@@ -32,6 +32,12 @@ async def test_the_command_shows_what_the_role_of_a_task_has_said() -> None:
         running.app.chat.run_command("/delegated 2")
         await running.settle()
         assert "This session has delegated 1 task." in running.text
+        session.publish(CallProposed(id=CALL.id, parent_id=ROUND, tool=CALL.name, arguments=CALL.arguments))
+        await running.press("ctrl+up")
+        assert "o open its transcript" in running.text
+        await running.press("o")
+        await running.settle()
+        assert f"The session of {CALL.id}" in running.text, "the card opens it too"
 
 
 def test_the_card_keeps_its_task_while_a_call_of_the_child_waits() -> None:
