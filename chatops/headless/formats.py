@@ -38,7 +38,7 @@ from chatops.domain.events import (
     event_type,
 )
 from chatops.domain.messages import Usage, total
-from chatops.domain.tools import Outcome, ResultFacts
+from chatops.domain.tools import BUDGET_EXTEND, Outcome, ResultFacts
 from chatops.domain.wording import as_fields, cut
 from chatops.engine.replay import replay_turn
 from chatops.engine.state import TurnState
@@ -267,6 +267,8 @@ def _tool_line(event: Event) -> str:
             shown = cut(arguments, most=SHOWN)
             unconfined = f"; sandbox: {sandbox}" if sandbox and not sandboxed else ""
             return f"running {tool} {shown}" + (f" ({by})" if by else "") + unconfined
+        case ToolFinished(tool=tool, status=Status.ERROR) if tool == BUDGET_EXTEND:
+            return ""  # The end of the turn says it.
         case ToolFinished(tool=tool, outcome=outcome, status=Status.ERROR, content=content):
             ending = event.facts.ending or Ending()
             cause = ending.cause and f"likely cause: {ending.cause}"

@@ -286,6 +286,8 @@ def _explain(result: TurnReport, screen: Screen, *, unsaved: bool) -> None:
             return
         case TurnStatus.PAUSED:
             screen.say(next_steps(result.pending, then=way_to_continue(result.session_id)))
+        case TurnStatus.LIMIT if screen.out.isatty() and result.detail and result.answer.startswith(result.detail):
+            screen.say_once(result.advice)  # The answer on the same screen begins with the rest.
         case TurnStatus.LIMIT:
             screen.say_once(f"{result.detail or 'A limit was reached.'} {result.advice}".strip())
         case TurnStatus.FAILED:

@@ -110,7 +110,7 @@ def test_a_no_ends_the_turn_with_what_was_gathered(at: At) -> None:
 def test_headless_denial_is_a_limit_that_says_so(at: At) -> None:
     ran = at.run("--budget", "cost=0.50", "--on-approval", "deny")
     assert ran.code == 4 and ran.json["status"] == "limit" and len(at.server.requests) == 2
-    assert "cost 0.50 of 0.50: qwen-big 0.50" in ran.err and "Nothing more is spent" in ran.err
+    assert ran.err.count("cost 0.50 of 0.50: qwen-big 0.50") == ran.err.count("Nothing more is spent") == 1
 
 
 def test_nothing_but_a_person_answers(at: At) -> None:

@@ -152,6 +152,15 @@ async def test_each_end_has_its_exit_code(status: TurnStatus, code: int) -> None
     assert await run_ask(Scripted(finished(status)), Installation()) == code
 
 
+async def test_a_limit_is_said_once_on_a_terminal_and_in_both_streams_elsewhere() -> None:
+    for terminal, said in ((True, "Raise it.\n"), (False, "Enough. Raise it.\n")):
+        installation = Installation()
+        installation.screen.out.isatty = lambda terminal=terminal: terminal  # type: ignore[method-assign,misc]
+        state = finished(TurnStatus.LIMIT, answer="Enough. Here it is.", detail="Enough.", advice="Raise it.")
+        assert await run_ask(Scripted(state), installation) == 4
+        assert (installation.out, installation.err) == ("Enough. Here it is.\n", said)
+
+
 async def test_a_failure_says_what_and_what_to_do_on_stderr() -> None:
     installation = Installation()
     state = finished(TurnStatus.FAILED, answer="", detail="Connection refused.", advice="Start the server.")
