@@ -59,7 +59,7 @@ class Overview:
     interrupted: Sequence[tuple[str, str]]
     """Sessions with a call that a crash interrupted: id and state."""
     jobs: Sequence[Job]
-    """Those that are not over."""
+    """Those that are not over, and not among the interrupted sessions."""
     notices: Sequence[str]
     version: str
 
@@ -121,10 +121,11 @@ class Desk:
         self._follow_registry()
         version = self.version()
         calls = [self._listed(row) for row in self._calls.all()]
+        interrupted = dict(self._calls.interrupted())
         return Overview(
             calls=[*(one for one in calls if one.open), *(one for one in calls if not one.open)],
-            interrupted=tuple(self._calls.interrupted()),
-            jobs=self._jobs(),
+            interrupted=tuple(interrupted.items()),
+            jobs=[job for job in self._jobs() if job.id not in interrupted],
             notices=self._notices(),
             version=version,
         )

@@ -28,7 +28,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -576,12 +576,19 @@ class ChatJobs:
         except ChatopsError as error:
             log.warning("job %s does not continue: %s", session_id, error)
 
-    def news(self) -> tuple[str, ...]:
-        """Return one line on the jobs that ended or wait for the user since it was last called; empty if none does."""
+    def news(self, said: Collection[SessionId] = ()) -> tuple[str, ...]:
+        """Return one line on the jobs that ended or wait for the user since it was last called; empty if none does.
+
+        Of sessions in `said` the user knows already that they are not finished.
+        """
         store = self._app.store
         if store.unsaved:
             return ()
-        jobs = [job_of(store, row) for row in store.jobs() if row.session.active_turn is not None or not row.seen]
+        jobs = [
+            job_of(store, row)
+            for row in store.jobs()
+            if (row.session.id not in said if row.session.active_turn is not None else not row.seen)
+        ]
         ended = [job for job in jobs if job.state.is_over]
         for job in ended:
             store.update_job(job.id, seen=True)

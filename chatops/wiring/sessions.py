@@ -241,15 +241,15 @@ class SessionList:
 
         return await asyncio.to_thread(pending)
 
-    def unfinished_line(self) -> str:
-        """Return one line on the unfinished sessions of this workspace; empty if there are none."""
+    def unfinished_line(self) -> tuple[str, frozenset[SessionId]]:
+        """Return one line on the unfinished sessions of this workspace, empty if there are none, and their ids."""
         left = self._unfinished_sessions()
         if not left:
-            return _reviews_left(self._runs.to_review())
+            return _reviews_left(self._runs.to_review()), frozenset()
         first, state = left[0]
         title = cut(first.title or first.id, most=TITLE_AT_START).replace('"', "'")
         more = f"; {len(left) - 1} more" if len(left) > 1 else ""
-        return f'Unfinished: {state} (session "{title}"){more}'
+        return f'Unfinished: {state} (session "{title}"){more}', frozenset(info.id for info, _ in left)
 
     def _unfinished_sessions(self) -> list[tuple[SessionInfo, str]]:
         """Return the unfinished sessions of this workspace that no process owns, each with its resume summary.

@@ -283,9 +283,11 @@ class Workspace:
         chat, notices = await self.sessions.resumed(session)
         if isinstance(chat, Session) and not app.store.unsaved:
             chat.show_store_notice(" ".join(app.store.notices))
-        waiting = "" if session is not None or pick else await asyncio.to_thread(self.sessions.unfinished_line)
+        waiting, said = "", frozenset[SessionId]()
+        if session is None and not pick:
+            waiting, said = await asyncio.to_thread(self.sessions.unfinished_line)
         recovered = await asyncio.to_thread(self._recover_unsent, chat)
-        jobs = await asyncio.to_thread(self.jobs.news)
+        jobs = await asyncio.to_thread(self.jobs.news, said)
         return FirstSession(
             session=chat,
             workspace=self,

@@ -2,13 +2,17 @@
 
 import os
 import re
+import subprocess
+import sys
 import time
+
+import pytest
 
 from chatops.config.paths import find_paths
 from chatops.domain.decisions import Approved, Principal
 from chatops.engine.inputs import DecideCall
 from chatops.store.store import Store
-from tests.serve.served import Served, read
+from tests.serve.served import Served, environment, read
 from tests.support.waiting import PATIENCE
 
 
@@ -50,3 +54,19 @@ def test_a_job_whose_decider_died_is_started_by_the_page(served: Served) -> None
     assert store.post_decision(decided)
     store.close()
     assert_made(served)
+
+
+@pytest.mark.more
+def test_an_interrupted_job_stands_there_once(served: Served) -> None:
+    session = background(served, "run `touch made.txt`")
+    (call,) = re.findall(rf"/call/({session}\.[\d.]+)", served.get("/", cookie=served.log_in()).text)
+    # The job's process inherits it.
+    killed = {**environment(served.home), "CHATOPS_FAILPOINT": "after_tool"}
+    approve = [sys.executable, "-m", "chatops", "approvals", "approve", call]
+    assert subprocess.run(approve, cwd=served.workspace, env=killed, capture_output=True, check=False).returncode == 0
+    assert_made(served)
+    cookie, end = served.log_in(), time.monotonic() + PATIENCE
+    while (page := read(served.get("/", cookie=cookie).text).text).count("outcome unknown") != 1:
+        assert time.monotonic() < end, page
+        time.sleep(0.05)
+    assert "In the background" not in page

@@ -610,3 +610,5 @@ async def test_a_turn_that_waits_is_handed_over_without_a_process_and_listed(com
     (choice,) = commands.asked.picker.choices
     assert ("waiting" in choice.text, choice.current) == (True, True)
     assert commands.workspace.jobs.news() == ("1 job waits: /jobs",)
+    first = await commands.workspace.opened(None, last=False, pick=False)
+    assert "shell_exec" in first.pending_elsewhere and not any("/jobs" in one for one in first.notices), "said once"
