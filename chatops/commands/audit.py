@@ -1,7 +1,6 @@
 """``chatops audit``: the log of every verdict, decision, start and result, and the proof that nobody changed it."""
 
 import itertools
-import os
 import subprocess
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chatops.commands.context import find_session, screen, show_list, stored
+from chatops.config.paths import write_new_private
 from chatops.domain.canonical import canonical
 from chatops.domain.decisions import Answered, Approved, Edited, MarkedDone, Recorded, Rejected
 from chatops.domain.errors import ConfigError, UnreadableError
@@ -95,31 +95,30 @@ def _export(values: list[dict[str, Any]], arguments: Namespace) -> int:
             screen().line(dumps(value))
         return 0
     file = Path(arguments.output)
-    try:
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(handle, "w", encoding="ascii", newline="\n") as written:
-            written.writelines(f"{dumps(value)}\n" for value in values)
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error.strerror or error}", advice="Name another file.") from None
+    data = "".join(f"{dumps(value)}\n" for value in values).encode("ascii")
+    files = {file: data}
     if arguments.sign is not None:
-        _sign(file, arguments.sign)
+        # It signs these bytes. In a folder of several users the file could be another one by the time it is read.
+        files[Path(f"{file}.sig")] = _signature(data, arguments.sign, file=file)
+    for path, content in files.items():
+        write_new_private(path, content)
+    if arguments.sign is not None:
+        screen().say(f"The signature is in {file}.sig, namespace {NAMESPACE}.")
     return 0
 
 
-def _sign(file: Path, key: str) -> None:
-    signature = Path(f"{file}.sig")
-    signature.unlink(missing_ok=True)
-    command = ["ssh-keygen", "-Y", "sign", "-f", key, "-n", NAMESPACE, str(file)]
+def _signature(data: bytes, key: str, *, file: Path) -> bytes:
+    command = ["ssh-keygen", "-Y", "sign", "-f", key, "-n", NAMESPACE]
     try:
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        done = subprocess.run(command, input=data, check=False, capture_output=True)
     except OSError as error:
         raise ConfigError(f"{file} is not signed: ssh-keygen: {error.strerror}", advice="Install OpenSSH.") from None
-    if done.returncode or not signature.exists():
-        why = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
+    if done.returncode or not done.stdout:
+        why = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no reason given"]
         raise ConfigError(
             f"{file} is not signed: {why[0]}", advice="KEY is a private SSH key, or a public one in an agent."
         )
-    screen().say(f"The signature is in {signature}, namespace {NAMESPACE}.")
+    return done.stdout
 
 
 def _verify(store: Store, anchor: str | None) -> int:

@@ -492,7 +492,7 @@ class _Group:
             parser.add_argument("--tool", metavar="TOOL", help="of one tool only")
             if name == "export":
                 parser.add_argument("--texts", action="store_true", help="with the prompts: a receipt to check")
-                parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
+                parser.add_argument("-o", "--output", metavar="FILE", help="write to this file; never overwrites")
                 parser.add_argument("--sign", metavar="KEY", help="with -o: sign it with ssh-keygen, in FILE.sig")
         verify = self._action(audit, "verify", "check that no row was removed, changed, moved or inserted")
         verify.add_argument("--anchor", metavar="FILE", help="an earlier export, or lines of the system's log")

@@ -65,10 +65,13 @@ def _distribution() -> "Distribution | None":
 
 
 def _installer() -> list[str]:
-    """Return what installs into this environment. One that uv made has no pip."""
+    """Return what installs into this environment. One that uv made has no pip.
+
+    With -P a pip.py of the current folder is not run.
+    """
     if find_spec("pip") is None:
         return ["uv", "pip", "install", "--python", sys.executable]
-    return [sys.executable, "-m", "pip", "install"]
+    return [sys.executable, "-P", "-m", "pip", "install"]
 
 
 def _source(distribution: "Distribution") -> str:

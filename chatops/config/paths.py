@@ -146,6 +146,7 @@ class Paths:
 
 def find_paths(env: Mapping[str, str]) -> Paths:
     """Return the folders for this process. Raises ConfigError if there is no usable place for them."""
+    _leave_shared_temporary_folder()
     chosen = env.get(HOME_VARIABLE, "")
     if chosen:
         base = Path(chosen)
@@ -224,6 +225,26 @@ def _temporary_home(obstacle: str) -> Path:
         raise ConfigError(
             f"{obstacle} There is no folder for temporary files either: {error}.", advice=_WAY_OUT
         ) from None
+
+
+@cache
+def _leave_shared_temporary_folder() -> None:
+    """Use another folder for temporary files if other users may rename ours in the one that is set."""
+    with suppress(OSError):
+        if others_may_rename(Path(tempfile.gettempdir())):
+            safe = (path for path in map(Path, ("/tmp", "/var/tmp")) if not others_may_rename(path))
+            tempfile.tempdir = str(next(safe, tempfile.tempdir))
+
+
+def others_may_rename(folder: Path) -> bool:
+    """Return True if other users may rename what is in a folder, by owner and mode. Raises OSError."""
+    status = folder.stat()
+    return is_open(status, to=stat.S_IWGRP | stat.S_IWOTH) or status.st_uid not in (0, os.getuid())
+
+
+def is_open(status: os.stat_result, *, to: int = stat.S_IWOTH) -> bool:
+    """Return True if everyone, or who `to` names, may write to a file, or rename what is in a folder."""
+    return bool(status.st_mode & to) and not (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX)
 
 
 def private_dir(path: Path) -> None:

@@ -29,14 +29,14 @@ gone (an editor may be writing it) or the site registry can no longer be trusted
 
 import hashlib
 import os
-import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from chatops.config.document import Located, MalformedFileError, parse
-from chatops.config.paths import REGISTRY_VARIABLE, Paths, packaged_registry, plain_file, write_private
+from chatops.config.paths import REGISTRY_VARIABLE, Paths, is_open, packaged_registry, plain_file, write_private
 from chatops.config.registry_read import MAX_BYTES, SitePlace, load_site, read_registry
 from chatops.config.workflow_files import Unusable, Workflows, find_workflows, folder_of, packaged_workflows
 from chatops.domain.errors import ConfigError
@@ -192,7 +192,7 @@ def _load(lookup: _Lookup) -> Loaded:
         data = _read(path)
         registry = read_registry(data, source=lookup.shown(path))
         _keep(lookup.paths, path, data, notices)
-        notices.extend(_loose_mode(path))
+        notices.extend(_open_to_others(path) if path != lookup.packaged else ())
     except ConfigError as error:
         broken = error
         registry, cap, note = _instead(lookup, path)
@@ -322,14 +322,15 @@ def _last_good_copy(lookup: _Lookup, path: Path) -> Registry | None:
         return None
 
 
-def _loose_mode(path: Path) -> list[str]:
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return []
-    if mode & stat.S_IWOTH:
-        return [f"{path} can be written by everyone on this machine. Restrict it: chmod o-w {path}"]
-    return []
+def _open_to_others(path: Path) -> Iterator[str]:
+    with suppress(OSError):
+        for place in (path, path.resolve().parent):
+            status = place.stat()
+            if is_open(status):
+                yield f"{place} can be written by everyone on this machine. Restrict it: chmod o-w {place}"
+            elif status.st_uid not in (0, os.getuid()):
+                yield f"{place} belongs to another user, who decides with the registry what your models may do."
+                return
 
 
 def _file_stamp(lookup: _Lookup, path: Path) -> tuple[str, ...]:

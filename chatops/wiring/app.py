@@ -6,7 +6,8 @@
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property, partial, reduce
 from pathlib import Path
 from threading import Lock
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from chatops.config.memory import Memories
-from chatops.config.paths import Paths, find_paths
+from chatops.config.paths import Paths, find_paths, is_open
 from chatops.config.registry import Loaded
 from chatops.config.trust import ServerTrust
 from chatops.config.workflow_files import Workflows, in_workspace
@@ -22,6 +23,7 @@ from chatops.domain.decisions import Principal, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import SandboxLevel, SandboxNote, SandboxSpec
+from chatops.domain.sanitize import show_path
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registries, RegistryWarning, RoleSpec
@@ -244,7 +246,7 @@ class App:
         """Return what the user has to know about the configuration, and about role and models of `grant`."""
         trust = (*self.configuration.trust_notices(asks=self.options.via == "tui"), *self.catalog.notices)
         loaded, concerns = (warnings_in_use(found, grant=grant) for found in (self.loaded.notices, self.concerns()))
-        return (*self.paths.notices, *loaded, *trust, *concerns, *self.store.notices)
+        return (*self.paths.notices, *_shared(self.workspace), *loaded, *trust, *concerns, *self.store.notices)
 
     def concerns(self) -> tuple[RegistryWarning, ...]:
         """Return configured names that have no effect here: tools, personas and models that do not exist."""
@@ -443,6 +445,14 @@ class App:
         if (sinks := self.rights.sinks()) and (head := await self._worker_thread()(self.store.audit_head, session_id)):
             for kind in sinks:
                 await in_thread(sink.send, kind, head)
+
+
+def _shared(folder: Path) -> Iterator[str]:
+    """Say so if everyone may change the folder: an approval cannot hold what changes while a command runs."""
+    with suppress(OSError):
+        if is_open(folder.stat()):
+            name = show_path(str(folder))
+            yield f"{name} can be written by everyone on this machine, also while an approved command runs there."
 
 
 def _demo_model(spec: "ModelSpec") -> "OpenAIChat":

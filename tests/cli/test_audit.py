@@ -138,6 +138,7 @@ def test_a_receipt_is_checked_without_chatops(chatops: CommandLine, tmp_path: Pa
         return subprocess.run([sys.executable, script, receipt], check=False, capture_output=True, text=True)
 
     whole = receipt.read_text()
+    assert chatops(*export).code == 1 and receipt.read_text() == whole, "no earlier anchor is lost"
     sound = check()
     assert sound.returncode == 0 and "1 texts fit" in sound.stdout, sound.stderr
     for was, now in (("run `touch", "run `rm"), ('"approved"', '"rejected"'), ('"success"', '"failed"')):

@@ -142,3 +142,10 @@ def test_trust_is_given_by_typing_the_word(tmp_path: Path, workspace: Path, chat
     digest = hashlib.sha256((workspace / "AGENTS.md").read_bytes()).hexdigest()
     assert given["items"] == [["notes", "AGENTS.md", digest]]
     assert (taken["answer"], taken["by"]) == ("revoked", {"uid": os.getuid(), "via": "headless"})
+
+
+def test_a_folder_that_everyone_may_change_is_named(chatops: CommandLine) -> None:
+    named = f"{chatops.workspace} can be written by everyone on this machine"
+    assert named not in chatops("-p", "hello").err
+    chatops.workspace.chmod(0o777)
+    assert named in chatops("-p", "hello").err

@@ -99,6 +99,15 @@ def test_a_temporary_folder_that_another_may_have_made_is_not_used(
     assert str(found.data.parent) in found.notices[0]
 
 
+@pytest.mark.skipif(module.others_may_rename(Path("/tmp")), reason="others may rename files in /tmp here")
+@pytest.mark.parametrize(("mode", "used"), [(0o700, True), (0o1777, True), (0o777, False), (0o770, False)])
+def test_no_temporary_file_is_made_where_others_may_rename_it(temporary: Path, mode: int, used: bool) -> None:
+    module._leave_shared_temporary_folder.cache_clear()
+    temporary.chmod(mode)
+    find_paths({"CHATOPS_HOME": str(temporary)})
+    assert (tempfile.gettempdir() == str(temporary)) is used
+
+
 def test_without_home_in_the_environment_the_system_is_asked_and_it_is_said(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -215,6 +215,16 @@ def test_a_file_everyone_can_write_is_warned_of(place: Place) -> None:
     assert any("written by everyone" in notice.text for notice in place.load().notices)
 
 
+def test_a_folder_everyone_can_write_and_a_file_of_another_user_are_warned_of(place: Place) -> None:
+    file = place.own(json.dumps(MINIMAL))
+    file.parent.chmod(0o777)
+    assert any(f"{file.parent} can be written by everyone" in notice.text for notice in place.load().notices)
+    file.parent.chmod(0o700)
+    if os.getuid() == 0:
+        os.chown(file, 54321, -1)
+        assert any(f"{file} belongs to another user" in notice.text for notice in place.load().notices)
+
+
 def test_the_site_registry_is_read_and_its_path_is_a_constant(place: Place) -> None:
     place.site.path.write_text(json.dumps({"version": 3, "users": {"*": {"access_level": "user"}}}))
     place.site.path.chmod(0o644)
