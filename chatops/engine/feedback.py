@@ -27,6 +27,10 @@ from chatops.engine.signature import signature
 
 EMPTY_RESULT = "Tool executed successfully"
 STOPPED = "Not run: the user stopped the turn."
+NARROWED = ToolResult(
+    outcome=Outcome.DENIED,
+    content="Not run: the user has just taken away rights. Call it again if it is still permitted.",
+)
 CORRECTED = "Not run: the user interrupted the turn with a message."
 TOO_MANY = "Not run: too many calls in one reply. Ask for fewer at a time."
 CALLED_AGAIN = "the same call was made again and again"

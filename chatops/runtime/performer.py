@@ -10,9 +10,9 @@ reply, a problem of the call, a failed result. There are two exceptions. A cance
 because the CancelTurn input already carries what was streamed (`partial`). A tool that is not started because
 another process owns the session delivers nothing either.
 
-A tool starts only after two checks. Its intent is committed before the runner passes the effect on, and `holds_lease`
-asks the store for the lease right before the start: this process may have been suspended in between. If the store
-cannot be read, the tool does not start and the call fails.
+A tool starts only after three checks. Its intent is committed before the runner passes the effect on. Right before the
+start `is_narrowed` looks whether the user has taken away rights in another process, and `holds_lease` asks the store
+for the lease: this process may have been suspended in between. If the store cannot be read, the tool does not start.
 
 A cancelled tool still has a result (`attempt`): the outcome is unknown if it is not known whether it took effect.
 A tool that does not stop is abandoned: neither the turn nor the end of the program waits for it.
@@ -93,15 +93,11 @@ MAX_QUESTIONS = 20
 """Maximum number of questions of one call. Further ones are declined."""
 
 
-def _ignore(text: str) -> None:
-    """Discard the output."""
-
-
 class Performer:
     """Runs one task per effect. `deliver` takes the resulting input, `publish` the events until then.
 
-    `holds_lease` is called right before a tool starts and returns True if this process still holds the session's lease.
-    If it raises StoreError, that is not known, and the tool does not start.
+    Right before a tool starts, `is_narrowed` returns True if rights were taken away since a time (`time.monotonic`),
+    and `holds_lease` if this process still holds the session's lease. If one raises StoreError, it does not start.
     """
 
     def __init__(
@@ -110,6 +106,7 @@ class Performer:
         *,
         session_id: Callable[[], SessionId],
         holds_lease: Callable[[], Awaitable[bool]],
+        is_narrowed: Callable[[float], Awaitable[bool]],
         deliver: Callable[[Input], None],
         publish: Callable[[Event], None],
         children: Children,
@@ -117,7 +114,7 @@ class Performer:
         self._services = services
         self._children = children
         self._session_id = session_id
-        self._holds_lease = holds_lease
+        self._holds_lease, self._is_narrowed = holds_lease, is_narrowed
         self._deliver = deliver
         self._publish = publish
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -250,6 +247,7 @@ class Performer:
         reach("before_tool")
         try:
             await send_head(self._services, self._session_id(), call.id, self._publish)
+            narrowed = await self._is_narrowed(began)
             still_owner = await self._holds_lease()
         except StoreError as error:
             why = "" if isinstance(error, SinkError) else "the session store could not be read. "
@@ -263,7 +261,7 @@ class Performer:
                 # the user about the call.
                 log.warning("%s was not started: another process owns the session", call.id)
                 return
-            result = await self._result(effect)
+            result = feedback.NARROWED if narrowed else await self._result(effect)
             reach("after_tool")
         began += self._questions.forget_wait(call.id)
         self._deliver(ToolResultInput(call_id=call.id, attempt=attempt, result=_timed(result, began)))
@@ -319,7 +317,9 @@ class Performer:
     async def _discard(self, name: str) -> None:
         await in_thread(self._services.contained().discard, name)
 
-    def _context(self, effect: ToolEffect, tool: Tool, output: Callable[[str], None] = _ignore) -> ToolContext:
+    def _context(
+        self, effect: ToolEffect, tool: Tool, output: Callable[[str], None] = lambda text: None
+    ) -> ToolContext:
         attempt = 1 if isinstance(effect, InspectCall) else effect.attempt
         context = self._services.contexts(self._session_id(), effect.call.id, attempt=attempt, tool=tool, output=output)
         return replace(context, child=self._children.of_call(effect))

@@ -10,6 +10,7 @@ submitted is stored first. If the lease was seized, what runs here stops.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
@@ -104,6 +105,7 @@ class Turns:
             services,
             session_id=lambda: self.session_id,
             holds_lease=self.lease.is_ours,
+            is_narrowed=self._is_narrowed,
             deliver=self.runner.deliver,
             publish=bus.publish,
             children=self.children,
@@ -116,6 +118,9 @@ class Turns:
         self.settings = settings
         self.grant = settings.grant(services.rights)
         """The grant that `settings` give."""
+        self._inheriting = asyncio.Lock()
+        self._narrowed_at = 0.0
+        """The time at which a child session has last lost rights, as `time.monotonic` counts."""
         self.history = History()
         """The messages before the current turn."""
         self.contain_next = False
@@ -206,19 +211,29 @@ class Turns:
 
     async def inherit(self, revoked: tuple[str, ...], sandbox: tuple[SandboxChange, ...]) -> None:
         """Bind the turn of a child session by what the user has taken from the session with the call."""
-        settings = self.settings.inheriting(revoked, sandbox)
-        if settings != self.settings:
+        async with self._inheriting:
+            if (settings := self.settings.inheriting(revoked, sandbox)) == self.settings:
+                return
             self.settings, (self.grant, _) = settings, settings.grant_for(self.grant, self._services.rights)
             await self.runner.take(NarrowGrant(layers=(revoked_layer(settings.revoked),), sandbox=self.grant.sandbox))
+            self._narrowed_at = time.monotonic()
+
+    async def _inherit_stored(self) -> None:
+        """As `inherit`, with what is stored: another process may have the session open that has delegated."""
+        if self.info is not None and self.info.parent is not None:
+            await self.inherit(*await self._services.worker(narrowed_by_user, self._services.store, self.info.parent))
+
+    async def _is_narrowed(self, since: float) -> bool:
+        """Return True if the user has taken away rights of a child session since a time of `time.monotonic`."""
+        await self._inherit_stored()
+        return self._narrowed_at >= since
 
     async def take_decisions(self) -> None:
         """Pass decisions that other processes have posted to the turn."""
         state = self.runner.state
         if state is None or isinstance(state.phase, Finished):
             return
-        if self.info is not None and self.info.parent is not None:
-            # Another process may have the session open that has delegated.
-            await self.inherit(*await self._services.worker(narrowed_by_user, self._services.store, self.info.parent))
+        await self._inherit_stored()
         for decided in await self._services.worker(self._services.store.posted_decisions, state.turn_id):
             reach("decision_found")
             try:

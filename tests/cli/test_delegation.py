@@ -508,3 +508,41 @@ def test_children_that_work_side_by_side_overspend_by_at_most_one_reply_each(tea
     ended = team.run("resume", ran.json["session_id"], "--on-approval", "deny", "--output-format", "json")
     assert ended.code == 4 and len(team.server.requests) == requests
     assert ended.json["usage"]["input_tokens"] == 11 * requests
+
+
+def test_what_is_revoked_in_another_process_reaches_a_child_at_the_next_call_that_starts(team: Team) -> None:
+    session = team.ask(delegated("writer", "write it")).json["session_id"]
+    (asked,) = team.pending()
+    team.run("approvals", "approve", asked["id"])
+    assert team.run("resume", session).code == 3
+    (begun,) = team.pending()
+    child = SessionId(begun["id"].rpartition(".")[0].rpartition(".")[0].rpartition(".")[0])
+    options = Options(registry=team.registry(), workspace=team.chatops.workspace, via="tui")
+
+    async def revoked_in_between() -> str:
+        app, other = App(options), App(options)
+        try:
+            parent = await app.open_session(SessionId(session), attended=True)
+            opened = await other.open_session(child, attended=True)
+            await opened.resume()
+            # The call is judged and its start stored; then the tool is revoked where its caller is open.
+            performer = opened._turns.performer
+            start = performer._is_narrowed
+
+            async def revoke_first(since: float) -> bool:
+                performer._is_narrowed = start
+                await parent.revoke_tool("file_write")
+                return await start(since)
+
+            performer._is_narrowed = revoke_first
+            (one,) = opened.pending
+            assert await opened.decide(one.call.id, digest=one.digest, decision=Approved())
+            state = await opened.settle()
+            assert state is not None and not opened.pending
+            return answer_so_far(state)
+        finally:
+            await app.aclose()
+            await other.aclose()
+
+    assert "the user has just taken away rights" in asyncio.run(revoked_in_between())
+    assert not (team.chatops.workspace / "out.txt").exists()
