@@ -384,10 +384,13 @@ class _Group:
         delete.add_argument("--yes", action="store_true", help="do not ask")
 
     def _store(self) -> None:
-        actions = self._group("store", "the store of a team: copy sessions into it")
+        actions = self._group("store", "the store of a team: copy sessions into it, check it")
         copy = self._action(actions, "copy", "copy the sessions of a file into a database")
         copy.add_argument("source", metavar="sqlite://PATH", help="the file; it stays as it is")
         copy.add_argument("target", metavar="postgresql://…", help="the database; nothing in it is overwritten")
+        check = self._action(actions, "check", "read all rows and files of a store, and say what is wrong")
+        help_address = "sqlite://PATH or postgresql://… (default: the store in use)"
+        check.add_argument("address", metavar="STORE", nargs="?", help=help_address)
 
     def _rights(self) -> None:
         roles = self._group("roles", "what each role may do, for you, here", "rights.roles")

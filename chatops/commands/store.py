@@ -1,17 +1,20 @@
-"""``chatops store``: copy the sessions of a file into the database of a team."""
+"""``chatops store``: copy the sessions of a file into the database of a team, and check a store of either kind."""
 
 import os
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
-from chatops.commands.context import screen
+from chatops.commands.context import options, screen
 from chatops.config.paths import find_paths
 from chatops.domain.errors import ConfigError, NotSavedError
 from chatops.domain.wording import plural
 from chatops.store.copying import Copied, copy_sessions
+from chatops.store.health import Finding, Severity, check_rows, findings
 from chatops.toolkit.counting import shown_by
-from chatops.wiring.stored import open_address, start_logging
+from chatops.wiring.doctor import as_checks, failed, lines
+from chatops.wiring.stored import database, file_at, open_address, start_logging
 
 NAMED = 5
 """Most sessions that a sentence names."""
@@ -19,7 +22,24 @@ NAMED = 5
 
 def run(arguments: Namespace) -> int:
     """Run the chosen action."""
-    return _copy(arguments.source, arguments.target)
+    paths = find_paths(os.environ)
+    paths.prepare()
+    start_logging(paths.log)
+    if arguments.action == "copy":
+        return _copy(arguments.source, arguments.target)
+    address = arguments.address or database(paths, options(arguments).registry)
+    return _check(address, file_at(address) if address else paths.store)
+
+
+def _check(address: str, file: Path | None) -> int:
+    """Print what is wrong with a store. Exit code 1 if something has to be mended."""
+    if file is not None:
+        checks = as_checks(findings(file, deep=True))
+    else:
+        with closing(open_address(address)) as rows:
+            checks = as_checks([Finding(severity=Severity.OK, text=rows.describe()), *check_rows(rows)])
+    screen().answer(lines(checks))
+    return 1 if failed(checks) else 0
 
 
 def _copy(source: str, target: str) -> int:
@@ -29,9 +49,6 @@ def _copy(source: str, target: str) -> int:
             "Sessions are copied from a file into a database only.",
             advice="chatops store copy sqlite:///FOLDER/chatops.db postgresql://host/database",
         )
-    paths = find_paths(os.environ)
-    paths.prepare()
-    start_logging(paths.log)
     view = screen()
     with closing(open_address(source)) as here, closing(open_address(target)) as there:
         try:

@@ -122,6 +122,16 @@ def head(rows: Connection, session_id: str) -> AuditRow | None:
     return None if found is None else _row(found)
 
 
+def rows_of(rows: Connection, session_id: str | None = None) -> list[AuditRow]:
+    """Return the rows of a session, or all of them, by session and number."""
+    found = rows.all(
+        "SELECT session_id, number, body, chain FROM audit WHERE ?1 IS NULL OR session_id = ?1 "
+        "ORDER BY session_id, number",
+        session_id,
+    )
+    return readable(found, _row, what="a row of the audit log")
+
+
 def _row(row: SqlRow) -> AuditRow:
     return AuditRow(session_id=text(row[0]), number=integer(row[1]), body=text(row[2]), chain=text(row[3]))
 
@@ -214,12 +224,7 @@ class AuditLog(StorePart):
     def audit(self, *, session_id: str | None = None) -> list[AuditRow]:
         """Return all rows, by session and number."""
         with self._rows.read():
-            found = self._rows.all(
-                "SELECT session_id, number, body, chain FROM audit WHERE ?1 IS NULL OR session_id = ?1 "
-                "ORDER BY session_id, number",
-                session_id,
-            )
-        return readable(found, _row, what="a row of the audit log")
+            return rows_of(self._rows, session_id)
 
     def audit_head(self, session_id: str) -> AuditRow | None:
         """Return the last row of a session; None if it has none."""

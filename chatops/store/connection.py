@@ -69,8 +69,6 @@ class Connection:
     """The day in local time, such as ``2026-11-21``, of seconds since the epoch."""
     PAGES = "PRAGMA integrity_check(100)"
     """Query: what is wrong with the pages of the database; ``ok`` if nothing is."""
-    ORPHANS = "PRAGMA foreign_key_check"
-    """Query: rows that refer to missing ones."""
     OWN = "TRUE"
     """Condition: a remembered rule was made by someone with the rights of this connection."""
 

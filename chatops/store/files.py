@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +37,7 @@ _ENDINGS = {
     "text/plain": ".txt",
 }
 """Types that can be opened with another program, none of which executes them."""
-_PASTED = SessionId("pasted")
+PASTED = SessionId("pasted")
 """Owner of images from the clipboard until they are sent."""
 _DIGITS = 16
 """Digits of the digest in the name of a pasted image."""
@@ -77,17 +77,17 @@ class SessionFiles:
 
     def keep_pasted(self, data: bytes) -> FileRef:
         """Keep an image from the clipboard for the messages that name it: by its `path`, see `pasted`. Never raises."""
-        file = self.keep(_PASTED, "", data)
+        file = self.keep(PASTED, "", data)
         if file.problem:
             # There may be no room. What was pasted before is most likely sent, and kept with its session.
-            self.forget(_PASTED)
-            file = self.keep(_PASTED, "", data)
+            self.forget(PASTED)
+            file = self.keep(PASTED, "", data)
         return replace(file, path=f"pasted-{file.digest[:_DIGITS]}{_ENDINGS.get(file.type, '')}")
 
     def pasted(self, name: str) -> bytes | None:
         """Return the pasted image of this name; None if there is none. Whatever the name is, it is used as no path."""
         found = _PASTED_NAME.fullmatch(name)
-        return self._get(found[1], _PASTED) if found is not None else None
+        return self._get(found[1], PASTED) if found is not None else None
 
     def path_of(self, file: FileRef) -> Path | None:
         """Return the path of a kept file, with the ending of its type; None if it is gone or was never kept."""
@@ -115,6 +115,12 @@ class SessionFiles:
     def of(self, session_id: SessionId, digest: str) -> bytes | None:
         """Return the bytes of a file of a session; None if they are gone or have been changed."""
         return self._get(digest, session_id)
+
+    def strays(self, sessions: Sequence[SessionId]) -> int:
+        """Return the number of files that belong to none of these sessions."""
+        known = {_name_folder(owner) for owner in (*sessions, PASTED)}
+        folders = self._folder.iterdir() if self._folder.is_dir() else ()
+        return sum(len([*folder.iterdir()]) for folder in folders if folder.name not in known and folder.is_dir())
 
     def share(self, session_id: SessionId, copy: SessionId) -> None:
         """Give the files of a session to a fork of it too."""

@@ -10,22 +10,25 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
 from chatops.domain.errors import StoreError, UnreadableError
-from chatops.domain.ids import MessageId
+from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.wording import plural
+from chatops.store import audit
 from chatops.store.codec import decode_principal, decode_recorded, decode_run, decode_state
-from chatops.store.connection import Connection, SqlRow, is_busy, is_damage, prepared, store_error
+from chatops.store.connection import Connection, SqlRow, Value, is_busy, is_damage, prepared, store_error
+from chatops.store.export import kept_files
+from chatops.store.files import SessionFiles
 from chatops.store.leases import HOLDER, holder_in, is_alive
 from chatops.store.messages import decoded
 from chatops.store.opening import backup_of, is_of_one_row, must_be_ours, refuse_other_version
 from chatops.store.recovery import LARGEST, open_to_read
-from chatops.store.schema import SCHEMA_VERSION, schema_faults
+from chatops.store.schema import SCHEMA_VERSION, references, schema_faults
 from chatops.store.turns import stored_grant
 
 NAMED = 5
@@ -73,10 +76,10 @@ def _fine(text: str, advice: str = "") -> Finding:
     return Finding(severity=Severity.OK, text=text, advice=advice)
 
 
-def findings(path: Path) -> list[Finding]:
+def findings(path: Path, *, deep: bool = False) -> list[Finding]:
     """Return all findings about the store at `path`, without changing or moving it.
 
-    Reads the whole file. Raises nothing.
+    Reads the whole file; `deep`: also the files of sessions, and the chains of the log. Raises nothing.
     """
     try:
         if not path.exists():
@@ -90,7 +93,8 @@ def findings(path: Path) -> list[Finding]:
             must_be_ours(raw, path)
             missing = _check_schema(raw)
             rows = Connection(prepared(raw), path=path)
-            of_rows = (_count_rows, _check_pages, _check_bodies, _list_unfinished, _list_unknown_outcomes)
+            each = (check_rows,) if deep else (_check_references, _check_bodies, _list_unfinished)
+            of_rows = (_count_rows, _check_pages, *each, _list_unknown_outcomes)
             return [*(finding for check in of_rows for finding in check(rows)), *missing, *around]
     except sqlite3.Error as error:
         return [_describe_error(error, path)]
@@ -144,18 +148,78 @@ def _check_pages(rows: Connection) -> list[Finding]:
     if broken or not complaints:
         faults = "; ".join(broken[:NAMED]) or "its pages cannot be read"
         found.append(_failure(f"The file is damaged: {faults}.", _WHEN_DAMAGED))
-    elif _read_rows(rows, rows.ORPHANS):
-        found.append(_warning("Some rows refer to rows that are missing: a session may lack its older messages."))
     if odd := [complaint for complaint in complaints if is_of_one_row(complaint)]:
         found.append(_warning(f"Some rows have values of the wrong type: {'; '.join(odd[:NAMED])}."))
     return found
 
 
-def _check_bodies(rows: Connection) -> list[Finding]:
-    """Return findings about rows whose contents are damaged although the pages are sound."""
-    messages = _find_damaged(
-        rows, "SELECT id, body FROM messages", lambda id_, body: decoded(body, MessageId(str(id_)))
-    )
+def _check_references(rows: Connection) -> list[Finding]:
+    """Return a finding about rows that refer to missing ones, which some databases let no one store."""
+    lost = [
+        f"{table}.{column}"
+        for table, column, parent, key in references()
+        if _read_rows(
+            rows,
+            f"SELECT 1 FROM {table} c WHERE c.{column} IS NOT NULL "
+            f"AND NOT EXISTS (SELECT 1 FROM {parent} p WHERE p.{key} = c.{column}) LIMIT 1",
+        )
+    ]
+    if not lost:
+        return []
+    text = "Some rows refer to rows that are missing: a session may lack its older messages"
+    return [_warning(f"{text} ({', '.join(lost)}).")]
+
+
+def check_rows(rows: Connection) -> list[Finding]:
+    """Return findings about all rows and files of a store of any kind, each of which is read. Raises StoreError."""
+    named: dict[str, str] = {}
+    with rows.read():
+        found = [*_check_references(rows), *_check_bodies(rows, named), *_check_chains(rows), *_list_unfinished(rows)]
+        sessions = [SessionId(str(row[0])) for row in rows.all("SELECT id FROM sessions")]
+    return [*found, *_check_files(rows.files(), sessions, named)]
+
+
+def _check_chains(rows: Connection) -> list[Finding]:
+    stored = audit.rows_of(rows)
+    faults, _ = audit.verify(stored, ())
+    if not faults:
+        return [_fine(f"{plural(len(stored), 'row')} of the log, whose chains are whole")]
+    named = "; ".join(faults[:NAMED])
+    return [_failure(f"The log was changed: {named}.", "All faults: chatops audit verify")]
+
+
+def _check_files(files: SessionFiles, sessions: Sequence[SessionId], named: Mapping[str, str]) -> list[Finding]:
+    """Return findings about files and what names them. `named`: a place for each digest that a message names."""
+    found: list[Finding] = []
+    kept: set[str] = set()
+    changed: list[str] = []
+    for session_id in sessions:
+        digests = files.digests(session_id)
+        kept |= digests
+        changed += [f"{name[:12]} of {session_id}" for name in sorted(digests) if files.of(session_id, name) is None]
+    lost = [place for digest, place in named.items() if digest not in kept]
+    for problem, places in (("changed", changed), ("missing", lost)):
+        if places:
+            text = f"{plural(len(places), 'file of a session is', 'files of sessions are')} {problem}"
+            found.append(_warning(f"{text}: {', '.join(places[:NAMED])}.", "Messages show only their names."))
+    if strays := files.strays(sessions):
+        text = f"{plural(strays, 'file belongs', 'files belong')} to no session"
+        found.append(_warning(f"{text}: a chatops was killed while it deleted or copied one.", "They do no harm."))
+    return [*found, _fine(f"{plural(len(kept), 'file')} of sessions, {len(kept - {*named})} of them in no message yet")]
+
+
+def _check_bodies(rows: Connection, named: dict[str, str] | None = None) -> list[Finding]:
+    """Return findings about rows whose contents are damaged although the pages are sound.
+
+    The files that messages name are added to `named`, with the session of each.
+    """
+
+    def message(id_: Value, body: Value, session_id: Value) -> None:
+        for file in kept_files([decoded(body, MessageId(str(id_)))]):
+            if named is not None:
+                named[file.digest] = f"{file.path} of {session_id}"
+
+    messages = _find_damaged(rows, "SELECT id, body, session_id FROM messages", message)
     runs = _find_damaged(
         rows,
         "SELECT session_id, version, state FROM runs",

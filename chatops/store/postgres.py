@@ -59,7 +59,7 @@ from chatops.domain.ids import SessionId
 from chatops.domain.secrets import know, without_keys
 from chatops.domain.wording import plural
 from chatops.store.connection import DISK_FULL, Connection, SqlRow, Value, integer, real, text
-from chatops.store.files import MAX_IN_SESSION, SessionFiles, name_of
+from chatops.store.files import MAX_IN_SESSION, PASTED, SessionFiles, name_of
 from chatops.store.opening import void_approvals
 from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, Migration
 
@@ -132,7 +132,6 @@ class Postgres(Connection):
     )
     DAY = "to_char(to_timestamp({column}), 'YYYY-MM-DD')"
     PAGES = "SELECT 'ok'"
-    ORPHANS = "SELECT 1 WHERE false"
     OWN = "made_by = session_user"
 
     def __init__(self, address: str, *, unsaved: str = "", keyring: Callable[[str], str] = lambda place: "") -> None:
@@ -402,6 +401,13 @@ class DatabaseFiles(SessionFiles):
         """Return the digests of the files of a session."""
         with self._rows.read():
             return {text(row[0]) for row in self._rows.all("SELECT digest FROM files WHERE session_id = ?", session_id)}
+
+    def strays(self, sessions: Sequence[SessionId]) -> int:
+        """Return the number of files that belong to none of these sessions."""
+        with self._rows.read():
+            owners = [SessionId(text(row[0])) for row in self._rows.all("SELECT session_id FROM files")]
+        known = {*sessions, PASTED}
+        return sum(owner not in known for owner in owners)
 
     def share(self, session_id: SessionId, copy: SessionId) -> None:
         """Give the files of a session to a fork of it too."""

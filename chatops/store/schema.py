@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from chatops.store.connection import connect, transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Set
+    from collections.abc import Sequence, Set
 
 APPLICATION_ID = 0x63687073
 """``chps``, the application id in the file's header."""
@@ -269,6 +269,20 @@ def columns_of(version: int) -> Set[tuple[str, str]]:
     with closing(connect(":memory:")) as raw:
         migrate(raw, to=version)
         return frozenset((str(table), str(column)) for _, table, column in raw.execute(_COLUMNS))
+
+
+@cache
+def references() -> Sequence[tuple[str, str, str, str]]:
+    """Return the columns that refer to others: table, column, and those that they refer to."""
+    sql = (
+        'SELECT t.name, f."from", f."table", f."to" FROM sqlite_master t, pragma_foreign_key_list(t.name) f '
+        "WHERE t.type = 'table'"
+    )
+    with closing(connect(":memory:")) as raw:
+        migrate(raw)
+        found = [(str(one), str(two), str(three), str(four)) for one, two, three, four in raw.execute(sql)]
+    # A turn is written after its session, so the database does not check these.
+    return (*found, *(("sessions", column, "turns", "turn_id") for column in ("active_turn", "last_turn")))
 
 
 def migrate(raw: sqlite3.Connection, *, to: int | None = None) -> None:

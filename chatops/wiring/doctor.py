@@ -41,7 +41,7 @@ from chatops.runtime.settings import SessionSettings
 from chatops.sandbox.confinement import landlock_fault, probe
 from chatops.sandbox.execution import setup_fault
 from chatops.store.clients import editors
-from chatops.store.health import Severity, findings, write_obstacle
+from chatops.store.health import Finding, Severity, findings, write_obstacle
 from chatops.toolkit.base import ToolContext
 from chatops.wiring.app import App
 from chatops.wiring.rows import unknown
@@ -290,10 +290,12 @@ _GRADES = {Severity.OK: Grade.OK, Severity.WARN: Grade.WARN, Severity.FAIL: Grad
 
 def store_checks(path: Path) -> list[Check]:
     """Check the file with sessions and approvals, without writing to it."""
-    return [
-        Check(name="store", grade=_GRADES[finding.severity], text=finding.text, advice=finding.advice)
-        for finding in findings(path)
-    ]
+    return as_checks(findings(path))
+
+
+def as_checks(found: Sequence[Finding]) -> list[Check]:
+    """Return findings about a store as lines of the report."""
+    return [Check(name="store", grade=_GRADES[one.severity], text=one.text, advice=one.advice) for one in found]
 
 
 def _store(app: App) -> list[Check]:

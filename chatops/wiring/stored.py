@@ -124,14 +124,20 @@ def open_address(address: str) -> Connection:
 
     Raises ConfigError and StoreError.
     """
+    path = file_at(address)
+    return _database(address) if path is None else StoreFile(path)
+
+
+def file_at(address: str) -> Path | None:
+    """Return the file at ``sqlite://PATH``, which must exist; None for ``postgresql://…``. Raises ConfigError."""
     if address.startswith(("postgresql://", "postgres://")):
-        return _database(address)
+        return None
     path = Path(address.removeprefix("sqlite://")).expanduser()
     if not address.startswith("sqlite://") or not path.is_file():
         raise ConfigError(
             f"{address} names no store.", advice="Write sqlite:///FOLDER/chatops.db, or postgresql://host/database."
         )
-    return StoreFile(path)
+    return path
 
 
 def _in_database(address: str, storage: Storage) -> Store:

@@ -93,6 +93,8 @@ def test_what_was_approved_in_a_file_asks_again_in_the_copy_of_it(
     with server() as running:
         copied = chatops("store", "copy", file, running.url)
         assert (copied.code, copied.out.startswith("1 session is copied, with 0 files.")) == (0, True), copied.err
+        for store in (file, running.url):
+            assert "whose chains are whole" in chatops("store", "check", store).out
         assert "1 was there before" in chatops("store", "copy", file, running.url).out
         monkeypatch.setenv("CHATOPS_STORE", running.url)
         assert chatops("resume", session).code == 3
@@ -100,6 +102,10 @@ def test_what_was_approved_in_a_file_asks_again_in_the_copy_of_it(
         assert "copied or moved" in chatops("approvals", "show", call).out
         assert chatops("approvals", "approve", call).code == 0
         assert chatops("resume", session).code == 0
+        with psycopg.connect(running.url, autocommit=True) as member:
+            member.execute("UPDATE chatops.audit SET body = replace(body, 'approved', 'rejected')")
+        checked = chatops("store", "check")
+        assert (checked.code, "fail  store  The log was changed" in checked.out) == (1, True)
         (chatops.workspace / "out.txt").unlink()
         assert "Used since they were copied" in chatops("store", "copy", file, running.url).err
         monkeypatch.delenv("CHATOPS_STORE")

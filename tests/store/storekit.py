@@ -58,8 +58,8 @@ def problems(store: Store) -> list[str]:
     """Return what the doctor would say of the rows of an open store; empty if they are sound."""
     rows = store._rows
     try:
-        with rows.read():
-            return [finding.text for finding in (*health._check_pages(rows), *health._check_bodies(rows))]
+        found = [*health._check_pages(rows), *health.check_rows(rows)]
+        return [finding.text for finding in found if finding.severity is not health.Severity.OK]
     except StoreError as error:
         return [error.full]
 

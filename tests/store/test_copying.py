@@ -4,6 +4,7 @@ import itertools
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,8 +22,9 @@ from chatops.domain.errors import NotSavedError
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import AttachedFile
 from chatops.policy.delegation import UNREADABLE_BINDING
-from chatops.store import audit
+from chatops.store import audit, health
 from chatops.store.base import JobRow
+from chatops.store.connection import Connection
 from chatops.store.copying import LEFT_OUT, TABLES, copy_sessions
 from chatops.store.leases import this_process
 from chatops.store.opening import copied_key
@@ -55,9 +57,8 @@ def url(address: str) -> str:
 
 def filled(store: Store) -> tuple[SessionId, SessionId]:
     """Fill a store with what real ones hold. Return a session whose call waits, and one that is over."""
-    picture = store.files.keep(SessionId("elsewhere"), "a.png", _PNG)
     over = store.create_session(workspace="/w\udcff", role="coder", persona="p", title="odd \0\ud83d")
-    store.files.keep(over.id, "a.png", _PNG)
+    picture = store.files.keep(over.id, "a.png", _PNG)
     said = replace(kit.user("m", "look \0"), files=(AttachedFile(ref=picture, text=""),))
     store.append_message(over.id, said)
     fork = store.fork_session(over.id)
@@ -180,6 +181,35 @@ class TestCopying:
         monkeypatch.undo()
         assert 0 < len(copy_sessions(source._rows, target._rows).same) < 7
         assert len(copy_sessions(source._rows, target._rows).same) == 7
+
+    def test_a_check_says_the_same_of_a_file_and_of_its_copy(
+        self, source: Store, target: Store, url: str, path: Path
+    ) -> None:
+        def said(rows: Connection) -> list[str]:
+            return [one.text for one in health.check_rows(rows) if one.severity is not health.Severity.OK]
+
+        copy_sessions(source._rows, target._rows)
+        assert (said(source._rows), said(target._rows)) == ([], [])
+        turn, found = source.session(self.waits).active_turn, next((path.parent / "files").glob("*/*.png"))
+        with psycopg.connect(url, autocommit=True) as theirs, closing(sqlite3.connect(path)) as ours:
+            theirs.execute("SET search_path = chatops; SET session_replication_role = replica")
+            for sql in (
+                f"DELETE FROM turns WHERE turn_id = '{turn}'",
+                f"UPDATE audit SET body = replace(body, 'prompt', 'verdict') WHERE session_id = '{self.waits}'",
+                f"UPDATE messages SET body = 'odd' WHERE session_id = '{self.waits}' AND kind = 'user'",
+                f"UPDATE sessions SET id = 'other' WHERE id = '{self.over}'",
+            ):
+                ours.execute(sql)
+                theirs.execute(sql.encode())
+            ours.commit()
+            theirs.execute("UPDATE file_bodies SET body = 'x' WHERE digest = %s", (found.stem,))
+            for file in (path.parent / "files").glob(f"*/{found.name}"):
+                file.write_bytes(b"x")
+        (broken, message, log, changed, stray) = said(source._rows)
+        assert broken.startswith("Some rows refer to rows that are missing") and "sessions.active_turn" in broken
+        assert (log.startswith("The log was changed"), "1 message is damaged" in message) == (True, True)
+        assert ("is changed" in changed, "1 file belongs to no session" in stray) == (True, True)
+        assert said(target._rows) == [broken, message, log, changed, stray]
 
     def test_killed_anywhere_it_continues_and_nothing_is_there_twice(
         self, source: Store, url: str, path: Path, monkeypatch: pytest.MonkeyPatch
