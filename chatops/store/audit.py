@@ -310,16 +310,19 @@ def verify(rows: Sequence[AuditRow], anchors: Sequence[Anchor]) -> tuple[list[st
             faults.append(f"{name}: row {row.number} does not follow row {row.number - 1}: changed or moved")
         chain.append(row.chain)
     proven: dict[str, int] = {}
+    differs: dict[str, str] = {}
     for anchor in anchors:
         chain, name = chains.get(anchor.session, []), _named(anchor.session)
         if not 1 <= anchor.number <= len(chain):
-            faults.append(
-                f"{name}: row {anchor.number} is in the anchor, and the log ends at row {len(chain)}: cut off"
-            )
+            ends = f"and the log ends at row {len(chain)}: cut off" if chain else "and the log has none of it: removed"
+            why = f"row {anchor.number} is in the anchor, {ends}, or this is an older copy or another store"
+            differs.setdefault(anchor.session, f"{name}: {why}")
         elif chain[anchor.number - 1] != anchor.chain:
-            faults.append(f"{name}: row {anchor.number} or an earlier one is not the one in the anchor")
+            why = f"row {anchor.number} or an earlier one is not the one in the anchor"
+            differs.setdefault(anchor.session, f"{name}: {why}")
         else:
             proven[anchor.session] = max(anchor.number, proven.get(anchor.session, 0))
+    faults += differs.values()
     return faults, proven
 
 

@@ -94,9 +94,8 @@ def test_a_reached_limit_waits_as_a_call_does_and_a_yes_goes_on(at: At) -> None:
     assert at("approvals", "approve", again.json["pending"][0]["id"]).code == 0
     ended = at("resume", ran.json["session_id"], "--output-format", "json")
     assert ended.code == 0 and ended.json["answer"] == "Done." and ended.json["usage"]["cost"] == 1.5
-    assert [row["tool"] for row in at("audit", "list", "--decision", "approved", "--output-format", "json").json] == [
-        "budget_extend"
-    ] * 2
+    for asked in (pending, again.json["pending"][0]):
+        assert at.chatops.logged(asked["id"]) == ["verdict ask", "decision approved"], "nothing starts"
 
 
 def test_a_no_ends_the_turn_with_what_was_gathered(at: At) -> None:
@@ -105,6 +104,7 @@ def test_a_no_ends_the_turn_with_what_was_gathered(at: At) -> None:
     ended = at("resume", session, "--output-format", "json")
     assert ended.code == 4 and ended.json["status"] == "limit" and len(at.server.requests) == 2
     assert "invoice" in ended.json["answer"] and "Nothing more is spent. Reason: enough." in ended.err
+    assert at.chatops.logged(pending["id"]) == ["verdict ask", "decision rejected"]
 
 
 def test_headless_denial_is_a_limit_that_says_so(at: At) -> None:

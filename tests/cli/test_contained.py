@@ -78,6 +78,8 @@ def test_one_question_for_all_changes(chatops: CommandLine, workspace: Path) -> 
         assert (workspace / "note.txt").read_text() == "The invoice is due on Monday.\n"
         assert (workspace / "new.py").read_text() == "print('new')\n"
         assert (workspace / "made.txt").read_text() == "made\n"
+        assert chatops.logged(pending["id"]) == ["verdict ask", "decision approved", "start", "result success"]
+        assert chatops.logged(ran.json["calls"][2]["id"]) == ["verdict allow", "start", "result success"]
         again = chatops("--registry", path, "-p", "next", "--role", "coder", "-r", ran.json["session_id"])
         assert again.code == 0
         assert "Applied 3 changes" in json.dumps(server.requests[-1].messages)
@@ -92,6 +94,8 @@ def test_denying_discards(chatops: CommandLine, workspace: Path, chatops_home: P
         assert chatops("--registry", path, "approvals", "deny", ran.json["pending"][0]["id"]).code == 0
         done = chatops("--registry", path, "resume", ran.json["session_id"])
         assert done.code == 0 and "discarded" in done.err + done.out
+        asked = ran.json["pending"][0]["id"]
+        assert chatops.logged(asked) == ["verdict ask", "decision rejected"]
     assert [one.name for one in workspace.iterdir()] == ["note.txt"]
     assert (workspace / "note.txt").read_text() == "The invoice is due on Friday.\n"
     assert not [path for path in chatops_home.rglob("contained/*") if path.is_dir()]

@@ -105,6 +105,7 @@ def test_a_role_that_adds_nothing_works_without_a_question(team: Team) -> None:
     found = ran.json
     assert "The invoice is due on Friday." in found["answer"]
     assert [(one["tool"], one["decided_by"]) for one in found["calls"]] == [("delegate", "policy")]
+    assert team.chatops.logged(found["calls"][0]["id"]) == ["verdict allow", "start", "result success"]
     # Two requests of each of the two turns.
     assert found["usage"]["input_tokens"] == 44
 
@@ -132,6 +133,15 @@ def test_what_a_role_adds_is_asked_and_its_own_calls_ask_too(team: Team) -> None
     assert (team.chatops.workspace / "out.txt").read_text() == "written\n"
     assert "Wrote out.txt" in ended.json["answer"]
     assert team.pending() == []
+    rows = team.run("audit", "list", "--output-format", "json").json
+    (row,) = [row for row in rows if row["kind"] == "verdict" and row["tool"] == "delegate"]
+    assert row["facts"]["delegation"]["adds"] == ["+ file_write"]
+    (inner,) = [row for row in rows if row["kind"] == "verdict" and row["tool"] == "file_write"]
+    assert inner["session"] not in (session, "") and inner["role"] == "writer"
+    once = ["start", "result success"]
+    assert team.chatops.logged(queued["id"]) == ["verdict ask", "decision approved", *once]
+    paused = ["start", "result interrupted"]
+    assert team.chatops.logged(asked["id"]) == ["verdict ask", "decision approved", *paused, *once]
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,13 @@ class CommandLine:
         assert ran.code == 3, ran.err
         return ran.json["session_id"], ran.json["pending"][0]["id"]
 
+    def logged(self, call: str) -> list[str]:
+        """The rows of the log about a call, each as its kind and what it says. All name the same digest."""
+        rows = [row for row in self("audit", "list", "--output-format", "json").json if row.get("call_id") == call]
+        assert len({row["digest"] for row in rows if "digest" in row}) == 1, rows
+        said = [row.get("decision", {}).get("kind") or row.get("verdict") or row.get("outcome") or "" for row in rows]
+        return [f"{row['kind']} {word}".strip() for row, word in zip(rows, said, strict=True)]
+
 
 def program(*arguments: str, stdin: str | None = None, cwd: Path, timeout: float = PATIENCE) -> Ran:
     """Run the real program. stdin None: there is nothing to read."""
