@@ -46,6 +46,8 @@ class Asked:
     """A call that waits for a decision."""
 
     pending: PendingCall
+    registry: Path | None = None
+    """The registry of its chat, which may name the store; None: the user's own."""
 
     @property
     def id(self) -> str:
@@ -103,9 +105,9 @@ class Asked:
         return self._post(Rejected(reason=reason))
 
     def _post(self, decision: Decision) -> str:
-        App(Options(via=_VIA)).rights.check_surface(_VIA)
+        App(Options(via=_VIA, registry=self.registry)).rights.check_surface(_VIA)
         by = principal_of(current_user(), via=_VIA)
-        with open_store(Storage.NEEDED) as store:
+        with open_store(Storage.NEEDED, registry=self.registry) as store:
             decided = DecideCall(call_id=self.pending.call.id, digest=self.digest, decision=decision, by=by)
             if not store.post_decision(decided):
                 raise ChatopsError(
@@ -278,7 +280,8 @@ class Chat:
         if session.blocked_by is not None:
             raise session.blocked_by
         self.session_id = session.session_id
-        self.reply = _reply(report(state, workspace=session.snapshot().workspace))
+        found = report(state, workspace=session.snapshot().workspace)
+        self.reply = _reply(found, self._options.registry)
         return self.reply
 
     @asynccontextmanager
@@ -304,12 +307,12 @@ def _must_be_over(session: Session) -> None:
         )
 
 
-def _reply(found: TurnReport) -> Reply:
+def _reply(found: TurnReport, registry: Path | None) -> Reply:
     return Reply(
         status=found.status,
         text=found.answer,
         calls=found.calls,
-        pending=tuple(Asked(pending) for pending in found.pending),
+        pending=tuple(Asked(pending, registry) for pending in found.pending),
         usage=found.usage,
         files=found.files,
         session_id=found.session_id,

@@ -11,7 +11,7 @@ from chatops.config.paths import find_paths
 from chatops.domain.errors import ConfigError, NotSavedError
 from chatops.domain.wording import plural
 from chatops.store.copying import Copied, copy_sessions
-from chatops.store.health import Finding, Severity, check_rows, findings
+from chatops.store.health import check_rows, describe, findings
 from chatops.toolkit.counting import shown_by
 from chatops.wiring.doctor import as_checks, failed, lines
 from chatops.wiring.stored import database, file_at, open_address, start_logging
@@ -37,7 +37,7 @@ def _check(address: str, file: Path | None) -> int:
         checks = as_checks(findings(file, deep=True))
     else:
         with closing(open_address(address)) as rows:
-            checks = as_checks([Finding(severity=Severity.OK, text=rows.describe()), *check_rows(rows)])
+            checks = as_checks([*describe(rows), *check_rows(rows)])
     screen().answer(lines(checks))
     return 1 if failed(checks) else 0
 

@@ -39,6 +39,8 @@ _WHEN_DAMAGED = (
 )
 LITTLE_SPACE = 100_000_000
 """Bytes of free space below which a finding is reported. Below a tenth of it, it is a failure."""
+SLOW_S, APART_S = 0.1, 5.0
+"""Seconds for an answer of a database, and between the clocks, beyond which a finding is reported."""
 LARGE_LOG = 64_000_000
 """Bytes of write-ahead log beyond which something must be blocking its checkpoint."""
 
@@ -168,6 +170,20 @@ def _check_references(rows: Connection) -> list[Finding]:
         return []
     text = "Some rows refer to rows that are missing: a session may lack its older messages"
     return [_warning(f"{text} ({', '.join(lost)}).")]
+
+
+def describe(rows: Connection) -> list[Finding]:
+    """Return where a database is, what is in it, and how it answers. Raises StoreError."""
+    took, ahead = rows.distance()
+    answers = f"{rows.describe()}, answers in {1000 * took:.1f} ms, its clock is {ahead:+.1f} s from this one"
+    found = [_fine(answers)]
+    if took > SLOW_S:
+        text = f"The database takes {1000 * took:.0f} ms to answer, and each step of a turn waits for some answers."
+        found.append(_warning(text, "Run chatops nearer to it."))
+    if abs(ahead) > APART_S:
+        text = f"The clocks of this machine and of the database are {abs(ahead):.0f} s apart: times are shown wrongly."
+        found.append(_warning(text, "Set the clocks. Who owns a session does not depend on them."))
+    return found
 
 
 def check_rows(rows: Connection) -> list[Finding]:

@@ -198,18 +198,14 @@ class Postgres(Connection):
         return None
 
     def describe(self) -> str:
-        """Return where the database is, and how it is, in one line. Raises StoreError."""
+        """Return where the database is, and what is in it, in one line. Raises StoreError."""
+        counts = "(SELECT count(*) FROM sessions), (SELECT count(*) FROM messages)"
         with self._lock:
-            began, before = time.monotonic(), time.time()
-            apart = self.now() - before
-            took = 1000 * (time.monotonic() - began)
-            counts = "(SELECT count(*) FROM sessions), (SELECT count(*) FROM messages)"
             version, release, sessions, messages = self._alone(
                 f"SELECT version, current_setting('server_version'), {counts} FROM store"
             )
         counted = f"{plural(integer(sessions), 'session')}, {plural(integer(messages), 'message')}"
-        clocks = f"its clock is {apart:+.1f} s from this one"
-        return f"{self.place}: PostgreSQL {release}, version {version}, {counted}, answers in {took:.0f} ms, {clocks}"
+        return f"{self.place}: PostgreSQL {release}, version {version}, {counted}"
 
     def forget(self, session_id: SessionId) -> None:
         """Do nothing: backups of the database are made by other means."""

@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from chatops.engine.effects import ComposerDraft, TurnStep
     from chatops.policy import delegation
     from chatops.policy.delegation import ChildBinding
-    from chatops.store import codec, sessions
+    from chatops.store import codec, health, sessions
     from chatops.store.base import DailyUsage, Holder, LeaseRow, SearchHit, SessionInfo
     from chatops.store.files import SessionFiles
+    from chatops.store.health import Finding
 else:
     codec, delegation = Late("chatops.store.codec"), Late("chatops.policy.delegation")
+    health = Late("chatops.store.health")
 
 
 class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, AuditLog):
@@ -82,9 +84,9 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, AuditLog)
         """The uid of the only user who can write here; None if there may be others. -1: it cannot be told."""
         return self._rows.owner()
 
-    def describe(self) -> str:
-        """Return where the store is, and how it is, in one line. Raises StoreError."""
-        return self._rows.describe()
+    def describe(self) -> Sequence[Finding]:
+        """Return where the database is, what is in it, and how it answers. Raises StoreError."""
+        return health.describe(self._rows)
 
     @property
     def notices(self) -> tuple[str, ...]:

@@ -302,7 +302,7 @@ def _store(app: App) -> list[Check]:
     if not database(app.paths, app.options.registry):
         return store_checks(app.paths.store)
     try:
-        return [Check(name="store", grade=Grade.OK, text=app.store.describe())]
+        return as_checks(app.store.describe())
     except ChatopsError as error:
         return [Check(name="store", grade=Grade.FAIL, text=str(error), advice=error.advice)]
 

@@ -3,11 +3,13 @@
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from chatops import Chat
 from chatops.config.paths import find_paths, packaged_registry
 from tests.support.command_line import CommandLine
 from tests.support.postgres import find_programs, server
@@ -111,6 +113,32 @@ def test_what_was_approved_in_a_file_asks_again_in_the_copy_of_it(
         monkeypatch.delenv("CHATOPS_STORE")
         assert chatops("resume", session).code == 0
         assert (chatops.workspace / "out.txt").exists()
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(find_programs() is None, reason="no PostgreSQL server is installed")
+def test_a_program_decides_in_the_store_of_its_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with server() as running:
+        registry = tmp_path / "team.json"
+        registry.write_text(json.dumps({**json.loads(packaged_registry().read_text()), "store": running.url}))
+        chat = Chat(role="coder", workspace=tmp_path, registry=registry)
+        (asked,) = chat.send("write hello to out.txt").pending
+        asked.approve(digest=asked.digest)
+        assert (chat.resume().status, (tmp_path / "out.txt").read_text()) == ("answered", "hello")
+        assert not find_paths(os.environ).store.exists()
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(find_programs() is None, reason="no PostgreSQL server is installed")
+def test_doctor_says_that_the_clock_of_the_database_is_another(
+    chatops: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server() as running:
+        monkeypatch.setenv("CHATOPS_STORE", running.url)
+        assert "clock is +0.0 s from this one" in chatops("doctor").out
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() - 60)
+        assert "are 60 s apart" in chatops("doctor").out
 
 
 def test_sessions_are_copied_from_a_file_into_a_database_only(chatops: CommandLine, tmp_path: Path) -> None:
