@@ -33,7 +33,7 @@ from chatops.domain.errors import (
 )
 from chatops.domain.events import CallDecided, Event, PendingCall, Published, ToolStarted, TurnStatus
 from chatops.domain.ids import CallId, RoundId, TurnId, child_session, turn_of
-from chatops.domain.messages import AssistantMessage, Message
+from chatops.domain.messages import AssistantMessage, Message, NoticeMessage
 from chatops.domain.tools import CallFacts, DelegationFacts, Outcome, ResultFacts, ToolCall, ToolResult, Verdict
 from chatops.domain.usage import total
 from chatops.domain.wording import one_line
@@ -357,14 +357,19 @@ class ChildOfCall:
         return info if info.id == self._id else None
 
     def _result(self, role: str, state: TurnState | None, messages: Sequence[Message]) -> ToolResult:
-        """Return the end of a child turn for the model of the caller. `state` is None if only its messages are left."""
+        """Return the end of a child turn for the model of the caller. `state` is None if only its messages are left.
+
+        What the child was to be told next, its caller is told: which of its contained changes were applied.
+        """
+        replies = [one for one in messages if isinstance(one, AssistantMessage)]
+        rest = messages[messages.index(replies[-1]) + 1 :] if replies else ()
         if state is not None:
             spent, status, answer = spent_by(state, self._children.state()), turn_status(state), answer_so_far(state)
             detail = state.phase.detail if isinstance(state.phase, Finished) else ""
             usage, worked = spent.usage, spent.duration_ms
         else:
-            replies = [one for one in messages if isinstance(one, AssistantMessage)]
-            answered = bool(replies) and replies[-1] is messages[-1] and not replies[-1].incomplete
+            ended = all(isinstance(one, NoticeMessage) for one in rest)
+            answered = bool(replies) and ended and not replies[-1].incomplete
             status = TurnStatus.ANSWERED if answered else TurnStatus.FAILED
             answer = next((one.text for one in reversed(replies) if one.text.strip()), "")
             detail, usage, worked = "its turn ended without an answer", total(*(one.usage for one in replies)), 0
@@ -373,6 +378,8 @@ class ChildOfCall:
         else:
             outcome = Outcome.INTERRUPTED if status is TurnStatus.CANCELLED else Outcome.FAILED
             text = f"{role} did not finish: {detail or status.value}" + (f"\nSo far:\n{answer}" if answer else "")
+        told = (one for one in rest if isinstance(one, NoticeMessage) and one.for_model)
+        text = "\n\n".join([text, *(f"[{one.to_model or one.text}]" for one in told)])
         facts = ResultFacts(reads_workspace=read_workspace(messages), usage=usage)
         content, cut = (capped := cap(text, limit=_LONGEST_ANSWER)).text, capped.truncated
         return ToolResult(outcome=outcome, content=content, truncated=cut, duration_ms=worked, facts=facts)

@@ -24,6 +24,7 @@ from chatops.wiring.stored import Options
 from tests.support.command_line import CommandLine, Ran, program_environment
 from tests.support.fake_openai import Call, FakeOpenAI, Hang, Reply, SeenRequest, call, calls, says
 from tests.support.waiting import PATIENCE
+from tests.tools.running import needs_sandbox
 
 TASKS: dict[str, Reply] = {
     "read it": calls(call("file_read", path="note.txt")),
@@ -556,3 +557,24 @@ def test_what_is_revoked_in_another_process_reaches_a_child_at_the_next_call_tha
 
     assert "the user has just taken away rights" in asyncio.run(revoked_in_between())
     assert not (team.chatops.workspace / "out.txt").exists()
+
+
+@needs_sandbox
+def test_the_caller_learns_which_changes_of_its_contained_children_were_not_applied(team: Team) -> None:
+    tools = {"primary": "fake", "tools": ["file_read", "file_write", "delegate"]}
+    team.registry(roles={"coder": tools, "boxed": {**tools, "contain": True}})
+    session = team.ask(*(delegated("boxed", task) for task in ("write it", "write it\n2", "write it\n3"))).json[
+        "session_id"
+    ]
+    first, second, third = team.pending()
+    assert {one["tool"] for one in (first, second, third)} == {"contained_apply"}
+    for one in (first, second):
+        assert team.run("approvals", "approve", one["id"], "--digest", one["digest"][:16]).code == 0
+    assert team.run("approvals", "deny", third["id"], "--reason", "two are enough").code == 0
+    ended = team.run("resume", session, "--output-format", "json")
+    assert ended.code == 0, ended.err
+    told = ended.json["answer"]
+    assert told.count("[Applied 1 change: out.txt.]") == 1
+    assert told.count("[Applied 0 changes.\nLeft 1, in conflict:\n- out.txt: a file was made there since]") == 1
+    assert told.count("were discarded; nothing was applied, the copy is gone. Reason: two are enough.") == 1
+    assert (team.chatops.workspace / "out.txt").read_text() == "written\n"
