@@ -345,7 +345,7 @@ def _shown_elsewhere(pending: PendingCall, key: str, value: JsonValue) -> bool:
         return True
     if facts.diff and key in known.in_diff:
         return True
-    if _timeout(pending) and key == "timeout_s":
+    if key == "timeout_s" and _timeout(pending):
         return True
     inside = map(facts.relative, facts.paths)
     return bool(known.in_diff) and key == known.path and value in (*inside, *facts.paths)

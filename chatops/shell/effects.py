@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 _DEPTH = 4
 """Maximum depth at which programs in the arguments of others are followed."""
 _URL = re.compile(
-    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?:[^/@\s]*@)?"
+    r"(?P<scheme>[a-z][a-z0-9+.-]{0,63})://(?:[^/@\s]*@)?"
     r"(?P<host>(?:\[[0-9a-fA-F:.]+\]|[^/:?#\s'\"]+)(?::[0-9]{1,5})?)",
     re.IGNORECASE,
 )

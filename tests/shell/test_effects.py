@@ -209,6 +209,12 @@ def test_what_is_not_understood_is_said(command: str) -> None:
     assert effects(command).unclear
 
 
+def test_one_long_word_does_not_keep_it_busy() -> None:
+    # Time that grows with the square of its length would be minutes.
+    found = effects(f"xxd -r -p {'deadbeef' * 15_000}+http://a.example/b")
+    assert found.programs == ("xxd",) and found.hosts == ("a.example",)
+
+
 def test_what_is_understood_is_not_doubted() -> None:
     for command in ("[ -f x ] && rm x", "[[ -f x ]] || rm x", "time -p rm x", "if [ a ]; then rm x; fi"):
         assert not effects(command).unclear and "rm" in effects(command).programs, command

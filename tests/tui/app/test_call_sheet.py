@@ -205,6 +205,13 @@ def test_no_value_has_a_line_that_could_be_the_next_argument_or_fact(given: dict
     assert all(one.startswith("  ") for one in after) and len(beginnings([one[2:] for one in after])) == len(given)
 
 
+def test_many_arguments_do_not_keep_a_surface_busy() -> None:
+    # Time that grows with the square of their number would be minutes.
+    given = {f"key{at}": at for at in range(20_000)}
+    sheet = call_sheet(pending_call(tool="order", facts=CallFacts(arguments=json.dumps(given))), now=0)
+    assert any("key19999: 19999" in fact.value for fact in sheet.facts)
+
+
 class Terminal(StringIO):
     """A terminal of 80 columns."""
 
