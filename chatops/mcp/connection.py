@@ -32,7 +32,7 @@ from chatops.domain.files import FileRef
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import Outcome, ResultFacts, ToolResult
 from chatops.mcp.inbound import MAX_PER_S, MAX_TOOLS, UNREADABLE, Inbound, Lost, filtered, stdio_transport
-from chatops.mcp.login import LoginNeededError, Origin, OriginError, StoredAuth, TooLargeError
+from chatops.mcp.login import LoginError, Origin, OriginError, StoredAuth, TooLargeError
 from chatops.mcp.process import ServerLimits, ServerProcess, ServerStartError, running
 from chatops.mcp.questions import Questions
 from chatops.policy.servers import McpServerSpec, ServerTransport
@@ -263,6 +263,7 @@ async def _over_http(
     if spec.auth:
         auth = await in_thread(StoredAuth, spec, records)
         origin = Origin(spec, auth=auth, allows=auth.allows)
+        stack.push_async_callback(auth.settle)
     else:
         origin = Origin(spec)
     if spec.transport is ServerTransport.HTTP:
@@ -320,7 +321,12 @@ def reason_of(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, MCPError):
         text = error.message
-    elif isinstance(error, OAuthFlowError | LoginNeededError | OriginError | TooLargeError | ServerStartError):
+    elif isinstance(error, ValidationError | UnicodeError | OverflowError) or (
+        isinstance(error, OAuthFlowError) and isinstance(error.__context__, ValueError)
+    ):
+        # Their own text names Python types and a web site, and quotes the answer, which may hold a token.
+        text = "its answer is not what the protocol wants"
+    elif isinstance(error, OAuthFlowError | LoginError | OriginError | TooLargeError | ServerStartError):
         text = str(error)
     elif isinstance(error, TimeoutError):
         text = "it did not answer in time"
@@ -330,8 +336,6 @@ def reason_of(error: BaseException) -> str:
         text = "its request is not valid HTTP"  # The error's own text may quote a header's secret.
     elif isinstance(error, httpx2.ConnectError):
         text = f"no connection: {error}"
-    elif isinstance(error, ValidationError):
-        text = "its answer is not what the protocol wants"  # The error's own text names Python types and a web site.
     elif isinstance(error, FileNotFoundError):
         text = f"there is no {error.filename}"
     else:

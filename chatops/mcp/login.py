@@ -7,10 +7,13 @@ for a new one. The headers of its entry go to that origin only too, and its answ
 """
 
 import asyncio
+import fcntl
+import math
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -41,10 +44,14 @@ from chatops.toolkit.threads import in_thread
 
 LOGIN_S = 600.0
 """Seconds that the user has to log in."""
+_RENEW_S = 30.0
+"""Seconds for a renewal, with the wait for one in another process."""
+_LOCK_S = 0.05
 _READ_S = 10.0
 _MAX_REQUEST = 16_384
 _MAX_URL = 8_000
 _CALLBACK = "/callback"
+_VERSION = "mcp-protocol-version"
 _PAGE = b"<!doctype html><meta charset=utf-8><title>chatops</title><p>Close this page and go back to chatops.</p>"
 
 
@@ -154,8 +161,8 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int]:
     return (url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
 
 
-class LoginNeededError(httpx2.RequestError):
-    """Raised for a request that the server refuses for want of a login."""
+class LoginError(httpx2.RequestError):
+    """Raised for a request that lacks a login which the server accepts, or whose login cannot be renewed now."""
 
 
 class StoredLogin(BaseModel):
@@ -171,26 +178,29 @@ class StoredLogin(BaseModel):
 
 
 class StoredAuth(httpx2.Auth):
-    """Sends the stored access token, and renews it with its refresh token. Never starts a login."""
+    """Sends the stored access token, and renews it with its refresh token. Never starts a login.
+
+    Many servers take a refresh token once, and end the login if it comes again (RFC 9700, section 4.14.2). So one
+    process renews at a time, and the others take what it has stored. A renewal goes on if the call that needs it stops.
+    """
 
     def __init__(self, spec: McpServerSpec, records: Path) -> None:
-        """Read the stored login. Raises ServerStartError if there is none for the URL of `spec`."""
+        """Read the stored login. Raises LoginError if there is none for the URL of `spec`."""
+        self._spec = spec
         self._needed = f"it needs a login; run: chatops mcp login {spec.name}"
         self._path = login_file(records, spec.name)
+        self._stored = self._read()
+        self._renewal: asyncio.Task[None] | None = None
+
+    def _read(self) -> StoredLogin:
         try:
             stored = StoredLogin.model_validate_json(self._path.read_bytes())
         except (OSError, ValidationError):
-            raise ServerStartError(self._needed) from None
-        if stored.url != spec.url:
-            raise ServerStartError(self._needed)
+            raise LoginError(self._needed) from None
+        if stored.url != self._spec.url:
+            raise LoginError(self._needed)
         _know(stored.tokens, stored.client)
-        self._stored = stored
-        self._provider = OAuthClientProvider(spec.url, _client_metadata([AnyUrl(spec.url)]), storage=self)
-        context = self._provider.context
-        # The SDK reads only the tokens and the client from its storage: it would neither renew nor know where.
-        context.token_expiry_time = stored.expires_at
-        context.oauth_metadata = stored.metadata
-        context.protected_resource_metadata = stored.resource
+        return stored
 
     def allows(self, request: httpx2.Request) -> bool:
         """Return True for a request to the token endpoint, which may be at another host than the server."""
@@ -198,45 +208,106 @@ class StoredAuth(httpx2.Auth):
         return metadata is not None and str(request.url) == str(metadata.token_endpoint)
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Send `request` with the token, renewed at most once if the server does not accept it.
+        """Send `request` with the token, renewed if it has ended, and once more if the server does not accept it.
 
-        Raises LoginNeededError.
+        Raises LoginError.
         """
-        context = self._provider.context
         for last in (False, True):
-            flow = self._provider.async_auth_flow(request)
-            try:
-                sent = await anext(flow)
-                while True:
-                    response = yield sent
-                    # From here the SDK would begin a login.
-                    if sent is request and response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-                        break
-                    sent = await flow.asend(response)
-            except StopAsyncIteration:
+            if self._stored.tokens.refresh_token and time.time() > (self._stored.expires_at or math.inf):
+                await self._renew()
+            request.headers["authorization"] = f"Bearer {self._stored.tokens.access_token}"
+            response = yield request
+            if response.status_code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
                 return
-            finally:
-                await flow.aclose()
-            if response.status_code == HTTPStatus.FORBIDDEN or last or not context.can_refresh_token():
-                raise LoginNeededError(self._needed)
-            context.token_expiry_time = 1.0
+            if response.status_code == HTTPStatus.FORBIDDEN or last or not self._stored.tokens.refresh_token:
+                raise LoginError(self._needed)
+            await self._renew()
+
+    async def settle(self) -> None:
+        """Wait until no renewal runs: one that is cut off would lose the login."""
+        if self._renewal is not None:
+            await asyncio.wait((self._renewal,))
+
+    async def _renew(self) -> None:
+        if self._renewal is None or self._renewal.done():
+            self._renewal = asyncio.create_task(self._renewed(), name=f"login of {self._spec.name}")
+            self._renewal.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.shield(self._renewal)
+
+    async def _renewed(self) -> None:
+        spent = self._stored.tokens
+        try:
+            async with asyncio.timeout(_RENEW_S), _alone(self._path):
+                found = await in_thread(self._read)
+                if found.tokens == spent:
+                    tokens = await self._exchanged(found)
+                    # It may have been removed meanwhile, or replaced by a login.
+                    if (found := await in_thread(self._read)).tokens == spent:
+                        _know(tokens, found.client)
+                        found = found.model_copy(update={"tokens": tokens, "expires_at": _expiry(tokens)})
+                        await in_thread(_write, self._path, found)
+        except TimeoutError:
+            raise LoginError("its login cannot be renewed now: no answer in time") from None
+        self._stored = found
+
+    async def _exchanged(self, stored: StoredLogin) -> OAuthToken:
+        """Exchange the refresh token. Raises LoginError."""
+        provider = OAuthClientProvider(
+            stored.url, _client_metadata([AnyUrl(stored.url)]), storage=_Storage(stored.tokens, stored.client)
+        )
+        context = provider.context
+        # The SDK reads only the tokens and the client from its storage: it would neither renew nor know where.
+        context.token_expiry_time = 1.0
+        context.oauth_metadata = stored.metadata
+        context.protected_resource_metadata = stored.resource
+        request = httpx2.Request("POST", stored.url, headers={_VERSION: types.LATEST_PROTOCOL_VERSION})
+        async with (
+            aclosing(provider.async_auth_flow(request)) as flow,
+            Origin(self._spec, allows=self.allows).client() as client,
+        ):
+            sent = await anext(flow)
+            while sent is not request:
+                response = await client.send(sent)
+                if response.is_server_error or response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
+                    raise LoginError(f"its login cannot be renewed now: HTTP status {response.status_code}")
+                sent = await flow.asend(response)
+        if context.current_tokens is None:
+            raise LoginError(self._needed)
+        return context.current_tokens
+
+
+@asynccontextmanager
+async def _alone(path: Path) -> AsyncIterator[None]:
+    """Keep other processes from renewing the login at `path`."""
+    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(_LOCK_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Storage:
+    """What the SDK finds stored. It stores nothing there itself: a login may still fail."""
+
+    tokens: OAuthToken | None = None
+    client: OAuthClientInformationFull | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the stored tokens."""
-        return self._stored.tokens
+        return self.tokens
 
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Store renewed tokens."""
-        _know(tokens, self._stored.client)
-        self._stored = self._stored.model_copy(update={"tokens": tokens, "expires_at": _expiry(tokens)})
-        await in_thread(_write, self._path, self._stored)
+    async def set_tokens(self, tokens: OAuthToken) -> None: ...
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return the client as it was registered."""
-        return self._stored.client
+        return self.client
 
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Store nothing: only a login registers a client."""
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None: ...
 
 
 def _know(tokens: OAuthToken, client: OAuthClientInformationFull) -> None:
@@ -287,7 +358,7 @@ class _NewLogin:
         self.provider = OAuthClientProvider(
             spec.url,
             _client_metadata([AnyUrl(address)]),
-            storage=self,
+            storage=_Storage(),
             redirect_handler=redirect,
             callback_handler=answer,
         )
@@ -301,6 +372,8 @@ class _NewLogin:
         context = self.provider.context
         if context.current_tokens is None or context.client_info is None:
             raise ServerStartError(f"it asked for no login (HTTP status {status})")
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            raise ServerStartError(f"it does not accept the token that the login gave (HTTP status {status})")
         _know(context.current_tokens, context.client_info)
         return StoredLogin(
             url=self._spec.url,
@@ -310,18 +383,6 @@ class _NewLogin:
             resource=context.protected_resource_metadata,
             expires_at=_expiry(context.current_tokens),
         )
-
-    async def get_tokens(self) -> None:
-        return None
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Store nothing yet: the login may still fail."""
-
-    async def get_client_info(self) -> None:
-        return None
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Store nothing yet."""
 
 
 async def _ask(client: httpx2.AsyncClient, spec: McpServerSpec) -> int:
@@ -342,7 +403,7 @@ async def _ask(client: httpx2.AsyncClient, spec: McpServerSpec) -> int:
     }
     headers = {
         "accept": "application/json, text/event-stream",
-        "mcp-protocol-version": types.LATEST_PROTOCOL_VERSION,
+        _VERSION: types.LATEST_PROTOCOL_VERSION,
     }
     async with client.stream("POST", spec.url, json=body, headers=headers) as response:
         return response.status_code

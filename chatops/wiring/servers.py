@@ -1,6 +1,7 @@
 """MCP servers according to the registries in force, loaded only where a registry names one."""
 
 import asyncio
+import glob
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -243,7 +244,10 @@ class McpServers:
         """Remove the stored login at a server."""
         from chatops.mcp.catalogue import login_file
 
-        login_file(self._data / "mcp", name).unlink(missing_ok=True)
+        file = login_file(self._data / "mcp", name)
+        # A process that is killed while it writes leaves the tokens under another name.
+        for one in (file, *file.parent.glob(f".{glob.escape(file.name)}.*")):
+            one.unlink(missing_ok=True)
 
     async def aclose(self) -> None:
         """End all servers."""

@@ -34,6 +34,8 @@ class Accounts:
     """The user refuses at the login page."""
     metadata: dict[str, str] = field(default_factory=dict)
     """Metadata of the authorization server that differ from the usual ones."""
+    answers: dict[str, tuple[int, str, dict[str, str]]] = field(default_factory=dict)
+    """Status, body and headers with which the authorization server answers at a path instead."""
     seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     """Origin, path and headers of each request."""
 
@@ -121,8 +123,23 @@ class _Resource(_Handler):
 
 
 class _Authorization(_Handler):
+    def lies(self, path: str) -> bool:
+        """Answer as the test has set it; return False if it has set nothing."""
+        if path not in self.accounts.answers:
+            return False
+        status, text, headers = self.accounts.answers[path]
+        body = text.encode()
+        self.send_response(status)
+        for name, value in {"Content-Type": "text/html", "Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+        return True
+
     def do_GET(self) -> None:
         path, _ = self.begin()
+        if self.lies(path):
+            return
         if path == "/.well-known/oauth-authorization-server":
             here = self.origin
             value = {
@@ -155,6 +172,8 @@ class _Authorization(_Handler):
 
     def do_POST(self) -> None:
         path, body = self.begin()
+        if self.lies(path):
+            return
         if path == "/register":
             asked = json.loads(body)
             client = secrets.token_hex(8)
