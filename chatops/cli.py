@@ -90,6 +90,7 @@ def _given_without_prompt(arguments: "Namespace") -> str:
         "--summary": arguments.summary,
         "--contain": arguments.contain,
         "--background": arguments.background,
+        "--queue": arguments.queue is not None,
     }
     return next((flag for flag, is_given in given.items() if is_given), "")
 

@@ -34,9 +34,14 @@ def run(arguments: Namespace) -> int:
     """Run the prompt. Exit codes: see `chatops --help`. The prompt is complete before anything is opened."""
     if arguments.session == "":
         raise ConfigError("With -p, -r needs a session.", advice="chatops sessions list shows them; -c takes the last.")
-    check_folder(arguments.session or getattr(arguments, "workspace", None))
+    if arguments.queue is None:
+        check_folder(arguments.session or getattr(arguments, "workspace", None))
     view = screen()
     prompt = read_prompt(arguments.prompt, sys.stdin, view)
+    if arguments.queue is not None:
+        from chatops.commands.worker import put
+
+        return put(arguments, prompt)
 
     async def work(app: App) -> int:
         session = await app.open_session(_session_id(app, arguments), attended=False, attaches=arguments.prompt)

@@ -31,8 +31,6 @@ from chatops.wiring.jobs import (
     FOREIGN,
     Job,
     JobState,
-    NotStarted,
-    WhyNot,
     bound_here,
     is_own,
     job_of,
@@ -43,6 +41,7 @@ from chatops.wiring.jobs import (
     wait_for_lease,
     why_not,
 )
+from chatops.wiring.not_started import NotStarted, WhyNot
 from chatops.wiring.stored import Options, Storage, open_store
 
 LOOK_S = 0.3

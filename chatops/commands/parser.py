@@ -165,15 +165,16 @@ def build_parser(*, commands: bool = True) -> Parser:
     return parser
 
 
-def _common() -> Parser:
-    """Return the flags that may come before or after any command.
+def _common(*, workspace: bool = True) -> Parser:
+    """Return the flags that may come before or after any command. For a worker --workspace means something else.
 
     Defaults are suppressed, so that the inner parser resets nothing.
     """
     common = Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
     group = common.add_argument_group("everywhere")
     group.add_argument("--registry", metavar="PATH", help="use this model_registry.json")
-    group.add_argument("--workspace", metavar="DIR", help="work in this folder instead of the current one")
+    if workspace:
+        group.add_argument("--workspace", metavar="DIR", help="work in this folder instead of the current one")
     group.add_argument(
         "--add-dir",
         metavar="DIR[:ro]",
@@ -218,6 +219,9 @@ def _chat(parser: Parser) -> None:
     )
     headless.add_argument(
         "--background", action="store_true", help="print the session's id and continue in the background: chatops jobs"
+    )
+    headless.add_argument(
+        "--queue", metavar="ID", help="print the session's id and leave the turn to the workers of this workspace"
     )
     headless.add_argument("--summary", action="store_true", help="a short result, not in the persona's voice")
 
@@ -290,6 +294,7 @@ class _Group:
         self._approvals()
         self._resume()
         self._jobs()
+        self._workers()
         self._serve()
         self._sessions()
         self._store()
@@ -341,6 +346,18 @@ class _Group:
         resume = self._action(actions, "resume", "start a job again that was interrupted or not started")
         resume.add_argument("id", metavar="ID", help=JOB)
         resume.add_argument("--foreground", action="store_true", help="in this process, until it is over or needs you")
+
+    def _workers(self) -> None:
+        worker = self._plain(
+            "worker", "drive turns of the queue, for a team with a database", common=_common(workspace=False)
+        )
+        help_slots = "turns at a time (default: %(default)s)"
+        worker.add_argument("--concurrency", metavar="N", type=_positive_number, default=2, help=help_slots)
+        help_folder = "take turns of workspace ID and work in DIR; repeatable"
+        worker.add_argument("--workspace", dest="folders", metavar="ID=DIR", action="append", help=help_folder)
+        actions = self._group("queue", "turns that wait for a worker or a decision", "worker.queue")
+        self._listing(actions, "list", "turns that are not over, and why no worker takes one")
+        self._action(actions, "sweep", "let workers look at every turn that can go on")
 
     def _serve(self) -> None:
         serve = self._plain("serve", "decide in a browser or on a phone what waits in all sessions")
@@ -567,10 +584,12 @@ class _Group:
         parser.actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
         return parser.actions
 
-    def _plain(self, name: str, text: str, handler: str = "", *, description: str = "") -> Parser:
+    def _plain(
+        self, name: str, text: str, handler: str = "", *, description: str = "", common: Parser | None = None
+    ) -> Parser:
         """Add a command. It is run by `handler` (``module.function``), or by ``run`` of the module of its name."""
         command = self._commands.add_parser(
-            name, help=text, description=description or text, parents=[self._common], allow_abbrev=False
+            name, help=text, description=description or text, parents=[common or self._common], allow_abbrev=False
         )
         command.set_defaults(handler=handler or name)
         return command

@@ -169,7 +169,7 @@ def _rename(opened: Stored, arguments: Namespace) -> int:
 
 def _fork(opened: Stored, arguments: Namespace) -> int:
     info = find_session(opened.store, arguments.session)
-    copy = opened.store.fork_session(info.id)
+    copy = opened.store.fork_session(info.id, workspace=str(opened.workspace) if info.queue else "")
     view = screen()
     view.answer(copy.id)
     view.say(f"Forked from {info.id}; the rules of that session were not copied. Open it with: chatops -r {copy.id}")

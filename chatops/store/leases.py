@@ -194,8 +194,13 @@ class Leases(StorePart):
     def lease(self, session_id: SessionId) -> LeaseRow | None:
         """Return the lease of a session; None if no live process holds it. Raises NoSuchSessionError."""
         with self._rows.read():
-            lease = stored(self._rows, sessions.full_id(self._rows, session_id))
-        keeps = lease is not None and keeps_out(lease, me=self._process(), now=self._clock(), alive=self._alive)
+            full = sessions.full_id(self._rows, session_id)
+            lease = stored(self._rows, full)
+        return self._if_live(lease, now=self._clock())
+
+    def _if_live(self, lease: LeaseRow | None, *, now: float) -> LeaseRow | None:
+        """Return the lease if it counts for this process."""
+        keeps = lease is not None and keeps_out(lease, me=self._process(), now=now, alive=self._alive)
         return lease if keeps else None
 
     def request_lease(self, session_id: SessionId, asker: Holder) -> None:

@@ -61,6 +61,7 @@ from chatops.domain.wording import plural
 from chatops.store.connection import DISK_FULL, Connection, SqlRow, Value, integer, real, text
 from chatops.store.files import MAX_IN_SESSION, PASTED, SessionFiles, name_of
 from chatops.store.opening import void_approvals
+from chatops.store.queue import CHANNEL, QUEUE_TABLES
 from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, Migration
 
 MARK = "\ufdd0"
@@ -147,6 +148,8 @@ class Postgres(Connection):
         self.place = shown(self._parameters)
         super().__init__(cast("Any", None), path=Path(os.devnull), unsaved=unsaved)
         self._link: psycopg.Connection[SqlRow] | None = None
+        self._ear: psycopg.Connection[Any] | None = None
+        """The connection that listens; None: nobody has waited yet."""
         self._own = 0
         """Number of changes that this connection has made."""
         self._now: float | None = None
@@ -214,8 +217,20 @@ class Postgres(Connection):
         """Close the connection. Idempotent."""
         with self._lock:
             self._closed = True
-            if self._link is not None:
-                self._link.close()
+            for link in (self._link, self._ear):
+                if link is not None:
+                    link.close()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for a notification of the queue on a connection of its own. The first time, return at once."""
+        with self._translated():
+            if self._ear is None or self._ear.closed:
+                self._ear = psycopg.connect(**cast("Any", self._parameters), autocommit=True)
+                self._ear.execute(f"LISTEN {CHANNEL}".encode())
+                # Nothing told this process what happened before.
+                return
+            for _ in self._ear.notifies(timeout=timeout_s, stop_after=1):
+                pass
 
     def _alone(self, sql: str) -> SqlRow:
         """Return the first row of a query outside of any transaction."""
@@ -332,7 +347,8 @@ class Postgres(Connection):
                 statement = statement.replace(theirs, ours)
             self.run(statement)
         if migration.version == 1:
-            self.run(_OWNED_RULES)
+            for statement in (_OWNED_RULES, *QUEUE_TABLES):
+                self.run(statement)
         self.run("UPDATE store SET version = ?", migration.version)
 
     @contextmanager

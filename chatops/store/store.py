@@ -22,6 +22,7 @@ from chatops.store.connection import Connection, integer, text, text_or
 from chatops.store.decisions import DecisionQueue, RememberedRules
 from chatops.store.jobs import Jobs
 from chatops.store.leases import Leases, is_alive, may_take, this_process
+from chatops.store.queue import Queue
 from chatops.store.sessions import new_session_id, turn_number
 from chatops.store.turns import Runs, Turns
 
@@ -42,7 +43,7 @@ else:
     health = Late("chatops.store.health")
 
 
-class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, AuditLog):
+class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, AuditLog):
     """A session store. It may be used from several threads, which take turns.
 
     Each method is one transaction, durable when it returns. Raises StoreError and its subclasses only.

@@ -28,7 +28,7 @@ from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registries, RegistryWarning, RoleSpec
 from chatops.policy.registry_checks import registry_warnings, warnings_in_use
-from chatops.policy.resolve import sandbox_layers
+from chatops.policy.resolve import User, sandbox_layers
 from chatops.policy.sandbox import resolve, stricter
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.services import Services, WorkerThread, is_workspace_gone, workspace_back, workspace_gone
@@ -48,7 +48,15 @@ from chatops.toolkit.threads import in_thread
 from chatops.wiring.configuration import Configuration, ConfigurationFiles
 from chatops.wiring.rights import DEFAULT_MODEL_KEY, Limits, RegistryRights, current_user
 from chatops.wiring.servers import McpServers
-from chatops.wiring.stored import Options, Settings, make_store, principal_of, start_logging, workspace_of
+from chatops.wiring.stored import (
+    Options,
+    Settings,
+    make_store,
+    must_not_be_queued,
+    principal_of,
+    start_logging,
+    workspace_of,
+)
 from chatops.wiring.toolbox import Toolbox
 
 if TYPE_CHECKING:
@@ -75,11 +83,13 @@ class App:
         roles: Sequence[RoleSpec] = (),
         store: Store | None = None,
         paths: Paths | None = None,
+        user: User | None = None,
     ) -> None:
         """Read the registry, and nothing else yet.
 
         `tools` are a program's own, beside the built-in ones. `roles` exist where the registry has none of their name.
         `store` is one that is open already; its owner closes it. `paths` are other folders than the user's own.
+        `user` is who asked for the turns, if that is not the user of this process.
         """
         self.options = options
         self._store = store
@@ -88,7 +98,7 @@ class App:
         self.paths.prepare()
         start_logging(self.paths.log)
         self.workspace = workspace_of(options.workspace)
-        self.user = current_user()
+        self.user, self._for_worker = user or current_user(), user is not None
         self.open_sessions = OpenSessions()
         self.configuration = ConfigurationFiles(
             self.paths,
@@ -293,9 +303,13 @@ class App:
         attached. Without a user only those in `attaches` are. `model` is pinned instead of the command line's.
         """
         default = self.default_role() if attended else self.loaded.registry.default_role
+        worker = self._worker_thread()
+        stored = await worker(self.store.session, session_id) if session_id is not None else None
+        if stored is not None and not self._for_worker:
+            # A child's session belongs to the folder of its worker.
+            must_not_be_queued(stored if stored.parent is None else await worker(self.store.session, stored.parent))
         if not attended:
             # The first turn is offered only the tools that are known when it starts.
-            stored = await self._worker_thread()(self.store.session, session_id) if session_id is not None else None
             await self.servers.connect_for(SessionSettings(self.options.role or (stored.role if stored else default)))
         if attended and self.options.role in self.rights.roles():
             self.settings.set(f"role:{self.workspace}", str(self.options.role))

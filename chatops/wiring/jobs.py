@@ -44,12 +44,11 @@ from chatops.domain.ids import SessionId
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import AccessLevel
-from chatops.domain.wording import cut, plural
+from chatops.domain.wording import plural
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import in_flight
 from chatops.policy.budget import Budget
 from chatops.policy.registry import ModelSpec
-from chatops.policy.registry_checks import model_problem
 from chatops.runtime.call_sheet import budget_question
 from chatops.runtime.descriptions import named_call
 from chatops.runtime.lease import LEASE_S
@@ -60,12 +59,11 @@ from chatops.store.leases import holder_of, this_process
 from chatops.store.store import Store
 from chatops.toolkit.threads import in_thread
 from chatops.wiring.app import App
+from chatops.wiring.not_started import NotStarted, WhyNot, why_no_answer
 from chatops.wiring.stored import STORE_VARIABLE, Options, database
 
 log = logging.getLogger(__name__)
 
-_LONGEST_ABOUT = 200
-"""Characters of what a reason is about."""
 _LOOK_S = 0.02
 _KEY_DIGITS = 6
 """Hex digits of the digest of a model's key."""
@@ -98,58 +96,6 @@ _ENDS = {
     TurnStatus.FAILED: JobState.FAILED,
     TurnStatus.CANCELLED: JobState.CANCELLED,
 }
-
-
-class WhyNot(StrEnum):
-    """Reason why a job was not started again."""
-
-    OWNER = "owner"
-    STORE = "store"
-    HOST = "host"
-    BOOT = "boot"
-    FOLDER_GONE = "folder gone"
-    FOLDER = "folder"
-    MODEL = "model"
-    KEY = "key"
-    SANDBOX = "sandbox"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class NotStarted:
-    """A reason with what it is about: a variable, a path, a level, an error."""
-
-    why: WhyNot
-    about: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.why}:{self.about}"
-
-    @property
-    def sentence(self) -> str:
-        """The reason as a clause."""
-        about = reveal(cut(self.about, most=_LONGEST_ABOUT), newlines=False)
-        match self.why:
-            case WhyNot.OWNER:
-                return f"only the user who started it may start it again (uid {about})"
-            case WhyNot.STORE:
-                return about or "the store belongs to another user"
-            case WhyNot.HOST:
-                return f"it belongs to host {about}"
-            case WhyNot.BOOT:
-                return "the machine was restarted since"
-            case WhyNot.FOLDER_GONE:
-                return f"its folder {about} is gone"
-            case WhyNot.FOLDER:
-                return f"another folder is at {about} now"
-            case WhyNot.MODEL:
-                return f"its model {about}"
-            case WhyNot.KEY:
-                return f"its model's key is missing: {about}"
-            case WhyNot.SANDBOX:
-                return f"the sandbox is of level {about}, lower than when it was started"
-            case WhyNot.FAILED:
-                return about.rstrip(".")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,7 +340,10 @@ def start_if_job(store: Store, session_id: SessionId) -> str:
     Return what the deciding surface has to say, as sentences; empty if the session is no job. Call it in a thread: it
     may take a second. Raises StoreError.
     """
-    row = store.job(store.session(session_id).parent or session_id)
+    own = store.session(store.session(session_id).parent or session_id)
+    if own.queue:
+        return f"The workers of {own.queue} go on with it: chatops queue list"
+    row = store.job(own.id)
     if row is None or row.session.active_turn != row.turn_id:
         return ""
     if store.lease(row.session.id) is not None:
@@ -445,7 +394,6 @@ def why_not(store: Store, row: JobRow) -> NotStarted | None:
 def _why_no_model(app: App, row: JobRow, state: TurnState) -> NotStarted | None:
     """Return why none of the turn's models can be asked from here, or which is at another address."""
     addresses = _stored_options(row).get("addresses") or {}
-    found: list[NotStarted] = []
     models = _models(app, state)
     for spec in models:
         # The turn may ask each of them, so one that can be asked is not enough.
@@ -456,16 +404,7 @@ def _why_no_model(app: App, row: JobRow, state: TurnState) -> NotStarted | None:
             return NotStarted(WhyNot.MODEL, f"{spec.name} is at another address now")
         if key and key != (_key(spec, state.session_id) or key):
             return NotStarted(WhyNot.MODEL, f"{spec.name} has another key in {spec.key.env} now")
-    for spec in models:
-        if why := model_problem(spec):
-            found.append(NotStarted(WhyNot.MODEL, f"{spec.name} {why}"))
-        elif spec.key.env and not os.environ.get(spec.key.env, "").strip():
-            found.append(NotStarted(WhyNot.KEY, f"{spec.key.env} is not set"))
-        elif spec.key.file and not os.access(Path(spec.key.file).expanduser(), os.R_OK):
-            found.append(NotStarted(WhyNot.KEY, f"{spec.key.file} cannot be read"))
-        else:
-            return None
-    return found[0] if found else None
+    return why_no_answer(models)
 
 
 def _why_no_sandbox(app: App, row: JobRow) -> NotStarted | None:

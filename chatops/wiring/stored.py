@@ -293,11 +293,22 @@ def workspace_of(folder: Path | None) -> Path:
     return wanted.resolve()
 
 
+def must_not_be_queued(session: SessionInfo) -> None:
+    """Raise ConfigError for a session that only workers drive."""
+    if session.queue:
+        raise ConfigError(
+            f"Session {session.id} is in the queue: the workers of {session.queue} drive it, and nobody else does.",
+            advice=f"chatops queue list shows where it is, chatops approvals list what it waits for, chatops sessions "
+            f"show {session.id} what was said. To continue in a copy: chatops sessions fork {session.id}",
+        )
+
+
 def at_home(options: Options, session: SessionInfo) -> Options:
     """Return `options` with the workspace of a session: what was approved there must not run in another one.
 
-    Raises ConfigError if that folder is gone, or if `options` name another one.
+    Raises ConfigError if that folder is gone, if `options` name another one, or if only workers drive the session.
     """
+    must_not_be_queued(session)
     home = Path(session.workspace)
     if options.workspace is not None and options.workspace.resolve() != home:
         raise ConfigError(

@@ -18,7 +18,7 @@ from tests.support.command_line import REPOSITORY, CommandLine, program_environm
 
 COMMANDS = {
     "approvals", "resume", "jobs", "sessions", "roles", "tools", "policy", "connect", "models", "audit", "registry",
-    "doctor", "completions", "parse", "workflow", "trust", "mcp", "serve", "acp", "store",
+    "doctor", "completions", "parse", "workflow", "trust", "mcp", "serve", "acp", "store", "worker", "queue",
 }  # fmt: skip
 
 

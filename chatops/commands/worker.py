@@ -1,0 +1,129 @@
+"""``chatops worker``, ``chatops queue`` and ``-p … --queue``: turns that workers drive."""
+
+import asyncio
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from chatops.commands.context import options, screen, show_list, stored
+from chatops.domain.canonical import JsonValue
+from chatops.domain.errors import ConfigError
+from chatops.domain.wording import plural
+from chatops.headless.screen import when
+from chatops.store.queue import QueuedRow, WorkerRow, workspace_name
+from chatops.toolkit.threads import DaemonThreadExecutor
+from chatops.wiring.stored import Storage, open_store
+
+
+def run(arguments: Namespace) -> int:
+    """Drive turns of the queue until the process is told to stop. Exit code 0."""
+    from chatops.wiring.worker import Worker
+
+    chosen, folders, view = options(arguments), _folders(arguments.folders or ()), screen()
+    if chosen.workspace is not None:
+        raise ConfigError("Which workspaces? --workspace ID=DIR follows the word worker.")
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_default_executor(DaemonThreadExecutor())
+        worker = Worker(store, folders, slots=arguments.concurrency, registry=chosen.registry, say=view.say)
+        view.say(f"Worker for {', '.join(sorted(folders))}: {plural(arguments.concurrency, 'turn')} at a time.")
+        await worker.run()
+
+    with open_store(registry=chosen.registry) as store:
+        store.must_be_shared()
+        asyncio.run(work())
+    return 0
+
+
+def _folders(named: Sequence[str]) -> dict[str, Path]:
+    folders: dict[str, Path] = {}
+    for text in named:
+        name, equals, folder = text.partition("=")
+        if not equals or not Path(folder).expanduser().is_dir():
+            raise ConfigError(f"--workspace {text}: there is no such folder.", advice="Write it as ID=DIR.")
+        folders[workspace_name(name)] = Path(folder).expanduser().resolve()
+    if not folders:
+        raise ConfigError("Which workspaces? None was named.", advice="chatops worker --workspace ID=DIR")
+    return folders
+
+
+def put(arguments: Namespace, prompt: str) -> int:
+    """Put a prompt into the queue of workspace ``--queue``, and print the id of its session."""
+    given = {
+        "-r or -c": arguments.session is not None or arguments.last,
+        "--background": arguments.background,
+        "--contain": arguments.contain,
+        "--approve": arguments.approve,
+        "--on-approval": arguments.on_approval != "pause",
+        "--budget": arguments.budget,
+        "--max-rounds": arguments.max_rounds is not None,
+        "--summary": arguments.summary,
+        "--add-dir": getattr(arguments, "add_dir", ()),
+        "--access": getattr(arguments, "access", None),
+    }
+    if refused := next((name for name, is_given in given.items() if is_given), ""):
+        raise ConfigError(
+            f"--queue does not go with {refused}: the registry of the worker says what the turn may do.",
+            advice="It takes --role and --model.",
+        )
+    workspace_name(arguments.queue)
+    with stored(arguments, storage=Storage.NEEDED) as opened:
+        session_id = opened.store.queue_turn(
+            prompt, workspace=arguments.queue, role=arguments.role or "", model=arguments.model or ""
+        )
+        able = [one for one in opened.store.workers() if arguments.queue in one.workspaces]
+    view = screen()
+    if arguments.output_format == "text":
+        view.line(session_id)
+    else:
+        view.json({"session_id": session_id})
+    if not able:
+        view.say(f"No worker of {arguments.queue} is alive; it waits for one: chatops queue list")
+    return 0
+
+
+def queue(arguments: Namespace) -> int:
+    """Run the chosen action of ``chatops queue``."""
+    if arguments.action == "sweep":
+        with stored(arguments, storage=Storage.NEEDED) as opened:
+            opened.store.must_be_shared()
+            made, gone = opened.store.sweep()
+        screen().answer(f"{plural(made, 'hint')} made, {gone} deleted.")
+        return 0
+    with stored(arguments) as opened:
+        opened.store.must_be_shared()
+        found, workers = opened.store.queued(), opened.store.workers()
+    states = [_state(one, workers) for one in found]
+    rows = [
+        (one.session.id, state, one.workspace, one.requester, when(one.session.created_at), why)
+        for one, (state, why) in zip(found, states, strict=True)
+    ]
+    values: list[JsonValue] = [
+        {
+            "session_id": one.session.id,
+            "state": state,
+            "workspace": one.workspace,
+            "requester": one.requester,
+            "created_at": one.session.created_at,
+            "hinted": one.hinted,
+            "why": why,
+        }
+        for one, (state, why) in zip(found, states, strict=True)
+    ]
+    alive = "; ".join(f"{one.host} pid {one.pid}: {', '.join(one.workspaces)} ({one.slots})" for one in workers)
+    header = ("ID", "STATE", "WORKSPACE", "FOR", "SINCE", "ABOUT")
+    notes = [f"Workers: {alive or 'none is alive.'}"]
+    return show_list(arguments, values, header, rows, notes=notes, empty="Nothing is queued.")
+
+
+def _state(one: QueuedRow, workers: Sequence[WorkerRow]) -> tuple[str, str]:
+    """Return the state of a session of the queue, and what is to know of it."""
+    if one.lease is not None:
+        return "running", f"{one.lease.holder.host} pid {one.lease.holder.pid}"
+    if not one.runnable:
+        return "waiting", "a decision: chatops approvals list"
+    here = [worker for worker in workers if one.workspace in worker.workspaces]
+    if not here:
+        return "no worker", f"no worker of {one.workspace} is alive"
+    refused = [f"{worker.host}: {why}" for worker in here if (why := worker.refused.get(one.session.id))]
+    return ("no worker", "; ".join(refused)) if len(refused) == len(here) else ("ready", "")

@@ -1,0 +1,271 @@
+"""Worker: takes turns from the queue of a database and drives them, on as many hosts as there are workers.
+
+Theory of operation
+
+A worker looks for hints (`store.queue`) when it is notified, and every POLL_S seconds in any case. For each it checks
+what the turn needs here: folder, role, model, key. If something is missing, the turn is left to other workers, and the
+reason is told with the next sign of life. Else the turn gets an application of its own, in the folder of its workspace,
+for the user who asked for it: the worker's registries say what that role of the database may do. It has no remembered
+rules. The session is opened and driven as every session is, until the turn waits for a user or is over. Then it is
+closed, and its hint is deleted unless it can go on.
+
+Ownership is the lease of the session. Two workers may follow one hint: the second finds the session taken. A worker
+that cannot renew a lease stops the tools of that turn after LATE_S seconds, before others may take it. What has ended
+by then is stored once the database answers, unless another worker has taken the session.
+
+A worker that is told to stop takes nothing more and leaves each turn after the step that runs. Others continue it.
+"""
+
+import asyncio
+import logging
+import secrets
+import signal
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from chatops.domain.decisions import NO_UID
+from chatops.domain.errors import ChatopsError, NotSavedError, SessionHeldError, StoreError
+from chatops.domain.ids import SessionId
+from chatops.policy.resolve import User
+from chatops.runtime.lease import LEASE_S, LOOK_S
+from chatops.runtime.session import Session
+from chatops.runtime.settings import SessionSettings
+from chatops.store.queue import Hint
+from chatops.store.store import Store
+from chatops.toolkit.threads import in_thread
+from chatops.wiring.app import App
+from chatops.wiring.not_started import why_no_answer
+from chatops.wiring.stored import Options
+
+log = logging.getLogger(__name__)
+
+POLL_S = 5.0
+"""Seconds between two looks for hints if nothing is notified."""
+SIGN_S = 10.0
+"""Seconds between two signs of life, each with a sweep."""
+AGAIN_S = 2.0
+"""Seconds from a failure of the store to the next try."""
+REFUSED_S = 60.0
+"""Seconds until a turn that lacks something here, or did not get any further, is looked at again."""
+LATE_S = LEASE_S - 10
+"""Seconds after which the tools of a turn are stopped if its lease cannot be renewed."""
+
+
+class Worker:
+    """A worker for the workspaces `folders`, with their folders here, that drives up to `slots` turns at a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        folders: Mapping[str, Path],
+        *,
+        slots: int,
+        registry: Path | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._store, self._folders, self._slots, self._registry = store, folders, slots, registry
+        self._say = say
+        self._id = secrets.token_hex(8)
+        self._driven: dict[SessionId, asyncio.Task[None]] = {}
+        self._refused: dict[SessionId, tuple[float, str]] = {}
+        """Until when a session is not looked at again, and why."""
+        self._leaving = asyncio.Event()
+        self._wanted = asyncio.Event()
+        """Set when there may be something to take."""
+
+    async def run(self) -> None:
+        """Work until SIGTERM or SIGINT. A second one stops at once what is still driven."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._leave)
+        beside = [asyncio.create_task(self._repeat(work)) for work in (self._listen, self._live)]
+        try:
+            await self._repeat(self._take_until_leaving)
+            if self._driven:
+                self._say(f"Leaving {len(self._driven)} turns after the step that runs.")
+                await asyncio.gather(*self._driven.values(), return_exceptions=True)
+        finally:
+            for task in beside:
+                task.cancel()
+            with suppress(StoreError):
+                await in_thread(self._store.sign_off, self._id)
+
+    def _leave(self) -> None:
+        if self._leaving.is_set():
+            for task in self._driven.values():
+                task.cancel()
+        self._leaving.set()
+        self._wanted.set()
+
+    async def _repeat(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do `work` until this worker leaves, and again after a failure of the store."""
+        failed = False
+        while not self._leaving.is_set():
+            try:
+                await work()
+                if failed:
+                    self._say("The database answers again.")
+                failed = False
+            except StoreError as error:
+                log.warning("%s", error)
+                if not failed and work == self._take_until_leaving:
+                    self._say(f"{error} {error.advice}".strip())
+                    failed = True
+                await asyncio.sleep(AGAIN_S)
+
+    async def _listen(self) -> None:
+        await in_thread(self._store.wait_for_hint, POLL_S)
+        self._wanted.set()
+
+    async def _live(self) -> None:
+        await self._sign()
+        await in_thread(self._store.sweep)
+        await asyncio.sleep(SIGN_S)
+
+    async def _sign(self) -> None:
+        now = time.monotonic()
+        self._refused = {one: told for one, told in self._refused.items() if told[0] > now}
+        refused = {one: why for one, (_, why) in self._refused.items()}
+        told = partial(self._store.sign_of_life, slots=self._slots, workspaces=sorted(self._folders), refused=refused)
+        await in_thread(told, self._id)
+
+    # Taking
+
+    async def _take_until_leaving(self) -> None:
+        self._wanted.clear()
+        await self._take()
+        if not self._leaving.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), POLL_S)
+
+    async def _take(self) -> None:
+        """Take turns while there are free slots."""
+        looked_at: set[SessionId] = set()
+        while not self._leaving.is_set() and len(self._driven) < self._slots:
+            but = {*self._driven, *self._refused, *looked_at}
+            found = await in_thread(partial(self._store.hints, self._folders, but=but))
+            if not found:
+                return
+            for hint in found:
+                if self._leaving.is_set() or len(self._driven) >= self._slots:
+                    return
+                looked_at.add(hint.session_id)
+                await self._follow(hint)
+
+    async def _follow(self, hint: Hint) -> None:
+        """Drive the turn of a hint, unless something that it needs is missing here."""
+        try:
+            opened = await in_thread(self._opened, hint)
+            why = await in_thread(self._why_not, opened, hint)
+        except StoreError:
+            raise
+        except ChatopsError as error:
+            opened, why = None, str(error).rstrip(".")
+        if opened is not None and not why:
+            task = asyncio.create_task(self._drive(opened, hint), name=f"drive {hint.session_id}")
+            self._driven[hint.session_id] = task
+            return
+        if opened is not None:
+            await opened.aclose()
+        self._refused[hint.session_id] = (time.monotonic() + REFUSED_S, why)
+        await self._sign()
+
+    def _opened(self, hint: Hint) -> App:
+        """Return the application of a turn. Raises ConfigError."""
+        chosen = Options(registry=self._registry, workspace=self._folders[hint.workspace], via="headless")
+        opened = App(chosen, store=self._store, user=User(uid=NO_UID, login=hint.requester))
+        if opened.loaded.broken is not None:
+            raise opened.loaded.broken
+        return opened
+
+    def _why_not(self, opened: App, hint: Hint) -> str:
+        """Return why a turn must not go on here, as a clause; empty if it may. Raises ChatopsError."""
+        info = self._store.session(hint.session_id)
+        if hint.active_turn is not None:
+            role, targets = "", self._store.load_turn(hint.active_turn).grant.models
+        else:
+            role = info.role or opened.loaded.registry.default_role
+            if role not in opened.rights.roles():
+                return f"there is no role {role}"
+            settings = SessionSettings(role, model_pin=info.model_pin, persona=info.persona)
+            targets = opened.rights.grant(settings).models
+        models = [spec for target in targets if (spec := opened.rights.model(target.name)) is not None]
+        if targets and not models:
+            return f"there is no model {targets[0].name}"
+        missing = why_no_answer(models)
+        return missing.sentence if missing is not None else ""
+
+    # Driving
+
+    async def _drive(self, opened: App, hint: Hint) -> None:
+        """Drive a turn until it waits for a user or is over, then release its session and look at its hint again."""
+        wait_s = REFUSED_S
+        try:
+            queued = await in_thread(self._store.queued_messages, hint.session_id)
+            session = await opened.open_session(hint.session_id, attended=False, attaches="".join(queued[:1]))
+            try:
+                if await self._go_on(session):
+                    wait_s = 0.0
+            finally:
+                await session.aclose()
+        except SessionHeldError:
+            return
+        except NotSavedError as error:
+            log.warning("session %s goes on later: %s", hint.session_id, error)
+            wait_s = 0.0
+        except ChatopsError as error:
+            log.warning("session %s: %s", hint.session_id, error)
+            self._refused[hint.session_id] = (time.monotonic() + REFUSED_S, str(error).rstrip("."))
+        except Exception:
+            log.exception("session %s", hint.session_id)
+        finally:
+            with suppress(StoreError):
+                await opened.aclose()
+                await in_thread(partial(self._store.unhint, hint.session_id, wait_s=wait_s))
+            del self._driven[hint.session_id]
+            self._wanted.set()
+
+    async def _go_on(self, session: Session) -> bool:
+        """Continue a session. Return False if it is where it was before."""
+        before = session.state
+        if session.unfinished:
+            await self._under_lease(session, session.resume())
+        elif not await session.queue.send_for_worker():
+            return False
+        await self._under_lease(session, self._settle(session))
+        return session.state is not before
+
+    async def _settle(self, session: Session) -> None:
+        """Wait until the turn waits for a user or is over, and all of it is stored; or until it can be left."""
+        leaving = asyncio.ensure_future(self._leaving.wait())
+        try:
+            while not self._leaving.is_set():
+                settled = asyncio.ensure_future(session.settle())
+                await asyncio.wait({settled, leaving}, return_when=asyncio.FIRST_COMPLETED)
+                settled.cancel()
+                if settled.done() and not isinstance(session.blocked_by, NotSavedError):
+                    return
+                await asyncio.sleep(LOOK_S)
+            await session.quiesce()
+        finally:
+            leaving.cancel()
+
+    async def _under_lease(self, session: Session, work: Coroutine[Any, Any, None]) -> None:
+        """Do `work` as long as the lease is renewed. Otherwise stop it, and wait until what has ended is stored."""
+        task = asyncio.create_task(work)
+        try:
+            while not task.done():
+                await asyncio.wait({task}, timeout=LOOK_S)
+                if session.lease_age_s > LATE_S:
+                    log.warning("session %s stops: its lease cannot be renewed", session.session_id)
+                    await session.stop_working()
+                    while isinstance(session.blocked_by, NotSavedError) and session.lease:  # noqa: ASYNC110
+                        await asyncio.sleep(LOOK_S)
+                    return
+            task.result()
+        finally:
+            task.cancel()
