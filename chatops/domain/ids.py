@@ -29,6 +29,11 @@ def child_session(call: CallId) -> SessionId:
     return SessionId(call.replace(".", "-"))
 
 
+def is_child(session: str) -> bool:
+    """Return True for the id of a session that works on a delegated call."""
+    return session.count("-") > 2
+
+
 def parent_session(child: SessionId) -> SessionId:
     """Return the id of the session with the call that a child session works for."""
     return SessionId(child.rsplit("-", 3)[0])

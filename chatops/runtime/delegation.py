@@ -316,9 +316,11 @@ class ChildOfCall:
     async def tell(self) -> None:
         """Tell the caller what the user has to know of the child, if that has changed. Returns once it knows."""
         async with self._telling:
-            if self.session is None or (state := self.session.state) is None:
+            if self.session is None:
                 return
-            now = ChildTurn(pending=self.session.pending, paused=turn_status(state) is TurnStatus.PAUSED)
+            now = ChildTurn()  # Another process has taken it over: what it asks is asked there.
+            if (state := self.session.state) is not None:
+                now = ChildTurn(pending=self.session.pending, paused=turn_status(state) is TurnStatus.PAUSED)
             if now != self._told and self._started is not None:
                 self._told = now
                 await self._children.take(ChildInput(call_id=self._call_id, attempt=self._started.attempt, child=now))

@@ -11,7 +11,7 @@ import pytest
 from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.errors import ConflictError, SessionHeldError, StoreError
 from chatops.domain.events import Event, Notice, TurnStatus
-from chatops.domain.ids import CallId, SessionId, TurnId
+from chatops.domain.ids import CallId, SessionId, TurnId, child_session
 from chatops.domain.messages import ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.inputs import DecideCall
@@ -27,7 +27,7 @@ from chatops.store.leases import is_alive, this_process
 from chatops.store.store import Store
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
-from tests.support.fake_openai import FakeOpenAI, call, calls
+from tests.support.fake_openai import FakeOpenAI, call, calls, says
 from tests.support.waiting import until
 from tests.support.workflows import answer
 
@@ -448,3 +448,34 @@ async def test_a_run_continues_in_the_process_that_took_it_over(tmp_path: Path) 
 
 def turn_of(call_id: str) -> TurnId:
     return TurnId(call_id.rsplit(".", 2)[0])
+
+
+async def test_a_child_that_was_taken_over_asks_in_one_window_and_its_caller_gets_its_result(tmp_path: Path) -> None:
+    command = call("shell_exec", command="printf x >> one")
+    replies = [calls(call("delegate", role="runner", task="go")), calls(command), says("made"), says("all done")]
+    async with FakeOpenAI(replies) as server:
+        registry = tmp_path / "registry.json"
+        model = {"type": "openai", "api_url": server.url, "model_name": "m"}
+        tools = {"coder": ["shell_exec", "delegate"], "runner": ["shell_exec"]}
+        roles = {name: {"primary": "fake", "tools": of_role} for name, of_role in tools.items()}
+        users = {"*": {"access_level": "operator"}}
+        registry.write_text(json.dumps({"version": 3, "models": {"fake": model}, "roles": roles, "users": users}))
+        async with two_windows(tmp_path, registry) as (first, second):
+            session = await first.open()
+            await session.submit("go")
+            await until(lambda: bool(session.pending))
+            (asked,) = session.pending
+            reader = await follow_session(second.services, child_session(CallId(f"{session.session_id}.1.1.1")))
+            await reader.take_over()
+            await until(lambda: reader.request_state is LeaseRequestState.GRANTED)
+            await until(lambda: not session.pending)
+            reader.stop()
+            taken = await second.open(reader)
+            await taken.resume()
+            assert [one.call for one in taken.pending] == [asked.call]
+            assert await taken.decide(asked.call.id, digest=asked.digest, decision=Approved())
+            await taken.settle()
+            assert session.snapshot().status is TurnStatus.RUNNING
+            await session.settle()
+            assert session.snapshot().status is TurnStatus.ANSWERED and (tmp_path / "one").read_text() == "x"
+            assert "made" in [m.content for m in session.snapshot().messages if isinstance(m, ToolMessage)]

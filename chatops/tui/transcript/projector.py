@@ -66,7 +66,7 @@ from chatops.domain.events import (
     WorkflowFinished,
     WorkflowStarted,
 )
-from chatops.domain.ids import CallId, RoundId, thought_id
+from chatops.domain.ids import CallId, RoundId, is_child, thought_id
 from chatops.domain.messages import RoleSwitchMessage, Speaker
 from chatops.domain.tools import BUDGET_EXTEND, CONTAINED_APPLY, ResultSource
 from chatops.domain.wording import as_fields
@@ -220,7 +220,8 @@ class Projector:
         block_id = f"{event.id}.user"
         if event.by is Speaker.MACHINE:
             # A copy of a run's session does not know its steps.
-            title = self._run_turns.setdefault(event.id, "Workflow step" if event.model else "")
+            unknown = "Delegated task" if is_child(event.parent_id) else "Workflow step"
+            title = self._run_turns.setdefault(event.id, unknown if event.model else "")
             if title:
                 return [self._put(StepBlock(id=block_id, title=title, text=event.text))]
             return [self._put(StepBlock(id=block_id, title=event.text.removeprefix(_OURS)))]

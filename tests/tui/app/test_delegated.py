@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from chatops.domain.events import ApprovalRequested, CallProposed, Published, ToolOutput, ToolStarted
-from chatops.domain.ids import CallId, MessageId, RoundId
-from chatops.domain.messages import AssistantMessage
+from chatops.domain.events import ApprovalRequested, CallProposed, Published, ToolOutput, ToolStarted, TurnStarted
+from chatops.domain.ids import CallId, MessageId, RoundId, TurnId, child_session
+from chatops.domain.messages import AssistantMessage, Speaker
 from chatops.domain.tools import CallFacts, DelegationFacts, ToolCall
 from chatops.tui.dialogs.approval_list import ApprovalList
-from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
+from chatops.tui.transcript.blocks import CardStatus, StepBlock, ToolCardBlock
 from chatops.tui.transcript.projector import Projector
 from tests.tui.app.fakes import FakeSession, pending_call
 from tests.tui.app.support_app import stage
@@ -66,3 +66,12 @@ def test_approving_the_rest_leaves_out_a_task_that_adds_rights() -> None:
     calls = ApprovalList()
     calls.refresh([adds, plain])
     assert [item.pending.call.id for item in calls.approvable()] == [plain.call.id]
+
+
+def test_what_a_child_was_told_is_titled_as_a_task() -> None:
+    projector, turn = Projector(), TurnId(f"{child_session(CALL.id)}.1")
+    started = TurnStarted(
+        id=turn, parent_id=child_session(CALL.id), text="Write it.", role="writer", model="m", by=Speaker.MACHINE
+    )
+    projector.feed(Published(at=0.0, event=started))
+    assert projector.blocks[f"{turn}.user"] == StepBlock(id=f"{turn}.user", title="Delegated task", text="Write it.")
