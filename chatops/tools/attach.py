@@ -71,7 +71,7 @@ def estimated_size(text: str, workspace: Path) -> int:
     for quoted, bare in _REFERENCE.findall(text)[:MAX_FILES]:
         path = os.path.normpath(workspace / (quoted or bare.rstrip(_AFTER_A_PATH)))
         if path.startswith(f"{workspace}/"):
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 info = os.lstat(path)
                 found[path] = min(info.st_size, MAX_BYTES) if stat.S_ISREG(info.st_mode) else 0
     return min(sum(found.values()), MAX_IN_ALL)

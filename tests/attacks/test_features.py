@@ -21,6 +21,7 @@ from chatops.domain.events import TurnStatus
 from chatops.domain.messages import UserMessage
 from chatops.runtime.session import Session
 from chatops.runtime.user_actions import no_draft
+from chatops.tools.attach import estimated_size
 from chatops.tui.themes import read_user_theme
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
@@ -118,6 +119,7 @@ async def test_an_attached_name_leads_nowhere_else_and_to_no_device(workspace: P
     with (workspace / "huge.txt").open("wb") as huge:
         huge.truncate(20_000_000_000)
     names = "link.txt hard.txt dir/outside.txt ../outside.txt zero env pipe .env .ssh/id_rsa .ssh huge.txt /dev/zero"
+    assert estimated_size(f"@a\0b.txt @\udce9.txt @{names.replace(' ', ' @')}", workspace) < 300_000
     async with chat(workspace, [says("Seen.")]) as (server, _app, session):
         assert await say(session, " ".join(f"@{name}" for name in names.split())) is TurnStatus.ANSWERED
         (request,) = server.requests
