@@ -59,8 +59,15 @@ class Connection:
     """Function that returns the greatest of its arguments."""
     ONE_OF = "IN (SELECT value FROM json_each(?))"
     """Condition: one of the values that `listed` has made a parameter."""
-    MATCHES = "CAST({column} AS TEXT) LIKE ?1 ESCAPE '!'"
-    """Condition: a column, which may hold a blob, matches a pattern, whatever the case of ASCII letters."""
+    LOOK = """
+        SELECT seq, id, session_id,
+            CASE WHEN kind IN ('user', 'assistant', 'tool', 'summary')
+                AND CAST(body AS TEXT) LIKE ?1 ESCAPE '!' THEN body END
+        FROM messages WHERE ?2 IS NULL OR seq < ?2 ORDER BY seq DESC LIMIT ?3
+    """
+    """Query: messages before the row ?2, newest first; only those have a body that match the pattern ?1, whatever the
+    case of ASCII letters. The others may be left out. A body may be a blob.
+    """
     IS_OBJECT = "CASE WHEN json_valid({column}) THEN json_type({column}) END = 'object'"
     """Condition: a column holds a JSON object."""
     FIELD = NUMBER = "json_extract({column}, '$.{field}')"

@@ -1,10 +1,12 @@
 """The store in PostgreSQL keeps the promises of every store, and some of its own."""
 
 import itertools
+import re
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -166,6 +168,19 @@ class TestOwnPromises:
             assert path is not None and path.read_bytes() == b"hello"
             other.delete_session(two)
         assert store.files.read(file) is None
+
+    def test_a_search_uses_the_index_that_the_docs_name(self, store: Store, url: str) -> None:
+        filled = "SELECT n, n, 's', 'user', md5(n::text), 0 FROM generate_series(1, 5000) n"
+        execute(url, f"INSERT INTO chatops.messages (seq, id, session_id, kind, body, created_at) {filled}")
+        (block,) = re.findall(r"```sql\n(CREATE EXTENSION.*?)```", Path("docs/team.md").read_text(), re.DOTALL)
+        for statement in (*block.strip().split("\n"), "ANALYZE chatops.messages"):
+            execute(url, statement)
+        for _ in range(12):
+            assert store.search("nothing-like-this") == []
+        kept = store._rows.all("SELECT statement FROM pg_prepared_statements WHERE statement LIKE '%ILIKE%'")
+        assert [row for row in kept if "pg_prepared" not in str(row[0])] == []
+        plan = store._rows.all(f"EXPLAIN {Postgres.LOOK}", "%nothing-like-this%", None, 2000)
+        assert "messages_by_trigram" in str(plan)
 
     def test_tables_of_a_newer_chatops_are_refused(self, store: Store, url: str) -> None:
         execute(url, f"UPDATE chatops.store SET version = {SCHEMA_VERSION + 1}")
