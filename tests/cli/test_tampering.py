@@ -130,7 +130,7 @@ def test_no_tampering_below_the_anchor_stays_unseen(log: Log) -> None:
     """A signed export is such an anchor: its signature says that it is the one that was made."""
     seen = {True: 0, False: 0}
 
-    @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(25, among=10), deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def holds(data: st.DataObject) -> None:
         rows = log.now

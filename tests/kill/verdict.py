@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from chatops.domain.ids import TurnId
 from chatops.domain.messages import UserMessage
 from chatops.domain.tools import Outcome
+from chatops.store.audit import entry_of, verify
 from chatops.store.base import JournalRow
 from tests.e2e.installation import answers_each_call_once
 from tests.kill.ledger import Ledger, read
@@ -84,6 +85,7 @@ def after_the_kill(stage: Stage, case: Case, seen: Ledger, shown: str) -> None:
     case.lost += [f"{what} {which}" for what, which in result if which not in stored]
     with stage.installation.store() as store:
         case.damage += problems(store)
+    case.damage += faults_of_log(stage)
     # An attempt of which nobody knows the end, at a tool that cannot look.
     rows = [row for row in journal(stage) if row.outcome is None]
     case.unknown = any(row.tool not in REPEATABLE for row in rows)
@@ -106,6 +108,7 @@ def in_the_end(stage: Stage, case: Case, before: int) -> None:
         case.damage += problems(store)
         said = [message for info in store.sessions() for message in store.history(info.id)]
         case.other += [f"still waits: {one}" for one in store.pending_calls()]
+    case.damage += faults_of_log(stage)
     times = sum(isinstance(message, UserMessage) and message.text == case.message for message in said)
     if times != 1:
         case.other.append(f"the message is there {times} times")
@@ -128,6 +131,38 @@ def journal(stage: Stage) -> list[JournalRow]:
         active = {info.active_turn for info in store.sessions() if info.active_turn is not None}
         rows = [row for turn in turns | active for row in store.journal(turn)]
     return sorted(rows, key=lambda row: (row.started_at, row.attempt))
+
+
+def faults_of_log(stage: Stage) -> list[str]:
+    """Return what the audit log lacks, or has too much, of what is stored about the calls; empty if it is right."""
+    with stage.installation.store() as store:
+        rows = store.audit()
+        decided: set[tuple[object, object]] = {(row.call_id, row.digest) for row in store.decisions(limit=10_000)}
+    faults, _ = verify(rows, ())
+    logged: dict[str, set[tuple[object, object]]] = {"start": set(), "result": set(), "decision": set()}
+    asked, answered = set[tuple[object, object]](), set[tuple[object, object]]()
+    for entry in (entry_of(row.body) for row in rows):
+        call, digest = entry.get("call_id"), entry.get("digest")
+        match entry["kind"]:
+            case "verdict":
+                asked.add((call, digest))
+                answered |= {(call, digest)} if entry["verdict"] == "allow" else set()
+            case "decision" if entry["decision"]["kind"] in ("approved", "edited"):
+                answered |= {(call, digest)} & asked
+            case "start" if (call, digest) not in answered and entry["attempt"] == 1:
+                faults.append(f"{call} starts before a row that permits it")
+        if (kind := entry["kind"]) in logged:
+            logged[kind].add((call, digest if kind == "decision" else entry["attempt"]))
+    attempts = journal(stage)
+    stored: dict[str, set[tuple[object, object]]] = {
+        "start": {(row.call_id, row.attempt) for row in attempts},
+        "result": {(row.call_id, row.attempt) for row in attempts if row.outcome is not None},
+        "decision": decided,
+    }
+    for kind, found in logged.items():
+        if found != stored[kind]:
+            faults.append(f"rows of kind {kind} differ from what is stored: {found ^ stored[kind]}")
+    return faults
 
 
 def _about(row: JournalRow, number: int) -> bool:
