@@ -4,6 +4,8 @@ The file is read through SQLite alone: opening and closing it in another way wou
 it for this process.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import shutil
@@ -15,6 +17,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import MessageId, SessionId
@@ -30,6 +33,9 @@ from chatops.store.opening import backup_of, is_of_one_row, must_be_ours, refuse
 from chatops.store.recovery import LARGEST, open_to_read
 from chatops.store.schema import SCHEMA_VERSION, references, schema_faults
 from chatops.store.turns import stored_grant
+
+if TYPE_CHECKING:
+    from chatops.store.store import Store
 
 NAMED = 5
 """Maximum number of things that a finding names."""
@@ -175,7 +181,9 @@ def _check_references(rows: Connection) -> list[Finding]:
 def describe(rows: Connection) -> list[Finding]:
     """Return where a database is, what is in it, and how it answers. Raises StoreError."""
     took, ahead = rows.distance()
-    answers = f"{rows.describe()}, answers in {1000 * took:.1f} ms, its clock is {ahead:+.1f} s from this one"
+    answers = (
+        f"{rows.describe()}, answers in {1000 * took:.1f} ms, its clock is {round(ahead, 1) + 0:+.1f} s from this one"
+    )
     found = [_fine(answers)]
     if took > SLOW_S:
         text = f"The database takes {1000 * took:.0f} ms to answer, and each step of a turn waits for some answers."
@@ -183,6 +191,28 @@ def describe(rows: Connection) -> list[Finding]:
     if abs(ahead) > APART_S:
         text = f"The clocks of this machine and of the database are {abs(ahead):.0f} s apart: times are shown wrongly."
         found.append(_warning(text, "Set the clocks. Who owns a session does not depend on them."))
+    return found
+
+
+def describe_queue(store: Store, *, now: float) -> list[Finding]:
+    """Return how the queue of a database is; empty if nothing is queued and no worker lives. Raises StoreError."""
+    workers, queued = store.workers(), store.queued()
+    if not workers and not queued:
+        return []
+    ready = [one for one in queued if one.runnable and one.lease is None]
+    text = f"{plural(len(workers), 'worker is', 'workers are')} alive, {plural(len(queued), 'turn')} in the queue"
+    if ready:
+        oldest = min(one.session.updated_at for one in ready)
+        text += f", {len(ready)} of them ready, the oldest for {max(0, now - oldest):.0f} s"
+    found = [_fine(text)]
+    served = {workspace for worker in workers for workspace in worker.workspaces}
+    if missing := sorted({one.workspace for one in ready} - served):
+        text = f"No worker is alive for {', '.join(missing[:NAMED])}, where turns are ready."
+        found.append(_warning(text, "To see them: chatops queue list"))
+    turns, hints = store.unmatched()
+    if turns or hints:
+        text = f"{plural(turns, 'ready turn has', 'ready turns have')} no hint for workers, and {hints} hints no turn."
+        found.append(_warning(text, "Workers mend that every 10 s. At once: chatops queue sweep"))
     return found
 
 

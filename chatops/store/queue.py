@@ -240,6 +240,19 @@ class Queue(StorePart):
                 self._notify("SELECT DISTINCT q.workspace FROM hints h JOIN queue q ON q.session_id = h.session_id")
         return made, gone
 
+    def unmatched(self) -> tuple[int, int]:
+        """Return how many turns that can go on have no hint, and how many hints have no such turn. None is driven."""
+        with self._rows.read():
+            turns = self._rows.one(
+                "SELECT count(*) FROM runnable r WHERE NOT EXISTS (SELECT 1 FROM hints h WHERE h.session_id = "
+                f"r.session_id) AND NOT {_LIVE.format('r')}"
+            )
+            hints = self._rows.one(
+                "SELECT count(*) FROM hints h WHERE NOT EXISTS (SELECT 1 FROM runnable r WHERE r.session_id = "
+                f"h.session_id) AND NOT {_LIVE.format('h')}"
+            )
+        return integer((turns or (0,))[0]), integer((hints or (0,))[0])
+
     def _notify(self, which: str, *values: str) -> None:
         for (workspace,) in self._rows.all(which, *values):
             self._rows.run("SELECT pg_notify(?, ?)", CHANNEL, workspace)

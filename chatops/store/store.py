@@ -86,8 +86,8 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
         return self._rows.owner()
 
     def describe(self) -> Sequence[Finding]:
-        """Return where the database is, what is in it, and how it answers. Raises StoreError."""
-        return health.describe(self._rows)
+        """Return where the database is, how it answers, and how its queue is. Raises StoreError."""
+        return [*health.describe(self._rows), *health.describe_queue(self, now=self._clock())]
 
     @property
     def notices(self) -> tuple[str, ...]:

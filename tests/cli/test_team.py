@@ -130,15 +130,24 @@ def test_a_program_decides_in_the_store_of_its_registry(tmp_path: Path, monkeypa
 
 @pytest.mark.postgres
 @pytest.mark.skipif(find_programs() is None, reason="no PostgreSQL server is installed")
-def test_doctor_says_that_the_clock_of_the_database_is_another(
-    chatops: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_says_how_the_database_and_the_queue_are(chatops: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     with server() as running:
         monkeypatch.setenv("CHATOPS_STORE", running.url)
         assert "clock is +0.0 s from this one" in chatops("doctor").out
         real = time.time
         monkeypatch.setattr(time, "time", lambda: real() - 60)
         assert "are 60 s apart" in chatops("doctor").out
+        monkeypatch.setattr(time, "time", real)
+        assert chatops("-p", "hello", "--queue", "api").code == 0
+        checked = chatops("doctor").out
+        assert "0 workers are alive, 1 turn in the queue, 1 of them ready, the oldest for" in checked
+        assert "No worker is alive for api" in checked and "hint" not in checked
+        with psycopg.connect(running.url, autocommit=True) as owner:
+            owner.execute("DELETE FROM chatops.hints")
+            worker = """VALUES ('w', 'h', 1, 1, '["api"]', '{}', extract(epoch FROM now()))"""
+            owner.execute(f"INSERT INTO chatops.workers {worker}".encode())
+        checked = chatops("doctor").out
+        assert "1 worker is alive" in checked and "1 ready turn has no hint for workers, and 0 hints no turn" in checked
 
 
 def test_sessions_are_copied_from_a_file_into_a_database_only(chatops: CommandLine, tmp_path: Path) -> None:
