@@ -20,7 +20,7 @@ from chatops.domain.events import (
     TurnFinished,
 )
 from chatops.domain.sanitize import sanitize
-from chatops.domain.tools import Problem
+from chatops.domain.tools import CONTAINED_APPLY, Problem
 from chatops.domain.wording import plural
 from chatops.runtime.session import owned
 from chatops.tui.composer import Composer
@@ -57,8 +57,8 @@ class ApprovalScreen(CallsDialog):
         """Changed arguments that were not sent, by the digest of the call and the argument's name."""
 
     def waiting(self) -> Sequence[PendingCall]:
-        """Return the calls of the session that wait now."""
-        return self._session.snapshot().pending
+        """Return the calls of the session that wait now. Changes of contained turns have a dialog of their own."""
+        return [one for one in self._session.snapshot().pending if one.call.name != CONTAINED_APPLY]
 
     async def decide(self, asked: PendingCall, decision: Decision) -> bool:
         """Decide through the session."""

@@ -25,6 +25,7 @@ from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.domain.wording import plural, sentence
+from chatops.runtime.call_sheet import asked_by
 from chatops.runtime.descriptions import UNKNOWN, denial_sentence
 from chatops.toolkit.counting import counted
 from chatops.tui.composer import Composer
@@ -52,9 +53,9 @@ IN_CONFLICT = "This file is in conflict and stays as it is."
 _ELSEWHERE = "also changed outside this session"
 
 
-def asks_about_changes(pending: Sequence[PendingCall]) -> bool:
-    """Return True if what is pending are the changes of a contained turn."""
-    return len(pending) == 1 and pending[0].call.name == CONTAINED_APPLY
+def about_contained(pending: Sequence[PendingCall]) -> list[PendingCall]:
+    """Return those pending calls that are about changes of a contained turn: of the session's, or of its children's."""
+    return [one for one in pending if one.call.name == CONTAINED_APPLY]
 
 
 class ContainedScreen(GuardedDialog):
@@ -125,16 +126,20 @@ class ContainedScreen(GuardedDialog):
 
     def refresh_subject(self) -> None:
         """Show what is pending now; close the dialog if nothing is."""
-        waiting = self._session.snapshot().pending
-        if not asks_about_changes(waiting):
-            if not self.sending or not waiting:
+        pending = self._session.snapshot().pending
+        if not (waiting := about_contained(pending)):
+            if not self.sending or not pending:
                 self.finish()
             return
-        before, self._pending = self._pending, waiting[0]
+        before = self._pending
+        same = (one for one in waiting if before is not None and one.call.id == before.call.id)
+        self._pending = next(same, waiting[0])
         if before is not None and before.digest == self._pending.digest and before.denial == self._pending.denial:
             return
         if before is not None:
-            self.note_change("The changes differ from those that were shown. Look again.")
+            other = "These changes are of another task."
+            differ = "The changes differ from those that were shown. Look again."
+            self.note_change(differ if before.call.id == self._pending.call.id else other)
         self._changes, self._end_seen, self.sending = None, False, False
         self.show()
         self.run_worker(self._read(self._pending), group="changes", exclusive=True)
@@ -378,7 +383,7 @@ def tick_mark(change: "Change", *, pointed: bool, ticked: bool) -> str:
 def about_changes(pending: PendingCall, found: "ContainedReview") -> Iterator[Row]:
     """Yield what stands above the changes of a contained turn."""
     undoes = is_undo(pending.call.arguments)
-    yield Row(text=f"Role {line(pending.role)}: {line(found.head)}", tone="heading")
+    yield Row(text=f"Role {line(asked_by(pending))}: {line(found.head)}", tone="heading")
     if pending.outcome_unknown:
         yield Row(text=UNKNOWN, tone="caution")
     if pending.denial is not None:

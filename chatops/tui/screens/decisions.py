@@ -46,6 +46,8 @@ class DecisionDialogs:
         """Digests of the questions about MCP servers that were asked."""
         self._postponed: set[str] = set()
         """Digests of the calls that the user has postponed."""
+        self._showed_changes = False
+        """True if the dialog that was opened last is about changes of a contained turn."""
         self._postponed_questions: set[str] = set()
         self._warned_questions: set[str] = set()
         """Questions whose call the next Esc stops."""
@@ -162,14 +164,23 @@ class DecisionDialogs:
     def _open_approval(self, current: OpenSession) -> None:
         from chatops.tui.dialogs.approval import ApprovalScreen
         from chatops.tui.dialogs.approval_list import LastSeenCall
-        from chatops.tui.dialogs.contained import ContainedScreen, asks_about_changes
+        from chatops.tui.dialogs.contained import ContainedScreen, about_contained
+
+        pending = current.session.snapshot().pending
+        # Calls come first, if they are new or the changes were put off. What was put off takes turns.
+        fresh = [one for one in pending if one.digest not in self._postponed]
+        calls = len(about_contained(fresh or pending)) < len(fresh or pending)
+        changes = not calls or (not fresh and bool(about_contained(pending)) and not self._showed_changes)
+        self._showed_changes = changes
 
         def closed() -> None:
             """Postpone what was shown: it stays on the banner and does not open again by itself."""
             if current is self._current:
-                self._postponed = {pending.digest for pending in current.session.snapshot().pending}
+                left = current.session.snapshot().pending
+                of_changes = about_contained(left)
+                self._postponed |= {one.digest for one in left if (one in of_changes) == changes}
 
-        if asks_about_changes(current.session.snapshot().pending):
+        if changes:
             self._push(ContainedScreen(current.session, self._composer), closed)
         else:
             self._seen = self._seen or LastSeenCall()

@@ -223,3 +223,36 @@ async def test_c_contains_the_turn_and_closes_the_dialog_without_a_decision() ->
         await running.press("c")
         assert session.contained == 1 and not session.taken
         assert "elsewhere" not in running.text
+
+
+async def test_the_changes_of_several_tasks_are_asked_one_after_the_other_and_never_beside_calls() -> None:
+    async with asked() as running:
+
+        def front() -> object:
+            return running.app.screen
+
+        facts = CallFacts(arguments='{"list":1,"turn":"k.c0"}', workspace="/ws")
+        kid = pending_call(2, tool=CONTAINED_APPLY, facts=facts, digest="d-2")
+        running.session.ask(replace(kid, caller="coder", role="boxed"))
+        running.session.ask(pending_call(3))
+        await running.settle()
+        assert isinstance(front(), ContainedScreen) and "Role coder: 3 changed" in running.text
+        await running.press("a")
+        await running.settle()
+        assert isinstance(front(), ContainedScreen) and "Role boxed, for coder: 3 changed" in running.text
+        assert "These changes are of another task." in running.text and "2 + a = 2 <U+202E>" in running.text
+        # What was put off waits until it is asked for, and the call comes by itself, alone.
+        await running.press("escape")
+        assert isinstance(front(), ApprovalScreen) and "git status" in running.text
+        assert "undecided" not in running.text, "the changes are not listed beside it"
+        await running.press("escape")
+        assert not isinstance(front(), ApprovalScreen | ContainedScreen)
+        for dialog in (ContainedScreen, ApprovalScreen, ContainedScreen):
+            await running.press("ctrl+g")
+            assert isinstance(front(), dialog)
+            await running.press("escape")
+        await running.press("ctrl+g", "d", "ctrl+g", "down", "a")
+        await running.settle()
+        assert [(one.digest, type(one.decision)) for one in running.session.taken] == [
+            ("d-1", Approved), ("digest-3", Rejected), ("d-2", Approved),
+        ]  # fmt: skip
