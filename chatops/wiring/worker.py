@@ -144,17 +144,19 @@ class Worker:
 
     async def _take(self) -> None:
         """Take turns while there are free slots."""
-        looked_at: set[SessionId] = set()
+        looked_at, refused = set[SessionId](), dict(self._refused)
         while not self._leaving.is_set() and len(self._driven) < self._slots:
             but = {*self._driven, *self._refused, *looked_at}
             found = await in_thread(partial(self._store.hints, self._folders, but=but))
             if not found:
-                return
+                break
             for hint in found:
                 if self._leaving.is_set() or len(self._driven) >= self._slots:
-                    return
+                    break
                 looked_at.add(hint.session_id)
                 await self._follow(hint)
+        if self._refused != refused:
+            await self._sign()
 
     async def _follow(self, hint: Hint) -> None:
         """Drive the turn of a hint, unless something that it needs is missing here."""
@@ -172,7 +174,6 @@ class Worker:
         if opened is not None:
             await opened.aclose()
         self._refused[hint.session_id] = (time.monotonic() + REFUSED_S, why)
-        await self._sign()
 
     def _opened(self, hint: Hint) -> App:
         """Return the application of a turn. Raises ConfigError."""
@@ -203,17 +204,17 @@ class Worker:
 
     async def _drive(self, opened: App, hint: Hint) -> None:
         """Drive a turn until it waits for a user or is over, then release its session and look at its hint again."""
-        wait_s = REFUSED_S
+        wait_s: float | None = REFUSED_S
         try:
             queued = await in_thread(self._store.queued_messages, hint.session_id)
             session = await opened.open_session(hint.session_id, attended=False, attaches="".join(queued[:1]))
             try:
                 if await self._go_on(session):
-                    wait_s = 0.0
+                    wait_s = 0.0 if session.taken_over is None else None
             finally:
                 await session.aclose()
         except SessionHeldError:
-            return
+            wait_s = None
         except NotSavedError as error:
             log.warning("session %s goes on later: %s", hint.session_id, error)
             wait_s = 0.0
@@ -225,7 +226,9 @@ class Worker:
         finally:
             with suppress(StoreError):
                 await opened.aclose()
-                await in_thread(partial(self._store.unhint, hint.session_id, wait_s=wait_s))
+                # The hint of a session that another process has is for whoever follows that one.
+                if wait_s is not None:
+                    await in_thread(partial(self._store.unhint, hint.session_id, wait_s=wait_s))
             del self._driven[hint.session_id]
             self._wanted.set()
 

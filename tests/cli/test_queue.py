@@ -13,7 +13,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.support.command_line import CommandLine, program_environment
+from tests.support.command_line import CommandLine, program_environment, registry_for
+from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, call, calls, says
 from tests.support.postgres import Server, find_programs, server
 from tests.support.waiting import PATIENCE
 
@@ -50,11 +51,11 @@ def worker(folder: Path, *more: str, host: str = "one", name: str = "repo") -> I
         process.communicate()
 
 
-def wait_until(holds: Callable[[], object], what: str) -> None:
+def wait_until(holds: Callable[[], object], what: str | Callable[[], object]) -> None:
     """Wait for what other processes do."""
     end = time.monotonic() + PATIENCE
     while not holds():
-        assert time.monotonic() < end, what
+        assert time.monotonic() < end, what() if callable(what) else what
         time.sleep(0.05)
 
 
@@ -95,3 +96,67 @@ def test_a_turn_is_queued_driven_by_a_worker_decided_elsewhere_and_goes_on_at_an
     with psycopg.connect(database.url) as member:
         assert member.execute("SELECT count(*) FROM chatops.hints").fetchone() == (0,)
         assert member.execute("SELECT requester FROM chatops.queue").fetchall() == [("chatops",)]
+
+
+def test_what_a_worker_lacks_is_said_where_no_other_one_can_take_a_turn(
+    chatops: CommandLine, database: Server, tmp_path: Path
+) -> None:
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    registry = json.loads(Path(registry_for(folder, "http://127.0.0.1:9/v1", tools=["file_read"])).read_text())
+    registry["models"]["kept"] = {**registry["models"]["fake"], "api_key_env": "MISSING_KEY"}
+    registry["roles"]["keyless"] = {"primary": "kept", "tools": ["file_read"]}
+    (tmp_path / "registry.json").write_text(json.dumps(registry))
+    put = {
+        about: chatops("-p", "hello", *options, "--queue", name).out.strip()
+        for about, options, name in (
+            ("no role nobody", ("--role", "nobody"), "repo"),
+            ("There is no model 'nothing'", ("--role", "coder", "--model", "nothing"), "repo"),
+            ("MISSING_KEY is not set", ("--role", "keyless"), "repo"),
+            ("no worker of other is alive", ("--role", "coder"), "other"),
+        )
+    }
+    with worker(folder, "--registry", str(tmp_path / "registry.json")):
+        wait_until(
+            lambda: all(about in rows(chatops)[one]["why"] for about, one in put.items()),
+            lambda: [row["why"] for row in rows(chatops).values()],
+        )
+    assert {row["state"] for row in rows(chatops).values()} == {"no worker"}
+
+
+def test_a_worker_leaves_after_its_step_and_all_go_on_without_hints_after_a_restart(
+    chatops: CommandLine, database: Server, tmp_path: Path
+) -> None:
+    folder = tmp_path / "repo"
+    folder.mkdir()
+
+    def script(request: SeenRequest) -> Reply:
+        job = request.last_user
+        if request.tool_results:
+            return says("done")
+        return calls(call("shell_exec", command=f"echo {job} >> effects.txt; [ {job} = b ] || sleep 3; echo {job}"))
+
+    with FakeOpenAI(script) as fake:
+        registry = ("--registry", registry_for(folder, fake.url, tools=["shell_exec"]))
+        a, b, c = (chatops("-p", job, "--role", "coder", "--queue", "repo").out.strip() for job in "abc")
+        with worker(folder, *registry) as first, psycopg.connect(database.url, autocommit=True) as member:
+            wait_until(lambda: len(waiting(chatops)) == 3, "all calls wait")
+            chatops("approvals", "approve", waiting(chatops)[a])
+            wait_until(lambda: (folder / "effects.txt").exists(), "the tool runs")
+            first.send_signal(signal.SIGTERM)
+            assert first.wait() == 0
+            state = member.execute(
+                "SELECT j.outcome, t.phase FROM chatops.journal j JOIN chatops.turns t USING (turn_id)"
+            )
+            assert state.fetchall() == [("success", "awaiting_model")]
+            for one in (b, c):
+                chatops("approvals", "approve", waiting(chatops)[one])
+            assert member.execute("DELETE FROM chatops.hints").rowcount == 3
+        with worker(folder, *registry) as second:
+            wait_until(lambda: b not in rows(chatops), "the sweep finds what was decided")
+            wait_until(lambda: (folder / "effects.txt").read_text().count("c") == 1, "the tool runs")
+            database.stop()
+            database.start()
+            wait_until(lambda: not rows(chatops), "all is over")
+            assert second.poll() is None
+    assert sorted((folder / "effects.txt").read_text().split()) == ["a", "b", "c"]
