@@ -2,15 +2,14 @@
 
 import asyncio
 import logging
-import os
-import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
-from ipaddress import ip_address
-from pathlib import Path
 from typing import Any, ClassVar
 
+from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from chatops.serve.peer import is_of_this_user
 
 log = logging.getLogger(__name__)
 
@@ -94,32 +93,13 @@ class Guard:
             return
         try:
             await self._app(scope, receive, with_headers)
+        except ClientDisconnect:
+            # Nobody is left to answer, and a line for each would push others out of the log.
+            return
         except Exception:
             log.exception("a request failed")
             if not started:
                 await _plain(with_headers, 500, "chatops could not answer. The reason is in its log.\n")
-
-
-def is_of_this_user(host: str, port: int, own_host: str, own_port: int) -> bool:
-    """Return True if this user, or root, has made a connection over the loopback interface. Only Linux tells.
-
-    The link is no secret from other users of the machine: it stands in the list of processes while a browser starts
-    with it, and the name in it is all that keeps the cookie from a server of theirs.
-    """
-    table = Path("/proc/net/tcp6" if ":" in host else "/proc/net/tcp")
-    ends = [_spelled(host, port), _spelled(own_host, own_port)]
-    try:
-        rows = [line.split() for line in table.read_text("ascii").splitlines()]
-    except FileNotFoundError:
-        return True
-    # A socket that its process has closed seems to be root's, and has no inode any more.
-    return any(row[1:3] == ends and int(row[7]) in (0, os.geteuid()) and row[9] != "0" for row in rows)
-
-
-def _spelled(host: str, port: int) -> str:
-    """Return an address as Linux writes it: in hexadecimal words of the machine's byte order."""
-    packed, step = ip_address(host).packed, -1 if sys.byteorder == "little" else 1
-    return f"{b''.join(packed[at : at + 4][::step] for at in range(0, len(packed), 4)).hex()}:{port:04x}".upper()
 
 
 async def _plain(send: Send, status: int, text: str) -> None:

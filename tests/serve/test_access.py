@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+from ipaddress import ip_address
 
 import pytest
 
@@ -20,6 +21,7 @@ from chatops.serve.logins import (
     RefusedError,
     TooManyError,
 )
+from chatops.serve.peer import asked_of_kernel, in_table, is_of_this_user
 from tests.serve.served import Answer, Served, path_of, read
 
 SECRET = "echo the-secret-command"
@@ -167,6 +169,21 @@ def test_another_user_of_the_machine_gets_nothing_with_the_link(shared: Served, 
     assert "set-cookie" not in nobody
     assert shared.log_in(link), "nor does it use the link up"
     assert "Page login " in shared.until_said("If that was not you")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells whose a connection is")
+@pytest.mark.parametrize("name", ["127.0.0.1", "::1"])
+def test_question_and_table_of_the_kernel_agree_on_whose_a_connection_is(name: str) -> None:
+    family = socket.AF_INET6 if ":" in name else socket.AF_INET
+    with socket.create_server((name, 0), family=family) as listening:
+        client = socket.create_connection(listening.getsockname()[:2])
+        here, _ = listening.accept()
+        ends = [(ip_address(end[0]).packed, end[1]) for end in (here.getpeername(), here.getsockname())]
+        inode = os.fstat(client.fileno()).st_ino
+        assert asked_of_kernel(ends) == in_table(ends) == (os.geteuid(), inode)
+        client.close()
+        assert not is_of_this_user(*here.getpeername()[:2], *here.getsockname()[:2])
+        here.close()
 
 
 def test_a_request_that_did_not_wait_for_the_answer_before_is_not_answered(shared: Served) -> None:

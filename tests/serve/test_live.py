@@ -107,6 +107,8 @@ def test_clients_that_send_nothing_do_not_keep_others_out(served: Served, client
         assert served.get("/", cookie=cookie).status == 200
         assert is_closed(silent[0]), "the one that has waited longest made room for another"
         assert not is_closed(silent[-1])
+    assert served.get("/", cookie=cookie).status == 200
+    assert "Traceback" not in "".join(log.read_text() for log in served.home.glob("log/*"))
 
 
 async def test_a_client_that_does_not_read_its_answer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
