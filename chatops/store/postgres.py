@@ -32,13 +32,9 @@ nothing.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import shutil
-import tempfile
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -52,14 +48,12 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.types.string import StrDumper
 
-from chatops.config.paths import write_private
 from chatops.domain.errors import ConfigError, NotSavedError, StoreError, UnreadableError
-from chatops.domain.files import FileRef
 from chatops.domain.ids import SessionId
 from chatops.domain.secrets import know, without_keys
 from chatops.domain.wording import plural
 from chatops.store.connection import DISK_FULL, Connection, SqlRow, Value, integer, real, text
-from chatops.store.files import MAX_IN_SESSION, PASTED, SessionFiles, name_of
+from chatops.store.files import SessionFiles
 from chatops.store.opening import void_approvals
 from chatops.store.queue import CHANNEL, QUEUE_TABLES
 from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, Migration
@@ -157,6 +151,8 @@ class Postgres(Connection):
         """The connection that listens; None: nobody has waited yet."""
         self._own = 0
         """Number of changes that this connection has made."""
+        self._pooled = 0
+        """The process of the server behind a pooler; 0 if there is no pooler."""
         self._now: float | None = None
         """Time of the write transaction that is open."""
         with self._lock, self._translated():
@@ -201,6 +197,8 @@ class Postgres(Connection):
 
     def files(self) -> SessionFiles:
         """Return the files of sessions, which are in the database too."""
+        from chatops.store.database_files import DatabaseFiles
+
         return DatabaseFiles(self)
 
     def owner(self) -> int | None:
@@ -252,6 +250,7 @@ class Postgres(Connection):
             writes = begin != "BEGIN"
             self._first("BEGIN READ WRITE" if writes else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
+                self._must_be_same_process()
                 if writes:
                     version, now = self.one(_LOCK) or (None, None)
                     self._now = real(now)
@@ -298,15 +297,33 @@ class Postgres(Connection):
 
     def _set_up(self, link: psycopg.Connection[SqlRow]) -> None:
         link.adapters.register_dumper(str, StrDumper)
-        for setting, value in _SETTINGS.items():
-            self.run("SELECT set_config(?, ?, false)", setting, value)
-        # A call whose commit the server forgets could take effect twice.
-        name = "'synchronous_commit'"
-        self.run(f"SELECT set_config({name}, 'on', false) WHERE current_setting({name}) = 'off'")
-        for zone in _time_zones():
-            with suppress(psycopg.DataError):
-                self.run("SELECT set_config('TimeZone', ?, false)", zone)
-                break
+        # A statement that was prepared in another process of the server may be another one there.
+        link.prepare_threshold = None
+        with link.transaction():
+            for setting, value in _SETTINGS.items():
+                self.run("SELECT set_config(?, ?, false)", setting, value)
+            # A call whose commit the server forgets could take effect twice.
+            name = "'synchronous_commit'"
+            self.run(f"SELECT set_config({name}, 'on', false) WHERE current_setting({name}) = 'off'")
+            for zone in _time_zones():
+                with suppress(psycopg.DataError), link.transaction():
+                    self.run("SELECT set_config('TimeZone', ?, false)", zone)
+                    break
+            process = integer((self.one("SELECT pg_backend_pid()") or (0,))[0])
+        self._pooled = process if process != link.info.backend_pid else 0
+        if not self._pooled:
+            link.prepare_threshold = 5
+
+    def _must_be_same_process(self) -> None:
+        """Raise StoreError if a pooler has given this transaction to a process of the server without our settings."""
+        if self._pooled and self.one("SELECT pg_backend_pid()") != (self._pooled,):
+            raise self._not_for_poolers()
+
+    def _not_for_poolers(self) -> StoreError:
+        return StoreError(
+            f"A pooler before {self.place} spreads the transactions of one connection: nothing was stored.",
+            advice="Set pool_mode = session in PgBouncer, or connect to the database itself.",
+        )
 
     def _prepare(self, link: psycopg.Connection[SqlRow]) -> None:
         if link.info.server_version < 140000:
@@ -378,6 +395,8 @@ class Postgres(Connection):
                 )
             case errors.ReadOnlySqlTransaction():
                 why, advice = "the database is read-only", "Name the server that takes writes, or wait for it."
+            case errors.UndefinedTable() if self._pooled:
+                return self._not_for_poolers()
             case errors.InsufficientPrivilege():
                 return StoreError(
                     f"The database {self.place} does not permit this: {said}.",
@@ -387,83 +406,14 @@ class Postgres(Connection):
                 why, advice = "the database cannot be reached", "chatops connects again by itself once it answers."
                 if _lacks_password(error):
                     advice = f"Put it into ~/.pgpass or PGPASSWORD, or run: keyring set chatops {self.place}"
+                elif "certificate" in said or "SSL" in said:
+                    advice = "It has to prove its name by a certificate: see docs/team.md, and sslrootcert=FILE."
                 return NotSavedError(
                     f"The database {self.place} cannot be reached ({said}).", advice=advice, reason=why
                 )
             case _:
                 return StoreError(f"The database {self.place} failed: {said}.", advice="Run `chatops doctor`.")
         return NotSavedError(f"Not saved to {self.place}: {why} ({said}).", advice=advice, reason=why, says_so=True)
-
-
-class DatabaseFiles(SessionFiles):
-    """The files of all sessions, in the database."""
-
-    def __init__(self, rows: Postgres) -> None:
-        """Use the tables of `rows`."""
-        self._rows = rows
-        self._opened: Path | None = None
-
-    def path_of(self, file: FileRef) -> Path | None:
-        """Return the path of a copy that lasts as long as this process; None if the file is not kept."""
-        data = self.read(file)
-        if data is None:
-            return None
-        if self._opened is None:
-            self._opened = Path(tempfile.mkdtemp(prefix="chatops-"))
-            weakref.finalize(self, shutil.rmtree, self._opened, ignore_errors=True)
-        path = self._opened / name_of(file)
-        if not path.exists():
-            write_private(path, data)
-        return path
-
-    def digests(self, session_id: SessionId) -> set[str]:
-        """Return the digests of the files of a session."""
-        with self._rows.read():
-            return {text(row[0]) for row in self._rows.all("SELECT digest FROM files WHERE session_id = ?", session_id)}
-
-    def strays(self, sessions: Sequence[SessionId]) -> int:
-        """Return the number of files that belong to none of these sessions."""
-        with self._rows.read():
-            owners = [SessionId(text(row[0])) for row in self._rows.all("SELECT session_id FROM files")]
-        known = {*sessions, PASTED}
-        return sum(owner not in known for owner in owners)
-
-    def share(self, session_id: SessionId, copy: SessionId) -> None:
-        """Give the files of a session to a fork of it too."""
-        with suppress(StoreError), self._rows.write():
-            self._rows.run("INSERT INTO files SELECT ?, digest FROM files WHERE session_id = ?", copy, session_id)
-
-    def forget(self, session_id: SessionId) -> None:
-        """Delete the files of a session."""
-        with suppress(StoreError), self._rows.write():
-            self._rows.run("DELETE FROM files WHERE session_id = ?", session_id)
-            self._rows.run(
-                "DELETE FROM file_bodies b WHERE NOT EXISTS (SELECT 1 FROM files f WHERE f.digest = b.digest)"
-            )
-
-    def _put(self, session_id: SessionId, file: FileRef, data: bytes) -> bool:
-        rows = self._rows
-        among = "FROM files f JOIN file_bodies b ON b.digest = f.digest WHERE f.session_id = ?"
-        with rows.write():
-            if rows.one(f"SELECT 1 {among} AND f.digest = ?", session_id, file.digest) is None:
-                size = rows.one(f"SELECT coalesce(sum(length(b.body)), 0)::bigint {among}", session_id)
-                if file.size + integer((size or (0,))[0]) > MAX_IN_SESSION:
-                    return False
-                rows.run("INSERT INTO file_bodies VALUES (?, ?) ON CONFLICT DO NOTHING", file.digest, data)
-                rows.insert("files", session_id=session_id, digest=file.digest)
-        return True
-
-    def _get(self, beginning: str, session_id: SessionId | None = None) -> bytes | None:
-        data = None
-        with suppress(StoreError), self._rows.read():
-            found = self._rows.run(
-                "SELECT b.body FROM file_bodies b JOIN files f ON f.digest = b.digest "
-                "WHERE b.digest LIKE ?1 || '%' AND (?2 IS NULL OR f.session_id = ?2) LIMIT 1",
-                beginning,
-                session_id,
-            ).fetchone()
-            data = bytes(found[0]) if found is not None else None
-        return data if data is not None and hashlib.sha256(data).hexdigest().startswith(beginning) else None
 
 
 def parameters(address: str) -> Mapping[str, Any]:

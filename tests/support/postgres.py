@@ -22,7 +22,7 @@ class Server:
         programs = find_programs()
         assert programs is not None
         self.folder, self._programs, self._port = folder, programs, port
-        self.url = f"postgresql://chatops@/postgres?host={folder}"
+        self.url = f"postgresql://chatops@/postgres?host={folder}{f'&port={port}' if port else ''}"
         if os.getuid() == 0:
             shutil.chown(folder, "nobody")
         self._run("initdb", "-D", "data", "-U", "chatops", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
@@ -44,11 +44,11 @@ class Server:
 
 
 @contextmanager
-def server() -> Iterator[Server]:
-    """Yield a server that runs, then stop it and remove its folder."""
+def server(*, port: int = 0) -> Iterator[Server]:
+    """Yield a server that runs, also at `port` of loopback unless that is 0, then stop it and remove its folder."""
     folder = Path(tempfile.mkdtemp(prefix="chatops-pg-"))
     try:
-        made = Server(folder)
+        made = Server(folder, port=port)
         made.start()
         try:
             yield made

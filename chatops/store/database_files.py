@@ -1,0 +1,94 @@
+"""Files of sessions in the database of the sessions: a row for each content, and one for each session that has it."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chatops.config.paths import write_private
+from chatops.domain.errors import StoreError
+from chatops.domain.ids import SessionId
+from chatops.store.connection import integer, text
+from chatops.store.files import MAX_IN_SESSION, PASTED, SessionFiles, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chatops.domain.files import FileRef
+    from chatops.store.postgres import Postgres
+
+
+class DatabaseFiles(SessionFiles):
+    """The files of all sessions, in the database."""
+
+    def __init__(self, rows: Postgres) -> None:
+        """Use the tables of `rows`."""
+        self._rows = rows
+        self._opened: Path | None = None
+
+    def path_of(self, file: FileRef) -> Path | None:
+        """Return the path of a copy that lasts as long as this process; None if the file is not kept."""
+        data = self.read(file)
+        if data is None:
+            return None
+        if self._opened is None:
+            self._opened = Path(tempfile.mkdtemp(prefix="chatops-"))
+            weakref.finalize(self, shutil.rmtree, self._opened, ignore_errors=True)
+        path = self._opened / name_of(file)
+        if not path.exists():
+            write_private(path, data)
+        return path
+
+    def digests(self, session_id: SessionId) -> set[str]:
+        """Return the digests of the files of a session."""
+        with self._rows.read():
+            return {text(row[0]) for row in self._rows.all("SELECT digest FROM files WHERE session_id = ?", session_id)}
+
+    def strays(self, sessions: Sequence[SessionId]) -> int:
+        """Return the number of files that belong to none of these sessions."""
+        with self._rows.read():
+            owners = [SessionId(text(row[0])) for row in self._rows.all("SELECT session_id FROM files")]
+        known = {*sessions, PASTED}
+        return sum(owner not in known for owner in owners)
+
+    def share(self, session_id: SessionId, copy: SessionId) -> None:
+        """Give the files of a session to a fork of it too."""
+        with suppress(StoreError), self._rows.write():
+            self._rows.run("INSERT INTO files SELECT ?, digest FROM files WHERE session_id = ?", copy, session_id)
+
+    def forget(self, session_id: SessionId) -> None:
+        """Delete the files of a session."""
+        with suppress(StoreError), self._rows.write():
+            self._rows.run("DELETE FROM files WHERE session_id = ?", session_id)
+            self._rows.run(
+                "DELETE FROM file_bodies b WHERE NOT EXISTS (SELECT 1 FROM files f WHERE f.digest = b.digest)"
+            )
+
+    def _put(self, session_id: SessionId, file: FileRef, data: bytes) -> bool:
+        rows = self._rows
+        among = "FROM files f JOIN file_bodies b ON b.digest = f.digest WHERE f.session_id = ?"
+        with rows.write():
+            if rows.one(f"SELECT 1 {among} AND f.digest = ?", session_id, file.digest) is None:
+                size = rows.one(f"SELECT coalesce(sum(length(b.body)), 0)::bigint {among}", session_id)
+                if file.size + integer((size or (0,))[0]) > MAX_IN_SESSION:
+                    return False
+                rows.run("INSERT INTO file_bodies VALUES (?, ?) ON CONFLICT DO NOTHING", file.digest, data)
+                rows.insert("files", session_id=session_id, digest=file.digest)
+        return True
+
+    def _get(self, beginning: str, session_id: SessionId | None = None) -> bytes | None:
+        data = None
+        with suppress(StoreError), self._rows.read():
+            found = self._rows.run(
+                "SELECT b.body FROM file_bodies b JOIN files f ON f.digest = b.digest "
+                "WHERE b.digest LIKE ?1 || '%' AND (?2 IS NULL OR f.session_id = ?2) LIMIT 1",
+                beginning,
+                session_id,
+            ).fetchone()
+            data = bytes(found[0]) if found is not None else None
+        return data if data is not None and hashlib.sha256(data).hexdigest().startswith(beginning) else None
