@@ -86,6 +86,8 @@ class Fact:
     value: str
     weight: Weight
     form: Form = Form.LINE
+    noun: str = ""
+    """What a sentence calls it, if the label would not fit there."""
 
     @property
     def title(self) -> str:
@@ -468,7 +470,8 @@ def _settings(pending: PendingCall) -> Iterator[Fact]:
             label="works as", value=f"{facts.delegation.role} ({model}), in a session of its own", weight=setting
         )
     yield Fact(label="program", value=" ".join(facts.interpreter), weight=setting, form=Form.EXACT)
-    yield Fact(label="runs in", value=show_path(facts.cwd) if facts.cwd else "", weight=setting, form=Form.EXACT)
+    cwd = show_path(facts.cwd) if facts.cwd else ""
+    yield Fact(label="runs in", value=cwd, weight=setting, form=Form.EXACT, noun="folder")
     if seconds := _timeout(pending):
         yield Fact(label="timeout", value=f"{seconds} s", weight=setting)
     sandbox = facts.sandbox or ("none" if facts.command else "not needed: no program is run")
@@ -480,7 +483,7 @@ def _settings(pending: PendingCall) -> Iterator[Fact]:
     else:
         yield Fact(label="sandbox", value=sandbox, weight=setting, form=Form.BRIEF)
     why = "you edited the arguments" if pending.reason is AskReason.EDITED else pending.why
-    yield Fact(label="asks because", value=why, weight=setting)
+    yield Fact(label="asks because", value=why, weight=setting, noun="reason to ask")
 
 
 def _detail_facts(pending: PendingCall) -> Iterator[Fact]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import PurePath
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -328,7 +327,7 @@ def describe(
         *_gap(fact_rows(below)),
     ]
     if folded:
-        same = ", ".join(dict.fromkeys(_NOUNS.get(fact.label, fact.label) for fact in folded))
+        same = ", ".join(dict.fromkeys(fact.noun or fact.label for fact in folded))
         payload += [*(() if below else (Row(),)), Row(text=f"as for the last call: {same}", tone="quiet")]
     for fact in blocks:
         payload += _block(fact)
@@ -340,10 +339,6 @@ def describe(
         if details and (fact in folded or fact.form is Form.BRIEF or fact.weight is Weight.DETAIL)
     ]
     return Description(rows=(*payload, *_details(behind)), payload=len(payload))
-
-
-_NOUNS = MappingProxyType({"runs in": "folder", "asks because": "reason to ask"})
-"""Names of settings whose labels begin a sentence."""
 
 
 def _gap(rows: Iterable[Row]) -> list[Row]:
