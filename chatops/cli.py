@@ -111,16 +111,21 @@ def _explain(error: ChatopsError, arguments: "Namespace") -> int:
 def _our_fault(error: Exception) -> int:
     """Report our own error in one sentence; the traceback goes to the log or, with CHATOPS_DEBUG, to stderr."""
     import logging
+    import traceback
+
+    from chatops.domain.secrets import without_keys
 
     if os.environ.get("CHATOPS_DEBUG"):
-        raise error
+        # Users put it into bug reports.
+        _screen().say(without_keys("".join(traceback.format_exception(error))))
+        return ERROR
     log = logging.getLogger("chatops")
     if log.hasHandlers():
         # Without a log file the logging module would print the traceback itself.
         log.error("unexpected error", exc_info=error)
     from chatops.domain.sanitize import sanitize
 
-    text = sanitize(f"{type(error).__name__}: {error}", newlines=False)
+    text = sanitize(without_keys(f"{type(error).__name__}: {error}"), newlines=False)
     _screen().say(
         f"chatops: unexpected error: {text}\n"
         "Nothing stored is lost. For a bug report, run it again with CHATOPS_DEBUG=1."

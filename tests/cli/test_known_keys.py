@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from chatops.commands import doctor
 from chatops.domain.secrets import know
 from chatops.toolkit.base import HOLDS_A_KEY, inspect_call
 from chatops.tools.shell import shell_tools
@@ -44,3 +45,19 @@ def test_the_call_of_a_model_does_not_run_and_is_shown_without_it(
         assert "Here is [key]" in shown and KEY not in shown
     files = [file for file in chatops_home.rglob("*") if file.is_file()]
     assert files and not [file for file in files if KEY.encode() in file.read_bytes()]
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_an_error_of_our_own_is_told_without_it(
+    chatops: CommandLine, monkeypatch: pytest.MonkeyPatch, debug: str
+) -> None:
+    know(KEY)
+
+    def broken(_: object) -> int:
+        raise RuntimeError(f"no answer to {KEY}")
+
+    monkeypatch.setattr(doctor, "run", broken)
+    monkeypatch.setenv("CHATOPS_DEBUG", debug)
+    ran = chatops("doctor")
+    assert ran.code == 1 and "RuntimeError: no answer to [key]" in ran.err and KEY not in ran.err
+    assert ("Traceback" in ran.err) is bool(debug)
