@@ -12,6 +12,9 @@ No record is kept per file. What to do follows from the states of the target and
 - new / something else: an edit of the user was swapped out. Swap it back; the path is a conflict.
 - anything else: a conflict; the path is left as it is.
 
+A program that had the file open would go on writing into what was swapped out, and nobody would see that. So a file is
+left, or swapped back, while anyone has it open for writing, which the kernel knows (a read lease, `fcntl(2)`).
+
 A change swaps both names in one system call (``renameat2``), which follows no link, and looks at what came out. So
 there is no gap between check and use. Undoing is the same with base and new exchanged. Staging tries such a swap with
 two files of its own beside each target. Where the file system cannot do it, as with NFS and some FUSE mounts, nothing
@@ -32,8 +35,10 @@ second time. What undoing needs is removed once all is taken back.
 """
 
 import errno
+import fcntl
 import hashlib
 import os
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -59,6 +64,7 @@ from chatops.contained.freezing import ChangeList, Entry, selected, shown
 from chatops.domain.errors import ToolFailedError
 
 CHANGED = "changed in the workspace since"
+IN_USE = "another program has it open for writing"
 NOT_EMPTY = "the folder is not empty"
 NO_SWAP = "the file system of the workspace cannot swap two files atomically (NFS and some FUSE mounts cannot)"
 _KEPT_ATTRIBUTES = ("user.", "system.posix_acl_")
@@ -107,6 +113,8 @@ def conflicts(changes: ChangeList) -> dict[str, str]:
             now = below.state(entry.path)
             if not same(now, entry.base):
                 found[entry.path] = _what_happened(entry.base, now)
+            elif entry.base == ABSENT and (other := _in_the_way(below, entry.path)) is not None:
+                found[entry.path] = f"its folder was replaced by {_a(other)} since"
     return found
 
 
@@ -114,8 +122,19 @@ def _what_happened(before: State, now: State) -> str:
     if now.kind is Kind.ABSENT:
         return "removed in the workspace since"
     if before.kind is Kind.ABSENT:
-        return f"a {now.kind} was made there since"
-    return CHANGED if now.kind is before.kind else f"replaced by a {now.kind} since"
+        return f"{_a(now.kind)} was made there since"
+    return CHANGED if now.kind is before.kind else f"replaced by {_a(now.kind)} since"
+
+
+def _a(kind: Kind) -> str:
+    return "a pipe, socket or device" if kind is Kind.OTHER else f"a {kind}"
+
+
+def _in_the_way(below: Below, path: str) -> Kind | None:
+    """Return what is on the way to `path` and is no folder; None if nothing is."""
+    parts = path.split("/")
+    kinds = (below.state("/".join(parts[:count])).kind for count in range(1, len(parts)))
+    return next((kind for kind in kinds if kind not in (Kind.FOLDER, Kind.ABSENT)), None)
 
 
 def apply(folder: TurnFolder, changes: ChangeList, only: Sequence[str] | None, *, undo: int = 0) -> Applied:
@@ -222,7 +241,10 @@ class _Work:
                 with self.below.parent(path) as (parent, name), suppress(FileExistsError):
                     os.mkdir(name, 0o755, dir_fd=parent)
             for entry in self.entries:
-                self._stage_one(entry)
+                try:
+                    self._stage_one(entry)
+                except OSError as error:
+                    raise NotAppliedError(f"{shown(entry.path)}: {error.strerror}") from error
                 reach("contained")
             others = [entry for entry in self.entries if entry.path not in missing]
             changed = [entry.path for entry in others if not same(self.below.state(entry.path), entry.base)]
@@ -307,21 +329,25 @@ class _Work:
     def _one(self, entry: Entry, parent: int, name: str, temporary: str) -> str:
         """Decide by the states of the target and of the temporary name what is left to do."""
         target, beside = state_of(parent, name), state_of(parent, temporary)
-        base, new = entry.base, entry.new
-        if target == base and beside == new:
+        base, new, in_use = entry.base, entry.new, False
+        if target == base and beside == new and not (in_use := _in_use(parent, name)):
             _swap(parent, name, temporary, base=base, new=new)
             reach("contained")
-            target, beside = state_of(parent, name), state_of(parent, temporary)
-        if target == new and beside in (base, ABSENT, new):
+        in_use = in_use or _in_use(parent, temporary)
+        target, beside = state_of(parent, name), state_of(parent, temporary)
+        if target == new and beside in (base, ABSENT, new) and not in_use:
             _unlink(parent, temporary, beside)
             return ""
-        if target == new and beside != base:
+        why = IN_USE if in_use else CHANGED
+        if target == new and (beside != base or in_use):
             # An edit of the user was swapped out.
             _swap(parent, name, temporary, base=new, new=beside)
-            beside = state_of(parent, temporary)
-        if beside == new:
+        in_use, beside = _in_use(parent, temporary), state_of(parent, temporary)
+        if beside in (base, new) and not in_use:
             _unlink(parent, temporary, beside)
-        return CHANGED
+        elif beside != ABSENT:
+            why += f"; what was written there in between is in {temporary}"
+        return why
 
     def _stage_one(self, entry: Entry) -> None:
         with self.below.parent(entry.path) as (parent, name):
@@ -398,6 +424,19 @@ def _swap(parent: int, name: str, temporary: str, *, base: State, new: State) ->
             move(parent, name, temporary)
         else:
             exchange(parent, name, temporary)
+
+
+def _in_use(parent: int, name: str) -> bool:
+    """Return True if a program has this file open for writing. False too where that cannot be found out."""
+    with suppress(OSError), opened(name, FILE, at=parent) as descriptor:
+        # A program that opens it meanwhile would otherwise end this process by SIGIO.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        except BlockingIOError:
+            return True
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return False
 
 
 def _unlink(parent: int, name: str, state: State) -> None:

@@ -225,6 +225,25 @@ def test_a_link_put_in_the_way_is_not_followed(workspace: Path, turn: TurnFolder
     assert (victim / "a.py").read_text() == "a = 1\n"
 
 
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_a_folder_that_something_replaced_keeps_nothing_else_from_being_undone(
+    workspace: Path, turn: TurnFolder, tmp_path: Path, kind: str
+) -> None:
+    edit(turn.copy)
+    changes = freeze(turn)
+    apply(turn, changes, None)
+    (workspace / "src").rename(tmp_path / "moved")
+    if kind == "link":
+        (workspace / "src").symlink_to(tmp_path / "moved")
+    else:
+        (workspace / "src").write_text("mine\n")
+    moved = content(tmp_path / "moved")
+    undone = apply(turn, changes, None, undo=1)
+    assert undone.left["src/b.py"] == f"its folder was replaced by a {kind} since"
+    assert not (workspace / "new").exists() and not (workspace / "README.md").stat().st_mode & 0o111
+    assert content(tmp_path / "moved") == moved
+
+
 def test_only_the_ticked_files_are_applied_and_undone(workspace: Path, turn: TurnFolder) -> None:
     before = content(workspace)
     edit(turn.copy)
@@ -449,6 +468,57 @@ def test_the_edit_that_lands_between_check_and_swap_is_kept(
     assert set(done.left) == {"src/a.py", "src/b.py"}
     assert (workspace / "src/a.py").read_text() == "mine\n" and (workspace / "src/b.py").read_text() == "mine\n"
     assert not list(workspace.rglob(".chatops-*"))
+
+
+@pytest.mark.parametrize("opened", ["before", "between", "after the swap"])
+def test_nothing_that_a_program_writes_into_an_open_file_is_lost(
+    workspace: Path, turn: TurnFolder, monkeypatch: pytest.MonkeyPatch, opened: str
+) -> None:
+    (turn.copy / "src/a.py").write_text("a = 2\n")
+    (turn.copy / "src/b.py").unlink()
+    changes = freeze(turn)
+    swap, files = applying._swap, [workspace / "src/a.py", workspace / "src/b.py"]
+    writers = [file.open("a") for file in files] if opened == "before" else []
+
+    def late(parent: int, name: str, *args: object, **values: object) -> None:
+        if opened == "between" and all(Path(writer.name).name != name for writer in writers):
+            writers.append((workspace / "src" / name).open("a"))
+        swap(parent, name, *args, **values)  # type: ignore[arg-type]
+        if opened == "after the swap" and name == "a.py":
+            writers.append((workspace / "src" / name).open("a"))
+
+    monkeypatch.setattr(applying, "_swap", late)
+    done = apply(turn, changes, None)
+    for writer in writers:
+        with writer:
+            writer.write("mine\n")
+    texts = {file.name: file.read_text() for file in files if file.exists()}
+    if opened == "after the swap":
+        assert not done.left and texts == {"a.py": "a = 2\nmine\n"}
+    else:
+        assert set(done.left.values()) == {applying.IN_USE} and set(done.left) == {"src/a.py", "src/b.py"}
+        assert texts == {"a.py": "a = 1\nmine\n", "b.py": "b = 1\nmine\n"}
+    assert not list(workspace.rglob(".chatops-*"))
+
+
+@pytest.mark.more
+def test_what_is_written_into_a_file_that_is_swapped_back_is_named(
+    workspace: Path, turn: TurnFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (turn.copy / "src/a.py").write_text("a = 2\n")
+    changes, swap, file, back = freeze(turn), applying._swap, workspace / "src/a.py", False
+
+    def late(parent: int, name: str, *args: object, **values: object) -> None:
+        nonlocal back
+        file.write_text("second\n" if back else "first\n")
+        back = True
+        swap(parent, name, *args, **values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(applying, "_swap", late)
+    why = apply(turn, changes, None).left["src/a.py"]
+    assert file.read_text() == "first\n"
+    (beside,) = workspace.rglob(".chatops-*")
+    assert beside.read_text() == "second\n" and why.endswith(f"what was written there in between is in {beside.name}")
 
 
 @pytest.mark.more
