@@ -270,7 +270,7 @@ class App:
                 personas=self.rights.personas(),
             )
             self._registry_warnings = (registries, specs, found)
-        others = (*self.rights.default_concern(), *now.personas.warnings, *now.skills.warnings)
+        others = (*self.rights.concerns(), *now.personas.warnings, *now.skills.warnings)
         return (*self._registry_warnings[2], *map(RegistryWarning, others))
 
     def workflows(self) -> Workflows:

@@ -42,7 +42,7 @@ from chatops.policy.resolve import (
     role_names,
     sandbox_layers,
 )
-from chatops.policy.sandbox import SandboxLayers
+from chatops.policy.sandbox import SandboxLayers, beyond, describe_extra, limited_by
 from chatops.policy.servers import server_of
 from chatops.policy.verdicts import SKILL_TOOL, Layer, Rule
 from chatops.policy.workflow import SHELL_TOOL, step_layers
@@ -190,16 +190,17 @@ class RegistryRights:
         spec = model_named(self._settings().get(DEFAULT_MODEL_KEY) or FALLBACK_MODEL, registries=registries)
         return FALLBACK_MODEL if spec is None else spec.name
 
-    def default_concern(self) -> tuple[str, ...]:
-        """Return why the user's stored choice cannot be used, if so: a sentence with the next step."""
-        stored = self._settings().get(DEFAULT_MODEL_KEY)
-        if not stored:
-            return ()
-        spec = self.model(stored)
-        advice = "Choose another one with /model, or connect one: chatops connect URL"
-        if spec is None:
-            return (f"Your default model {stored} is not in the registry; the demo answers. {advice}",)
-        return ()
+    def concerns(self) -> tuple[str, ...]:
+        """Return which choices of the user have no effect: the default model, and what ``--add-dir`` names."""
+        found = []
+        if (stored := self._settings().get(DEFAULT_MODEL_KEY)) and self.model(stored) is None:
+            advice = "Choose another one with /model, or connect one: chatops connect URL"
+            found.append(f"Your default model {stored} is not in the registry; the demo answers. {advice}")
+        added, (site, _) = self._limits.sandbox, self._configuration().registries
+        limits = limited_by(site.sandbox if site is not None else None, added)
+        if left := describe_extra(beyond(added, limits)):
+            found.append(f"--add-dir: the site registry does not permit {left}.")
+        return tuple(found)
 
     def check_model(self, name: str) -> None:
         """Raise ConfigError for a model that can never answer: pinned, it could only fail."""

@@ -9,7 +9,8 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.sandbox import NARROWEST, SandboxLevel
 from chatops.policy.sandbox import parse_change
 from chatops.toolkit.confine import home_secrets
-from chatops.wiring.stored import added_folders
+from chatops.wiring.app import App
+from chatops.wiring.stored import Options, added_folders
 from tests.support.cases import for_each
 from tests.wiring.conftest import Bench
 
@@ -54,6 +55,36 @@ async def test_the_ceiling_of_the_site_holds(bench: Bench, text: str) -> None:
     assert session.grant().sandbox == before
     for permitted in ("hosts +a.example.org", "git commit", "read +/srv/data/x"):
         await session.change_sandbox(parse_change(permitted))
+
+
+async def test_what_add_dir_names_beyond_the_ceiling_is_left_out_and_said(bench: Bench, tmp_path: Path) -> None:
+    data = tmp_path / "srv" / "data"
+    (data / "sub").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(data)
+    (data / "out").symlink_to(bench.workspace)
+    bench.write()
+    for ceiling, given, got in (
+        ({"write": [str(data)]}, data / "sub", data / "sub"),
+        ({"write": [str(data)]}, f"{data}//sub/../.", data),
+        ({"write": [str(data)]}, tmp_path / "link", data),
+        ({"write": [str(data)]}, data / "sub" / "..", data),
+        # Of a folder around it, what the site permits.
+        ({"write": [str(data)]}, data.parent, data),
+        ({"write": [str(data)]}, data / "out", None),
+        ({"write": [str(tmp_path / "link")]}, tmp_path / "link", None),
+        ({"write": [str(data).upper()]}, data, None),
+        ({"read": [str(data)]}, data, None),
+        ({}, data, None),
+    ):
+        bench.write_site(sandbox=ceiling)
+        app = App(Options(workspace=bench.workspace, sandbox=added_folders((str(given),))))
+        bench.apps.append(app)
+        session = await app.open_session(None, attended=True)
+        assert (session.grant().sandbox or NARROWEST).write == ((str(got),) if got is not None else ()), given
+        (real,) = app.options.sandbox.write
+        said = [one for one in app.notices() if one.startswith("--add-dir")]
+        left = f"--add-dir: the site registry does not permit writing in {real}."
+        assert said == ([] if str(got) == real else [left])
 
 
 @pytest.mark.parametrize("key", ["read", "write"])
