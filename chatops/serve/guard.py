@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -108,6 +110,24 @@ async def _plain(send: Send, status: int, text: str) -> None:
     await send({"type": "http.response.body", "body": text.encode()})
 
 
+class LimitedSocket(socket.socket):
+    """A listening socket that closes the oldest connection of too many that have not got through their handshake."""
+
+    handshakes: ClassVar[dict[int, socket.socket]] = {}
+    """Accepted and not heard of since, the oldest first, by the number of the file."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection."""
+        made, address = super().accept()
+        self.handshakes.pop(made.fileno(), None)
+        self.handshakes[made.fileno()] = made
+        if len(self.handshakes) > LimitedConnection.MOST:
+            # One that was closed stays here until its turn comes.
+            with suppress(OSError):
+                self.handshakes.pop(next(iter(self.handshakes))).shutdown(socket.SHUT_RDWR)
+        return made, address
+
+
 class LimitedConnection(H11Protocol):
     """A connection that may not wait without end: for its request, for its client to read, or among too many others."""
 
@@ -121,6 +141,7 @@ class LimitedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Close another one if there are too many."""
         super().connection_made(transport)
+        LimitedSocket.handshakes.pop(transport.get_extra_info("socket").fileno(), None)
         self._wait()
         if len(self.connections) > self.MOST:
             idle = [

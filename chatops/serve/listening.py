@@ -22,7 +22,7 @@ from chatops.domain.errors import ConfigError, StoreError
 from chatops.headless.screen import Screen
 from chatops.sandbox.process import harden_process
 from chatops.serve.desk import Desk
-from chatops.serve.guard import Address, LimitedConnection
+from chatops.serve.guard import Address, LimitedConnection, LimitedSocket
 from chatops.serve.logins import LINK_S, Logins
 from chatops.serve.server import PageServer
 from chatops.store.leases import this_process
@@ -154,7 +154,7 @@ def _bound(names: tuple[str, ...], port: int) -> list[socket.socket]:
                 if made and not port:
                     # All of them share the port that the first one got.
                     where = (where[0], made[0].getsockname()[1], *where[2:])
-                one = socket.socket(family, kind, protocol)
+                one = LimitedSocket(family, kind, protocol)
                 made.append(one)
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
@@ -166,8 +166,8 @@ def _bound(names: tuple[str, ...], port: int) -> list[socket.socket]:
             # There is no IPv6 here, so nobody else can have that address either.
             made.pop().close()
             return made
-        for one in made:
-            one.close()
+        for each in made:
+            each.close()
         raise ConfigError(
             f"Port {port} of {name} cannot be listened at: {error.strerror}.",
             advice="Choose another one with --port N.",

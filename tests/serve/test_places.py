@@ -1,5 +1,6 @@
 """Where the page may be: loopback under a random name, or one name with TLS."""
 
+import contextlib
 import http.client
 import socket
 import ssl
@@ -10,15 +11,17 @@ import pytest
 
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.serve.desk import Desk
-from chatops.serve.guard import Address
+from chatops.serve.guard import Address, LimitedConnection
 from chatops.serve.listening import ListenOptions, _sockets, qr_code
 from chatops.serve.logins import Login
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
 from tests.serve.served import Served, serving
+from tests.serve.test_live import is_closed
 from tests.support.cases import for_each
 from tests.support.command_line import CommandLine
 from tests.support.sockets import CERTIFICATES
+from tests.support.waiting import PATIENCE
 from tests.wiring.conftest import Bench, bench
 
 __all__ = ["bench"]
@@ -161,6 +164,16 @@ def test_with_a_certificate_it_speaks_tls_and_nothing_else(tmp_path: Path, chato
         connection.close()
         with pytest.raises((ConnectionError, http.client.HTTPException)):
             Near(served, port).get("/")
+        # Clients that begin no handshake make room for others, as those that send no request.
+        with contextlib.ExitStack() as held:
+            silent = [
+                held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
+                for _ in range(LimitedConnection.MOST + 1)
+            ]
+            connection.request("GET", "/style.css", headers={"Host": "127.0.0.1:8443"})
+            assert connection.getresponse().status == 200
+            connection.close()
+            assert silent[0].recv(1) == b"" and not is_closed(silent[-1])
 
 
 # Registries
