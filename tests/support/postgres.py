@@ -18,10 +18,10 @@ def find_programs() -> Path | None:
 class Server:
     """A server that listens on a socket, and on loopback if asked to. It can be stopped and started again."""
 
-    def __init__(self, folder: Path, *, port: int = 0) -> None:
+    def __init__(self, folder: Path, *, port: int = 0, durable: bool = False) -> None:
         programs = find_programs()
         assert programs is not None
-        self.folder, self._programs, self._port = folder, programs, port
+        self.folder, self._programs, self._port, self._durable = folder, programs, port, durable
         self.url = f"postgresql://chatops@/postgres?host={folder}{f'&port={port}' if port else ''}"
         if os.getuid() == 0:
             shutil.chown(folder, "nobody")
@@ -29,7 +29,7 @@ class Server:
 
     def start(self) -> None:
         listens = f"-c listen_addresses={'127.0.0.1' if self._port else ''} -c port={self._port or 5432}"
-        options = f"{listens} -c unix_socket_directories={self.folder} -c fsync=off"
+        options = f"{listens} -c unix_socket_directories={self.folder} -c fsync={'on' if self._durable else 'off'}"
         self._run("pg_ctl", "-w", "-D", "data", "-l", "log", "-o", options, "start")
 
     def stop(self, how: str = "immediate") -> None:
@@ -44,11 +44,14 @@ class Server:
 
 
 @contextmanager
-def server(*, port: int = 0) -> Iterator[Server]:
-    """Yield a server that runs, also at `port` of loopback unless that is 0, then stop it and remove its folder."""
+def server(*, port: int = 0, durable: bool = False) -> Iterator[Server]:
+    """Yield a server that runs, also at `port` of loopback unless that is 0, then stop it and remove its folder.
+
+    One that is `durable` flushes to the disk.
+    """
     folder = Path(tempfile.mkdtemp(prefix="chatops-pg-"))
     try:
-        made = Server(folder, port=port)
+        made = Server(folder, port=port, durable=durable)
         made.start()
         try:
             yield made
