@@ -178,10 +178,11 @@ class Queue(StorePart):
             rows.insert("queued_texts", session_id=made.id, text=prompt)
         return made.id
 
-    def hints(self, workspaces: Collection[str], *, but: Collection[SessionId] = ()) -> list[Hint]:
-        """Return sessions of these workspaces that may go on and that no other live process owns.
+    def next_hint(self, workspaces: Collection[str], *, but: Collection[SessionId], new: bool) -> Hint | None:
+        """Return a session of these workspaces that may go on and that no other live process owns; None: there is none.
 
-        Those that go on come before new ones, and among them the older hint. `but` are left out.
+        One that goes on comes before a new one, and the older hint before the younger. `but` are left out, and without
+        `new` all that begin.
         """
         me, now = self._process(), self._clock()
         with self._rows.read():
@@ -190,6 +191,7 @@ class Queue(StorePart):
                 "JOIN queue q ON q.session_id = h.session_id JOIN sessions s ON s.id = h.session_id "
                 f"LEFT JOIN leases l ON l.session_id = h.session_id WHERE h.not_before <= {_NOW} "
                 f"AND q.workspace {self._rows.ONE_OF} AND NOT q.session_id {self._rows.ONE_OF} "
+                f"{'' if new else 'AND NOT h.is_new '}"
                 f"AND (l.session_id IS NULL OR l.expires_at <= {_NOW} OR l.machine = ?) "
                 "ORDER BY h.is_new, h.seq LIMIT ?",
                 self._rows.listed(tuple(workspaces)),
@@ -198,7 +200,7 @@ class Queue(StorePart):
                 _LOOKED_AT,
             )
             hinted = map(_hint, found)
-            return [one for one in hinted if self._may_be_opened(one.session_id, me, now)]
+            return next((one for one in hinted if self._may_be_opened(one.session_id, me, now)), None)
 
     def _may_be_opened(self, session_id: SessionId, me: Holder, now: float) -> bool:
         lease = self._if_live(leases.stored(self._rows, session_id), now=now)

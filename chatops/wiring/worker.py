@@ -13,6 +13,8 @@ Ownership is the lease of the session. Two workers may follow one hint: the seco
 that cannot renew a lease stops the tools of that turn after LATE_S seconds, before others may take it. What has ended
 by then is stored once the database answers, unless another worker has taken the session.
 
+Beside its slots a worker has one more, for turns that go on: a decision does not wait for a turn that has just begun.
+
 A worker that is told to stop takes nothing more and leaves each turn after the step that runs. Others continue it.
 """
 
@@ -143,18 +145,15 @@ class Worker:
                 await asyncio.wait_for(self._wanted.wait(), POLL_S)
 
     async def _take(self) -> None:
-        """Take turns while there are free slots."""
+        """Take turns while there are free slots, and one more that goes on."""
         looked_at, refused = set[SessionId](), dict(self._refused)
-        while not self._leaving.is_set() and len(self._driven) < self._slots:
-            but = {*self._driven, *self._refused, *looked_at}
-            found = await in_thread(partial(self._store.hints, self._folders, but=but))
-            if not found:
+        while not self._leaving.is_set() and len(self._driven) <= self._slots:
+            but, new = {*self._driven, *self._refused, *looked_at}, len(self._driven) < self._slots
+            hint = await in_thread(partial(self._store.next_hint, self._folders, but=but, new=new))
+            if hint is None:
                 break
-            for hint in found:
-                if self._leaving.is_set() or len(self._driven) >= self._slots:
-                    break
-                looked_at.add(hint.session_id)
-                await self._follow(hint)
+            looked_at.add(hint.session_id)
+            await self._follow(hint)
         if self._refused != refused:
             await self._sign()
 

@@ -1,0 +1,322 @@
+"""Workers of one queue that are killed, stopped and cut off, on hosts that cannot see each other's processes.
+
+    CHATOPS_WORKER_TURNS=200 CHATOPS_WORKER_KILLS=40 .venv/bin/python -m pytest -m kill -s tests/kill/test_workers.py
+
+Each worker has a machine id of its own, by a mount that only it sees, so it can tell nothing of another one's
+processes. Each call adds a line to a file; a line that is there twice is a second effect. The tests print what they
+have measured. ``CHATOPS_WORKER_TURNS`` and ``CHATOPS_WORKER_KILLS`` are how many turns and kills there are,
+``CHATOPS_KILL_SEED`` which.
+"""
+
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from chatops.runtime.lease import LEASE_S
+from chatops.store.postgres import Postgres
+from chatops.store.store import Store
+from tests.kill.approver import approve_all
+from tests.support.command_line import program_environment, registry_for
+from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, call, calls, says
+from tests.support.postgres import Server, find_programs, server
+from tests.support.waiting import PATIENCE
+
+TURNS = int(os.environ.get("CHATOPS_WORKER_TURNS", "24"))
+KILLS = int(os.environ.get("CHATOPS_WORKER_KILLS", "8"))
+SEED = int(os.environ.get("CHATOPS_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+MAY_MOUNT = os.getuid() == 0 and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
+FAKETIME = shutil.which("faketime")
+TAKEOVER_S = LEASE_S + 12
+
+pytestmark = [
+    pytest.mark.kill,
+    pytest.mark.skipif(find_programs() is None, reason="no PostgreSQL server is installed"),
+    pytest.mark.skipif(not MAY_MOUNT, reason="it needs the right to mount, for machines of their own"),
+]
+
+
+def script(request: SeenRequest) -> Reply:
+    """``line NAME SECONDS`` adds a line and takes its time; anything else is answered."""
+    word, _, rest = request.last_user.partition(" ")
+    if word != "line" or request.tool_results:
+        return says("done")
+    name, _, seconds = rest.partition(" ")
+    return calls(call("shell_exec", command=f"echo {name} >> effects.txt; sleep {seconds}; echo {name}"))
+
+
+class Team:
+    """A database, a model and workers on machines of their own."""
+
+    def __init__(self, running: Server, folder: Path, model: str) -> None:
+        self.server, self.folder = running, folder
+        self.workspace = folder / "repo"
+        self.workspace.mkdir()
+        self._registry = registry_for(self.workspace, model, tools=["shell_exec"])
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def store(self) -> Store:
+        """The store, as a member uses it."""
+        return Store(Postgres(self.server.url))
+
+    def put(self, *prompts: str) -> list[str]:
+        """Queue these prompts."""
+        store = self.store()
+        try:
+            return [store.queue_turn(one, workspace="repo", role="coder", model="") for one in prompts]
+        finally:
+            store.close()
+
+    def start(self, *command: str) -> subprocess.Popen[bytes]:
+        """Start a process on a machine of its own."""
+        machine = self.folder / uuid.uuid4().hex
+        machine.write_text(f"{machine.name}\n")
+        environment = program_environment() | {
+            "CHATOPS_HOME": str(self.folder / f"home-{machine.name}"),
+            "CHATOPS_STORE": self.server.url,
+        }
+        mounted = f'mount --bind {machine} /etc/machine-id && exec "$@"'
+        with (self.folder / "said.txt").open("ab") as said:
+            process = subprocess.Popen(
+                ["unshare", "-m", "sh", "-c", mounted, "sh", *command],
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+            )
+        self._started.append(process)
+        return process
+
+    def worker(self, *before: str, slots: int = 2) -> subprocess.Popen[bytes]:
+        """Start a worker."""
+        flags = ("--registry", self._registry, "--workspace", f"repo={self.workspace}", "--concurrency", str(slots))
+        return self.start(*before, sys.executable, "-m", "chatops", "worker", *flags)
+
+    def approver(self) -> subprocess.Popen[bytes]:
+        """Start what approves all that waits."""
+        return self.start(sys.executable, "-m", "tests.kill.approver")
+
+    def rows(self, sql: str) -> list[Any]:
+        """Read from the database; nothing while it is away."""
+        try:
+            with psycopg.connect(self.server.url, autocommit=True) as link:
+                return link.execute(sql.encode()).fetchall()
+        except psycopg.OperationalError:
+            return []
+
+    def one(self, sql: str) -> Any:
+        """Read one value; None while the database is away."""
+        return next((row[0] for row in self.rows(sql)), None)
+
+    @property
+    def open(self) -> Any:
+        """How many turns are not over; None while the database is away."""
+        return self.one(
+            "SELECT count(*) FROM chatops.queue q JOIN chatops.sessions s ON s.id = q.session_id WHERE "
+            "s.active_turn IS NOT NULL OR s.id IN (SELECT session_id FROM chatops.queued_texts)"
+        )
+
+    @property
+    def effects(self) -> Counter[str]:
+        """How often each line was written."""
+        file = self.workspace / "effects.txt"
+        return Counter(file.read_text().split() if file.exists() else ())
+
+    def end(self) -> None:
+        """Kill what was started."""
+        for process in self._started:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> Iterator[Team]:
+    """A team without workers yet."""
+    with server() as running, FakeOpenAI(script) as fake:
+        made = Team(running, tmp_path, fake.url)
+        try:
+            yield made
+        finally:
+            made.end()
+
+
+def wait_until(holds: Callable[[], object], what: str) -> float:
+    """Wait for what other processes do. Return the seconds that it took."""
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() < began + PATIENCE, what
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+def test_kills_of_workers_approvers_and_the_database_cost_no_turn_and_repeat_no_call(team: Team) -> None:
+    chance, taken_over, over = random.Random(SEED), list[float](), threading.Event()
+    killed: dict[int, float] = {}
+
+    def watch() -> None:
+        """Measure how long the sessions of a killed worker stay without another owner."""
+        owners: dict[str, int] = {}
+        while not over.wait(0.1):
+            now = dict(team.rows("SELECT session_id, pid FROM chatops.leases"))
+            for session, pid in now.items() | owners.items():
+                if owners.get(session) == pid and now.get(session) not in (pid, None) and pid in killed:
+                    taken_over.append(time.monotonic() - killed[pid])
+            owners = now if now or team.open is not None else owners
+
+    team.put(*(f"line n{number} 0.3" for number in range(TURNS)))
+    workers, approvers = [team.worker() for _ in range(3)], [team.approver()]
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    began, counts = time.monotonic(), Counter[str]()
+    wait_until(lambda: team.effects, "the first call runs")
+    for _ in range(KILLS):
+        time.sleep(chance.uniform(0.2, 2.5))
+        what = chance.choices(("worker", "approver", "database"), (7, 2, 1))[0]
+        counts[what] += 1
+        if what == "database":
+            team.server.stop("immediate")
+            team.server.start()
+            continue
+        group, again = (workers, team.worker) if what == "worker" else (approvers, team.approver)
+        victim = group.pop(chance.randrange(len(group)))
+        killed[victim.pid] = time.monotonic()
+        victim.kill()
+        victim.wait()
+        group.append(again())
+    wait_until(lambda: team.open == 0, f"every turn ends (seed {SEED})")
+    took = time.monotonic() - began
+    over.set()
+    watcher.join()
+    twice = {name: number for name, number in team.effects.items() if number > 1}
+    outcomes = Counter(str(row[0]) for row in team.rows("SELECT outcome FROM chatops.journal"))
+    attempts = team.one("SELECT max(n) FROM (SELECT count(*) AS n FROM chatops.journal GROUP BY call_id) AS c")
+    slowest = max(taken_over, default=0.0)
+    print(
+        f"\n{TURNS} turns, kills {dict(counts)}, seed {SEED}: {took:.0f} s, outcomes {dict(outcomes)}, "
+        f"{len(team.effects)} effects, twice {twice}, takeovers {len(taken_over)}, slowest {slowest:.1f} s"
+    )
+    assert (twice, attempts) == ({}, 1)
+    # What has succeeded has taken effect, and what has not is shown as unknown.
+    assert outcomes.total() == TURNS
+    assert outcomes["success"] <= len(team.effects)
+    assert set(outcomes) <= {"success", "unknown"}
+    assert slowest <= TAKEOVER_S
+
+
+def test_a_worker_that_was_stopped_beyond_its_lease_and_goes_on_has_no_second_effect(team: Team) -> None:
+    stopped = team.worker()
+    team.put("line stopped 60")
+    wait_until(lambda: approve_waiting(team), "the call waits")
+    wait_until(lambda: team.effects["stopped"], "the tool runs")
+    stopped.send_signal(signal.SIGSTOP)
+    other = team.worker()
+    took = wait_until(lambda: "unknown" in str(team.one("SELECT body FROM chatops.pending")), "another one takes it")
+    stopped.send_signal(signal.SIGCONT)
+    wait_until(lambda: approve_waiting(team), "the call is left unknown")
+    wait_until(lambda: team.open == 0, "the turn is over")
+    other.kill()
+    other.wait()
+    team.put("line after 0")
+    wait_until(lambda: approve_waiting(team), "the stopped worker goes on with others")
+    wait_until(lambda: team.open == 0, "the turn is over")
+    assert stopped.poll() is None
+    assert team.effects == {"stopped": 1, "after": 1}
+    print(f"\ntaken over {took:.1f} s after SIGSTOP")
+    assert took <= TAKEOVER_S
+
+
+@pytest.mark.skipif(FAKETIME is None, reason="faketime is not installed")
+def test_a_tool_that_outlives_its_lease_runs_once_beside_a_worker_whose_clock_is_ahead(team: Team) -> None:
+    owner = team.worker()
+    team.put(f"line long {LEASE_S + 10:.0f}")
+    wait_until(lambda: approve_waiting(team), "the call waits")
+    wait_until(lambda: team.effects["long"], "the tool runs")
+    ahead = team.worker(str(FAKETIME), "-f", "+60s")
+    took = wait_until(lambda: team.open == 0, "the turn is over")
+    assert (owner.poll(), ahead.poll()) == (None, None)
+    assert team.effects == {"long": 1}
+    assert team.rows("SELECT outcome, pid FROM chatops.journal") == [("success", owner.pid)]
+    print(f"\n{took:.0f} s after its start the tool of {LEASE_S + 10:.0f} s had ended, with 1 effect")
+
+
+@pytest.mark.parametrize("how", ["fast", "immediate"])
+def test_a_database_that_is_restarted_under_load_needs_no_restarted_worker(team: Team, how: str) -> None:
+    workers = [team.worker() for _ in range(2)]
+    approver = team.approver()
+    team.put(*(f"line n{number} 0.2" for number in range(TURNS)))
+    wait_until(lambda: len(team.effects) >= TURNS // 4, "a part has run")
+    team.server.stop(how)
+    team.server.start()
+    before = team.effects.total()
+    took = wait_until(lambda: team.effects.total() > before, "work goes on")
+    wait_until(lambda: team.open == 0, "every turn ends")
+    outcomes = Counter(str(row[0]) for row in team.rows("SELECT outcome FROM chatops.journal"))
+    print(f"\n{how}: next effect {took:.1f} s after the restart; {dict(outcomes)}")
+    assert [process.poll() for process in (*workers, approver)] == [None] * 3
+    assert max(team.effects.values()) == 1
+    assert outcomes == {"success": TURNS}
+
+
+def test_waiting_turns_hold_nothing_lost_hints_are_found_and_decisions_pass_new_turns(team: Team) -> None:
+    waiting, new, decisions = TURNS * 5, TURNS + TURNS // 2, 20
+    team.put(*(f"line n{number} 0" for number in range(waiting)))
+    # Before any worker could look: no hint is left.
+    assert team.rows("DELETE FROM chatops.hints RETURNING 1")
+    workers = [team.worker(slots=3) for _ in range(2)]
+    found = wait_until(lambda: team.one("SELECT count(*) FROM chatops.pending") == waiting, "all calls wait")
+    wait_until(lambda: not team.one("SELECT count(*) FROM chatops.leases"), "nobody owns them")
+    links = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'chatops'"
+    threads = [len(list(Path(f"/proc/{process.pid}/task").iterdir())) for process in workers]
+    connections = team.one(links)
+    commits = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+    # Servers count what they did with a delay.
+    time.sleep(15)
+    first = team.one(commits)
+    time.sleep(20)
+    idle = (team.one(commits) - first) / 20 / len(workers)
+    team.put(*(f"text {number}" for number in range(new)))
+    store = team.store()
+    for left in range(decisions):
+        approve_all(store, but=waiting - 1 - left)
+        time.sleep(0.25)
+    store.close()
+    pending = team.one("SELECT count(*) FROM chatops.queued_texts")
+    wait_until(lambda: team.one("SELECT count(*) FROM chatops.journal WHERE outcome IS NOT NULL") == decisions, "run")
+    wait_until(lambda: not team.one("SELECT count(*) FROM chatops.queued_texts"), "new turns are taken")
+    delays = sorted(
+        1000 * float(row[0])
+        for row in team.rows(
+            "SELECT j.started_at - d.decided_at FROM chatops.journal j JOIN chatops.decisions d USING (call_id)"
+        )
+    )
+    p50, p95 = statistics.median(delays), delays[int(len(delays) * 0.95) - 1]
+    print(
+        f"\n{waiting} turns wait, found without hints in {found:.0f} s: {connections} connections and {threads} "
+        f"threads of {len(workers)} workers; {idle:.1f} transactions/s for an idle one; decision to start beside "
+        f"{new} new turns ({pending} of them left at the end): p50 {p50:.0f} ms, p95 {p95:.0f} ms"
+    )
+    assert connections == 2 * len(workers)
+    assert idle <= 5
+
+
+def approve_waiting(team: Team) -> int:
+    """Decide what waits. Return how many calls."""
+    store = team.store()
+    try:
+        return approve_all(store)
+    finally:
+        store.close()
