@@ -183,6 +183,7 @@ def _cancel(arguments: Namespace) -> int:
     """Stop a job: its process does that if there is one, else this one."""
     with stored(arguments) as opened:
         row = find_job(opened.store, arguments.id)
+        opened.store.must_be_own(row.session.id)
         data = opened.paths.data
 
     async def work(opened: App) -> int:

@@ -401,13 +401,16 @@ class _Group:
         delete.add_argument("--yes", action="store_true", help="do not ask")
 
     def _store(self) -> None:
-        actions = self._group("store", "the store of a team: copy sessions into it, check it")
+        actions = self._group("store", "the store of a team: copy sessions into it, check it, grant levels")
         copy = self._action(actions, "copy", "copy the sessions of a file into a database")
         copy.add_argument("source", metavar="sqlite://PATH", help="the file; it stays as it is")
         copy.add_argument("target", metavar="postgresql://…", help="the database; nothing in it is overwritten")
         check = self._action(actions, "check", "read all rows and files of a store, and say what is wrong")
         help_address = "sqlite://PATH or postgresql://… (default: the store in use)"
         check.add_argument("address", metavar="STORE", nargs="?", help=help_address)
+        grant = self._action(actions, "grant", "give a member a level, as the owner; without ROLE: print all levels")
+        grant.add_argument("role", metavar="ROLE", nargs="?", help="a role of the database")
+        grant.add_argument("--level", choices=(*LEVELS, "none"), help="%(choices)s; none: may not even read any more")
 
     def _rights(self) -> None:
         roles = self._group("roles", "what each role may do, for you, here", "rights.roles")

@@ -1,4 +1,4 @@
-"""``chatops store``: copy the sessions of a file into the database of a team, and check a store of either kind."""
+"""``chatops store``: copy sessions into the database of a team, give members levels, check a store of either kind."""
 
 import os
 from argparse import Namespace
@@ -9,7 +9,9 @@ from pathlib import Path
 from chatops.commands.context import options, screen
 from chatops.config.paths import find_paths
 from chatops.domain.errors import ConfigError, NotSavedError
+from chatops.domain.tools import AccessLevel
 from chatops.domain.wording import plural
+from chatops.headless.screen import table
 from chatops.store.copying import Copied, copy_sessions
 from chatops.store.health import check_rows, describe, findings
 from chatops.toolkit.counting import shown_by
@@ -27,8 +29,30 @@ def run(arguments: Namespace) -> int:
     start_logging(paths.log)
     if arguments.action == "copy":
         return _copy(arguments.source, arguments.target)
+    if arguments.action == "grant":
+        return _grant(database(paths, options(arguments).registry), arguments.role, arguments.level)
     address = arguments.address or database(paths, options(arguments).registry)
     return _check(address, file_at(address) if address else paths.store)
+
+
+def _grant(address: str, role: str | None, level: str | None) -> int:
+    """Give a member a level, or print all levels."""
+    if not address:
+        raise ConfigError(
+            "The sessions are in a file of one user, which has no members.",
+            advice='Name a database: "store": "postgresql://…" in the registry, or CHATOPS_STORE.',
+        )
+    if (role is None) != (level is None):
+        raise ConfigError("A level is given to a role.", advice="chatops store grant ROLE --level operator")
+    view = screen()
+    with closing(open_address(address)) as rows:
+        if role is None or level is None:
+            view.answer(table(("ROLE", "LEVEL"), [(name, its.word) for name, its in sorted(rows.levels().items())]))
+            return 0
+        rows.grant(role, None if level == "none" else AccessLevel[level.upper()])
+    left = "may read and decide nothing any more" if level == "none" else f"has level {level}"
+    view.say(f"{role} {left}.")
+    return 0
 
 
 def _check(address: str, file: Path | None) -> int:

@@ -167,6 +167,9 @@ class Principal:
     """The entry point: ``tui``, ``approvals``, ``headless``, ``serve``, ``acp``, ``python``."""
     rule: str = ""
     """Id of the remembered rule that answered instead of the user, who made it earlier; else empty."""
+    member: str = ""
+    """The role of the team's database that the decision came from, as the database has recorded it; empty in a file.
+    The rest is what the deciding process says of itself."""
 
     @property
     def is_person(self) -> bool:
@@ -182,17 +185,21 @@ class Principal:
         if self.rule:
             return f"rule {self.rule}" if self.uid == NO_UID else f"rule {self.rule} of uid {self.uid}"
         name = f"uid {self.uid} ({self.login})" if self.login else f"uid {self.uid}"
+        name = f"member {self.member}" if self.member else name
         editor = f" ({self.tty})" if self.via == "acp" and self.tty else ""
         return f"{name} via {self.via}{editor}" if self.via else name
 
 
-_AS_TEXT = re.compile(r"uid \d+ \((?P<login>.+?)\)(?: via \w+(?: \([^()]*\))?)?")
+_AS_TEXT = re.compile(r"(?:uid \d+ \((?P<login>.+?)\)|member (?P<member>.+?))(?: via \w+(?: \([^()]*\))?)?")
 
 
 def deciding_login(decided_by: str) -> str:
-    """Return the login of the user in a stored `decided_by`, the text of a `Principal`; empty if it was not a user."""
+    """Return the user in a stored `decided_by`, the text of a `Principal`, by login or role of the team's database.
+
+    Empty if it was not a user.
+    """
     found = _AS_TEXT.fullmatch(decided_by)
-    return found["login"] if found else ""
+    return (found["login"] or found["member"]) if found else ""
 
 
 class RuleScope(StrEnum):

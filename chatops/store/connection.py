@@ -27,8 +27,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from chatops.domain.errors import NotSavedError, StoreError, UnreadableError
+from chatops.domain.errors import NotSavedError, SessionHeldError, StoreError, UnreadableError
 from chatops.domain.secrets import without_keys
+from chatops.domain.tools import AccessLevel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,6 +77,10 @@ class Connection:
     """The day in local time, such as ``2026-11-21``, of seconds since the epoch."""
     PAGES = "PRAGMA integrity_check(100)"
     """Query: what is wrong with the pages of the database; ``ok`` if nothing is."""
+    PRINCIPAL = "''"
+    """Column of `posted`: the role of the database that a decision came from."""
+    POST = ""
+    """Query that posts a decision by a function of the database; empty if there is none."""
     OWN = "TRUE"
     """Condition: a remembered rule was made by someone with the rights of this connection."""
 
@@ -129,6 +134,47 @@ class Connection:
     def wait(self, timeout_s: float) -> None:
         """Wait until another process notifies this one, and no longer than `timeout_s` seconds."""
         time.sleep(timeout_s)
+
+    def put_setting(self, key: str, value: str) -> None:
+        """Store a setting."""
+        self.upsert("settings", "key", key=self.setting_key(key), value=value)
+
+    def setting_key(self, key: str) -> str:
+        """Return the key under which a setting is stored."""
+        return key
+
+    @property
+    def role(self) -> str:
+        """The role of the database that this connection has logged in as; empty in a file."""
+        return ""
+
+    def level_of(self, role: str) -> AccessLevel | None:
+        """Return the highest level of a role of the database; None if it may nothing. A file binds nobody."""
+        return AccessLevel.ADMIN
+
+    def levels(self) -> dict[str, AccessLevel]:
+        """Return the levels of the members of a team's database; none in a file."""
+        return {}
+
+    def grant(self, role: str, level: AccessLevel | None) -> None:
+        """Give a role of the database a level; None: take it away. Raises StoreError."""
+        raise StoreError(
+            f"{self.path} is a file of one user, and has no roles.",
+            advice='Levels are granted in a database: "store": "postgresql://…", or CHATOPS_STORE.',
+        )
+
+    def foreign(self, session_id: SessionId, *, to_drive: bool = True) -> str:
+        """Return whom a session belongs to that this role may not drive, or not change. No file has roles."""
+        return ""
+
+    def must_be_own(self, session_id: SessionId, *, to_drive: bool = False) -> None:
+        """Raise SessionHeldError if a session belongs to another role of the database."""
+        if whose := self.foreign(session_id, to_drive=to_drive):
+            raise SessionHeldError(
+                f"Session {session_id} belongs to {whose}.",
+                advice=f"`chatops -r {session_id}` follows it, and shows the calls that wait. To continue in a copy of "
+                f"your own: chatops sessions fork {session_id}",
+            )
 
     def listed(self, values: Sequence[str]) -> Any:
         """Return the parameter of `ONE_OF` that stands for these values."""

@@ -153,9 +153,11 @@ def _copy(source: Connection, target: Connection, id_: str, settings: list[tuple
             for table, rows in wanted.items():
                 _insert(target, table, rows)
             for key, value in (*settings, *marks):
-                target.upsert("settings", "key", key=key, value=value)
+                target.put_setting(key, value)
             reach("in_store_copy")
-            stored = (target.one("SELECT value FROM settings WHERE key = ?", key) for key, _ in settings)
+            stored = (
+                target.one("SELECT value FROM settings WHERE key = ?", target.setting_key(key)) for key, _ in settings
+            )
             same = [*stored] == [(without_keys(value),) for _, value in settings]
             if not same or digest(_read(target, id_)) != digest(wanted):
                 raise StoreError("it does not read back as it was written, so nothing of it was stored")

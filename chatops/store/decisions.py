@@ -9,15 +9,26 @@ The others outlive the session that they come from.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chatops.config.failpoints import reach
-from chatops.domain.decisions import Approved, Edited, Rejected, RememberedRule, RuleScope
+from chatops.domain.decisions import Approved, Edited, Principal, Rejected, RememberedRule, RuleScope
 from chatops.domain.errors import AlreadyDecidedError, UnreadableError
 from chatops.domain.ids import CallId, SessionId, TurnId
 from chatops.store import audit
 from chatops.store.base import DecisionRow, Late, PendingCallRow, RuleRow, StorePart
-from chatops.store.connection import Connection, SqlRow, integer, integer_or_none, readable, real, real_or_none, text
+from chatops.store.connection import (
+    Connection,
+    SqlRow,
+    Value,
+    integer,
+    integer_or_none,
+    readable,
+    real,
+    real_or_none,
+    text,
+)
 from chatops.store.sessions import full_id
 
 if TYPE_CHECKING:
@@ -139,11 +150,12 @@ def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
 
     A posted decision that cannot be read is void.
     """
-    left = rows.one("SELECT decision, by FROM posted WHERE call_id = ? AND digest = ?", record.call_id, record.digest)
+    sql = f"SELECT decision, by, {rows.PRINCIPAL} FROM posted WHERE call_id = ? AND digest = ?"
+    left = rows.one(sql, record.call_id, record.digest)
     if left is None:
         return
     try:
-        first = (codec.decode_decision(left[0]), codec.decode_principal(left[1]))
+        first = (codec.decode_decision(left[0]), _author(*left[1:]))
     except UnreadableError:
         return
     # A decision that denies what is approved and not started counts although it came second.
@@ -153,6 +165,16 @@ def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
             f"Call {record.call_id} was already decided by {first[1]}; the first decision counts.",
             advice="`chatops approvals list` shows what is still pending.",
         )
+
+
+def _author(claimed: Value, member: Value) -> Principal:
+    """Return who posted a decision: what that process said, with the role that the database has recorded."""
+    return replace(codec.decode_principal(claimed), member=text(member))
+
+
+def _claimed(by: Principal) -> str:
+    """Return what a process says of itself where the database records its role."""
+    return codec.encode_principal(replace(by, member=""))
 
 
 def _ask(rows: Connection, pending: PendingCall, *, turn_id: TurnId, session_id: SessionId, now: float) -> None:
@@ -198,7 +220,7 @@ def _log(rows: Connection, record: DecisionRecord, turn: TurnState, *, now: floa
         "SELECT decided_at FROM posted WHERE call_id = ? AND digest = ? AND by = ?",
         record.call_id,
         record.digest,
-        codec.encode_principal(record.by),
+        _claimed(record.by),
     )
     rows.insert(
         "decisions",
@@ -224,9 +246,10 @@ class DecisionQueue(StorePart):
 
         A damaged one is left out, so it cannot be approved.
         """
+        principal = self._rows.PRINCIPAL
         with self._rows.read():
             found = self._rows.all(
-                "SELECT q.session_id, q.turn_id, q.body, q.requested_at, p.decision, p.by, p.decided_at "
+                f"SELECT q.session_id, q.turn_id, q.body, q.requested_at, p.decision, p.by, p.decided_at, {principal} "
                 "FROM pending q LEFT JOIN posted p ON p.call_id = q.call_id AND p.digest = q.digest "
                 "WHERE ?1 IS NULL OR q.session_id = ?1 OR substr(q.session_id, 1, length(?1) + 1) = ?1 || '-' "
                 "ORDER BY q.seq",
@@ -236,8 +259,12 @@ class DecisionQueue(StorePart):
 
     def post_decision(self, decided: DecideCall) -> bool:
         """Post a decision for the turn. Returns False if another one was first or the call is not pending."""
-        rows = self._rows
+        rows, decision, by = self._rows, codec.encode_recorded(decided.decision), _claimed(decided.by)
         with rows.write():
+            if rows.POST:
+                taken = bool((rows.one(rows.POST, decided.call_id, decided.digest, decision, by) or (False,))[0])
+                reach("in_posting")
+                return taken
             waiting = rows.one(
                 "SELECT turn_id FROM pending WHERE call_id = ? AND digest = ?", decided.call_id, decided.digest
             )
@@ -250,8 +277,8 @@ class DecisionQueue(StorePart):
                 call_id=decided.call_id,
                 turn_id=waiting[0],
                 digest=decided.digest,
-                decision=codec.encode_recorded(decided.decision),
-                by=codec.encode_principal(decided.by),
+                decision=decision,
+                by=by,
                 decided_at=self._clock(),
             )
             reach("in_posting")
@@ -268,7 +295,7 @@ class DecisionQueue(StorePart):
                 decided.call_id,
                 decided.digest,
                 codec.encode_recorded(decided.decision),
-                codec.encode_principal(decided.by),
+                _claimed(decided.by),
             )
 
     def posted_decisions(self, turn_id: TurnId) -> list[DecideCall]:
@@ -278,7 +305,9 @@ class DecisionQueue(StorePart):
         """
         with self._rows.read():
             found = self._rows.all(
-                "SELECT call_id, digest, decision, by FROM posted WHERE turn_id = ? ORDER BY seq", turn_id
+                f"SELECT call_id, digest, decision, by, {self._rows.PRINCIPAL} FROM posted "
+                "WHERE turn_id = ? ORDER BY seq",
+                turn_id,
             )
         return readable(found, _answer, what="a posted answer")
 
@@ -305,12 +334,12 @@ def _numbers(call_id: CallId) -> tuple[int, ...]:
 
 
 def _answer(row: SqlRow) -> DecideCall:
-    call_id, digest, decision, by = row
+    call_id, digest, decision, by, member = row
     return inputs.DecideCall(
         call_id=CallId(text(call_id)),
         digest=text(digest),
         decision=codec.decode_decision(decision),
-        by=codec.decode_principal(by),
+        by=_author(by, member),
     )
 
 
@@ -325,7 +354,7 @@ def _queued(row: SqlRow) -> PendingCallRow:
             tool=pending.call.name,
             digest=pending.digest,
             decision=codec.decode_decision(row[4]),
-            by=codec.decode_principal(row[5]),
+            by=_author(row[5], row[7]),
             decided_at=real(row[6]),
             role=pending.role,
             model=pending.model,

@@ -37,6 +37,7 @@ class Jobs(StorePart):
     def put_job(self, job: JobRow) -> None:
         """Store a job in place of the session's earlier one."""
         with self._rows.write():
+            self._rows.must_be_own(job.session.id)
             self._rows.upsert(
                 "jobs",
                 "session_id",

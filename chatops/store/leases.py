@@ -160,6 +160,7 @@ class Leases(StorePart):
         """
         with self._rows.write():
             full, now, token = sessions.full_id(self._rows, session_id), self._clock(), token or new_token()
+            self._rows.must_be_own(full, to_drive=True)
             before = stored(self._rows, full)
             if before is None or before.holder != holder:
                 may_take(before, holder, session_id=full, now=now, alive=self._alive)
@@ -177,6 +178,7 @@ class Leases(StorePart):
         """Reserve the lease of a session for `holder`, which is to acquire it. Raises as `acquire_lease` does."""
         with self._rows.write():
             full, now = sessions.full_id(self._rows, session_id), self._clock()
+            self._rows.must_be_own(full, to_drive=True)
             before = stored(self._rows, full)
             may_take(before, holder, session_id=full, now=now, alive=self._alive)
             if before is None or before.holder != holder:
@@ -207,6 +209,7 @@ class Leases(StorePart):
         """Ask the holder to hand the session over. This replaces an earlier request, whose process can see that."""
         sql = "UPDATE leases SET requested_by = ? WHERE session_id = ?"
         with self._rows.write():
+            self._rows.must_be_own(session_id, to_drive=True)
             self._rows.run(sql, _text(asker), session_id)
 
     def withdraw_request(self, session_id: SessionId, asker: Holder) -> None:
@@ -218,24 +221,25 @@ class Leases(StorePart):
     def mark_followed(self, session_id: SessionId, by: Holder | None) -> None:
         """Store which process shows the session to a user without owning it; None: none does any more."""
         with self._rows.write():
-            self._rows.upsert("settings", "key", key=f"followed:{session_id}", value="" if by is None else _text(by))
+            self._rows.put_setting(f"followed:{session_id}", "" if by is None else _text(by))
 
     def is_followed(self, session_id: SessionId) -> bool:
         """Return True if a living process of this machine shows the session without owning it."""
         with self._rows.read():
-            row = self._rows.one("SELECT value FROM settings WHERE key = ?", f"followed:{session_id}")
+            key = self._rows.setting_key(f"followed:{session_id}")
+            row = self._rows.one("SELECT value FROM settings WHERE key = ?", key)
         by = None if row is None else _holder(text(row[0]))
         return by is not None and by.machine == self._process().machine and self._alive(by)
 
     def announce_desk(self, address: str, by: Holder) -> None:
         """Store the address of the page, which the process `by` serves."""
         with self._rows.write():
-            self._rows.upsert("settings", "key", key="desk", value=json.dumps([address, _text(by)]))
+            self._rows.put_setting("desk", json.dumps([address, _text(by)]))
 
     def desk(self) -> str:
         """Return the address of the page if a living process of this machine serves it, else an empty text."""
         with self._rows.read():
-            row = self._rows.one("SELECT value FROM settings WHERE key = 'desk'")
+            row = self._rows.one("SELECT value FROM settings WHERE key = ?", self._rows.setting_key("desk"))
         address, known = json.loads(text(row[0])) if row is not None else ("", "")
         by = _holder(known) if known else None
         return str(address) if by is not None and by.machine == self._process().machine and self._alive(by) else ""
@@ -243,6 +247,7 @@ class Leases(StorePart):
     def ask_to_stop(self, session_id: SessionId, *, stop: bool = True) -> None:
         """Ask the holder to stop the turn, or take that back. Has no effect if no process holds the lease."""
         with self._rows.write():
+            self._rows.must_be_own(session_id)
             self._rows.run("UPDATE leases SET stop = ? WHERE session_id = ?", int(stop), session_id)
 
     def seize_lease(self, session_id: SessionId, holder: Holder, *, of: Holder, ttl_s: float = 30.0) -> None:
@@ -253,6 +258,7 @@ class Leases(StorePart):
         """
         with self._rows.write():
             full, now = sessions.full_id(self._rows, session_id), self._clock()
+            self._rows.must_be_own(full, to_drive=True)
             before = stored(self._rows, full)
             if before is not None and before.holder == holder:
                 return

@@ -27,7 +27,7 @@ into memory. If a connection is lost during a commit, whether it took place is n
 which is recognised if it was stored.
 
 Remembered rules answer for the role of the database that made them, and for no other one: user ids of several hosts say
-nothing.
+nothing. What roles may do is in `members`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ from psycopg.types.string import StrDumper
 from chatops.domain.errors import ConfigError, NotSavedError, StoreError, UnreadableError
 from chatops.domain.ids import SessionId
 from chatops.domain.secrets import know, without_keys
+from chatops.domain.tools import AccessLevel
 from chatops.domain.wording import plural
+from chatops.store import members
 from chatops.store.connection import DISK_FULL, Connection, SqlRow, Value, integer, real, text
 from chatops.store.files import SessionFiles
 from chatops.store.opening import void_approvals
@@ -71,7 +73,7 @@ _SETTINGS = {
     "idle_in_transaction_session_timeout": "10s",
     "standard_conforming_strings": "on",
 }
-_LOCK = "UPDATE store SET changes = changes + 1 RETURNING version, extract(epoch FROM clock_timestamp())::float8"
+_LOCK = "SELECT version, now FROM begin_write()"
 _CONNECTION = {
     "application_name": "chatops",
     "connect_timeout": "5",
@@ -133,6 +135,8 @@ class Postgres(Connection):
     DAY = "to_char(to_timestamp({column}), 'YYYY-MM-DD')"
     PAGES = "SELECT 'ok'"
     OWN = "made_by = session_user"
+    PRINCIPAL = "principal"
+    POST = "SELECT post_decision(?, ?, ?, ?)"
 
     def __init__(self, address: str, *, unsaved: str = "", keyring: Callable[[str], str] = lambda place: "") -> None:
         """Connect to the database at `address`, such as ``postgresql://host/name``, and create or migrate its tables.
@@ -149,6 +153,9 @@ class Postgres(Connection):
         self._link: psycopg.Connection[SqlRow] | None = None
         self._ear: psycopg.Connection[Any] | None = None
         """The connection that listens; None: nobody has waited yet."""
+        self._role = ""
+        self.is_owner = False
+        """True if the role of this connection owns the tables, as that of workers does: no level binds it."""
         self._own = 0
         """Number of changes that this connection has made."""
         self._pooled = 0
@@ -202,8 +209,38 @@ class Postgres(Connection):
         return DatabaseFiles(self)
 
     def owner(self) -> int | None:
-        """Return None, as no single user owns the rows: each writer of the database can change them."""
+        """Return None, as no single user owns the rows."""
         return None
+
+    def setting_key(self, key: str) -> str:
+        """Return the key under which a setting is stored: one of this role, unless it belongs to a session."""
+        return key if key.partition(":")[0] in members.SESSION_SETTINGS else f"@{len(self.role)}:{self.role}:{key}"
+
+    @property
+    def role(self) -> str:
+        """The role that has logged in."""
+        return self._role
+
+    def levels(self) -> dict[str, AccessLevel]:
+        """Return the levels of all members."""
+        return members.levels(self)
+
+    def level_of(self, role: str) -> AccessLevel | None:
+        """Return the level of a role; None if it has none."""
+        return members.level_of(self, role)
+
+    def grant(self, role: str, level: AccessLevel | None) -> None:
+        """Give a role of the database a level; None: take it away. Raises StoreError."""
+        members.grant(self, role, level)
+
+    def foreign(self, session_id: SessionId, *, to_drive: bool = True) -> str:
+        """Return whom a session belongs to that this role may not drive, or not change; empty if it may."""
+        queued = "EXISTS (SELECT 1 FROM queue q WHERE q.session_id = s.id)"
+        found = self.one(f"SELECT s.principal, {queued} FROM sessions s WHERE s.id = ?", session_id)
+        principal, by_worker = found or (self.role, False)
+        own = principal == self.role and not by_worker
+        may = own or (self.is_owner and (by_worker or not to_drive))
+        return "" if may else f"{principal}{', and workers drive it' if by_worker else ''}"
 
     def describe(self) -> str:
         """Return where the database is, and what is in it, in one line. Raises StoreError."""
@@ -330,7 +367,11 @@ class Postgres(Connection):
             raise StoreError(
                 f"{self.place} runs PostgreSQL {link.info.server_version // 10000}.", advice="Use 14 or newer."
             )
-        if self._version() != SCHEMA_VERSION:
+        owns = "SELECT pg_has_role(current_user, nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'chatops'"
+        self._role = text((self.one("SELECT session_user::text") or (None,))[0])
+        self.is_owner = bool((self.one(owns) or (True,))[0])
+        if not self._is_made():
+            self._must_own("update the tables")
             with link.transaction():
                 self.run("SELECT pg_advisory_xact_lock(?)", _MIGRATING)
                 if self._version() < 0:
@@ -341,10 +382,12 @@ class Postgres(Connection):
                 self._must_be_known(version)
                 for migration in MIGRATIONS[version:]:
                     self._migrate(migration)
+                members.secure(self)
         cluster = "SELECT system_identifier || ':' || (SELECT oid FROM pg_database WHERE datname = current_database())"
         here = text((self.one(f"{cluster} FROM pg_control_system()") or (None,))[0])
         known = text((self.one("SELECT place FROM store") or (None,))[0])
         if known != here:
+            self._must_own("open a copied or restored database first")
             with self.write():
                 known = text((self.one("SELECT place FROM store") or (None,))[0])
                 if known not in ("", here):
@@ -358,6 +401,16 @@ class Postgres(Connection):
                 f"{SCHEMA_VERSION}); they were not changed.",
                 advice="Update chatops.",
             )
+
+    def _must_own(self, to_do: str) -> None:
+        if not self.is_owner:
+            raise StoreError(
+                f"{self.role} cannot {to_do} in {self.place}.", advice="Its owner starts this version of chatops once."
+            )
+
+    def _is_made(self) -> bool:
+        """Return True if there are all tables of this version, and they are safe from members."""
+        return self._version() == SCHEMA_VERSION and self.one("SELECT to_regclass('chatops.members')::text") != (None,)
 
     def _version(self) -> int:
         """Return the version of the tables; -1 if there are none."""
@@ -397,10 +450,12 @@ class Postgres(Connection):
                 why, advice = "the database is read-only", "Name the server that takes writes, or wait for it."
             case errors.UndefinedTable() if self._pooled:
                 return self._not_for_poolers()
-            case errors.InsufficientPrivilege():
+            # Without a right to the schema its tables are not found.
+            case errors.InsufficientPrivilege() | errors.UndefinedTable() | errors.UndefinedFunction():
                 return StoreError(
                     f"The database {self.place} does not permit this: {said}.",
-                    advice="Its owner grants the rights to the schema chatops and its tables.",
+                    advice="Members change what is their own, and have a level of its owner: chatops store grant ROLE "
+                    "--level L",
                 )
             case psycopg.OperationalError() | errors.IdleInTransactionSessionTimeout() | psycopg.InterfaceError():
                 why, advice = "the database cannot be reached", "chatops connects again by itself once it answers."

@@ -170,13 +170,9 @@ class Queue(StorePart):
         self.must_be_shared()
         rows, place = self._rows, f"{IN_QUEUE}{workspace_name(workspace)}"
         with rows.write():
-            now = self._clock()
-            made = sessions.create(rows, self._free_id(now), workspace=place, role=role, persona="", title="", now=now)
-            if model:
-                rows.run("UPDATE sessions SET model_pin = ? WHERE id = ?", model, made.id)
-            rows.insert("queue", session_id=made.id, workspace=workspace)
-            rows.insert("queued_texts", session_id=made.id, text=prompt)
-        return made.id
+            made = self._free_id(self._clock())
+            rows.run("SELECT queue_prompt(?, ?, ?, ?, ?, ?)", made, place, role, model, workspace, prompt)
+        return made
 
     def next_hint(self, workspaces: Collection[str], *, but: Collection[SessionId], new: bool) -> Hint | None:
         """Return a session of these workspaces that may go on and that no other live process owns; None: there is none.

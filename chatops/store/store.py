@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from chatops.domain.ids import MessageId, SessionId
     from chatops.domain.messages import Message
+    from chatops.domain.tools import AccessLevel
     from chatops.engine.effects import ComposerDraft, TurnStep
     from chatops.policy import delegation
     from chatops.policy.delegation import ChildBinding
@@ -85,6 +86,26 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
         """The uid of the only user who can write here; None if there may be others. -1: it cannot be told."""
         return self._rows.owner()
 
+    @property
+    def role(self) -> str:
+        """The role of the database as which this process decides; empty in a file."""
+        return self._rows.role
+
+    def level_of(self, role: str) -> AccessLevel | None:
+        """Return the highest level that the database lets a role have; None if it may nothing."""
+        with self._rows.read():
+            return self._rows.level_of(role)
+
+    def foreign(self, session_id: SessionId) -> str:
+        """Return the role of the database that a session belongs to, if this process may not drive it; else empty."""
+        with self._rows.read():
+            return self._rows.foreign(session_id)
+
+    def must_be_own(self, session_id: SessionId) -> None:
+        """Raise SessionHeldError if this process may not change the session, as it belongs to another role."""
+        with self._rows.read():
+            self._rows.must_be_own(session_id)
+
     def describe(self) -> Sequence[Finding]:
         """Return where the database is, how it answers, and how its queue is. Raises StoreError."""
         return [*health.describe(self._rows), *health.describe_queue(self, now=self._clock())]
@@ -129,7 +150,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
             else:
                 now = self._clock()
                 sessions.create(self._rows, session_id, workspace=workspace, role=role, persona="", title="", now=now)
-            self._rows.upsert("settings", "key", key=f"{sessions.CHILD}{session_id}", value=codec.encode_child(binding))
+            self._rows.put_setting(f"{sessions.CHILD}{session_id}", codec.encode_child(binding))
             return sessions.info(self._rows, session_id)
 
     def child_binding(self, session_id: SessionId) -> ChildBinding:
@@ -178,6 +199,8 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
     ) -> None:
         """Change the given settings. This does not count as activity."""
         with self._rows.write():
+            full = sessions.full_id(self._rows, session_id)
+            self._rows.must_be_own(full)
             self._rows.run(
                 "UPDATE sessions SET role = coalesce(?, role), model_pin = coalesce(?, model_pin), "
                 "persona = coalesce(?, persona), title = coalesce(?, title) WHERE id = ?",
@@ -185,7 +208,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
                 model_pin,
                 persona,
                 title,
-                sessions.full_id(self._rows, session_id),
+                full,
             )
 
     def delete_session(self, session_id: SessionId) -> None:
@@ -199,6 +222,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
             full = sessions.full_id(self._rows, session_id)
             gone = [full, *sessions.children(self._rows, full)]
             for one in gone:
+                self._rows.must_be_own(one)
                 self._may_take(leases.stored(self._rows, one), one)
                 sessions.delete(self._rows, one)
         for one in gone if not self.unsaved else ():
@@ -266,9 +290,11 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
     def queue_message(self, session_id: SessionId, text: str, *, draft: ComposerDraft | None = None) -> None:
         """Queue a message that the user sent during a turn, and store the draft that it leaves."""
         with self._rows.write():
-            self._rows.insert("queued_texts", session_id=sessions.full_id(self._rows, session_id), text=text)
+            full = sessions.full_id(self._rows, session_id)
+            self._rows.must_be_own(full)
+            self._rows.insert("queued_texts", session_id=full, text=text)
             if draft is not None:
-                self._rows.upsert("settings", "key", key=draft.setting, value=draft.text)
+                self._rows.put_setting(draft.setting, draft.text)
 
     def queued_messages(self, session_id: SessionId) -> tuple[str, ...]:
         """Return the queued messages, oldest first.
@@ -296,19 +322,19 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
                 return None
             self._rows.run("DELETE FROM queued_texts WHERE seq = ?", number)
             if into:
-                self._rows.upsert("settings", "key", key=into, value=found)
+                self._rows.put_setting(into, text(found))
             return text(found)
 
     def setting(self, key: str) -> str | None:
         """Return a setting of the application, or None: last role of a workspace, default model, drafts."""
         with self._rows.read():
-            row = self._rows.one("SELECT value FROM settings WHERE key = ?", key)
+            row = self._rows.one("SELECT value FROM settings WHERE key = ?", self._rows.setting_key(key))
         return None if row is None else text(row[0])
 
     def set_setting(self, key: str, value: str) -> None:
         """Store a setting."""
         with self._rows.write():
-            self._rows.upsert("settings", "key", key=key, value=value)
+            self._rows.put_setting(key, value)
 
     def data_version(self) -> int:
         """Return a number that changes when another connection has written: a cheap hint for polling."""

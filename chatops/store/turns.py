@@ -185,7 +185,7 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
     if step.takes_queued:
         sessions.remove_oldest_queued(rows, state.session_id)
     if step.draft is not None:
-        rows.upsert("settings", "key", key=step.draft.setting, value=step.draft.text)
+        rows.put_setting(step.draft.setting, step.draft.text)
     audit.record(rows, step, now=now, via=via)
     decisions.follow(rows, step, now=now)
     rows.run(
@@ -418,6 +418,7 @@ class Runs(StorePart):
                 return False
             if any(type(earlier) is type(review) for earlier in _posted(self._rows, full)):
                 return False
+            self._rows.must_be_own(full)
             self._rows.insert("posted_reviews", session_id=full, body=codec.encode_review(review))
             return True
 

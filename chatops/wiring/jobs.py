@@ -156,7 +156,7 @@ def job_of(store: Store, row: JobRow) -> Job:
         state = JobState.RUNNING
     elif len(pending) < len(queued):
         state = JobState.NOT_STARTED
-        why = why or "the program that decided ended before it could start the job"
+        why = why or "it was decided elsewhere, or the program that decided ended before it could start the job"
     elif pending:
         state, why = JobState.WAITING, ""
     else:
@@ -337,8 +337,7 @@ _TAKEN = "The job continues where it is open."
 def start_if_job(store: Store, session_id: SessionId) -> str:
     """Start the session's job again after a decision was committed, if it is one.
 
-    Return what the deciding surface has to say, as sentences; empty if the session is no job. Call it in a thread: it
-    may take a second. Raises StoreError.
+    Return what the deciding surface has to say; empty if the session is no job. May take a second. Raises StoreError.
     """
     own = store.session(store.session(session_id).parent or session_id)
     if own.queue:
@@ -346,8 +345,8 @@ def start_if_job(store: Store, session_id: SessionId) -> str:
     row = store.job(own.id)
     if row is None or row.session.active_turn != row.turn_id:
         return ""
-    if store.lease(row.session.id) is not None:
-        return _TAKEN
+    if (whose := store.foreign(row.session.id)) or store.lease(row.session.id) is not None:
+        return f"The job belongs to {whose}: chatops there continues it." if whose else _TAKEN
     reach("before_job_start")
     why = why_not(store, row)
     if why is None:

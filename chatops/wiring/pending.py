@@ -135,6 +135,8 @@ class PendingCalls:
             return said
         if self._store.lease(queued.session_id) is not None:
             return "The session continues in the process that has it open."
+        if whose := self._store.foreign(queued.session_id):
+            return f"The session belongs to {whose}: it continues there."
         return f"No process has the session open. To continue it: {self.way_to_continue(queued)}"
 
     def way_to_continue(self, queued: "PendingCallRow") -> str:

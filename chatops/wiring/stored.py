@@ -323,13 +323,13 @@ def at_home(options: Options, session: SessionInfo) -> Options:
     return replace(options, workspace=home)
 
 
-def principal_of(user: User, *, via: str, client: str = "") -> Principal:
+def principal_of(user: User, *, via: str, client: str = "", member: str = "") -> Principal:
     """Return the identity that decisions of this process are recorded under. `client` takes the place of a terminal."""
     try:
         tty = client or os.ttyname(sys.stdin.fileno())
     except (OSError, ValueError, AttributeError):
         tty = ""
-    return Principal(uid=user.uid, login=user.login, host=socket.gethostname(), tty=tty, via=via)
+    return Principal(uid=user.uid, login=user.login, host=socket.gethostname(), tty=tty, via=via, member=member)
 
 
 FILE = "chatops.log"

@@ -5,9 +5,9 @@ Theory of operation
 A worker looks for hints (`store.queue`) when it is notified, and every POLL_S seconds in any case. For each it checks
 what the turn needs here: folder, role, model, key. If something is missing, the turn is left to other workers, and the
 reason is told with the next sign of life. Else the turn gets an application of its own, in the folder of its workspace,
-for the user who asked for it: the worker's registries say what that role of the database may do. It has no remembered
-rules. The session is opened and driven as every session is, until the turn waits for a user or is over. Then it is
-closed, and its hint is deleted unless it can go on.
+for the user who asked for it: the worker's registries say what that role of the database may do, and it is no more than
+the level that the database has for it now. It has no remembered rules. The session is opened and driven as every
+session is, until the turn waits for a user or is over. Then it is closed, and its hint is deleted unless it can go on.
 
 Ownership is the lease of the session. Two workers may follow one hint: the second finds the session taken. A worker
 that cannot renew a lease stops the tools of that turn after LATE_S seconds, before others may take it. What has ended
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from chatops.domain.decisions import NO_UID
-from chatops.domain.errors import ChatopsError, NotSavedError, SessionHeldError, StoreError
+from chatops.domain.errors import ChatopsError, ConfigError, NotSavedError, SessionHeldError, StoreError
 from chatops.domain.ids import SessionId
 from chatops.policy.resolve import User
 from chatops.runtime.lease import LEASE_S, LOOK_S
@@ -176,7 +176,11 @@ class Worker:
 
     def _opened(self, hint: Hint) -> App:
         """Return the application of a turn. Raises ConfigError."""
-        chosen = Options(registry=self._registry, workspace=self._folders[hint.workspace], via="headless")
+        level = self._store.level_of(hint.requester)
+        if level is None:
+            raise ConfigError(f"{hint.requester} has no level in the database")
+        folder = self._folders[hint.workspace]
+        chosen = Options(registry=self._registry, workspace=folder, access=level, via="headless")
         opened = App(chosen, store=self._store, user=User(uid=NO_UID, login=hint.requester))
         if opened.loaded.broken is not None:
             raise opened.loaded.broken

@@ -160,3 +160,26 @@ def test_a_worker_leaves_after_its_step_and_all_go_on_without_hints_after_a_rest
             wait_until(lambda: not rows(chatops), "all is over")
             assert second.poll() is None
     assert sorted((folder / "effects.txt").read_text().split()) == ["a", "b", "c"]
+
+
+def test_a_queued_turn_may_do_no_more_than_the_level_that_its_role_has_by_then(
+    chatops: CommandLine, database: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    with psycopg.connect(database.url, autocommit=True) as admin:
+        admin.execute("CREATE ROLE ana LOGIN")
+    assert chatops("store", "grant", "ana", "--level", "operator").code == 0
+    with monkeypatch.context() as as_ana:
+        as_ana.setenv("CHATOPS_STORE", database.url.replace("chatops@", "ana@"))
+        session = chatops("-p", "write hello to out.txt", "--role", "coder", "--queue", "repo").out.strip()
+    with worker(folder):
+        wait_until(lambda: session in waiting(chatops), "the call waits")
+        assert chatops("store", "grant", "ana", "--level", "none").code == 0
+        assert chatops("approvals", "approve", waiting(chatops)[session]).code == 0
+        wait_until(lambda: "ana has no level" in rows(chatops)[session]["why"], "the worker refuses it")
+    assert chatops("store", "grant", "ana", "--level", "viewer").code == 0
+    with worker(folder):
+        wait_until(lambda: session not in rows(chatops), "the turn is over")
+    assert "access level viewer" in chatops("audit", "list").out
+    assert list(folder.iterdir()) == []

@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+import shlex
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -154,6 +157,81 @@ def test_sessions_are_copied_from_a_file_into_a_database_only(chatops: CommandLi
     for words in (("postgresql:///a", f"sqlite://{tmp_path}/a.db"), ("sqlite:///nowhere.db", "postgresql:///a")):
         refused = chatops("store", "copy", *words)
         assert (refused.code, "postgresql://host/database" in refused.err) == (2, True)
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(find_programs() is None, reason="no PostgreSQL server is installed")
+def test_a_team_is_set_up_as_the_documentation_says_and_each_member_works_in_sessions_of_its_own(
+    chatops: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "team.md").read_text()
+    (block,) = re.findall(r"```sh\n(psql .*?)```", text, re.DOTALL)
+    with server() as running:
+
+        def log_in(role: str) -> None:
+            address = running.url.replace("chatops@", f"{role}@").replace("/postgres?", "/chatops?")
+            monkeypatch.setenv("CHATOPS_STORE", address)
+            monkeypatch.setenv("CHATOPS_HOME", str(tmp_path / role))
+
+        for line in block.splitlines():
+            match shlex.split(line):
+                case ["psql", *words]:
+                    program = find_programs()
+                    assert program is not None
+                    subprocess.run([program / "psql", *words, running.url], check=True, capture_output=True)
+                case [store, "chatops", *words]:
+                    log_in(store.partition("//")[2].partition("@")[0])
+                    assert chatops(*words).code == 0
+        assert chatops("store", "grant").out.split() == ["ROLE", "LEVEL", "ana", "operator", "ben", "user"]
+        assert chatops("store", "grant", "ben").code == 2
+        log_in("ana")
+        assert "Only the owner" in chatops("store", "grant", "ben", "--level", "admin").err
+        session, call = chatops.paused("write hello to out.txt")
+        log_in("ben")
+        approved = chatops("approvals", "approve", call)
+        assert "The session belongs to ana: it continues there." in approved.err
+        for command in (f"resume {session}", f"sessions delete {session} --yes", f"sessions rename {session} x"):
+            refused = chatops(*command.split())
+            assert (refused.code, f"Session {session} belongs to ana." in refused.err) == (1, True)
+        assert chatops("sessions", "fork", session).code == 0
+        log_in("ana")
+        assert "approved by member ben" in chatops("resume", session).err
+        assert (chatops.workspace / "out.txt").read_text() == "hello"
+        assert "member ben via approvals" in chatops("audit", "list").out
+        log_in("keeper")
+        assert chatops("store", "grant", "ben", "--level", "none").code == 0
+        log_in("ben")
+        assert "chatops store grant ROLE" in chatops("sessions", "list").err
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(find_programs() is None, reason="no PostgreSQL server is installed")
+def test_a_job_of_another_member_is_decided_and_left_to_its_own(
+    chatops: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server() as running, psycopg.connect(running.url, autocommit=True) as admin:
+        monkeypatch.setenv("CHATOPS_STORE", running.url)
+        assert chatops("sessions", "list").code == 0
+        for role in ("ana", "ben"):
+            admin.execute(f"CREATE ROLE {role} LOGIN".encode())
+            assert chatops("store", "grant", role, "--level", "user").code == 0
+        ana, ben = (running.url.replace("chatops@", f"{role}@") for role in ("ana", "ben"))
+        monkeypatch.setenv("CHATOPS_STORE", ana)
+        job = chatops("-p", "write hello to out.txt", "--role", "coder", "--background").out.strip()
+        assert chatops("jobs", "wait", job).code == 3
+        monkeypatch.setenv("CHATOPS_STORE", ben)
+        (waiting,) = json.loads(chatops("approvals", "list", "--output-format", "json").out)
+        assert "The job belongs to ana" in chatops("approvals", "approve", waiting["id"]).err
+        assert f"Session {job} belongs to ana." in chatops("jobs", "cancel", job).err
+        monkeypatch.setenv("CHATOPS_STORE", ana)
+        assert chatops("jobs", "resume", job).code == 0
+        assert chatops("jobs", "wait", job).code == 0
+        assert (chatops.workspace / "out.txt").read_text() == "hello"
+
+
+def test_a_file_has_no_members(chatops: CommandLine) -> None:
+    refused = chatops("store", "grant", "ana", "--level", "user")
+    assert (refused.code, "The sessions are in a file of one user" in refused.err) == (2, True)
 
 
 def test_what_is_no_address_of_a_database_is_refused(chatops: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,12 +204,12 @@ def closing(
     return AttemptResult(call_id=call.id, attempt=attempt, result=a_result(outcome, content))
 
 
-def record(call: ToolCall, by: Principal = ANA, digest: str = "d1") -> DecisionRecord:
-    return DecisionRecord(call_id=call.id, tool=call.name, digest=digest, decision=Approved(), by=by)
+def record(call: ToolCall, by: Principal | None = None, digest: str = "d1") -> DecisionRecord:
+    return DecisionRecord(call_id=call.id, tool=call.name, digest=digest, decision=Approved(), by=by or ANA)
 
 
-def decided(call: ToolCall, by: Principal = ANA, digest: str = "d1") -> DecideCall:
-    return DecideCall(call_id=call.id, digest=digest, decision=Approved(), by=by)
+def decided(call: ToolCall, by: Principal | None = None, digest: str = "d1") -> DecideCall:
+    return DecideCall(call_id=call.id, digest=digest, decision=Approved(), by=by or ANA)
 
 
 def remembered(

@@ -1,0 +1,307 @@
+"""What a member of a team's database may do in it, whatever program the member uses.
+
+Theory of operation
+
+The role that owns the schema ``chatops`` is the *owner*: workers connect as it, it grants levels, and nothing here
+binds it. Any other role is a *member* once `grant` has given it a level (the table `members`). A role without one has
+no right to the schema. The principal of what a member does is ``session_user``, the role that has logged in: neither
+``SET ROLE`` nor any parameter changes it.
+
+Each session has a `principal`, the role that made it. It is driven by clients of that role, or by workers if it is in
+`queue`. A member puts one there by the function `queue_prompt` alone, which makes the session: so no turn in it comes
+from a client. Forced row security lets a member read all rows but the personal ones of others (drafts, last roles), and
+write the rows of sessions that the member drives. So a member can store anything in such a session: it is the member's
+own chatops that takes its turns, on a machine of the member. No worker continues it, and no other member.
+
+What others rely on is written otherwise. A decision is posted by the function `post_decision`, which takes the
+principal from ``session_user``; a member can insert one in no other way. The log of decisions takes one in another's
+name only if that is posted. Rows of the audit log are added at the end of a chain, with the role that wrote them, and
+never changed. `members`, and sessions that workers drive, are written by the owner alone.
+
+The functions belong to the owner, run with its rights and have a search path of their own, with the temporary schema
+last; members may create nothing in the schema. Columns that say who wrote a row, and running numbers, are left out of
+the rights to insert and update, so they have their defaults; the policies compare them all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chatops.domain.errors import StoreError
+from chatops.domain.tools import AccessLevel
+from chatops.store.connection import text
+from chatops.store.files import PASTED
+
+if TYPE_CHECKING:
+    from chatops.store.postgres import Postgres
+
+SESSION_SETTINGS = ("child", "copied", "revoked", "sandbox", "step times")
+"""Kinds of settings, the part of a key before the colon, that belong to a session. All others belong to a principal."""
+
+_OWN_COLUMNS = ("principal", "made_by", "written_by")
+"""Columns that members do not set, beside running numbers."""
+
+_DEFINER = "LANGUAGE {} SECURITY DEFINER SET search_path = pg_catalog, chatops, pg_temp AS $$ {} $$"
+
+
+def _function(head: str, body: str, *, language: str = "sql STABLE") -> str:
+    return f"CREATE OR REPLACE FUNCTION {head} {_DEFINER.format(language, body)}"
+
+
+_COLUMNS = (
+    'ALTER TABLE sessions ADD principal TEXT COLLATE "C" NOT NULL DEFAULT session_user',
+    'ALTER TABLE posted ADD principal TEXT COLLATE "C" NOT NULL DEFAULT session_user',
+    'ALTER TABLE audit ADD written_by TEXT COLLATE "C" NOT NULL DEFAULT session_user',
+    """CREATE TABLE members (
+        role TEXT COLLATE "C" PRIMARY KEY,
+        level TEXT NOT NULL CHECK (level IN ('viewer', 'user', 'operator', 'admin'))
+    )""",
+)
+_FUNCTIONS = (
+    _function("is_member() RETURNS boolean", "SELECT EXISTS (SELECT 1 FROM members WHERE role = session_user::text)"),
+    _function(
+        "is_queued(session text) RETURNS boolean", "SELECT EXISTS (SELECT 1 FROM queue q WHERE q.session_id = session)"
+    ),
+    _function(
+        "owns(session text) RETURNS boolean",
+        "SELECT is_member() AND EXISTS (SELECT 1 FROM sessions s "
+        "WHERE s.id = session AND s.principal = session_user::text AND NOT is_queued(s.id))",
+    ),
+    _function(
+        "owns_turn(turn text) RETURNS boolean",
+        "SELECT EXISTS (SELECT 1 FROM turns t WHERE t.turn_id = turn AND owns(t.session_id))",
+    ),
+    # A child session has the id of its caller's session and more; rows of the log outlive their session.
+    _function(
+        "is_new(session text) RETURNS boolean",
+        """SELECT is_member() AND session ~ '^[0-9A-Za-z]+(-[0-9A-Za-z]+)*$'
+            AND NOT EXISTS (SELECT 1 FROM audit a WHERE a.session_id = session)
+            AND NOT EXISTS (SELECT 1 FROM decisions d WHERE d.session_id = session)
+            AND NOT EXISTS (
+                SELECT 1 FROM string_to_array(session, '-') AS parts
+                CROSS JOIN LATERAL generate_series(1, cardinality(parts) - 1) AS n
+                JOIN sessions p ON p.id = array_to_string(parts[1:n], '-') WHERE NOT owns(p.id)
+            )
+            AND NOT EXISTS (
+                SELECT 1 FROM sessions c WHERE c.id > session || '-' AND c.id < session || '.'
+                AND NOT owns(c.id)
+            )""",
+    ),
+    _function(
+        "next_number(session text) RETURNS bigint",
+        "SELECT coalesce(max(number), 0) + 1 FROM audit WHERE session_id = session",
+    ),
+    _function(
+        "is_posted(call text, shown text, said text, who text) RETURNS boolean",
+        "SELECT EXISTS (SELECT 1 FROM posted p WHERE p.call_id = call AND p.digest = shown AND p.decision = said "
+        "AND p.principal = who)",
+    ),
+    _function(
+        "own_setting(key text) RETURNS boolean",
+        f"""SELECT CASE WHEN split_part(key, ':', 1) IN {SESSION_SETTINGS}
+            THEN owns(split_part(split_part(key, ':', 2), '.', 1))
+            ELSE is_member() AND starts_with(key, '@' || length(session_user) || ':' || session_user || ':') END""",
+    ),
+    # Messages and files are deleted after their session. What another one still has is kept by its references.
+    _function(
+        "is_gone(session text) RETURNS boolean",
+        "SELECT is_member() AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = session)",
+    ),
+    _function("is_used(file text) RETURNS boolean", "SELECT EXISTS (SELECT 1 FROM files WHERE digest = file)"),
+    _function(
+        "queue_prompt(_id text, _place text, _role text, _model text, _workspace text, _prompt text) RETURNS void",
+        """DECLARE _now float8;
+        BEGIN
+            SELECT now INTO _now FROM begin_write();
+            IF is_member() AND NOT is_new(_id) THEN
+                RAISE insufficient_privilege USING MESSAGE = format('%s is no id of a new session', _id);
+            END IF;
+            INSERT INTO sessions (id, workspace, title, role, model_pin, persona, activity, created_at, updated_at)
+                SELECT _id, _place, '', _role, _model, '', coalesce(max(activity), 0) + 1, _now, _now FROM sessions;
+            INSERT INTO queue (session_id, workspace) VALUES (_id, _workspace);
+            INSERT INTO queued_texts (session_id, text) VALUES (_id, _prompt);
+        END""",
+        language="plpgsql VOLATILE",
+    ),
+    # A statement after it sees what was committed before it, as it waits for the row that all writers change.
+    _function(
+        "begin_write(OUT version bigint, OUT now float8)",
+        """BEGIN
+            IF NOT pg_has_role(session_user, current_user, 'MEMBER') AND NOT is_member() THEN
+                RAISE insufficient_privilege USING MESSAGE = format('role %s has no level', session_user);
+            END IF;
+            UPDATE store SET changes = changes + 1
+                RETURNING store.version, extract(epoch FROM clock_timestamp()) INTO version, now;
+        END""",
+        language="plpgsql VOLATILE",
+    ),
+    _function(
+        "post_decision(_call text, _digest text, _decision text, _by text) RETURNS boolean",
+        """DECLARE _turn text;
+        BEGIN
+            PERFORM begin_write();
+            SELECT turn_id INTO _turn FROM pending WHERE call_id = _call AND digest = _digest;
+            IF NOT FOUND OR EXISTS (SELECT 1 FROM posted WHERE call_id = _call AND digest = _digest) THEN
+                RETURN false;
+            END IF;
+            DELETE FROM posted WHERE call_id = _call;
+            INSERT INTO posted (call_id, turn_id, digest, decision, by, principal, decided_at)
+                VALUES (_call, _turn, _digest, _decision, _by, session_user, extract(epoch FROM clock_timestamp()));
+            RETURN true;
+        END""",
+        language="plpgsql VOLATILE",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The commands that members may use besides SELECT, and the condition on the rows that they write."""
+
+    commands: str
+    condition: str = ""
+    inserts: str = ""
+    """The condition on the rows that they insert, where it is another one."""
+    seen: str = "(SELECT is_member())"
+    """The condition on the rows that they see."""
+
+
+_OF_SESSION = "owns(session_id)"
+_OLD = f"({_OF_SESSION} OR is_gone(session_id))"
+_OWN_SESSION = "principal = session_user::text AND NOT is_queued(id) AND (SELECT is_member())"
+_ALL = "INSERT UPDATE DELETE"
+TABLES = {
+    "store": _Table(""),
+    "members": _Table(""),
+    "messages": _Table("INSERT DELETE", _OLD, f"{_OF_SESSION} AND starts_with(id, session_id || '.')"),
+    "sessions": _Table(_ALL, _OWN_SESSION, f"{_OWN_SESSION} AND is_new(id)"),
+    "turns": _Table(_ALL, f"{_OF_SESSION} AND starts_with(turn_id, session_id || '.')"),
+    "journal": _Table("INSERT UPDATE", "owns_turn(turn_id) AND starts_with(call_id, turn_id || '.')"),
+    "pending": _Table(_ALL, f"{_OF_SESSION} AND owns_turn(turn_id) AND starts_with(call_id, turn_id || '.') "),
+    "posted": _Table("DELETE", "owns_turn(turn_id)"),
+    "decisions": _Table(
+        "INSERT",
+        f"{_OF_SESSION} AND starts_with(call_id, session_id || '.') AND "
+        "(coalesce(object_of(by) ->> 'member', '') IN ('', session_user) "
+        "OR is_posted(call_id, digest, decision, object_of(by) ->> 'member'))",
+    ),
+    "audit": _Table(
+        "INSERT",
+        f"written_by = session_user::text AND number = next_number(session_id) AND (SELECT is_member()) "
+        f"AND (session_id = '' OR {_OF_SESSION})",
+    ),
+    "queued_texts": _Table("INSERT DELETE", _OF_SESSION),
+    "leases": _Table(_ALL, _OF_SESSION),
+    "settings": _Table(
+        _ALL, "own_setting(key)", seen="(SELECT is_member()) AND (NOT starts_with(key, '@') OR own_setting(key))"
+    ),
+    "runs": _Table(_ALL, _OF_SESSION),
+    "posted_reviews": _Table("INSERT DELETE", _OF_SESSION),
+    "rules": _Table(
+        "INSERT UPDATE",
+        f"made_by = session_user::text AND (SELECT is_member()) AND (session_id IS NULL OR {_OF_SESSION})",
+    ),
+    "turn_grants": _Table("INSERT", _OF_SESSION),
+    "jobs": _Table(_ALL, _OF_SESSION),
+    "files": _Table("INSERT DELETE", _OLD, f"{_OF_SESSION} OR (session_id = '{PASTED}' AND (SELECT is_member()))"),
+    "queue": _Table(""),
+    "hints": _Table(""),
+    "workers": _Table(""),
+    "file_bodies": _Table(
+        "INSERT DELETE",
+        "(SELECT is_member()) AND NOT is_used(digest)",
+        "(SELECT is_member()) AND starts_with(encode(sha256(body), 'hex'), digest)",
+    ),
+}
+
+
+def secure(rows: Postgres) -> None:
+    """Make the tables safe from members, once, as their owner, within a transaction."""
+    for statement in (*_COLUMNS, *_FUNCTIONS):
+        rows.run(statement)
+    for name, table in TABLES.items():
+        rows.run(f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY")
+        rows.run(f"CREATE POLICY owner ON {name} TO CURRENT_USER USING (true) WITH CHECK (true)")
+        rows.run(f"CREATE POLICY seen ON {name} FOR SELECT USING ({table.seen})")
+        for command in table.commands.split():
+            # Without WITH CHECK, USING holds for the new row too.
+            inserts = f"WITH CHECK ({table.inserts or table.condition})"
+            check = inserts if command == "INSERT" else f"USING ({table.condition})"
+            rows.run(f"CREATE POLICY own_{command.lower()} ON {name} FOR {command} {check}")
+    rows.run("REVOKE ALL ON ALL FUNCTIONS IN SCHEMA chatops FROM PUBLIC")
+    rows.run("REVOKE ALL ON SCHEMA chatops FROM PUBLIC")
+
+
+def grant(rows: Postgres, role: str, level: AccessLevel | None) -> None:
+    """Give a role of the database a level and the rights that members need; None: take all of it away.
+
+    Raises StoreError if this role is not the owner, or `role` is no other role that can be bound.
+    """
+    _must_own(rows)
+    with rows.write():
+        known = rows.one(
+            "SELECT rolsuper OR pg_has_role(oid, current_user, 'MEMBER') FROM pg_roles WHERE rolname = ?", role
+        )
+        if known is None:
+            raise StoreError(
+                f"The server of the database has no role {role}.", advice=f"Make it first: CREATE ROLE {role} LOGIN"
+            )
+        if known[0] and level is not None:
+            raise StoreError(
+                f"{role} owns this database, is a superuser or a member of the owner: no level binds it.",
+                advice="Give each member a role of its own.",
+            )
+        if level is None:
+            rows.run("DELETE FROM members WHERE role = ?", role)
+        else:
+            rows.upsert("members", "role", role=role, level=level.word)
+        put_rights(rows, role, member=level is not None)
+
+
+def put_rights(rows: Postgres, role: str, *, member: bool) -> None:
+    """Give a member exactly the rights to the tables and functions of this version, or a former one none."""
+    name = '"' + role.replace('"', '""') + '"'
+    for what in ("ALL TABLES IN SCHEMA", "ALL SEQUENCES IN SCHEMA", "ALL FUNCTIONS IN SCHEMA", "SCHEMA"):
+        rows.run(f"REVOKE ALL ON {what} chatops FROM {name}")
+    if not member:
+        return
+    rows.run(f"GRANT USAGE ON SCHEMA chatops TO {name}")
+    rows.run(f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA chatops TO {name}")
+    rows.run(f"GRANT SELECT ON runnable TO {name}")
+    for table, its in TABLES.items():
+        listed = rows.one(
+            "SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute WHERE attrelid = ?::regclass "
+            "AND attnum > 0 AND NOT attisdropped AND attidentity = '' AND attname <> ALL(?)",
+            f"chatops.{table}",
+            list(_OWN_COLUMNS),
+        )
+        columns = text((listed or (None,))[0])
+        given = ["SELECT", *(c if c == "DELETE" else f"{c} ({columns})" for c in its.commands.split())]
+        rows.run(f"GRANT {', '.join(given)} ON {table} TO {name}")
+
+
+def levels(rows: Postgres) -> dict[str, AccessLevel]:
+    """Return the levels of all members."""
+    with rows.read():
+        return {text(row[0]): AccessLevel[text(row[1]).upper()] for row in rows.all("SELECT role, level FROM members")}
+
+
+def level_of(rows: Postgres, role: str) -> AccessLevel | None:
+    """Return the level of a role; the highest for one that no level binds, None for one without any."""
+    found = rows.one(
+        "SELECT m.level, pg_has_role(r.oid, n.nspowner, 'MEMBER') FROM pg_roles r "
+        "JOIN pg_namespace n ON n.nspname = 'chatops' LEFT JOIN members m ON m.role = r.rolname::text "
+        "WHERE r.rolname = ?",
+        role,
+    )
+    level, owns = found or (None, False)
+    return AccessLevel.ADMIN if owns else None if level is None else AccessLevel[text(level).upper()]
+
+
+def _must_own(rows: Postgres) -> None:
+    if not rows.is_owner:
+        raise StoreError(
+            f"Only the owner of {rows.place} grants levels, and this is {rows.role}.",
+            advice="Name the owner in the address of the store.",
+        )
