@@ -223,8 +223,13 @@ class EditorSession:
         return await self._over(session)
 
     async def cancel(self) -> None:
-        """Stop what runs. A call that waits stays pending, and the prompt ends all the same."""
+        """Stop what runs. A call that waits stays pending, and the prompt ends all the same.
+
+        An answer that comes later decides nothing: the next message asks again.
+        """
         self._cancelled = True
+        for task in filter(None, self._asked.values()):
+            task.cancel()
         await self.view.cancel()
         self._moved.set()
 

@@ -88,6 +88,22 @@ async def test_answers_that_were_not_offered_or_came_at_once_leave_the_call_pend
     assert "1 too soon" in program("doctor", cwd=folder).out
 
 
+async def test_an_answer_after_the_turn_was_cancelled_decides_nothing_and_the_next_message_asks_again(
+    folder: Path, registry: Path
+) -> None:
+    async with editing() as editor:
+        session, prompt, call = await asking(editor, folder)
+        await asyncio.sleep(READS_FIRST_S)
+        await editor.agent.cancel(session)
+        assert (await prompt).stop_reason == "cancelled"
+        editor.answer("allow_once")
+        prompt = prompted(editor, session, "and now?")
+        await editor.until(lambda it: len(it.asked) == 2)
+        assert call in program("approvals", "list", cwd=folder).out and not log(folder)
+        editor.answer("reject_once")
+        assert (await prompt).stop_reason == "end_turn" and editor.last(call) == "failed"
+
+
 async def test_a_decision_elsewhere_ends_the_question_and_a_late_answer_is_void(folder: Path, registry: Path) -> None:
     async with editing() as editor:
         _, prompt, call = await asking(editor, folder)
