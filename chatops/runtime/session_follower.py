@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from chatops.domain.decisions import Decision
+from chatops.domain.decisions import Approved, Decision
 from chatops.domain.errors import ConfigError, StoreError
 from chatops.domain.events import Notice, PendingCall
 from chatops.domain.ids import CallId, SessionId
@@ -175,6 +175,12 @@ class SessionFollower(SessionView):
         does not let users decide here.
         """
         self._services.rights.check_surface(self._services.by.via)
+        if isinstance(decision, Approved) and decision.remember is not None:
+            if whose := await self._services.worker(self._services.store.foreign, self.session_id):
+                raise ConfigError(
+                    f"Nothing was decided: a rule of yours does not answer in a session of {whose}.",
+                    advice="Approve the call once.",
+                )
         decided = DecideCall(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
         taken = await self._services.worker(self._services.store.post_decision, decided)
         await self._look()

@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from chatops.domain.errors import ConfigError
+from chatops.domain.events import PendingCall
 from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.tools import AccessLevel, Verdict
+from chatops.engine.state import Containment
 from chatops.engine.workflow.state import CheckingGate, RunFinished, WorkflowState
 from chatops.policy.delegation import ChildBinding
 from chatops.policy.grant import Grant, tool_difference
@@ -119,6 +121,14 @@ class Rights(Protocol):
 
     def check_surface(self, via: str) -> None:
         """Raise ConfigError if users may not decide on calls there. `via` is as in `Principal`."""
+
+    def check_member(
+        self, pending: PendingCall, member: str, *, level: AccessLevel | None, containment: Containment | None
+    ) -> None:
+        """Raise ConfigError if a role of the team's database may not let a call run, by its level there and its rights.
+
+        `level` is None for a role without one. `containment` is that of the turn.
+        """
 
     def roles(self) -> tuple[str, ...]:
         """Return the names of all roles."""

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 
 from chatops.config.failpoints import reach
+from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.errors import (
     ChatopsError,
     ConfigError,
@@ -31,10 +32,10 @@ from chatops.domain.messages import RoleSwitchMessage, SummaryMessage
 from chatops.domain.tools import built_in_capabilities
 from chatops.engine.budgets import carried_on
 from chatops.engine.effects import ComposerDraft, TurnStep
-from chatops.engine.inputs import CancelTurn, NarrowGrant, Recover
+from chatops.engine.inputs import CancelTurn, DecideCall, NarrowGrant, Recover
 from chatops.engine.state import Finished, TurnState, new_turn
 from chatops.engine.turn import start
-from chatops.engine.view import turn_status
+from chatops.engine.view import own_pending_calls, turn_status
 from chatops.policy.budget import Budget, strictest
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import revoked as revoked_layer
@@ -238,12 +239,27 @@ class Turns:
             reach("decision_found")
             try:
                 self._services.rights.check_surface(decided.by.via)
+                await self._check_member(state, decided)
             except ConfigError as error:
-                # The site has forbidden it since, or another program posted it.
+                # The site has forbidden it since, another program posted it, or it is beyond the rights of who decided.
                 self._notify(f"{error} {decided.call_id} stays pending.", advice=error.advice)
                 await self._services.worker(self._services.store.withdraw_decision, decided)
                 continue
             await self.runner.take(decided)
+
+    async def _check_member(self, state: TurnState, decided: DecideCall) -> None:
+        """Raise ConfigError if a decision of another role of the team's database is beyond the rights of that role."""
+        store, who, decision = self._services.store, decided.by.member, decided.decision
+        pending = next((one for one in own_pending_calls(state) if one.call.id == decided.call_id), None)
+        if pending is None or isinstance(decision, Rejected) or who in ("", store.role):
+            return
+        if isinstance(decision, Approved) and decision.remember is not None:
+            raise ConfigError(
+                f"Nothing was decided: a rule of {who} does not answer in a session of another.",
+                advice="Approve the call once.",
+            )
+        level = await self._services.worker(store.level_of, who)
+        self._services.rights.check_member(pending, who, level=level, containment=state.containment)
 
     def _watch(self) -> None:
         if self._watching is None or self._watching.done():

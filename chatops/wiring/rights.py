@@ -16,9 +16,12 @@ from chatops.config.memory import Memories
 from chatops.config.skills import Persona, Personas
 from chatops.domain.decisions import NO_UID, UNATTENDED
 from chatops.domain.errors import ConfigError
+from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
-from chatops.domain.tools import AccessLevel, ToolSpec, Verdict
+from chatops.domain.tools import CONTAINED_APPLY, AccessLevel, ToolSpec, Verdict
+from chatops.engine.state import Containment
+from chatops.engine.view import judged_apply
 from chatops.engine.workflow.texts import step_prompt
 from chatops.models.memory import known_price, memory_of
 from chatops.policy.budget import NO_BUDGET, Budget, strictest
@@ -227,11 +230,38 @@ class RegistryRights:
         later = self._grant_under(now, now.changed, replace(settings, model_pin="", persona=""))
         return later.intersection(grant).answered_by(later.answers)
 
-    def judging_grant(self, role: str, *, level: AccessLevel | None, login: str) -> Grant:
+    def check_member(
+        self, pending: PendingCall, member: str, *, level: AccessLevel | None, containment: Containment | None
+    ) -> None:
+        """Raise ConfigError if a role of the team's database may not let a call run, by its level there and its rights.
+
+        `level` is None for a role without one. `containment` is that of the turn.
+        """
+        if level is None:
+            raise ConfigError(
+                f"Nothing was decided: {member} has no level in the database.",
+                advice="Its owner gives one: chatops store grant ROLE --level L",
+            )
+        if pending.reason is AskReason.BUDGET:
+            return
+        grant = self.judging_grant(pending.role, level=None, login=member, cap=level)
+        if pending.call.name == CONTAINED_APPLY:
+            judged = judged_apply(containment, (grant,))
+        else:
+            judged = grant.judge(pending.call.name, pending.facts)
+        if judged.verdict is Verdict.DENY:
+            raise ConfigError(
+                f"Nothing was decided: {member} may not use {pending.call.name} ({judged.reason}).",
+                advice="A member whose rights permit the call can approve it.",
+            )
+
+    def judging_grant(
+        self, role: str, *, level: AccessLevel | None, login: str, cap: AccessLevel | None = None
+    ) -> Grant:
         """Return how calls are judged in `role` for a user of this login, or for anyone else if it is empty.
 
         `level` stands for the levels in the user's registry; the site's hold as they are. The grant has no model: it
-        is for judging only.
+        is for judging only, and its level at most `cap`.
 
         Raises ConfigError for an unknown role.
         """
@@ -244,7 +274,7 @@ class RegistryRights:
             registries=(site, own),
             role=role,
             user=User(uid=NO_UID, login=login),
-            access_cap=now.access_cap,
+            access_cap=min((one for one in (now.access_cap, cap) if one is not None), default=None),
             specs=self._tools().specs_under(now),
             models=(),
             prompt="",

@@ -182,7 +182,7 @@ def test_a_team_is_set_up_as_the_documentation_says_and_each_member_works_in_ses
                 case [store, "chatops", *words]:
                     log_in(store.partition("//")[2].partition("@")[0])
                     assert chatops(*words).code == 0
-        assert chatops("store", "grant").out.split() == ["ROLE", "LEVEL", "ana", "operator", "ben", "user"]
+        assert chatops("store", "grant").out.split() == ["ROLE", "LEVEL", "ana", "operator", "ben", "operator"]
         assert chatops("store", "grant", "ben").code == 2
         log_in("ana")
         assert "Only the owner" in chatops("store", "grant", "ben", "--level", "admin").err
@@ -214,7 +214,7 @@ def test_a_job_of_another_member_is_decided_and_left_to_its_own(
         assert chatops("sessions", "list").code == 0
         for role in ("ana", "ben"):
             admin.execute(f"CREATE ROLE {role} LOGIN".encode())
-            assert chatops("store", "grant", role, "--level", "user").code == 0
+            assert chatops("store", "grant", role, "--level", "operator").code == 0
         ana, ben = (running.url.replace("chatops@", f"{role}@") for role in ("ana", "ben"))
         monkeypatch.setenv("CHATOPS_STORE", ana)
         job = chatops("-p", "write hello to out.txt", "--role", "coder", "--background").out.strip()
@@ -226,6 +226,46 @@ def test_a_job_of_another_member_is_decided_and_left_to_its_own(
         monkeypatch.setenv("CHATOPS_STORE", ana)
         assert chatops("jobs", "resume", job).code == 0
         assert chatops("jobs", "wait", job).code == 0
+        assert (chatops.workspace / "out.txt").read_text() == "hello"
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(find_programs() is None, reason="no PostgreSQL server is installed")
+def test_a_decision_counts_as_far_as_the_level_of_who_decided_reaches_when_it_is_taken(
+    chatops: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server() as running, psycopg.connect(running.url, autocommit=True) as admin:
+
+        def grant(role: str, level: str) -> None:
+            monkeypatch.setenv("CHATOPS_STORE", running.url)
+            assert chatops("store", "grant", role, "--level", level).code == 0
+
+        def approve_as_ben() -> None:
+            monkeypatch.setenv("CHATOPS_STORE", running.url.replace("chatops@", "ben@"))
+            assert chatops("approvals", "approve", call).code == 0
+
+        for role in ("ana", "ben"):
+            admin.execute(f"CREATE ROLE {role} LOGIN".encode())
+        ana = running.url.replace("chatops@", "ana@")
+        grant("ana", "operator")
+        grant("ben", "viewer")
+        monkeypatch.setenv("CHATOPS_STORE", ana)
+        session, call = chatops.paused("write hello to out.txt")
+        for level, why in (
+            ("viewer", "ben may not use file_write (access level viewer)"),
+            ("none", "ben has no level"),
+        ):
+            grant("ben", "viewer")
+            approve_as_ben()
+            grant("ben", level)
+            monkeypatch.setenv("CHATOPS_STORE", ana)
+            resumed = chatops("resume", session)
+            assert (resumed.code, f"Nothing was decided: {why}" in resumed.err) == (3, True), resumed.err
+            assert not (chatops.workspace / "out.txt").exists()
+        grant("ben", "operator")
+        approve_as_ben()
+        monkeypatch.setenv("CHATOPS_STORE", ana)
+        assert chatops("resume", session).code == 0
         assert (chatops.workspace / "out.txt").read_text() == "hello"
 
 
