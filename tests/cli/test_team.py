@@ -14,7 +14,9 @@ import pytest
 
 from chatops import Chat
 from chatops.config.paths import find_paths, packaged_registry
-from tests.support.command_line import CommandLine
+from chatops.domain.secrets import spellings
+from tests.support.command_line import CommandLine, registry_for
+from tests.support.fake_openai import FakeOpenAI, call, calls, says
 from tests.support.postgres import find_programs, server
 
 
@@ -303,3 +305,31 @@ def test_a_registry_that_names_a_database_and_breaks_leaves_no_session_in_a_file
     registry.write_text('{"version": 3')
     assert missing in chatops("--registry", str(registry), "sessions", "list").err
     assert list(tmp_path.rglob("chatops.db")) == []
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(find_programs() is None, reason="no PostgreSQL server is installed")
+def test_the_password_of_the_database_is_in_no_row_and_in_no_command(
+    chatops: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that knows it says it, letter by letter, and a command prints its environment."""
+    word = "pw-83ca6f0d12be/canary"
+    monkeypatch.setenv("PGPASSWORD", word)
+    told = says(f"It is {word}.", pieces=60)
+    script = [calls(call("shell_exec", command="env; cat /proc/*/environ"), text=f"I know {word}."), told]
+    with server() as running, FakeOpenAI(script) as model, psycopg.connect(running.url) as reader:
+        monkeypatch.setenv("CHATOPS_STORE", running.url)
+        flags = ("--registry", registry_for(chatops.workspace, model.url, tools=["shell_exec"]))
+        session, waiting = chatops.paused("go", *flags)
+        assert chatops(*flags, "approvals", "approve", waiting).code == 0
+        shown = [chatops(*flags, *words) for words in (("resume", session), ("audit", "export"), ("doctor",))]
+        assert "It is [key]." in shown[0].out
+        tables = reader.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'chatops'").fetchall()
+        rows = [
+            str(row)
+            for (name,) in tables
+            for row in reader.execute(f'SELECT t::text FROM chatops."{name}" t').fetchall()
+        ]
+    assert len(rows) > 10
+    everything = [*rows, *(ran.out + ran.err for ran in shown)]
+    assert [form for form in spellings([word]) for text in everything if form in text] == []
