@@ -36,7 +36,7 @@ _DENIES = "{} denies now: these tools never run. Before, they could be confirmed
 _NO_MODEL = "no model uses it"
 _NOT_HERE = "gemini_cli cannot run here; choose another model."
 _NO_KEY = frozenset({"", "none"})
-_LOGIN = re.compile(r"^(\s*(?:[a-z][a-z0-9+.-]*:)?[/\\]{2})?[^/\\]*@", re.IGNORECASE)
+_LOGIN = re.compile(r"^(\s*(?:[a-z][a-z0-9+.-]*:)?[/\\]{2})?[^/\\#]*@", re.IGNORECASE)
 """The beginning of an address with a user or password, up to its end."""
 _LOGIN_LEFT_OUT = "The user, password or key in api_url of {} is not copied. Write it into the new file yourself."
 

@@ -161,6 +161,7 @@ def test_nothing_is_left_out_without_a_note_and_no_two_hosts_share_a_key(chatops
         ("https://secret-token@box/v1", "https://box/v1"),
         ("https://ana:sec@ret-secret@box/v1", "https://box/v1"),
         ("https://box/v1?api-key=secret&v=1", "https://box/v1"),
+        ("https://ana:secret@box#x@y", "https://box#x@y"),
     ],
 )
 def test_no_login_in_an_address_is_copied(chatops: CommandLine, address: str, kept: str) -> None:
