@@ -41,7 +41,15 @@ _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e\x80-\xff
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\x20-\x7e\t]*)?\r\n")
 _PIECE = 65_536
 NOT_SENT = frozenset(
-    {b"accept-encoding", b"range", b"if-range", b"x-http-method-override", b"x-http-method", b"x-method-override"}
+    {
+        b"accept-encoding",
+        b"range",
+        b"request-range",
+        b"if-range",
+        b"x-http-method-override",
+        b"x-http-method",
+        b"x-method-override",
+    }
     | {b"x-original-url", b"x-original-uri", b"x-rewrite-url", b"x-forwarded-uri", b"x-forwarded-path"}
 )
 """Headers of a request that would hide the value in a reply, or ask for another method or path. Some servers read ``_``
