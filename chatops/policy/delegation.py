@@ -31,7 +31,7 @@ from chatops.domain.decisions import AnyArguments, RememberedRule
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
-from chatops.domain.tools import Verdict
+from chatops.domain.tools import BUILT_IN, ToolSpec, Verdict
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import show_rule
 from chatops.policy.sandbox import beyond, describe_extra
@@ -84,6 +84,8 @@ class Added:
     """Tools that only the role offers and that do not ask about every call."""
     looser: tuple[str, ...] = ()
     """Tools of both that the role may permit where the grant in force asks or denies."""
+    contained: tuple[str, ...] = ()
+    """Tools that run commands, if the role's turns are contained: an *ask* about them is answered there."""
     rules: tuple[str, ...] = ()
     """Rules that answer an *ask* only in the role, as `show_rule` writes them."""
     sandbox: SandboxSpec = NARROWEST
@@ -103,6 +105,7 @@ class Added:
             f"+ {', '.join(self.tools)}" if self.tools else "",
             f"+ {', '.join(self.unasked)} without asking" if self.unasked else "",
             f"{', '.join(self.looser)} with fewer questions" if self.looser else "",
+            f"{', '.join(self.contained)} in a copy without asking" if self.contained else "",
             *(f"rule {rule}" for rule in self.rules),
             f"commands get {extra}" if extra else "",
             f"commands run from sandbox level {self.level.word} on" if self.level is not None else "",
@@ -131,6 +134,7 @@ def added(child: Grant, in_force: Grant, *, remembered: Sequence[RememberedRule]
         tools=tuple(tool for tool in new if tool not in unasked),
         unasked=unasked,
         looser=tuple(spec.name for spec in child.tools if spec.name not in new and _looser(child, in_force, spec.name)),
+        contained=tuple(spec.name for spec in child.tools if child.contain and _runs_in_a_copy(spec)),
         rules=tuple(dict.fromkeys(show_rule(rule.tool, rule.pattern) for rule in rules if rule.tool in known)),
         sandbox=beyond(own, limits),
         level=own.require if own.require < limits.require else None,
@@ -161,6 +165,10 @@ def signature(child: Grant, words: Sequence[str]) -> str:
 
 def _models(grant: Grant) -> tuple[ModelTarget, ...]:
     return (*grant.models, *((grant.responder,) if grant.responder is not None else ()))
+
+
+def _runs_in_a_copy(spec: ToolSpec) -> bool:
+    return spec.source == BUILT_IN and spec.capabilities.runs_anything
 
 
 def _answered(answer: ApprovalRule, standing: Sequence[ApprovalRule]) -> bool:

@@ -229,7 +229,11 @@ class ChildOfCall:
         if grant is None or facts.delegation is None:
             raise ToolFailedError("The rights of the role were not compared.")
         layers = binding(grant)
-        if await self._stored_child() is None:
+        if (stored := await self._stored_child()) is not None and self._started is not None:
+            # A store that was copied may bring sessions of any name and role.
+            if self._started.attempt == 1 or (stored.last_turn is None and stored.role != given.role):
+                raise ToolFailedError(f"There is a session {self._id} already, which is not of this task.")
+        if stored is None:
             child, words = await self._compared(given.role, grant)
             if signature(child, words) != facts.delegation.grant:
                 raise ToolFailedError(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ import pytest
 
 from chatops.domain.decisions import Approved
 from chatops.domain.events import PendingCall
-from chatops.domain.ids import SessionId
+from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import NARROWEST
 from chatops.engine.view import answer_so_far
+from chatops.policy.delegation import ChildBinding
 from chatops.policy.sandbox import parse_change
+from chatops.store.store import Store
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
 from tests.support.command_line import CommandLine, Ran, program_environment
@@ -578,3 +581,28 @@ def test_the_caller_learns_which_changes_of_its_contained_children_were_not_appl
     assert told.count("[Applied 0 changes.\nLeft 1, in conflict:\n- out.txt: a file was made there since]") == 1
     assert told.count("were discarded; nothing was applied, the copy is gone. Reason: two are enough.") == 1
     assert (team.chatops.workspace / "out.txt").read_text() == "written\n"
+
+
+@needs_sandbox
+def test_a_contained_role_whose_commands_do_not_ask_is_asked_about(team: Team) -> None:
+    """The same command asks where the caller runs it, so the caller must not get around that."""
+    tools = {"primary": "fake", "tools": ["shell_exec", "delegate"]}
+    team.registry(roles={"coder": tools, "boxed": {**tools, "contain": True}})
+    assert team.ask(delegated("boxed", "run it")).code == 3
+    (asked,) = team.pending()
+    assert (asked["tool"], asked["delegation"]["adds"]) == ("delegate", ["shell_exec in a copy without asking"])
+
+
+def test_a_session_that_was_there_before_the_task_does_not_work_on_it(team: Team, chatops_home: Path) -> None:
+    """A copied store may bring one: of another role, or with an answer in it."""
+    session = team.run("-p", "hello", "--output-format", "json").json["session_id"]
+    with closing(Store(chatops_home / "data" / "chatops.db")) as store:
+        store.create_child(
+            SessionId(f"{session}-2-1-1"),
+            workspace=str(team.chatops.workspace),
+            role="writer",
+            binding=ChildBinding(call_id=CallId(f"{session}.2.1.1"), caller="coder", layers=()),
+        )
+    ran = team.ask(delegated("reader", "write it"), more=("-r", session))
+    assert team.pending() == []
+    assert "not of this task" in ran.json["answer"], ran.out

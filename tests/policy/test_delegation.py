@@ -19,7 +19,7 @@ from chatops.domain.decisions import (
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
-from chatops.domain.tools import AccessLevel, CallFacts, SkillUse, ToolSpec, Verdict
+from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, AccessLevel, CallFacts, SkillUse, ToolSpec, Verdict
 from chatops.policy.budget import NO_BUDGET, Budget
 from chatops.policy.delegation import DELEGATE_TOOL, Added, added, binding, only_tools_of, signature
 from chatops.policy.grant import Grant
@@ -298,6 +298,12 @@ GATEWAY = ModelTarget(name="big", label="qwen-big", endpoint="gateway")
 )  # fmt: skip
 def test_what_is_added_is_said_in_a_few_words(child: Grant, caller: Grant, words: tuple[str, ...]) -> None:
     assert added(child, caller).words == words
+
+
+def test_what_a_contained_role_runs_without_a_question_is_named() -> None:
+    shell = replace(spec("shell_exec"), source=BUILT_IN, capabilities=BUILT_IN_TOOLS["shell_exec"])
+    assert added(role(shell, contain=True), role(shell)).words == ("shell_exec in a copy without asking",)
+    assert added(role(WRITE, contain=True), role(WRITE)).words == ()
 
 
 def test_rules_that_the_user_made_for_the_role_are_named() -> None:
