@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import chain
@@ -69,6 +70,8 @@ LEFT_OUT = ("leases", "rules", "settings")
 """Tables that are not copied whole. Of the settings, those go along that end with the id of a session."""
 _NUMBERED = ("turns", "runs")
 """Tables whose `seq` says something. In the others it is the number of the row in its store."""
+_ID = re.compile("[A-Za-z0-9-]*")
+"""The id of a session, which is no other thing's: those of turns have dots, the paths of folders slashes."""
 _OF_OWNERS = ("followed:", "unsent:")
 """Settings of processes that have the session open in the source."""
 _AT_ONCE = 100
@@ -120,6 +123,10 @@ def copy_sessions(source: Connection, target: Connection) -> Copied:
         counter.expect(len(found))
         for (session_id,) in found:
             id_ = text(session_id)
+            if not _ID.fullmatch(id_):
+                made.failed[id_] = "a session cannot have this id"
+                counter.add()
+                continue
             of_id = [
                 (key, value)
                 for key, value in settings.get(id_.rpartition(":")[2], ())

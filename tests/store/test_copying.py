@@ -143,6 +143,21 @@ class TestCopying:
         pasted = target.queued_messages(self.waits)[0].partition("@")[2]
         assert target.files.pasted(pasted) == b"\x89PNG\r\n\x1a\n pasted"
 
+    def test_a_session_with_the_name_of_something_else_is_not_copied(self, source: Store, target: Store) -> None:
+        """Settings go along by the id that they end with, so a turn's name would bring its mark, as not copied."""
+        turn = source.session(self.waits).active_turn
+        assert turn is not None
+        target.set_setting("role:/w", "reader")
+        names = (turn, "/w")
+        for key, name in zip(("copied", "role"), names, strict=True):
+            source.create_child(SessionId(name), workspace="/w", role="r", binding=UNREADABLE_BINDING)
+            source.append_message(SessionId(name), kit.user(f"x{key}", "hello"))
+            source.set_setting(f"{key}:{name}", "")
+        made = copy_sessions(source._rows, target._rows)
+        assert sorted(made.failed) == sorted(names)
+        assert target.setting(copied_key(turn)) == "1"
+        assert target.setting("role:/w") == "reader"
+
     def test_a_second_copy_takes_what_is_new_and_leaves_what_was_used(self, source: Store, target: Store) -> None:
         copy_sessions(source._rows, target._rows)
         again = copy_sessions(source._rows, target._rows)
