@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import math
 import os
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -50,6 +51,8 @@ _LOCK_S = 0.05
 _READ_S = 10.0
 _MAX_REQUEST = 16_384
 _MAX_URL = 8_000
+_SYNTAX = re.compile(r'[\s"\\{}\[\],]')
+"""Characters that no token has (RFC 6750), and the JSON of every row."""
 _CALLBACK = "/callback"
 _VERSION = "mcp-protocol-version"
 _PAGE = b"<!doctype html><meta charset=utf-8><title>chatops</title><p>Close this page and go back to chatops.</p>"
@@ -311,7 +314,9 @@ class _Storage:
 
 
 def _know(tokens: OAuthToken, client: OAuthClientInformationFull) -> None:
-    know(tokens.access_token, tokens.refresh_token or "", client.client_secret or "")
+    """Take what the server has given for keys, unless a row of the store could have it as a name or as its syntax."""
+    given = (tokens.access_token, tokens.refresh_token or "", client.client_secret or "")
+    know(*(key for key in given if not _SYNTAX.search(key) and (key != key.lower() or any(map(str.isdigit, key)))))
 
 
 async def log_in(spec: McpServerSpec, records: Path, *, show: Callable[[str], None]) -> None:

@@ -13,6 +13,7 @@ from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
+from chatops.domain.secrets import HIDDEN
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, AccessLevel, ToolSpec, Verdict
 from chatops.policy.budget import strictest
 from chatops.policy.grant import Grant
@@ -190,8 +191,15 @@ def _rule_scopes(registries: Registries) -> tuple[RuleScope, ...]:
 
 
 def revoked(tools: Iterable[str]) -> Layer:
-    """Return the layer for tools that the user revoked in this session."""
-    return Layer(name="revoked in this session", rules=tuple(Rule(tool=tool, verdict=Verdict.DENY) for tool in tools))
+    """Return the layer for tools that the user revoked in this session.
+
+    The store keeps a name without a key in it, which a server may have chosen as its token. Then nobody knows any more
+    what was revoked, and nothing is permitted.
+    """
+    rules = tuple(Rule(tool=tool, verdict=Verdict.DENY) for tool in tools)
+    if any(HIDDEN in rule.tool for rule in rules):
+        return Layer(name="revoked in this session: a tool with the name of a key", rules=(), default=Verdict.DENY)
+    return Layer(name="revoked in this session", rules=rules)
 
 
 def _setting(registry: Registry | None, tool: str) -> ToolSetting:

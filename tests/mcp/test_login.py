@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from chatops.domain import secrets
 from chatops.domain.errors import ChatopsError
 from chatops.domain.tools import CallFacts, Outcome, definition_of
 from chatops.mcp.server import ServerState
@@ -109,6 +110,17 @@ async def test_a_token_is_renewed_when_it_ends_or_is_refused(world: World, accou
         assert servers.statuses()[0].reason == "it needs a login; run: chatops mcp login w"
     assert set(accounts.paths(accounts.issuer)) == {"/token"}, "a connection follows no address that a server names"
     assert set(accounts.paths(accounts.server)) == {"/mcp"}
+
+
+async def test_a_server_cannot_have_the_words_of_rows_taken_for_its_token(
+    world: World, accounts: Accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "_known", (frozenset(), ()))
+    for given in ('"kind":"decision"', "asks_after_reading", "3f9c0a11e2b4c6a8"):
+        monkeypatch.setattr("tests.support.oauth_server.secrets.token_hex", lambda size, given=given: given)
+        async with world.servers(w=entry(accounts)) as servers:
+            await log_in(servers)
+    assert secrets.known_keys() == {"access-3f9c0a11e2b4c6a8", "refresh-3f9c0a11e2b4c6a8"}
 
 
 @pytest.mark.more

@@ -306,6 +306,10 @@ def test_what_a_contained_role_runs_without_a_question_is_named() -> None:
     assert added(role(WRITE, contain=True), role(WRITE)).words == ()
 
 
+def test_a_revoked_tool_whose_name_was_taken_for_a_key_leaves_nothing_permitted() -> None:
+    assert role(READ, RUN).narrowed(revoked(["gh__[key]"])).tools == ()
+
+
 def test_rules_that_the_user_made_for_the_role_are_named() -> None:
     made = RememberedRule(role="tester", tool="run", pattern=PathPattern(glob="src/**"), source_call=CallId("c"))
     found = added(role(RUN, role="tester"), role(RUN), remembered=(made, replace(made, tool="gone", role="tester")))
