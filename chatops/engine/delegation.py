@@ -14,7 +14,7 @@ from typing import Any
 
 from chatops.domain.events import ApprovalRequested
 from chatops.domain.messages import AssistantMessage
-from chatops.domain.tools import CallFacts, ToolCall, ToolResult, ToolSpec
+from chatops.domain.tools import CallFacts, ToolCall, ToolResult, ToolSpec, Verdict
 from chatops.domain.usage import Usage, total
 from chatops.domain.wording import plural
 from chatops.engine.draft import Draft
@@ -24,6 +24,7 @@ from chatops.engine.view import workspace_was_read
 from chatops.policy.budget import strictest
 from chatops.policy.delegation import MAX_IN_A_TURN
 from chatops.policy.grant import Grant
+from chatops.policy.verdicts import Layer, Rule
 
 CONTAINED = "a contained turn does not delegate: the child would work on the workspace itself"
 TOO_MANY = f"a turn delegates at most {plural(MAX_IN_A_TURN, 'task')}"
@@ -39,13 +40,19 @@ def delegates(draft: Draft, call: ToolCall) -> bool:
 def rights(draft: Draft, call: ToolCall) -> Grant | None:
     """Return what a child turn is compared with and bound by; None for a call that does not delegate.
 
-    That is what both the grant permits that the call was proposed under and the one in force.
+    That is what both the grant permits that the call was proposed under and the one in force, without what a step
+    has in an order or once, apart from reading: the step does not see a child's calls.
     """
     phase = draft.state.phase
     if not isinstance(phase, InRound) or not delegates(draft, call):
         return None
-    now = draft.state.grant
-    return now if phase.proposed_under == now else phase.proposed_under.intersection(now)
+    now, contract = draft.state.grant, draft.state.contract
+    both = now if phase.proposed_under == now else phase.proposed_under.intersection(now)
+    counted = {*contract.order, *contract.once} if contract is not None else ()
+    rules = tuple(
+        Rule(tool=spec.name, verdict=Verdict.DENY) for spec in both.tools if spec.name in counted and not spec.read_only
+    )
+    return both.narrowed(Layer(name="tools that the step has in an order or once", rules=rules)) if rules else both
 
 
 def handed_on(draft: Draft, call: ToolCall) -> dict[str, Any]:

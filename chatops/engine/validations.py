@@ -213,10 +213,10 @@ def _changes(
 ) -> bool:
     """Return True if a call may have changed what `validation` checked."""
     tool = message.tool
-    own = tool == validation.tool
-    if validation.depends_on is not None and not own:
+    own, spec = tool == validation.tool, grant.tool(tool)
+    # What a child has run is not among the messages.
+    if validation.depends_on is not None and not own and not (spec is not None and spec.capabilities.delegates):
         return tool in validation.depends_on
-    spec = grant.tool(tool)
     if contract.validates(tool):
         runs_anything = spec is None or spec.capabilities.runs_anything
         return runs_anything and claims is not None and not _is_claimed(message, contract, claims)

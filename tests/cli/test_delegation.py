@@ -606,3 +606,41 @@ def test_a_session_that_was_there_before_the_task_does_not_work_on_it(team: Team
     ran = team.ask(delegated("reader", "write it"), more=("-r", session))
     assert team.pending() == []
     assert "not of this task" in ran.json["answer"], ran.out
+
+
+def test_a_child_does_not_get_around_the_order_of_a_step(team: Team) -> None:
+    told = says(json.dumps({"success": True, "result": "passed on"}))
+    tools = ["file_read", "file_write", "delegate"]
+    order = {"order": ["file_read", "file_write"], "once": ["file_write"]}
+    steps = [{"name": "one", "system_prompt": "Do it.", "tools": tools, **order}]
+    rules = [{"tool": "file_write", "match": ["**"], "verdict": "allow"}]
+    team.registry(
+        workflows={"flow": {"description": "A test", "steps": steps}},
+        roles={"coder": {"primary": "fake", "tools": tools, "rules": rules}},
+    )
+    team.step = calls(delegated("coder", "write it")), told
+    ran = team.run("workflow", "run", "flow", "go", "--role", "coder", "--output-format", "json")
+    assert ran.code == 0, ran.err
+    assert not (team.chatops.workspace / "out.txt").exists()
+    assert team.server.requests[1].tool_names == ["file_read"]
+
+
+def test_a_task_handed_over_makes_a_validation_stale(team: Team) -> None:
+    """The child may have changed what was validated; its calls are not among those of the step."""
+    passes = {"tool": "file_read", "passes_when": "success", "depends_on": ["file_write"]}
+    tools = ["file_read", "file_write", "delegate"]
+    steps = [{"name": "one", "system_prompt": "Do it.", "tools": tools, "validation_tools": [passes]}]
+    team.registry(
+        workflows={"flow": {"description": "A test", "steps": steps}},
+        roles={
+            "coder": {
+                "primary": "fake",
+                "tools": tools,
+                "rules": [{"tool": "file_write", "match": ["**"], "verdict": "allow"}],
+            }
+        },
+    )
+    both = calls(call("file_read", path="note.txt"), delegated("coder", "write it"))
+    team.step = both, says(json.dumps({"success": True, "result": "done"}))
+    team.run("workflow", "run", "flow", "go", "--role", "coder", "--output-format", "json")
+    assert any("but delegate ran afterwards" in str(one.messages[-1]["content"]) for one in team.server.requests)
