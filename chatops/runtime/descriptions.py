@@ -166,6 +166,8 @@ def stored_way_to_continue(store: Store, session_id: SessionId) -> str:
     run = None
     with suppress(NoSuchSessionError, UnreadableError):
         session_id = store.session(session_id).parent or session_id
+        if store.session(session_id).queue:
+            return "chatops queue list"
         if store.job(SessionId(session_id)) is not None:
             return f"chatops jobs resume {session_id}"
         run = store.load_run(session_id).spec if store.session(session_id).run is not None else None

@@ -105,6 +105,14 @@ QUEUE_TABLES = (
             RETURN NEW;
         END $$""",
     "CREATE TRIGGER requested BEFORE INSERT OR UPDATE ON queue FOR EACH ROW EXECUTE FUNCTION requested()",
+    # It would be the worker's rule, and answer for others.
+    f"""CREATE FUNCTION no_rule() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+        SET search_path = pg_catalog, chatops, pg_temp AS $$
+        BEGIN
+            PERFORM 1 FROM queue WHERE session_id = {_CALLER.format("split_part(NEW.source_call, '.', 1)")};
+            RETURN CASE WHEN NOT FOUND THEN NEW END;
+        END $$""",
+    "CREATE TRIGGER no_rule BEFORE INSERT ON rules FOR EACH ROW EXECUTE FUNCTION no_rule()",
 )
 
 

@@ -96,6 +96,11 @@ def test_a_turn_is_queued_driven_by_a_worker_decided_elsewhere_and_goes_on_at_an
     with psycopg.connect(database.url) as member:
         assert member.execute("SELECT count(*) FROM chatops.hints").fetchone() == (0,)
         assert member.execute("SELECT requester FROM chatops.queue").fetchall() == [("chatops",)]
+        # A rule of the worker's role would answer for others.
+        columns = "(scope, role, tool, pattern, made_at, source_call)"
+        rule = f"INSERT INTO chatops.rules {columns} VALUES ('always', '', '', '', 0, %s)".encode()
+        made = [member.execute(rule, (f"{one}.1.1.1",)).rowcount for one in (session, f"{session}-1-1-1", "other-1-1")]
+        assert made == [0, 0, 1]
 
 
 def test_what_a_worker_lacks_is_said_where_no_other_one_can_take_a_turn(

@@ -20,6 +20,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from chatops.runtime.lease import LEASE_S
 from chatops.store.postgres import Postgres
 from chatops.store.store import Store
 from tests.kill.approver import approve_all
+from tests.store.test_connections import Proxy, free_port
 from tests.support.command_line import program_environment, registry_for
 from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, call, calls, says
 from tests.support.postgres import Server, find_programs, server
@@ -61,8 +63,8 @@ def script(request: SeenRequest) -> Reply:
 class Team:
     """A database, a model and workers on machines of their own."""
 
-    def __init__(self, running: Server, folder: Path, model: str) -> None:
-        self.server, self.folder = running, folder
+    def __init__(self, running: Server, port: int, folder: Path, model: str) -> None:
+        self.server, self.port, self.folder = running, port, folder
         self.workspace = folder / "repo"
         self.workspace.mkdir()
         self._registry = registry_for(self.workspace, model, tools=["shell_exec"])
@@ -102,7 +104,7 @@ class Team:
         return process
 
     def worker(self, *before: str, slots: int = 2) -> subprocess.Popen[bytes]:
-        """Start a worker."""
+        """Start a worker, by what stands `before` the command."""
         flags = ("--registry", self._registry, "--workspace", f"repo={self.workspace}", "--concurrency", str(slots))
         return self.start(*before, sys.executable, "-m", "chatops", "worker", *flags)
 
@@ -146,8 +148,9 @@ class Team:
 @pytest.fixture
 def team(tmp_path: Path) -> Iterator[Team]:
     """A team without workers yet."""
-    with server() as running, FakeOpenAI(script) as fake:
-        made = Team(running, tmp_path, fake.url)
+    port = free_port()
+    with server(port=port) as running, FakeOpenAI(script) as fake:
+        made = Team(running, port, tmp_path, fake.url)
         try:
             yield made
         finally:
@@ -251,6 +254,49 @@ def test_a_tool_that_outlives_its_lease_runs_once_beside_a_worker_whose_clock_is
     assert team.effects == {"long": 1}
     assert team.rows("SELECT outcome, pid FROM chatops.journal") == [("success", owner.pid)]
     print(f"\n{took:.0f} s after its start the tool of {LEASE_S + 10:.0f} s had ended, with 1 effect")
+
+
+def test_a_worker_that_cannot_renew_stops_its_tool_and_works_again_when_the_network_is_back(team: Team) -> None:
+    with closing(Proxy(team.port)) as proxy:
+        there = f"postgresql://chatops@127.0.0.1:{proxy.port}/postgres?sslmode=disable"
+        cut_off = team.worker("env", f"CHATOPS_STORE={there}")
+        team.put("line cut 301.5")
+        wait_until(lambda: approve_waiting(team), "the call waits")
+        wait_until(lambda: _running("sleep 301.5"), "the tool runs")
+        proxy.cut(ends=False)
+        began = time.monotonic()
+        stopped = wait_until(lambda: not _running("sleep 301.5"), "the tool is stopped")
+        other = team.worker()
+        wait_until(lambda: "unknown" in str(team.one("SELECT body FROM chatops.pending")), "another one takes it")
+        took = time.monotonic() - began
+        wait_until(lambda: approve_waiting(team), "the call is left unknown")
+        wait_until(lambda: team.open == 0, "the turn is over")
+        other.kill()
+        other.wait()
+        wait_until(lambda: time.monotonic() > began + 60, "the network is away for a minute")
+        team.put("line after 0")
+        proxy.mend()
+        back = wait_until(lambda: team.one("SELECT count(*) FROM chatops.pending"), "the call waits")
+        wait_until(lambda: approve_waiting(team), "the call waits")
+        wait_until(lambda: team.open == 0, "the turn is over")
+        assert cut_off.poll() is None
+    assert team.effects == {"cut": 1, "after": 1}
+    print(
+        f"\ntool stopped {stopped:.1f} s after the cut, taken over {took:.1f} s after it, "
+        f"works {back:.1f} s after its end"
+    )
+    assert stopped <= LEASE_S
+    assert took <= TAKEOVER_S
+    assert back <= 12
+
+
+def _running(words: str) -> bool:
+    """Return True if a process has these words in its command line."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if words.replace(" ", "\0") in file.read_text(errors="replace"):
+                return True
+    return False
 
 
 @pytest.mark.parametrize("how", ["fast", "immediate"])
