@@ -102,6 +102,9 @@ def test_new_calls_appear_and_a_call_that_was_decided_loses_its_buttons(chromium
     assert served.run("approvals", "deny", call).returncode == 0
     chromium.until("return [...document.querySelectorAll('.answers button')].every(b => b.disabled)")
     assert "was decided or has changed" in chromium.run("return document.getElementById('live').innerText")
+    # As Back does where a browser has kept the page: it is loaded again.
+    chromium.run("window.kept = 1; dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))")
+    chromium.until("return !window.kept && document.querySelectorAll('.answers').length === 0")
 
 
 def test_the_cookie_goes_to_no_other_port_name_or_script(chromium: Browser, served: Served) -> None:

@@ -51,4 +51,7 @@ function listen() {
   addEventListener("pagehide", () => events.close(), { once: true });
 }
 
+// What Back brings out of the browser's memory may be decided by now, or belong to a login that has ended.
+addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
+
 if (main) listen();
