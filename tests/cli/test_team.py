@@ -16,7 +16,7 @@ from chatops import Chat
 from chatops.config.paths import find_paths, packaged_registry
 from chatops.domain.secrets import spellings
 from tests.support.command_line import CommandLine, registry_for
-from tests.support.fake_openai import FakeOpenAI, call, calls, says
+from tests.support.fake_openai import Call, FakeOpenAI, calls, says
 from tests.support.postgres import find_programs, server
 
 
@@ -316,7 +316,8 @@ def test_the_password_of_the_database_is_in_no_row_and_in_no_command(
     word = "pw-83ca6f0d12be/canary"
     monkeypatch.setenv("PGPASSWORD", word)
     told = says(f"It is {word}.", pieces=60)
-    script = [calls(call("shell_exec", command="env; cat /proc/*/environ"), text=f"I know {word}."), told]
+    looks = Call(name="shell_exec", arguments='{"command": "env; cat /proc/*/environ"}')
+    script = [calls(looks, text=f"I know {word}."), told]
     with server() as running, FakeOpenAI(script) as model, psycopg.connect(running.url) as reader:
         monkeypatch.setenv("CHATOPS_STORE", running.url)
         flags = ("--registry", registry_for(chatops.workspace, model.url, tools=["shell_exec"]))
