@@ -137,7 +137,7 @@ def test_a_pooler_that_spreads_transactions_is_refused_in_words_and_another_one_
                 break
         assert bool(refused) == (mode == "transaction")
     with closing(Store(Postgres(running.url))) as store:
-        (count,) = store._rows.all("SELECT count(*) FROM settings WHERE key LIKE ?", f"{mode}-%")
+        (count,) = store._rows.all("SELECT count(*) FROM settings WHERE key LIKE ?", f"%{mode}-%")
         assert count == (stored,)
 
 
