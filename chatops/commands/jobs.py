@@ -35,6 +35,7 @@ from chatops.wiring.jobs import (
     is_own,
     job_of,
     move_to_background,
+    moved_folders,
     on_approval_of,
     options_of,
     start,
@@ -279,8 +280,8 @@ async def _resume_here(opened: App, row: JobRow, arguments: Namespace, *, by_its
         store.update_job(row.session.id, not_started=str(why))
         view.say(f"Job {row.session.id} was not started: {why.sentence}.")
         return ExitCode.ERROR
-    if bound.folder != row.folder:
-        view.say(f"Another folder is at {one_line(row.session.workspace)} now than when the job was started.")
+    for path in moved_folders(row, bound):
+        view.say(f"Another folder is at {one_line(path)} now than when the job was started.")
     store.put_job(bound)
     if arguments.foreground:
         return await _run(opened, bound)

@@ -190,6 +190,7 @@ def job_row(app: App, session: Session, *, on_approval: str = "pause") -> JobRow
         "add_dir": {"read": list(chosen.sandbox.read), "write": list(chosen.sandbox.write)},
         "on_approval": on_approval,
         "addresses": _addresses(app, state),
+        "added": _added(chosen),
     }
     me = this_process()
     row = JobRow(
@@ -248,7 +249,7 @@ def bound_here(app: App, row: JobRow) -> JobRow:
     me = this_process()
     bound = replace(
         row,
-        options=_with(row, addresses=_addresses(app, app.store.load_turn(row.turn_id))),
+        options=_with(row, addresses=_addresses(app, app.store.load_turn(row.turn_id)), added=_added(app.options)),
         uid=os.getuid(),
         host=me.host,
         boot_id=me.boot_id,
@@ -297,6 +298,21 @@ def _identity_of(folder: Path) -> str:
         return ""
     # Some file systems do not tell when a folder was created.
     return folder_identity(folder) or f"{status.st_dev}:{status.st_ino}"
+
+
+def _added(chosen: Options) -> dict[str, JsonValue]:
+    """Return the identity of each folder that was added, by its path."""
+    return {path: _identity_of(Path(path)) for path in (*chosen.sandbox.read, *chosen.sandbox.write)}
+
+
+def _folders(row: JobRow) -> dict[str, str]:
+    """Return the identity of each folder of a job when it was started, by its path."""
+    return {str(options_of(row).workspace): row.folder, **_stored_options(row).get("added", {})}
+
+
+def moved_folders(row: JobRow, bound: JobRow) -> list[str]:
+    """Return the paths at which `bound`, the same job bound again, has other folders."""
+    return [path for path, identity in _folders(bound).items() if _folders(row).get(path, identity) != identity]
 
 
 def _models(app: App, state: TurnState) -> list[ModelSpec]:
@@ -377,10 +393,11 @@ def why_not(store: Store, row: JobRow) -> NotStarted | None:
         return NotStarted(WhyNot.STORE, FOREIGN)
     chosen = options_of(row)
     assert chosen.workspace is not None
-    if not (folder := _identity_of(chosen.workspace)):
-        return NotStarted(WhyNot.FOLDER_GONE, show_path(str(chosen.workspace)))
-    if folder != row.folder:
-        return NotStarted(WhyNot.FOLDER, show_path(str(chosen.workspace)))
+    for path, before in _folders(row).items():
+        if not (folder := _identity_of(Path(path))):
+            return NotStarted(WhyNot.FOLDER_GONE, show_path(path))
+        if folder != before:
+            return NotStarted(WhyNot.FOLDER, show_path(path))
     try:
         app = App(chosen, store=store)
         if app.loaded.broken is not None:

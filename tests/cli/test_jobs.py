@@ -280,6 +280,19 @@ def test_a_job_does_not_go_on_by_itself_in_another_folder_of_that_name(chatops: 
     assert chatops("jobs", "wait", job).code in (0, 3)
 
 
+def test_another_folder_in_place_of_an_added_one_starts_no_job(chatops: CommandLine) -> None:
+    added = chatops.workspace.parent / "added"
+    added.mkdir()
+    job, (call_id,) = waiting(chatops, "run `touch made.txt`", "--add-dir", str(added))
+    added.rename(added.with_name("moved"))
+    added.mkdir()
+    approved = chatops("approvals", "approve", call_id)
+    assert f"Decided, not started: another folder is at {added} now." in approved.err
+    resumed = chatops("jobs", "resume", job)
+    assert (resumed.code, f"Another folder is at {added} now" in resumed.err) == (0, True)
+    assert chatops("jobs", "wait", job).code == 0 and (chatops.workspace / "made.txt").exists()
+
+
 def test_a_folder_that_is_replaced_after_the_decider_has_looked_is_not_worked_in(
     chatops: CommandLine, chatops_home: Path
 ) -> None:
