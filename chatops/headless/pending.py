@@ -179,7 +179,7 @@ def scope(pending: PendingCall, sheet: CallSheet) -> list[str]:
         return []
     tool, facts = pending.call.name, pending.facts
     if pending.reason is AskReason.BUDGET:
-        return ["this turn. No rule answers this."]
+        return ["approving lets this turn go on. No rule answers this."]
     if tool == CONTAINED_APPLY:
         what = "takes these changes back in" if is_undo(facts.arguments) else "applies these changes to"
         return [f"approving {what} the workspace, once. No rule answers this."]

@@ -156,7 +156,7 @@ def job_of(store: Store, row: JobRow) -> Job:
         state = JobState.RUNNING
     elif len(pending) < len(queued):
         state = JobState.NOT_STARTED
-        why = why or "it was decided elsewhere, or the program that decided ended before it could start the job"
+        why = why or "it was decided elsewhere, or a process was killed before the job went on"
     elif pending:
         state, why = JobState.WAITING, ""
     else:

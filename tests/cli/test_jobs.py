@@ -135,7 +135,7 @@ def test_a_decider_that_is_killed_leaves_a_job_that_was_not_started(chatops: Com
     found = shown(chatops, job)
     assert (found["state"], found["why"]) == (
         "decided, not started",
-        "it was decided elsewhere, or the program that decided ended before it could start the job",
+        "it was decided elsewhere, or a process was killed before the job went on",
     )
     assert not (chatops.workspace / "log.txt").exists()
     late = chatops("approvals", "approve", call_id)
