@@ -47,7 +47,7 @@ from dataclasses import replace
 from chatops.domain.events import AskReason
 from chatops.domain.ids import CallId
 from chatops.domain.tools import Interruption, Outcome, Processes, ToolCall, ToolResult
-from chatops.engine import acceptance, calls, containment, feedback, questions, rounds, sequence
+from chatops.engine import acceptance, calls, containment, delegation, feedback, questions, rounds, sequence
 from chatops.engine.draft import Draft
 from chatops.engine.effects import ReconcileTool
 from chatops.engine.inputs import ReconcileInput
@@ -109,6 +109,10 @@ def recover(
                     case AwaitingDecision() as status if copied and not status.outcome_unknown:
                         # Still pending in the copy, even if it was approved in the original store.
                         draft.put_call(index, replace(call, status=_asked_in_copy(status)))
+                    case Started() | Reconciling() as status if copied and _may_run_elsewhere(draft, index):
+                        questions.void(draft, index, LOST)
+                        _ask(draft, index, status, why=calls.COPIED, known=known.get((call.call.id, status.attempt)))
+                        continue
                     case _:
                         pass
                 _recover_call(draft, index, known)
@@ -203,6 +207,18 @@ def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], I
             calls.request_approval(draft, calls.in_round(draft).round_id, one.call)
         case _:
             pass
+
+
+def _may_run_elsewhere(draft: Draft, index: int) -> bool:
+    """Return True for a call that was running when the store was copied, and could be repeated here.
+
+    A contained one works on no copy of this store. A child turn is a session, whose own calls ask.
+    """
+    one = draft.calls()[index]
+    if not isinstance(draft.state.phase, InRound) or containment.is_apply_round(draft):
+        return False
+    contained = isinstance(one.status, Started) and bool(one.status.facts.contained)
+    return calls.may_have_run_elsewhere(draft, index) and not contained and not delegation.delegates(draft, one.call)
 
 
 def _is_elsewhere(known: Interruption | None) -> bool:

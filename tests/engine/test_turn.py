@@ -20,7 +20,7 @@ from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import CallId
 from chatops.domain.messages import AssistantMessage, NoticeMessage, UserMessage
 from chatops.domain.model import FailureKind, ModelFailure, ModelTarget, ToolChoice
-from chatops.domain.tools import Outcome, ResultFacts, SkillUse, ToolResult, Verdict
+from chatops.domain.tools import Outcome, ResultFacts, SkillUse, ToolResult, ToolSpec, Verdict
 from chatops.engine.effects import CallModel
 from chatops.engine.inputs import (
     CancelTurn,
@@ -513,6 +513,18 @@ def test_what_a_rule_permits_is_asked_for_in_a_copy_of_the_store(inspected: bool
         world.decide(0, Approved())
         world.drain()
     assert sorted(world.effects_done.values()) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("changed", [replace(FREE, idempotent=True), replace(FREE, reconcilable=True)])
+def test_what_was_running_is_not_repeated_by_itself_in_a_copy_of_the_store(changed: ToolSpec) -> None:
+    world = World.begin(grant(tools=(changed,)))
+    world.perform(0, model=reply(raw("free")))
+    world.perform(0)
+    world.crash(copied=True)
+    world.drain()
+    assert not world.effects_done
+    (asked,) = pending_calls(world.state)
+    assert (asked.outcome_unknown, "other copy" in asked.why) == (True, True)
 
 
 def test_what_only_reads_is_not_asked_for_in_a_copy_of_the_store() -> None:
