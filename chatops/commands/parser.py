@@ -403,6 +403,8 @@ class _Group:
     def _store(self) -> None:
         actions = self._group("store", "the store of a team: copy sessions into it, check it, grant levels")
         copy = self._action(actions, "copy", "copy the sessions of a file into a database")
+        help_for = "the member whose sessions they become (default: the role that copies)"
+        copy.add_argument("--for", dest="member", metavar="ROLE", default="", help=help_for)
         copy.add_argument("source", metavar="sqlite://PATH", help="the file; it stays as it is")
         copy.add_argument("target", metavar="postgresql://…", help="the database; nothing in it is overwritten")
         check = self._action(actions, "check", "read all rows and files of a store, and say what is wrong")

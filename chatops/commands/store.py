@@ -28,7 +28,7 @@ def run(arguments: Namespace) -> int:
     paths.prepare()
     start_logging(paths.log)
     if arguments.action == "copy":
-        return _copy(arguments.source, arguments.target)
+        return _copy(arguments.source, arguments.target, arguments.member)
     if arguments.action == "grant":
         return _grant(database(paths, options(arguments).registry), arguments.role, arguments.level)
     address = arguments.address or database(paths, options(arguments).registry)
@@ -66,7 +66,7 @@ def _check(address: str, file: Path | None) -> int:
     return 1 if failed(checks) else 0
 
 
-def _copy(source: str, target: str) -> int:
+def _copy(source: str, target: str, member: str) -> int:
     """Copy what the target does not have yet. Exit code 1 if something could not be copied."""
     if not (source.startswith("sqlite://") and target.startswith(("postgresql://", "postgres://"))):
         raise ConfigError(
@@ -77,7 +77,7 @@ def _copy(source: str, target: str) -> int:
     with closing(open_address(source)) as here, closing(open_address(target)) as there:
         try:
             with shown_by(view.show_progress):
-                made = copy_sessions(here, there)
+                made = copy_sessions(here, there, member=member)
         except NotSavedError as error:
             raise NotSavedError(
                 f"The copy is not complete. {error}",

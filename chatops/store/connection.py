@@ -135,11 +135,11 @@ class Connection:
         """Wait until another process notifies this one, and no longer than `timeout_s` seconds."""
         time.sleep(timeout_s)
 
-    def put_setting(self, key: str, value: str) -> None:
-        """Store a setting."""
-        self.upsert("settings", "key", key=self.setting_key(key), value=value)
+    def put_setting(self, key: str, value: str, *, role: str = "") -> None:
+        """Store a setting, in a database that of another `role` if one is given."""
+        self.upsert("settings", "key", key=self.setting_key(key, role), value=value)
 
-    def setting_key(self, key: str) -> str:
+    def setting_key(self, key: str, role: str = "") -> str:
         """Return the key under which a setting is stored."""
         return key
 

@@ -14,6 +14,10 @@ A copy is a copy, see `opening`: no earlier approval lets anything run in it. Un
 their calls ask again. Approvals and reviews that were posted and not taken are left out, as are remembered rules. So
 are leases: an owner of the session in the source owns nothing here. What binds a session (revoked tools, a narrower
 sandbox, its caller) goes along, as do queued messages and drafts.
+
+Whoever has a file can write anything into it, and the owner of the database copies it with rights that members lack. So
+rows that name a member, which no file holds by itself, are refused, and so is a session that would be the child of one
+that only the target has. What is copied belongs to one role, which the log names as its writer.
 """
 
 from __future__ import annotations
@@ -22,11 +26,13 @@ import hashlib
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from chatops.config.failpoints import reach
+from chatops.domain.canonical import json_or_text
 from chatops.domain.errors import NotSavedError, StoreError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.secrets import without_keys
@@ -104,8 +110,8 @@ class Copied:
     """Rows in which a known key was replaced. Chains of the log with such a row do not verify."""
 
 
-def copy_sessions(source: Connection, target: Connection) -> Copied:
-    """Copy all sessions of `source` that `target` does not have.
+def copy_sessions(source: Connection, target: Connection, *, member: str = "") -> Copied:
+    """Copy all sessions of `source` that `target`, a database, does not have, for a role of it, by default the own one.
 
     Raises StoreError for a source that cannot be read, NotSavedError if the target cannot be written now: what was
     copied until then stays, and the next run continues.
@@ -133,7 +139,7 @@ def copy_sessions(source: Connection, target: Connection) -> Copied:
                 if id_ and key.endswith(f":{id_}") and not key.startswith(_OF_OWNERS)
             ]
             try:
-                _copy(source, target, id_, of_id, made)
+                _copy(source, target, id_, of_id, made, member or target.role)
             except NotSavedError:
                 raise
             except StoreError as error:
@@ -142,7 +148,9 @@ def copy_sessions(source: Connection, target: Connection) -> Copied:
     return made
 
 
-def _copy(source: Connection, target: Connection, id_: str, settings: list[tuple[str, str]], made: Copied) -> None:
+def _copy(
+    source: Connection, target: Connection, id_: str, settings: list[tuple[str, str]], made: Copied, member: str
+) -> None:
     """Copy a session, or the log of one that was deleted. `settings` are those that go along."""
     as_read = _without_approvals(_read(source, id_))
     wanted = {table: [tuple(map(_without_keys, row)) for row in rows] for table, rows in as_read.items()}
@@ -152,6 +160,9 @@ def _copy(source: Connection, target: Connection, id_: str, settings: list[tuple
     if not is_new and digest(there) != digest(wanted):
         made.differing.append(id_)
         return
+    if is_new:
+        _must_be_of_a_file(wanted)
+        _must_be_no_child(source, target, id_)
     _copy_files(source, target, SessionId(id_), chain(settings, wanted["queued_texts"]), made)
     if is_new:
         active = columns("sessions").index("active_turn")
@@ -160,10 +171,13 @@ def _copy(source: Connection, target: Connection, id_: str, settings: list[tuple
             for table, rows in wanted.items():
                 _insert(target, table, rows)
             for key, value in (*settings, *marks):
-                target.put_setting(key, value)
+                target.put_setting(key, value, role=member)
+            target.run("UPDATE sessions SET principal = ? WHERE id = ?", member, id_)
+            target.run("UPDATE audit SET written_by = ? WHERE session_id = ?", member, id_)
             reach("in_store_copy")
             stored = (
-                target.one("SELECT value FROM settings WHERE key = ?", target.setting_key(key)) for key, _ in settings
+                target.one("SELECT value FROM settings WHERE key = ?", target.setting_key(key, member))
+                for key, _ in settings
             )
             same = [*stored] == [(without_keys(value),) for _, value in settings]
             if not same or digest(_read(target, id_)) != digest(wanted):
@@ -173,6 +187,27 @@ def _copy(source: Connection, target: Connection, id_: str, settings: list[tuple
     )
     made.rows.update({table: len(rows) for table, rows in wanted.items()})
     (made.new if is_new else made.same).append(id_)
+
+
+def _must_be_of_a_file(rows: Rows) -> None:
+    """Raise StoreError for decisions in the name of a member: only a database knows who a member is."""
+    for table, column in (("posted", "by"), ("decisions", "by"), ("audit", "body")):
+        place = columns(table).index(column)
+        for row in rows[table]:
+            value = json_or_text(text(row[place]))
+            by = value.get("by") if table == "audit" and isinstance(value, Mapping) else value
+            if isinstance(by, Mapping) and by.get("member"):
+                raise StoreError("a row of its log or decisions names a member of a database, so it was changed")
+
+
+def _must_be_no_child(source: Connection, target: Connection, id_: str) -> None:
+    """Raise StoreError if the session would be a child of another one than in the source."""
+    parts = id_.split("-")
+    for count in range(1, len(parts)):
+        of = "-".join(parts[:count])
+        known = [rows.one("SELECT 1 FROM sessions WHERE id = ?", of) is not None for rows in (source, target)]
+        if known == [False, True]:
+            raise StoreError(f"it would be a child of {of}, which is another session there")
 
 
 def columns(table: str) -> list[str]:

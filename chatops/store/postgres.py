@@ -212,9 +212,10 @@ class Postgres(Connection):
         """Return None, as no single user owns the rows."""
         return None
 
-    def setting_key(self, key: str) -> str:
+    def setting_key(self, key: str, role: str = "") -> str:
         """Return the key under which a setting is stored: one of this role, unless it belongs to a session."""
-        return key if key.partition(":")[0] in members.SESSION_SETTINGS else f"@{len(self.role)}:{self.role}:{key}"
+        role = role or self.role
+        return key if key.partition(":")[0] in members.SESSION_SETTINGS else f"@{len(role)}:{role}:{key}"
 
     @property
     def role(self) -> str:

@@ -180,6 +180,24 @@ class TestCopying:
         assert len(target.history(theirs.id)) == 1
         assert self.over not in [one.id for one in target.sessions()]
 
+    def test_they_become_those_of_a_member_and_no_decision_of_another_one(
+        self, source: Store, target: Store, path: Path, url: str
+    ) -> None:
+        theirs = target.create_session(workspace="/x", role="r", persona="p")
+        with closing(sqlite3.connect(path)) as forged:
+            members = "json_set(by, '$.member', 'ben')"
+            assert forged.execute(f"UPDATE posted SET by = {members}").rowcount == 2
+            forged.execute("UPDATE sessions SET id = ? WHERE id = ?", (f"{theirs.id}-1-1-1", self.over))
+            forged.commit()
+        made = copy_sessions(source._rows, target._rows, member="ana")
+        assert "names a member" in made.failed[self.waits]
+        assert f"a child of {theirs.id}" in made.failed[f"{theirs.id}-1-1-1"]
+        with psycopg.connect(url) as admin:
+            found = admin.execute("SELECT DISTINCT principal FROM chatops.sessions WHERE id <> %s", (theirs.id,))
+            assert found.fetchall() == [("ana",)]
+            found = admin.execute("SELECT DISTINCT written_by FROM chatops.audit")
+            assert found.fetchall() == [("ana",)]
+
     def test_an_outage_ends_it_and_the_next_run_continues(
         self, source: Store, target: Store, url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
