@@ -32,6 +32,7 @@ from typing import IO, TYPE_CHECKING
 import platformdirs
 
 from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.sanitize import show_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -245,6 +246,14 @@ def others_may_rename(folder: Path) -> bool:
 def is_open(status: os.stat_result, *, to: int = stat.S_IWOTH) -> bool:
     """Return True if everyone, or who `to` names, may write to a file, or rename what is in a folder."""
     return bool(status.st_mode & to) and not (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX)
+
+
+def open_to_everyone(workspace: Path) -> Iterator[str]:
+    """Say so if everyone may change the folder: an approval cannot hold what changes while a command runs."""
+    with suppress(OSError):
+        if is_open(workspace.stat()):
+            name = show_path(str(workspace))
+            yield f"{name} can be written by everyone on this machine, also while an approved command runs there."
 
 
 def private_dir(path: Path) -> None:

@@ -6,8 +6,7 @@
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial, reduce
 from pathlib import Path
 from threading import Lock
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from chatops.config.memory import Memories
-from chatops.config.paths import Paths, find_paths, is_open
+from chatops.config.paths import Paths, find_paths, open_to_everyone
 from chatops.config.registry import Loaded
 from chatops.config.trust import ServerTrust
 from chatops.config.workflow_files import Workflows, in_workspace
@@ -23,7 +22,6 @@ from chatops.domain.decisions import Principal, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import SandboxLevel, SandboxNote, SandboxSpec
-from chatops.domain.sanitize import show_path
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registries, RegistryWarning, RoleSpec
@@ -257,7 +255,7 @@ class App:
         """Return what the user has to know about the configuration, and about role and models of `grant`."""
         trust = (*self.configuration.trust_notices(asks=self.options.via == "tui"), *self.catalog.notices)
         loaded, concerns = (warnings_in_use(found, grant=grant) for found in (self.loaded.notices, self.concerns()))
-        return (*self.paths.notices, *_shared(self.workspace), *loaded, *trust, *concerns, *self.store.notices)
+        return (*self.paths.notices, *open_to_everyone(self.workspace), *loaded, *trust, *concerns, *self.store.notices)
 
     def concerns(self) -> tuple[RegistryWarning, ...]:
         """Return configured names that have no effect here: tools, personas and models that do not exist."""
@@ -460,14 +458,6 @@ class App:
         if (sinks := self.rights.sinks()) and (head := await self._worker_thread()(self.store.audit_head, session_id)):
             for kind in sinks:
                 await in_thread(sink.send, kind, head)
-
-
-def _shared(folder: Path) -> Iterator[str]:
-    """Say so if everyone may change the folder: an approval cannot hold what changes while a command runs."""
-    with suppress(OSError):
-        if is_open(folder.stat()):
-            name = show_path(str(folder))
-            yield f"{name} can be written by everyone on this machine, also while an approved command runs there."
 
 
 def _demo_model(spec: "ModelSpec") -> "OpenAIChat":
