@@ -30,6 +30,8 @@ NO_MESSAGES = [
     b'{"id":true,"result":{}}',
     b'{"id":0,"error":"x"}',
     b'{"id":0,"error":{"message":3}}',
+    b'{"id":0,"result":{},"error":{"message":"x"}}',
+    b'{"id":0,"result":{},"result":{"outcome":{"outcome":"cancelled"}}}',
     b'{"id":1,"method":["initialize"]}',
     b'{"id":{},"method":"initialize"}',
     b'{"id":1,"method":"initialize","params":[1]}',
