@@ -75,6 +75,11 @@ def _copy(source: str, target: str, member: str) -> int:
         )
     view = screen()
     with closing(open_address(source)) as here, closing(open_address(target)) as there:
+        if member and there.level_of(member) is None:
+            raise ConfigError(
+                f"{member} has no level in the database, so nothing can belong to that role.",
+                advice=f"First: chatops store grant {member} --level L",
+            )
         try:
             with shown_by(view.show_progress):
                 made = copy_sessions(here, there, member=member)

@@ -98,6 +98,8 @@ def test_what_was_approved_in_a_file_asks_again_in_the_copy_of_it(
     assert chatops("approvals", "approve", call).code == 0
     file = f"sqlite://{find_paths(os.environ).store}"
     with server() as running:
+        refused = chatops("store", "copy", "--for", "eve", file, running.url)
+        assert (refused.code, "eve has no level" in refused.err) == (2, True)
         copied = chatops("store", "copy", "--for", "chatops", file, running.url)
         assert (copied.code, copied.out.startswith("1 session is copied, with 0 files.")) == (0, True), copied.err
         for store in (file, running.url):
