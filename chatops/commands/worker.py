@@ -10,6 +10,7 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.domain.wording import plural
 from chatops.headless.screen import when
+from chatops.startup import answer_keys_first, settle_collector
 from chatops.store.queue import QueuedRow, WorkerRow, workspace_name
 from chatops.toolkit.threads import DaemonThreadExecutor
 from chatops.wiring.stored import Storage, open_store
@@ -27,6 +28,9 @@ def run(arguments: Namespace) -> int:
         asyncio.get_running_loop().set_default_executor(DaemonThreadExecutor())
         worker = Worker(store, folders, slots=arguments.concurrency, registry=chosen.registry, say=view.say)
         view.say(f"Worker for {', '.join(sorted(folders))}: {plural(arguments.concurrency, 'turn')} at a time.")
+        # Turns that begin are prepared in threads, and those that go on must not wait for them.
+        answer_keys_first()
+        settle_collector()
         await worker.run()
 
     with open_store(registry=chosen.registry) as store:

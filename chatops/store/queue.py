@@ -183,10 +183,9 @@ class Queue(StorePart):
         return made
 
     def next_hint(self, workspaces: Collection[str], *, but: Collection[SessionId], new: bool) -> Hint | None:
-        """Return a session of these workspaces that may go on and that no other live process owns; None: there is none.
+        """Return the oldest hint at a session of these workspaces that no other live process owns; None: there is none.
 
-        One that goes on comes before a new one, and the older hint before the younger. `but` are left out, and without
-        `new` all that begin.
+        `new`: at one that begins, else at one that goes on. `but` are left out.
         """
         me, now = self._process(), self._clock()
         with self._rows.read():
@@ -195,9 +194,9 @@ class Queue(StorePart):
                 "JOIN queue q ON q.session_id = h.session_id JOIN sessions s ON s.id = h.session_id "
                 f"LEFT JOIN leases l ON l.session_id = h.session_id WHERE h.not_before <= {_NOW} "
                 f"AND q.workspace {self._rows.ONE_OF} AND NOT q.session_id {self._rows.ONE_OF} "
-                f"{'' if new else 'AND NOT h.is_new '}"
+                f"AND {'' if new else 'NOT '}h.is_new "
                 f"AND (l.session_id IS NULL OR l.expires_at <= {_NOW} OR l.machine = ?) "
-                "ORDER BY h.is_new, h.seq LIMIT ?",
+                "ORDER BY h.seq LIMIT ?",
                 self._rows.listed(tuple(workspaces)),
                 self._rows.listed(tuple(but)),
                 me.machine,

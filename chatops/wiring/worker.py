@@ -76,17 +76,18 @@ class Worker:
         self._refused: dict[SessionId, tuple[float, str]] = {}
         """Until when a session is not looked at again, and why."""
         self._leaving = asyncio.Event()
-        self._wanted = asyncio.Event()
-        """Set when there may be something to take."""
+        self._wanted = {new: asyncio.Event() for new in (False, True)}
+        """Set when there may be something to take that goes on, or that is new."""
 
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT. A second one stops at once what is still driven."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leave)
-        beside = [asyncio.create_task(self._repeat(work)) for work in (self._listen, self._live)]
+        takes = [partial(self._take, new) for new in self._wanted]
+        beside = [asyncio.create_task(self._repeat(work)) for work in (self._listen, takes[True], self._live)]
         try:
-            await self._repeat(self._take_until_leaving)
+            await self._repeat(takes[False], says=True)
             if self._driven:
                 self._say(f"Leaving {len(self._driven)} turns after the step that runs.")
                 await asyncio.gather(*self._driven.values(), return_exceptions=True)
@@ -101,10 +102,14 @@ class Worker:
             for task in self._driven.values():
                 task.cancel()
         self._leaving.set()
-        self._wanted.set()
+        self._wake()
 
-    async def _repeat(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do `work` until this worker leaves, and again after a failure of the store."""
+    def _wake(self) -> None:
+        for wanted in self._wanted.values():
+            wanted.set()
+
+    async def _repeat(self, work: Callable[[], Coroutine[Any, Any, None]], *, says: bool = False) -> None:
+        """Do `work` until this worker leaves, and again after a failure of the store, which it may say."""
         failed = False
         while not self._leaving.is_set():
             try:
@@ -114,14 +119,14 @@ class Worker:
                 failed = False
             except StoreError as error:
                 log.warning("%s", error)
-                if not failed and work == self._take_until_leaving:
+                if says and not failed:
                     self._say(f"{error} {error.advice}".strip())
                     failed = True
                 await asyncio.sleep(AGAIN_S)
 
     async def _listen(self) -> None:
         await in_thread(self._store.wait_for_hint, POLL_S)
-        self._wanted.set()
+        self._wake()
 
     async def _live(self) -> None:
         await self._sign()
@@ -137,27 +142,27 @@ class Worker:
 
     # Taking
 
-    async def _take_until_leaving(self) -> None:
-        self._wanted.clear()
-        await self._take()
-        if not self._leaving.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), POLL_S)
-
-    async def _take(self) -> None:
-        """Take turns while there are free slots, and one more that goes on."""
+    async def _take(self, new: bool) -> None:
+        """Take turns that are `new`, or that go on, while there are free slots. Then wait until there may be more."""
+        self._wanted[new].clear()
         looked_at, refused = set[SessionId](), dict(self._refused)
-        while not self._leaving.is_set() and len(self._driven) <= self._slots:
-            but, new = {*self._driven, *self._refused, *looked_at}, len(self._driven) < self._slots
+        while self._has_room(new):
+            but = {*self._driven, *self._refused, *looked_at}
             hint = await in_thread(partial(self._store.next_hint, self._folders, but=but, new=new))
             if hint is None:
                 break
             looked_at.add(hint.session_id)
-            await self._follow(hint)
+            await self._follow(hint, free=partial(self._has_room, new))
         if self._refused != refused:
             await self._sign()
+        if not self._leaving.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted[new].wait(), POLL_S)
 
-    async def _follow(self, hint: Hint) -> None:
+    def _has_room(self, new: bool) -> bool:
+        return not self._leaving.is_set() and len(self._driven) < self._slots + (not new)
+
+    async def _follow(self, hint: Hint, *, free: Callable[[], bool]) -> None:
         """Drive the turn of a hint, unless something that it needs is missing here."""
         try:
             opened = await in_thread(self._opened, hint)
@@ -166,13 +171,14 @@ class Worker:
             raise
         except ChatopsError as error:
             opened, why = None, str(error).rstrip(".")
-        if opened is not None and not why:
+        if opened is not None and not why and free():
             task = asyncio.create_task(self._drive(opened, hint), name=f"drive {hint.session_id}")
             self._driven[hint.session_id] = task
             return
         if opened is not None:
             await opened.aclose()
-        self._refused[hint.session_id] = (time.monotonic() + REFUSED_S, why)
+        if why:
+            self._refused[hint.session_id] = (time.monotonic() + REFUSED_S, why)
 
     def _opened(self, hint: Hint) -> App:
         """Return the application of a turn. Raises ConfigError."""
@@ -233,7 +239,7 @@ class Worker:
                 if wait_s is not None:
                     await in_thread(partial(self._store.unhint, hint.session_id, wait_s=wait_s))
             del self._driven[hint.session_id]
-            self._wanted.set()
+            self._wake()
 
     async def _go_on(self, session: Session) -> bool:
         """Continue a session. Return False if it is where it was before."""
