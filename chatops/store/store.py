@@ -7,6 +7,7 @@ each method.
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import replace
 from functools import cached_property
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
 else:
     codec, delegation = Late("chatops.store.codec"), Late("chatops.policy.delegation")
     health = Late("chatops.store.health")
+
+
+_ADDS = re.compile(r"network on|git writable|[a-z]+ \+.*")
+"""A change of a session's sandbox that gives commands more."""
 
 
 class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, AuditLog):
@@ -239,6 +244,8 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
     ) -> SessionInfo:
         """Create a session that shares the history, or that before a message. Its rules are not copied.
 
+        What the user has taken away for the session is taken away in the copy; what was added is not there.
+
         The copy belongs to `workspace`; empty: to the one of the original.
 
         `begin` makes the first step of a turn in it, which is stored with it.
@@ -249,6 +256,13 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
             copy = sessions.fork(
                 self._rows, full, before=before, workspace=workspace, now=now, new_id=lambda: self._free_id(now)
             )
+            origin = (sessions.info(self._rows, full).parent, full)
+            for key in ("revoked", "sandbox"):
+                found = (self._rows.one("SELECT value FROM settings WHERE key = ?", f"{key}:{of}") for of in origin)
+                lines = dict.fromkeys(line for row in found if row for line in text(row[0]).split("\n"))
+                kept = "\n".join(line for line in lines if line and not _ADDS.fullmatch(line))
+                if kept:
+                    self._rows.upsert("settings", "key", key=f"{key}:{copy.id}", value=kept)
             if begin is not None:
                 step, via = begin(copy), self.surface
                 turns.commit(self._rows, step, now=now, writer=self._writer, process=self._process(), via=via)

@@ -16,6 +16,7 @@ from chatops.domain.events import TurnStatus
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
+from chatops.policy.sandbox import parse_change
 from chatops.runtime.session import Session
 from chatops.runtime.user_actions import UndoResult, calls_with_effects
 from chatops.wiring.app import App
@@ -77,6 +78,19 @@ async def test_the_last_turn_is_taken_back_in_a_copy_with_its_files(tmp_path: Pa
         await settled(again)
         assert (tmp_path / "a.txt").read_text() == "one"
         assert users(again) == []
+
+
+async def test_what_the_user_has_taken_away_stays_away_in_the_copy(tmp_path: Path) -> None:
+    async with demo_session(tmp_path) as (app, session, _events):
+        await say(session, "hello")
+        await session.revoke_tool("shell_exec")
+        for change in ("network on", "hosts +example.org", "require hard"):
+            await session.change_sandbox(parse_change(change))
+        done = await session.actions.undo(opener(session, 0).id)
+        copy = await app.open_session(done.session_id, attended=True)
+        assert copy.grant().tool("shell_exec") is None
+        assert [str(change) for change in copy.settings.sandbox] == ["require hard"]
+        await copy.aclose()
 
 
 async def test_denied_it_changes_nothing_and_without_files_it_asks_nothing(tmp_path: Path) -> None:
