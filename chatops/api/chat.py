@@ -91,7 +91,7 @@ class Asked:
             )
         if self.pending.denial is not None:
             raise ChatopsError(f"{self.tool} ({self.id}) cannot be approved: {self.pending.denial.by} denies it.")
-        if self.tool in ENGINE_CALLS or self.pending.outcome_unknown:
+        if self.tool in ENGINE_CALLS or self.pending.outcome_unknown or self.pending.approvers:
             raise ChatopsError(
                 f"Only a user decides about {self.tool} ({self.id}).", advice=f"chatops approvals show {self.id}"
             )

@@ -101,6 +101,8 @@ class PendingCall:
     """Capabilities of the tool as the grant offers it; None: it is not on offer."""
     caller: str = ""
     """The role that the turn of this call works for; empty: it is a turn of the user's own session."""
+    approvers: tuple[str, ...] = ()
+    """Who alone may let it run, see `policy.approvers`."""
 
     @property
     def outcome_unknown(self) -> bool:

@@ -157,8 +157,11 @@ def _first_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
 
 def _ask_unless_typed(draft: Draft, index: int, facts: CallFacts, why: str) -> None:
     """Ask about a call, unless the user has typed it and that is the decision."""
-    command = draft.state.command
+    command, phase = draft.state.command, calls.in_round(draft)
     if command is None:
+        calls.ask(draft, index, facts, AskReason.POLICY, why=why)
+    elif any(grant.approvers(draft.calls()[index].call.name) for grant in (phase.proposed_under, draft.state.grant)):
+        # Only the approvers decide, and the layer that asks names them.
         calls.ask(draft, index, facts, AskReason.POLICY, why=why)
     elif typing := _why_typing_asks(command, facts):
         calls.ask(draft, index, facts, AskReason.POLICY, why=typing)

@@ -8,7 +8,7 @@ from chatops.domain.events import Denial, PendingCall, Status, TurnFinished, Tur
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import FailureKind
-from chatops.domain.tools import CallFacts, Outcome, ToolCall, Verdict
+from chatops.domain.tools import CONTAINED_APPLY, CallFacts, Outcome, ToolCall, Verdict
 from chatops.engine import pairing
 from chatops.engine.state import (
     AwaitingDecision,
@@ -62,10 +62,25 @@ def own_pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
             denial=_denial(state, phase, call.call.name, call.status.facts),
             known=spec.capabilities if (spec := phase.proposed_under.tool(call.call.name)) is not None else None,
             caller=state.caller,
+            approvers=_approvers(state, phase, call.call.name),
         )
         for call in phase.calls
         if isinstance(call.status, AwaitingDecision)
     )
+
+
+def _approvers(state: TurnState, phase: InRound, tool: str) -> tuple[str, ...]:
+    """Return who may let a call run. Applying the changes of a contained turn is like each call that made them."""
+    tools = _used(state.containment) if tool == CONTAINED_APPLY else (tool,)
+    grants = (phase.proposed_under, state.grant)
+    return tuple(dict.fromkeys(one for grant in grants for name in tools for one in grant.approvers(name)))
+
+
+def _used(containment: Containment | None) -> tuple[str, ...]:
+    """Return the tools that made the changes. Taking changes back writes files, as `file_write` does."""
+    if containment is not None and containment.kind is ContainmentKind.UNDO:
+        return ("file_write",)
+    return containment.used if containment is not None else ()
 
 
 def _denial(state: TurnState, phase: InRound, tool: str, facts: CallFacts) -> Denial | None:
@@ -84,15 +99,9 @@ def _denial(state: TurnState, phase: InRound, tool: str, facts: CallFacts) -> De
 
 
 def judged_apply(containment: Containment | None, grants: tuple[Grant, ...]) -> Judgement:
-    """Return the judgement on applying the changes: DENY unless each tool that ran is still permitted, else ASK.
-
-    Taking changes back writes files, as `file_write` does.
-    """
-    used = containment.used if containment is not None else ()
-    if containment is not None and containment.kind is ContainmentKind.UNDO:
-        used = ("file_write",)
+    """Return the judgement on applying the changes: DENY unless each tool that ran is still permitted, else ASK."""
     for grant in grants:
-        for tool in used:
+        for tool in _used(containment):
             if (judged := grant.permits(tool)).verdict is Verdict.DENY:
                 return Judgement(verdict=Verdict.DENY, reason=f"{tool} is not permitted: {judged.reason}")
     return Judgement(verdict=Verdict.ASK, reason=ALWAYS_ASKS)

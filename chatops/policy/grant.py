@@ -132,6 +132,11 @@ class Grant:
         )
         return both.confined(self.sandbox).remembering(self.rule_scopes).narrowed(*self.layers)
 
+    def approvers(self, tool: str) -> tuple[str, ...]:
+        """Return who alone may let calls of `tool` run, all of which have to hold; empty: whoever decides."""
+        binding = (layer for layer in self.layers if layer.approver and any(rule.tool == tool for rule in layer.rules))
+        return tuple(dict.fromkeys(one for layer in binding for one in layer.approver))
+
     def permits(self, tool: str) -> Judgement:
         """Judge `tool` before any facts are known: DENY if no arguments could make it permitted, else ALLOW."""
         for layer in self.layers:
@@ -166,7 +171,7 @@ class Grant:
         """
         reasons = self.reasons(tool, facts, workspace_read=workspace_read)
         deciding = max(reasons, key=lambda judgement: judgement.verdict.strictness)
-        if deciding.verdict is not Verdict.ASK:
+        if deciding.verdict is not Verdict.ASK or self.approvers(tool):
             return deciding
         unanswered: list[str] = []
         for answer in (given for given in self.answers if given.tool == tool):

@@ -15,6 +15,7 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
 from chatops.domain.secrets import HIDDEN
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, AccessLevel, ToolSpec, Verdict
+from chatops.policy.approvers import words
 from chatops.policy.budget import strictest
 from chatops.policy.grant import Grant
 from chatops.policy.patterns import parse_rule, reread
@@ -217,6 +218,7 @@ def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[L
     defaults: list[Rule] = []
     site_rules: list[Rule] = []
     own_rules: list[Rule] = []
+    approved: list[Layer] = []
     for spec in specs:
         by_site, by_user = _setting(site, spec.name), _setting(own, spec.name)
         key = ("tools", spec.name, "verdict")
@@ -227,6 +229,12 @@ def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[L
             site_rules.append(Rule(tool=spec.name, verdict=by_site.verdict, key=("site", *key)))
         if by_user.verdict is not None:
             own_rules.append(Rule(tool=spec.name, verdict=by_user.verdict, key=("own", *key)))
+        for whose, name, setting in (("site", "the site", by_site), ("own", "your", by_user)):
+            if setting.approver:
+                rule = Rule(tool=spec.name, verdict=Verdict.ASK, key=(whose, "tools", spec.name, "approver"))
+                name = f"approver of {name} registry"
+                asks = f"{name}: {words(setting.approver)}"
+                approved.append(Layer(name=name, rules=(rule,), asks=asks, approver=setting.approver))
     asks = "this tool always asks, unless a rule allows the call"
     layers = [Layer(name="tool default", rules=tuple(defaults), default=Verdict.DENY, asks=asks)]
     if site_rules:
@@ -235,7 +243,7 @@ def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[L
     if own_rules:
         asks = "your registry makes this tool ask"
         layers.append(Layer(name="tools of your registry", rules=tuple(own_rules), asks=asks))
-    return layers
+    return [*layers, *approved]
 
 
 def _level_layer(specs: Sequence[ToolSpec], *, registries: Registries, level: AccessLevel, user: User) -> Layer:

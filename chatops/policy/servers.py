@@ -16,6 +16,7 @@ from chatops.policy.spelled import (
     Access,
     EntryName,
     Hosts,
+    Matches,
     Name,
     Required,
     Seconds,
@@ -44,6 +45,10 @@ class ServerToolSetting:
 class ToolSetting(ServerToolSetting):
     """Settings of a tool."""
 
+    approver: tuple[Annotated[str, Matches(r"^(other|@.+|viewer|user|operator|admin)$")], ...] = ()
+    """Who may let a call run, which then always asks: ``other`` than who requested it, a member of the role ``@ROLE``
+    of the [team's database](team.md), or whoever has at least a level. All have to hold, the site's and yours. No
+    rule, program or editor answers then."""
     ports: tuple[Annotated[int, Interval(ge=1, le=65_535)], ...] | None = None
     """For ``web_fetch``: ports that it may connect to besides 80 and 443."""
 

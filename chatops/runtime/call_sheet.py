@@ -21,6 +21,7 @@ from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, is_undo, shown_verb, tool_name
 from chatops.engine.containment import CHANGING
+from chatops.policy.approvers import words
 from chatops.policy.budget import LIMITS, LimitName, amount
 from chatops.policy.patterns import show_rule, suggest_exact, suggest_rules
 from chatops.policy.remembered import why_not_written
@@ -210,7 +211,7 @@ def call_offers(pending: PendingCall) -> Iterator[Offer]:
         return
     yield Offer(key="a", allows="this call once, as shown")
     # The user decides each call that was repaired, or that only a decision on itself permits.
-    if pending.call.name != CONTAINED_APPLY and not facts.repairs and not facts.needs_user:
+    if pending.call.name != CONTAINED_APPLY and not facts.repairs and not facts.needs_user and not pending.approvers:
         yield from _rules(pending)
     if facts.extra != NARROWEST:
         yield Offer(key="+", allows=f"this call once, with {describe_extra(facts.extra)}")
@@ -261,6 +262,8 @@ def _facts(pending: PendingCall, *, now: float) -> Iterator[Fact]:
     yield Fact(label="note", value=_REASONS.get(pending.reason, ""), weight=Weight.NOTE)
     denied = denial_sentence(pending.denial) if pending.denial is not None else ""
     yield Fact(label="denied", value=denied, weight=Weight.NOTE)
+    if pending.approvers:
+        yield Fact(label="approver", value=f"Who may let it run: {words(pending.approvers)}.", weight=Weight.NOTE)
     yield from _call(pending)
     yield from _cautions(facts)
     yield from _effects(pending)
@@ -386,8 +389,8 @@ def _cautions(facts: CallFacts) -> Iterator[Fact]:
     for repair in facts.repairs:
         yield Fact(label="repaired", value=repair, weight=Weight.CAUTION)
     adds = facts.delegation.adds if facts.delegation is not None else ()
-    for words in adds:
-        yield Fact(label="adds", value=words, weight=Weight.CAUTION)
+    for phrase in adds:
+        yield Fact(label="adds", value=phrase, weight=Weight.CAUTION)
     for warning in (facts.caution, facts.reveals, "" if adds else facts.needs_user):
         yield Fact(label="careful", value=warning, weight=Weight.CAUTION)
     hosts: tuple[str, ...] = facts.hosts

@@ -197,6 +197,8 @@ class Session(SessionView):
             if not isinstance(decision, Rejected):
                 await self._turns.take_decisions()
             decided = DecideCall(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
+            if self.state is not None:
+                await self._turns.check_decider(self.state, decided)
             return await self._runner.take_or_fail(decided)
         except AlreadyDecidedError:
             # Another process posted a decision after the last look.

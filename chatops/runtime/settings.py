@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from chatops.domain.decisions import Principal
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import MessageId, SessionId
@@ -23,7 +24,7 @@ from chatops.policy.resolve import revoked
 from chatops.policy.sandbox import SandboxChange, SandboxLayers, parse_change
 from chatops.policy.verdicts import Layer
 from chatops.policy.workflow import StepPlace, StepSpec, WorkflowSpec
-from chatops.store.base import SessionInfo
+from chatops.store.base import Decider, SessionInfo
 from chatops.store.store import Store
 
 
@@ -122,12 +123,13 @@ class Rights(Protocol):
     def check_surface(self, via: str) -> None:
         """Raise ConfigError if users may not decide on calls there. `via` is as in `Principal`."""
 
-    def check_member(
-        self, pending: PendingCall, member: str, *, level: AccessLevel | None, containment: Containment | None
+    def check_decider(
+        self, pending: PendingCall, by: Principal, known: Decider, *, foreign: bool, containment: Containment | None
     ) -> None:
-        """Raise ConfigError if a role of the team's database may not let a call run, by its level there and its rights.
+        """Raise ConfigError if a user may not let a call run.
 
-        `level` is None for a role without one. `containment` is that of the turn.
+        That is if the call has other approvers, or if a role of the database decides (`foreign`) that does not drive
+        the session and could not use the tool itself. `containment` is that of the turn.
         """
 
     def roles(self) -> tuple[str, ...]:

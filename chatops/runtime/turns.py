@@ -239,7 +239,7 @@ class Turns:
             reach("decision_found")
             try:
                 self._services.rights.check_surface(decided.by.via)
-                await self._check_member(state, decided)
+                await self.check_decider(state, decided)
             except ConfigError as error:
                 # The site has forbidden it since, another program posted it, or it is beyond the rights of who decided.
                 self._notify(f"{error} {decided.call_id} stays pending.", advice=error.advice)
@@ -247,19 +247,20 @@ class Turns:
                 continue
             await self.runner.take(decided)
 
-    async def _check_member(self, state: TurnState, decided: DecideCall) -> None:
-        """Raise ConfigError if a decision of another role of the team's database is beyond the rights of that role."""
-        store, who, decision = self._services.store, decided.by.member, decided.decision
+    async def check_decider(self, state: TurnState, decided: DecideCall) -> None:
+        """Raise ConfigError if a decision would let a call run that whoever made it may not let run."""
+        store, by, decision = self._services.store, decided.by, decided.decision
         pending = next((one for one in own_pending_calls(state) if one.call.id == decided.call_id), None)
-        if pending is None or isinstance(decision, Rejected) or who in ("", store.role):
+        foreign = by.member not in ("", store.role)
+        if pending is None or isinstance(decision, Rejected) or not (foreign or pending.approvers):
             return
-        if isinstance(decision, Approved) and decision.remember is not None:
+        if foreign and isinstance(decision, Approved) and decision.remember is not None:
             raise ConfigError(
-                f"Nothing was decided: a rule of {who} does not answer in a session of another.",
+                f"Nothing was decided: a rule of {by.member} does not answer in a session of another.",
                 advice="Approve the call once.",
             )
-        level = await self._services.worker(store.level_of, who)
-        self._services.rights.check_member(pending, who, level=level, containment=state.containment)
+        known = await self._services.worker(store.decider, state.session_id, by.member, pending.approvers)
+        self._services.rights.check_decider(pending, by, known, foreign=foreign, containment=state.containment)
 
     def _watch(self) -> None:
         if self._watching is None or self._watching.done():

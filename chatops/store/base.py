@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from chatops.domain.decisions import Principal, Recorded, RememberedRule
     from chatops.domain.events import PendingCall
     from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
-    from chatops.domain.tools import Outcome
+    from chatops.domain.tools import AccessLevel, Outcome
     from chatops.store.connection import Connection
 
 ALL = 1_000_000
@@ -159,6 +159,18 @@ class PendingCallRow:
     def continues(self) -> SessionId:
         """The session that the user continues after the decision: for a call of a child session, its caller's."""
         return parent_session(self.session_id) if self.pending.caller else self.session_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decider:
+    """What the store knows of who decides on a call."""
+
+    level: AccessLevel | None
+    """The highest level that the database lets its role have; None: it may nothing."""
+    requester: str
+    """The role for which the call's session asks; in a file its user, as ``uid 1000``."""
+    groups: frozenset[str] | None
+    """Those of the roles that the call's approvers name of which it is a member; None in a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

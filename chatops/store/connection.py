@@ -152,6 +152,14 @@ class Connection:
         """Return the highest level of a role of the database; None if it may nothing. A file binds nobody."""
         return AccessLevel.ADMIN
 
+    def requester(self, session_id: SessionId) -> str:
+        """Return the role of the database for which a session asks; in a file its user, as ``uid 1000``."""
+        return f"uid {self.owner()}"
+
+    def groups_of(self, role: str, among: Sequence[str]) -> frozenset[str] | None:
+        """Return those of these roles of the database that a role is a member of; None in a file."""
+        return None
+
     def levels(self) -> dict[str, AccessLevel]:
         """Return the levels of the members of a team's database; none in a file."""
         return {}

@@ -34,6 +34,8 @@ from chatops.store.connection import text
 from chatops.store.files import PASTED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chatops.store.postgres import Postgres
 
 SESSION_SETTINGS = ("child", "copied", "revoked", "sandbox", "step times")
@@ -94,8 +96,9 @@ _FUNCTIONS = (
     ),
     _function(
         "is_posted(call text, shown text, said text, who text) RETURNS boolean",
-        "SELECT EXISTS (SELECT 1 FROM posted p WHERE p.call_id = call AND p.digest = shown AND p.decision = said "
-        "AND p.principal = who)",
+        "SELECT EXISTS (SELECT 1 FROM posted p WHERE p.call_id = call AND p.digest = shown AND p.principal = who "
+        "AND object_of(p.decision) ->> 'kind' = object_of(said) ->> 'kind' "
+        "AND object_of(p.decision) ->> 'arguments' IS NOT DISTINCT FROM object_of(said) ->> 'arguments')",
     ),
     _function(
         "own_setting(key text) RETURNS boolean",
@@ -297,6 +300,17 @@ def level_of(rows: Postgres, role: str) -> AccessLevel | None:
     )
     level, owns = found or (None, False)
     return AccessLevel.ADMIN if owns else None if level is None else AccessLevel[text(level).upper()]
+
+
+def groups_of(rows: Postgres, role: str, among: Sequence[str]) -> frozenset[str]:
+    """Return those of the roles `among` that a role is a member of; none for a superuser, who is in all of them."""
+    found = rows.all(
+        "SELECT g.rolname::text FROM pg_roles g JOIN pg_roles m ON m.rolname = ? WHERE g.rolname = ANY(?) "
+        "AND NOT m.rolsuper AND pg_has_role(m.oid, g.oid, 'MEMBER')",
+        role,
+        list(among),
+    )
+    return frozenset(text(row[0]) for row in found)
 
 
 def _must_own(rows: Postgres) -> None:

@@ -222,6 +222,15 @@ class Postgres(Connection):
         """The role that has logged in."""
         return self._role
 
+    def requester(self, session_id: SessionId) -> str:
+        """Return the role for which a session asks."""
+        found = self.one("SELECT principal FROM sessions WHERE id = ?", session_id)
+        return text((found or ("",))[0])
+
+    def groups_of(self, role: str, among: Sequence[str]) -> frozenset[str] | None:
+        """Return those of these roles that a role is a member of. A superuser is in none."""
+        return members.groups_of(self, role, among)
+
     def levels(self) -> dict[str, AccessLevel]:
         """Return the levels of all members."""
         return members.levels(self)

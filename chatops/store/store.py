@@ -18,7 +18,7 @@ from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.ids import TurnId
 from chatops.store import leases, messages, sessions, turns
 from chatops.store.audit import AuditLog
-from chatops.store.base import Late
+from chatops.store.base import Decider, Late
 from chatops.store.connection import Connection, integer, text, text_or
 from chatops.store.decisions import DecisionQueue, RememberedRules
 from chatops.store.jobs import Jobs
@@ -100,6 +100,17 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
         """Return the highest level that the database lets a role have; None if it may nothing."""
         with self._rows.read():
             return self._rows.level_of(role)
+
+    def decider(self, session_id: SessionId, member: str, approvers: Sequence[str]) -> Decider:
+        """Return what is known of a role of the database that decides on a call whose approvers are given."""
+        groups = [one[1:] for one in approvers if one.startswith("@")]
+        with self._rows.read():
+            root = sessions.info(self._rows, session_id).parent or session_id
+            return Decider(
+                level=self._rows.level_of(member),
+                requester=self._rows.requester(root),
+                groups=self._rows.groups_of(member, groups),
+            )
 
     def foreign(self, session_id: SessionId) -> str:
         """Return the role of the database that a session belongs to, if this process may not drive it; else empty."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.decisions import Approved, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError, UnreadableError
+from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.engine.inputs import DecideCall
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from chatops.contained.turns import ContainedTurns
     from chatops.domain.decisions import Decision, Principal
     from chatops.domain.events import PendingCall
-    from chatops.domain.ids import CallId, SessionId
+    from chatops.domain.ids import CallId
     from chatops.runtime.settings import Rights
     from chatops.store.base import PendingCallRow
     from chatops.store.store import Store
@@ -120,7 +121,13 @@ class PendingCalls:
         return self.post(pending, decision, by=by)
 
     def post(self, pending: "PendingCall", decision: "Decision", *, by: "Principal") -> bool:
-        """Post a decision that was checked. Returns False if another one was first."""
+        """Post a decision that was checked. Returns False if another one was first.
+
+        Raises ConfigError if the call has approvers, `by` is none, and the decision would let it run.
+        """
+        if pending.approvers and not isinstance(decision, Rejected):
+            known = self._store.decider(SessionId(pending.call.id.partition(".")[0]), by.member, pending.approvers)
+            self._rights().check_decider(pending, by, known, foreign=False, containment=None)
         decided = DecideCall(call_id=pending.call.id, digest=pending.digest, decision=decision, by=by)
         return self._store.post_decision(decided)
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from chatops.config.memory import Memories
 from chatops.config.skills import Persona, Personas
-from chatops.domain.decisions import NO_UID, UNATTENDED
+from chatops.domain.decisions import NO_UID, UNATTENDED, Principal
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.model import ModelTarget
@@ -24,6 +24,7 @@ from chatops.engine.state import Containment
 from chatops.engine.view import judged_apply
 from chatops.engine.workflow.texts import step_prompt
 from chatops.models.memory import known_price, memory_of
+from chatops.policy.approvers import why_not, words
 from chatops.policy.budget import NO_BUDGET, Budget, strictest
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes, skill_notes
@@ -50,6 +51,7 @@ from chatops.policy.servers import server_of
 from chatops.policy.verdicts import SKILL_TOOL, Layer, Rule
 from chatops.policy.workflow import SHELL_TOOL, step_layers
 from chatops.runtime.settings import SessionSettings, StepRights
+from chatops.store.base import Decider
 from chatops.store.sink import SinkKind
 from chatops.wiring.configuration import Configuration
 from chatops.wiring.stored import Settings
@@ -230,21 +232,35 @@ class RegistryRights:
         later = self._grant_under(now, now.changed, replace(settings, model_pin="", persona=""))
         return later.intersection(grant).answered_by(later.answers)
 
-    def check_member(
-        self, pending: PendingCall, member: str, *, level: AccessLevel | None, containment: Containment | None
+    def check_decider(
+        self, pending: PendingCall, by: Principal, known: Decider, *, foreign: bool, containment: Containment | None
     ) -> None:
-        """Raise ConfigError if a role of the team's database may not let a call run, by its level there and its rights.
+        """Raise ConfigError if a user may not let a call run.
 
-        `level` is None for a role without one. `containment` is that of the turn.
+        That is if the call has other approvers, or if a role of the database decides (`foreign`) that does not drive
+        the session and could not use the tool itself. `containment` is that of the turn.
         """
+        level: AccessLevel | None = None
+        if foreign:
+            level = self._check_member(pending, by.member, known.level, containment)
+        elif known.level is not None and by.uid == self._user.uid:
+            level = min(self.level, known.level)
+        why = why_not(pending.approvers, by, requester=known.requester, level=level, groups=known.groups)
+        if why:
+            raise ConfigError(f"Nothing was decided: {why}.", advice=f"Who may: {words(pending.approvers)}.")
+
+    def _check_member(
+        self, pending: PendingCall, member: str, level: AccessLevel | None, containment: Containment | None
+    ) -> AccessLevel:
+        """Return the level of a role of the database here. Raises ConfigError if it could not use the tool itself."""
         if level is None:
             raise ConfigError(
                 f"Nothing was decided: {member} has no level in the database.",
                 advice="Its owner gives one: chatops store grant ROLE --level L",
             )
-        if pending.reason is AskReason.BUDGET:
-            return
         grant = self.judging_grant(pending.role, level=None, login=member, cap=level)
+        if pending.reason is AskReason.BUDGET:
+            return grant.level
         if pending.call.name == CONTAINED_APPLY:
             judged = judged_apply(containment, (grant,))
         else:
@@ -254,6 +270,7 @@ class RegistryRights:
                 f"Nothing was decided: {member} may not use {pending.call.name} ({judged.reason}).",
                 advice="A member whose rights permit the call can approve it.",
             )
+        return grant.level
 
     def judging_grant(
         self, role: str, *, level: AccessLevel | None, login: str, cap: AccessLevel | None = None

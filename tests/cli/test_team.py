@@ -273,6 +273,46 @@ def test_a_decision_counts_as_far_as_the_level_of_who_decided_reaches_when_it_is
         assert (chatops.workspace / "out.txt").read_text() == "hello"
 
 
+@pytest.mark.postgres
+@pytest.mark.skipif(find_programs() is None, reason="no PostgreSQL server is installed")
+def test_with_approvers_another_member_of_the_group_lets_a_call_run(
+    chatops: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = json.loads(packaged_registry().read_text())
+    registry["tools"] = {**registry.get("tools", {}), "file_write": {"approver": ["other", "@leads", "operator"]}}
+    (tmp_path / "r.json").write_text(json.dumps(registry))
+    monkeypatch.setenv("CHATOPS_REGISTRY", str(tmp_path / "r.json"))
+    with server() as running, psycopg.connect(running.url, autocommit=True) as admin:
+        admin.execute("CREATE ROLE leads")
+        monkeypatch.setenv("CHATOPS_STORE", running.url)
+        for role in ("ana", "ben", "eve"):
+            admin.execute(f"CREATE ROLE {role} LOGIN {'' if role == 'eve' else 'IN ROLE leads'}".encode())
+            assert chatops("store", "grant", role, "--level", "operator").code == 0
+
+        def as_role(role: str) -> None:
+            monkeypatch.setenv("CHATOPS_STORE", running.url.replace("chatops@", f"{role}@"))
+
+        as_role("ana")
+        session, call = chatops.paused("write hello to out.txt", "--approve", "file_write")
+        assert "someone else than who requested it, and a member of leads" in chatops("approvals", "show", call).out
+        for role, why in (("ana", "someone else than ana has to"), ("eve", "a member of leads has to")):
+            as_role(role)
+            assert f"Nothing was decided: {why}" in chatops("approvals", "approve", call).err
+            # Their own program may leave out that check.
+            with psycopg.connect(running.url.replace("chatops@", f"{role}@")) as member:
+                post = "SELECT chatops.post_decision(call_id, digest, %s, %s) FROM chatops.pending"
+                by = '{"uid": 0, "via": "approvals", "member": "ben"}'
+                assert member.execute(post, ('{"kind": "approved"}', by)).fetchone() == (True,)
+            as_role("ana")
+            resumed = chatops("resume", session)
+            assert (resumed.code, why in resumed.err) == (3, True), resumed.err
+        as_role("ben")
+        assert chatops("approvals", "approve", call).code == 0
+        as_role("ana")
+        assert chatops("resume", session).code == 0
+        assert (chatops.workspace / "out.txt").read_text() == "hello"
+
+
 def test_a_file_has_no_members(chatops: CommandLine) -> None:
     refused = chatops("store", "grant", "ana", "--level", "user")
     assert (refused.code, "The sessions are in a file of one user" in refused.err) == (2, True)

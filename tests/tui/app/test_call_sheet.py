@@ -268,6 +268,7 @@ ASKED_ABOUT: dict[str, tuple[object, str]] = {
     "why": ("only-here", "only-here"),
     "role": ("only-here", "only-here"),
     "caller": ("only-here", "only-here"),
+    "approvers": (("@only-here",), "only-here"),
     "model": ("only-here", "only-here"),
     "said": ("only-here", "only-here"),
     "denial": (Denial(role="coder", by="only-here"), "only-here"),
