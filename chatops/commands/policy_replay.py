@@ -68,30 +68,30 @@ def run(arguments: Namespace) -> int:
                 continue
             try:
                 entry = entry_of(row.body)
-            except ValueError:
+                if entry.get("kind") != "verdict" or entry["at"] < (arguments.since or 0):
+                    continue
+                found = replayed.judge(entry)
+            except (ValueError, LookupError, TypeError, AttributeError):  # or one that no chatops wrote
                 skipped["damaged rows"] += 1
                 continue
-            if entry.get("kind") != "verdict" or entry["at"] < (arguments.since or 0):
-                continue
-            found = replayed.judge(entry)
             if isinstance(found, str):
                 skipped[found] += 1
                 continue
             judged += 1
-            before = (entry["verdict"], entry["layer"])
+            before = (str(entry.get("verdict")), str(entry["layer"]))
             if before != (found.verdict.value, found.reason):
                 difference = _Changed(
                     entry["role"],
                     entry["tool"],
                     *before,
-                    entry.get("answered_by", ""),
+                    str(entry.get("answered_by", "")),
                     found.verdict.value,
                     found.reason,
                     found.answered_by,
                     rule_of(found),
                     place_in(opened.loaded, found.key),
                 )
-                changed.setdefault(difference, []).append(entry["call_id"])
+                changed.setdefault(difference, []).append(str(entry.get("call_id")))
     ordered = sorted(changed.items(), key=lambda one: (-len(one[1]), str(one[0])))
     values: list[JsonValue] = [{**asdict(one), "count": len(calls), "call": calls[-1]} for one, calls in ordered]
     if arguments.output_format == "json":

@@ -161,3 +161,9 @@ def test_logged_calls_are_judged_again_and_only_what_differs_is_printed(
         base.execute("UPDATE audit SET body = json_remove(body, '$.facts') WHERE body LIKE '%touch b.txt%'")
     said = chatops("policy", "replay").err
     assert "Not judged: 1 (damaged rows)." in said and "Not judged: 1 (without kept facts)." in said
+    with closing(sqlite3.connect(chatops_home / "data" / "chatops.db")) as base, base:
+        changed = """json_set(body, '$.layers', json('[{"name": 1}]'), '$.verdict', json('{}'))"""
+        base.execute(f"UPDATE audit SET body = {changed} WHERE body LIKE '%touch a.txt%' AND body LIKE '%verdict%'")
+        base.execute("UPDATE audit SET body = json_remove(body, '$.at') WHERE body LIKE '%touch c.txt%'")
+    said = chatops("policy", "replay")
+    assert said.code == 0 and "Not judged: 3 (damaged rows)." in said.err, said.err
