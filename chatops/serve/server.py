@@ -115,7 +115,7 @@ class PageServer:
         call = await self._worker(self._desk.call, call_id)
         if call is None:
             raise _NoCallError(404, "There is no such call. It may have been decided, or its session deleted.")
-        title = call.page.question if call.page is not None else "Decided"
+        title = "Decided" if call.page is None or call.decided else call.page.question
         return self._page("call.html", login, status=status, call=call, note=note, title=title)
 
     async def _decide(self, request: Request) -> Response:
