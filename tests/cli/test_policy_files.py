@@ -165,5 +165,5 @@ def test_logged_calls_are_judged_again_and_only_what_differs_is_printed(
         changed = """json_set(body, '$.layers', json('[{"name": 1}]'), '$.verdict', json('{}'))"""
         base.execute(f"UPDATE audit SET body = {changed} WHERE body LIKE '%touch a.txt%' AND body LIKE '%verdict%'")
         base.execute("UPDATE audit SET body = json_remove(body, '$.at') WHERE body LIKE '%touch c.txt%'")
-    said = chatops("policy", "replay")
-    assert said.code == 0 and "Not judged: 3 (damaged rows)." in said.err, said.err
+    replayed = chatops("policy", "replay")
+    assert replayed.code == 0 and "Not judged: 3 (damaged rows)." in replayed.err, replayed.err
