@@ -101,8 +101,12 @@ def _copy(source: str, target: str, member: str) -> int:
 def _answer(made: Copied) -> list[str]:
     sessions = plural(len(made.new), "session is", "sessions are")
     counts = ", ".join(
-        plural(made.rows[table], noun)
-        for table, noun in (("messages", "message"), ("turns", "turn"), ("audit", "row of the log"))
+        plural(made.rows[table], *nouns)
+        for table, nouns in (
+            ("messages", ("message",)),
+            ("turns", ("turn",)),
+            ("audit", ("row of the log", "rows of the log")),
+        )
     )
     before = f"{plural(len(made.same), 'was', 'were')} there before. " if made.same else ""
     return [

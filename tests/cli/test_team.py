@@ -102,6 +102,7 @@ def test_what_was_approved_in_a_file_asks_again_in_the_copy_of_it(
         assert (refused.code, "eve has no level" in refused.err) == (2, True)
         copied = chatops("store", "copy", "--for", "chatops", file, running.url)
         assert (copied.code, copied.out.startswith("1 session is copied, with 0 files.")) == (0, True), copied.err
+        assert re.search(r": 2 messages, 1 turn, \d+ rows of the log\.$", copied.out.strip()), copied.out
         for store in (file, running.url):
             assert "whose chains are whole" in chatops("store", "check", store).out
         assert "1 was there before" in chatops("store", "copy", file, running.url).out
