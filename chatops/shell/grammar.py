@@ -451,7 +451,9 @@ class _Reader:
         late = self._late_words.pop(node.id, ())
         words = sorted([*words, *late], key=lambda word: word.span)
         between = [self.command[word.span[1] : following.span[0]] for word, following in pairwise(words)]
-        if not all(text.replace("\\\n", "") for text in between):
+        between = [text.replace("\\\n", "") for text in between]
+        # After a word == or =~ the grammar reads the next line as one more word of the command.
+        if not all(between) or any("\n" in text for text in between):
             self.unclear = "a part of it is not understood"
         # The word of bash knows -p alone: it runs a program of the name of any other option, and of -p further behind.
         timed = dropwhile(lambda text: text in ("-p", "--"), (word.text or "" for word in words[1:]))

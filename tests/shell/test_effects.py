@@ -203,6 +203,7 @@ def test_dangers(command: str, expected: set[tuple[Danger, str]]) -> None:
         "time >a -p",
         "time A=1 -p",
         "time coproc a",
+        "echo ==\nrm x",
     ],
 )
 def test_what_is_not_understood_is_said(command: str) -> None:
