@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from chatops.domain.decisions import Approved, Decision
+from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.errors import ConfigError, StoreError
 from chatops.domain.events import Notice, PendingCall
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.messages import Usage
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import Finished, TurnState
+from chatops.engine.view import pending_calls
 from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.grant import Grant
 from chatops.runtime.lease import LEASE_S, LOOK_S
@@ -181,6 +182,12 @@ class SessionFollower(SessionView):
                     f"Nothing was decided: a rule of yours does not answer in a session of {whose}.",
                     advice="Approve the call once.",
                 )
+        shown = pending_calls(self.state) if self.state is not None else ()
+        pending = next((one for one in shown if one.call.id == call_id), None)
+        if pending is not None and pending.approvers and not isinstance(decision, Rejected):
+            by, session = self._services.by, SessionId(call_id.partition(".")[0])
+            known = await self._services.worker(self._services.store.decider, session, by.member, pending.approvers)
+            self._services.rights.check_decider(pending, by, known, foreign=False, containment=None)
         decided = DecideCall(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
         taken = await self._services.worker(self._services.store.post_decision, decided)
         await self._look()

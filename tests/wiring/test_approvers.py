@@ -1,10 +1,12 @@
 """Who may let a call run where a registry names approvers: asked where it is decided, and again where it is taken."""
 
+import asyncio
 import os
 
 import pytest
 
 from chatops.api.chat import Asked
+from chatops.cli import main
 from chatops.domain.decisions import ANY_ARGUMENTS, Approved, Principal, Rejected
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.engine.inputs import DecideCall
@@ -58,4 +60,19 @@ async def test_an_approver_decides_in_the_chat_and_a_program_does_not(bench: Ben
     assert await session.decide(asked.call.id, digest=asked.digest, decision=Approved())
     state = await session.settle()
     assert state is not None and (bench.workspace / "made.txt").exists()
+    await session.aclose()
+
+
+async def test_a_window_that_follows_and_a_command_post_nothing_that_would_not_count(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.write_site(tools={"shell_exec": {"approver": ["other"]}})
+    session, asked = await asking(bench)
+    window = await bench.app().follow_session(session.session_id)
+    with pytest.raises(ConfigError, match="someone else than uid"):
+        await window.decide(asked.call.id, digest=asked.digest, decision=Approved())
+    await window.aclose()
+    assert await asyncio.to_thread(main, ["approvals", "approve", asked.call.id]) == 2
+    assert "Who may: someone else than who requested it." in capsys.readouterr().err
+    assert bench.apps[0].store.pending_calls()[0].decided is None
     await session.aclose()
