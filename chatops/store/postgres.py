@@ -385,6 +385,13 @@ class Postgres(Connection):
             with link.transaction():
                 self.run("SELECT pg_advisory_xact_lock(?)", _MIGRATING)
                 if self._version() < 0:
+                    # Whoever owns the schema can drop what is in it.
+                    other = "nspowner <> (SELECT oid FROM pg_roles WHERE rolname = current_user)"
+                    if self.one(f"SELECT 1 FROM pg_namespace WHERE nspname = 'chatops' AND {other}") is not None:
+                        raise StoreError(
+                            f"The schema chatops in {self.place} belongs to another role.",
+                            advice="Connect as that role, or drop the schema.",
+                        )
                     self.run("CREATE SCHEMA IF NOT EXISTS chatops")
                     for statement in _OWN_TABLES:
                         self.run(statement)

@@ -180,6 +180,16 @@ class TestWithChatops:
         with pytest.raises(StoreError, match="no level binds it"):
             team.keeper._rows.grant("keeper", AccessLevel.USER)
 
+    def test_a_schema_that_a_member_has_made_first_is_not_used(self, team: Team) -> None:
+        with psycopg.connect(team.url("chatops"), autocommit=True) as admin:
+            admin.execute("DROP SCHEMA chatops CASCADE")
+            admin.execute(f"GRANT CREATE ON DATABASE {team.name} TO ben".encode())
+            assert as_role(team, "ben", "CREATE SCHEMA chatops") == ""
+            for role, why in (("keeper", "does not permit"), ("chatops", "belongs to another role")):
+                with pytest.raises(StoreError, match=why):
+                    Postgres(team.url(role))
+            admin.execute("DROP SCHEMA chatops")
+
     def test_each_table_says_what_members_may_do(self, team: Team) -> None:
         assert set(team.content()) == {*members.TABLES, "functions"}
 
