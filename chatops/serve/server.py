@@ -116,7 +116,8 @@ class PageServer:
         if call is None:
             raise _NoCallError(404, "There is no such call. It may have been decided, or its session deleted.")
         title = "Decided" if call.page is None or call.decided else call.page.question
-        return self._page("call.html", login, status=status, call=call, note=note, title=title)
+        # A call of a million lines takes seconds, in which others get their pages.
+        return await asyncio.to_thread(self._page, "call.html", login, status=status, call=call, note=note, title=title)
 
     async def _decide(self, request: Request) -> Response:
         login = self._login(request)
