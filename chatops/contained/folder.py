@@ -422,6 +422,9 @@ def keep(
     """
     if context.kept is None:
         return
+    name = f"{context.call_id}.{context.attempt}"
+    if "/" in name:  # It comes from the store, which may be a copy of someone else's.
+        raise ToolFailedError(f"Nothing was written: the call has an id that is a path ({name!r}).")
     try:
         base = State()
         if before is not None:
@@ -438,7 +441,7 @@ def keep(
         )
         context.kept.mkdir(mode=0o700, parents=True, exist_ok=True)
         data = spelled(known) + b"\n" + (before or b"")
-        write_durably(context.kept / f"{context.call_id}.{context.attempt}", data)
+        write_durably(context.kept / name, data)
     except OSError as error:
         why = f"what it replaces could not be kept for /undo ({error.strerror})"
         raise ToolFailedError(f"Nothing was written: {why}.") from error

@@ -65,6 +65,17 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
+async def test_a_call_whose_id_is_a_path_keeps_nothing_elsewhere(scene: Scene) -> None:
+    """A stored call may come from a copy of someone else's store."""
+    (scene.place / "a.txt").write_text("echo hostile\n")
+    context = context_for(scene.place, kept=scene.data / "kept")
+    object.__setattr__(context, "call_id", CallId("../../rc.d/x"))
+    with pytest.raises(ToolFailedError, match="an id that is a path"):
+        await file_write.run(await inspected(file_write, context, {"path": "a.txt", "content": "x"}), context)
+    assert not (scene.data.parent / "rc.d").exists()
+    assert scene.text("a.txt") == "echo hostile\n"
+
+
 async def test_several_writes_of_a_turn_are_taken_back_as_one(scene: Scene) -> None:
     (scene.place / "a.txt").write_text("one\n")
     (scene.place / "a.txt").chmod(0o640)
