@@ -14,6 +14,7 @@ that cannot renew a lease stops the tools of that turn after LATE_S seconds, bef
 by then is stored once the database answers, unless another worker has taken the session.
 
 Beside its slots a worker has one more, for turns that go on: a decision does not wait for a turn that has just begun.
+Right after it has taken such a turn, a worker begins no new one.
 
 A worker that is told to stop takes nothing more and leaves each turn after the step that runs. Others continue it.
 """
@@ -49,6 +50,8 @@ POLL_S = 5.0
 """Seconds between two looks for hints if nothing is notified."""
 SIGN_S = 10.0
 """Seconds between two signs of life, each with a sweep."""
+HELD_S = 0.3
+"""Seconds that a new turn is held after another one went on: somebody has just decided, and may be watching."""
 AGAIN_S = 2.0
 """Seconds from a failure of the store to the next try."""
 REFUSED_S = 60.0
@@ -75,6 +78,8 @@ class Worker:
         self._driven: dict[SessionId, asyncio.Task[None]] = {}
         self._refused: dict[SessionId, tuple[float, str]] = {}
         """Until when a session is not looked at again, and why."""
+        self._went_on = 0.0
+        """When a turn that goes on was taken last."""
         self._leaving = asyncio.Event()
         self._wanted = {new: asyncio.Event() for new in (False, True)}
         """Set when there may be something to take that goes on, or that is new."""
@@ -152,6 +157,10 @@ class Worker:
             if hint is None:
                 break
             looked_at.add(hint.session_id)
+            if new:
+                await asyncio.sleep(self._went_on + HELD_S - time.monotonic())
+            else:
+                self._went_on = time.monotonic()
             await self._follow(hint, free=partial(self._has_room, new))
         if self._refused != refused:
             await self._sign()
@@ -232,6 +241,7 @@ class Worker:
             self._refused[hint.session_id] = (time.monotonic() + REFUSED_S, str(error).rstrip("."))
         except Exception:
             log.exception("session %s", hint.session_id)
+            self._refused[hint.session_id] = (time.monotonic() + REFUSED_S, "it failed here, see the worker's log")
         finally:
             with suppress(StoreError):
                 await opened.aclose()

@@ -188,3 +188,25 @@ def test_a_queued_turn_may_do_no_more_than_the_level_that_its_role_has_by_then(
         wait_until(lambda: session not in rows(chatops), "the turn is over")
     assert "access level viewer" in chatops("audit", "list").out
     assert list(folder.iterdir()) == []
+
+
+def test_rights_that_were_taken_while_a_call_waited_hold_when_it_goes_on(
+    chatops: CommandLine, database: Server, tmp_path: Path
+) -> None:
+    folder = tmp_path / "repo"
+    folder.mkdir()
+
+    def script(request: SeenRequest) -> Reply:
+        return says("done") if request.tool_results else calls(call("shell_exec", command="echo x > effect.txt"))
+
+    with FakeOpenAI(script) as fake:
+        file = Path(registry_for(folder, fake.url, tools=["shell_exec"]))
+        session = chatops("-p", "go", "--role", "coder", "--queue", "repo").out.strip()
+        with worker(folder, "--registry", str(file)):
+            wait_until(lambda: session in waiting(chatops), "the call waits")
+            # The worker's registry names roles of the database.
+            changed = json.loads(file.read_text()) | {"users": {"chatops": {"access_level": "viewer"}}}
+            file.write_text(json.dumps(changed))
+            chatops("approvals", "approve", waiting(chatops)[session])
+            wait_until(lambda: session not in rows(chatops), "the turn is over")
+    assert not (folder / "effect.txt").exists()
