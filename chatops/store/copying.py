@@ -165,8 +165,12 @@ def _copy(
         _must_be_no_child(source, target, id_)
     _copy_files(source, target, SessionId(id_), chain(settings, wanted["queued_texts"]), made)
     if is_new:
-        active = columns("sessions").index("active_turn")
-        marks = [(copied_key(TurnId(text(row[active]))), "1") for row in wanted["sessions"] if row[active] is not None]
+        # A run of a workflow that is not over takes up its last turn, whether it is active or not.
+        named = [
+            columns("sessions").index(name) for name in ("active_turn", *(["last_turn"] if wanted["runs"] else []))
+        ]
+        turns = {text(row[at]) for row in wanted["sessions"] for at in named if row[at] is not None}
+        marks = [(copied_key(TurnId(turn)), "1") for turn in sorted(turns)]
         with target.write():
             for table, rows in wanted.items():
                 _insert(target, table, rows)

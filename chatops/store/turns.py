@@ -260,6 +260,9 @@ def load(rows: Connection, turn_id: TurnId) -> TurnState:
         stored = codec.decode_state(
             text(row[0]), version=integer(row[1]), grant_of=lambda digest: stored_grant(rows, session_id, digest)
         )
+        # What is known of a turn, as that it was copied, is stored by its id.
+        if (stored.state.turn_id, stored.state.session_id) != (turn_id, session_id):
+            raise UnreadableError(f"The stored turn {turn_id} is damaged: it is another turn, or another session's.")
     except UnreadableError as error:
         way_on = f"To continue in a copy: chatops sessions fork {row[2]}"
         raise UnreadableError(str(error), advice=f"{error.advice} {way_on}".strip()) from error

@@ -158,6 +158,21 @@ class TestCopying:
         assert target.setting(copied_key(turn)) == "1"
         assert target.setting("role:/w") == "reader"
 
+    def test_the_last_turn_of_a_run_is_a_copy_too(self, source: Store, target: Store, path: Path) -> None:
+        """A run takes it up whether the session calls it active or not, and who wrote the file says that."""
+        turn = source.session(self.waits).active_turn
+        assert turn is not None
+        with closing(sqlite3.connect(path)) as ours:
+            ours.execute(
+                "INSERT INTO runs (session_id, seq, version, workflow, phase, step, result, state, writer) "
+                "VALUES (?, 0, 1, 'w', '', '', '', '{}', '')",
+                (self.waits,),
+            )
+            ours.execute("UPDATE sessions SET active_turn = NULL WHERE id = ?", (self.waits,))
+            ours.commit()
+        assert copy_sessions(source._rows, target._rows).failed == {}
+        assert target.setting(copied_key(turn)) == "1"
+
     def test_a_second_copy_takes_what_is_new_and_leaves_what_was_used(self, source: Store, target: Store) -> None:
         copy_sessions(source._rows, target._rows)
         again = copy_sessions(source._rows, target._rows)
