@@ -219,7 +219,7 @@ def _only_command(facts: CallFacts) -> bool:
     """Return True if the arguments consist of the command and at most a time limit."""
     try:
         arguments = json.loads(facts.arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     if not isinstance(arguments, dict):
         return False
@@ -391,7 +391,7 @@ def _elsewhere(facts: CallFacts) -> bool:
     """Return True if the call names a folder to run in, where the same words mean something else."""
     try:
         arguments = json.loads(facts.arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return True
     return isinstance(arguments, dict) and arguments.get("cwd") not in (None, "", ".")
 

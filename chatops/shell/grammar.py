@@ -46,6 +46,7 @@ _ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(r'\\([$`"\\\n])')
 _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _GLOB = re.compile(r"[*?]|\[.+\]")
+_DESCRIPTOR = re.compile(r"(?:\d+|\{\w+\})[<>]")
 _BARE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -454,6 +455,9 @@ class _Reader:
         between = [text.replace("\\\n", "") for text in between]
         # After a word == or =~ the grammar reads the next line as one more word of the command.
         if not all(between) or any("\n" in text for text in between):
+            self.unclear = "a part of it is not understood"
+        # The grammar takes the descriptor of a here-string for a word.
+        if any(_DESCRIPTOR.match(self.command, word.span[0]) for word in words):
             self.unclear = "a part of it is not understood"
         # The word of bash knows -p alone: it runs a program of the name of any other option, and of -p further behind.
         timed = dropwhile(lambda text: text in ("-p", "--"), (word.text or "" for word in words[1:]))

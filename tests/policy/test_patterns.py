@@ -425,6 +425,12 @@ def test_rules_are_offered_from_narrow_to_wide(tool: str, facts: CallFacts, offe
     assert not any(text in ("*", "**") for text in shown)
 
 
+def test_arguments_nested_too_deep_are_no_command() -> None:
+    facts = CallFacts(arguments='{"x":' + "[" * 100_000, cwd=WS, command="ls", argv=("ls",))
+    assert suggest_exact("shell_exec", facts) != ArgvPattern(words=("ls",))
+    assert not matches(ArgvPattern(words=("ls",)), facts)
+
+
 def test_arguments_that_are_null_are_not_there() -> None:
     facts = CallFacts(arguments='{"command":"ls","cwd":null,"timeout_s":5}', cwd=WS, command="ls", argv=("ls",))
     assert suggest_exact("shell_exec", facts) == ArgvPattern(words=("ls",))

@@ -204,6 +204,8 @@ def test_dangers(command: str, expected: set[tuple[Danger, str]]) -> None:
         "time A=1 -p",
         "time coproc a",
         "echo ==\nrm x",
+        "0<<<x rm",
+        "{a}<<<x rm",
     ],
 )
 def test_what_is_not_understood_is_said(command: str) -> None:
