@@ -93,6 +93,8 @@ _BEGINNINGS = (
     *(f"[{digit}" for digit in range(10)),
 )
 """Beginnings of the lines about an end; the last ones are those of a count."""
+_NORMAL = "[exit code 0]"
+"""Added after a normal end, if the last line of the output could be taken for a line about an end."""
 
 
 def with_ending(output: str, ending: Ending) -> str:
@@ -103,13 +105,13 @@ def with_ending(output: str, ending: Ending) -> str:
     own = output.rstrip("\n")
     how = _how(ending)
     if not how and own.rpartition("\n")[2].strip().startswith(_BEGINNINGS):
-        how = "[exit code 0]"
+        how = _NORMAL
     return "\n".join(part for part in (own, how, *_about(ending)) if part)
 
 
 def without_ending(text: str, ending: Ending) -> str:
     """Return the output that `with_ending` made `text` from."""
-    for line in reversed((_how(ending), *_about(ending))):
+    for line in reversed((_how(ending) or _NORMAL, *_about(ending))):
         if line:
             text = text.removesuffix(line).rstrip("\n")
     return text

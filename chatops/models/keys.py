@@ -203,12 +203,13 @@ def redact(text: str, *secrets: str) -> str:
 class Mask:
     """Remover of secrets, and of all known keys, from the events of one reply.
 
-    Text is held back while it may be the beginning of one. A call with one in its arguments cannot run.
+    Text is held back while it may be the beginning of a secret. A call with a secret in its arguments cannot run.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        self._all = tuple(secrets)
-        know(*self._all)
+        own = tuple(secrets)
+        know(*own)
+        self._keys = (*own, *known_keys())
         self._spellings = spellings(known_keys())
         self._held = {TextChunk: "", ReasoningChunk: ""}
 
@@ -226,9 +227,9 @@ class Mask:
             case Failed(failure=failure):
                 return [*self._rest(), Failed(failure=self._failure(failure))]
             case ModelNotice(text=text):
-                return [ModelNotice(text=redact(text, *self._all))]
+                return [ModelNotice(text=redact(text, *self._keys))]
             case Retrying(reason=reason):
-                return [replace(event, reason=redact(reason, *self._all))]
+                return [replace(event, reason=redact(reason, *self._keys))]
             case _:
                 return [event]
 
@@ -266,8 +267,8 @@ class Mask:
     def _failure(self, failure: ModelFailure) -> ModelFailure:
         return replace(
             failure,
-            message=redact(failure.message, *self._all),
-            advice=redact(failure.advice, *self._all),
+            message=redact(failure.message, *self._keys),
+            advice=redact(failure.advice, *self._keys),
             partial_text=self._hide(failure.partial_text),
             partial_reasoning=self._hide(failure.partial_reasoning),
         )

@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 import pytest
 
 from chatops.domain.errors import ConfigError
+from chatops.domain.secrets import know
 from chatops.models.hosts import base_url, host_and_port, is_loopback
 from chatops.models.keys import NO_KEY, read_key, redact
 from chatops.policy.registry import HostType, KeySource, ModelSpec
@@ -169,6 +170,14 @@ async def test_a_key_in_an_error_is_hidden(spelling: str) -> None:
     async with FakeOpenAI(lambda _: error(400, f"bad request with {SPELLINGS[spelling]} in it")) as server:
         failure = (await ask(server, api_key=LONG_KEY)).failure
     assert "[key]" in failure.message and not shows(failure.message), failure.message
+
+
+async def test_the_key_of_another_model_in_an_error_is_hidden() -> None:
+    other = "c41d77ab-other/key+of?another"
+    know(other)
+    async with FakeOpenAI(lambda _: error(400, f"bad request with {other} in it")) as server:
+        failure = (await ask(server, api_key=LONG_KEY)).failure
+    assert "[key]" in failure.message and other not in failure.message, failure.message
 
 
 async def test_a_key_is_hidden_where_the_error_was_cut() -> None:

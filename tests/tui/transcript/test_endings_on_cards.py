@@ -2,7 +2,7 @@
 
 import pytest
 
-from chatops.domain.endings import EndedBy, Ending, with_ending
+from chatops.domain.endings import EndedBy, Ending, with_ending, without_ending
 from chatops.domain.tools import CallEnd, Outcome, ResultFacts
 from chatops.tui.theme import PLAIN
 from chatops.tui.transcript.blocks import finished_card
@@ -62,3 +62,9 @@ def test_the_headline_says_how_the_program_ended(outcome: Outcome, content: str,
     assert LINES[outcome, content, ending] in shown
     assert "\x1b" not in shown
     assert len(shown) < 600
+
+
+@pytest.mark.parametrize("ending", [Ending(), Ending(exit_code=3), Ending(stopped=1), Ending(signal="SIGKILL")])
+@pytest.mark.parametrize("output", ["", "a", "a\n[exit code 3]", "[exit code 0]", "[exit code 0]\n[exit code 0]"])
+def test_the_output_itself_comes_back(output: str, ending: Ending) -> None:
+    assert without_ending(with_ending(output, ending), ending) == output
