@@ -127,7 +127,9 @@ class TestWithChatops:
         assert [row.by.member for row in team.ben.decisions()] == ["ben"]
         assert (len(ana.rules(session_id=session.id)), team.ben.rules()) == (1, [])
         file = ana.files.keep(session.id, "a.txt", b"hello")
+        ana.set_setting(f"revoked:{session.id}", "shell_exec")
         copy = team.ben.fork_session(session.id)
+        assert team.ben.setting(f"revoked:{copy.id}") == "shell_exec"
         assert (team.ben.files.read(file), len(team.ben.history(copy.id))) == (b"hello", 1)
         team.ben.delete_session(copy.id)
         ana.delete_session(session.id)
