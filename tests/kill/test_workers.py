@@ -99,6 +99,7 @@ class Team:
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
+                start_new_session=True,
             )
         self._started.append(process)
         return process
@@ -141,7 +142,9 @@ class Team:
     def end(self) -> None:
         """Kill what was started."""
         for process in self._started:
-            process.kill()
+            # faketime has a child.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
