@@ -42,25 +42,32 @@ def run(arguments: Namespace) -> int:
         session = find_session(opened.store, arguments.session).id if arguments.session else None
         rows = opened.store.audit(session_id=session)
         lines = [audit.line(row, text=_prompt(opened.store, row, arguments)) for row in rows if audit.is_sound(row)]
-    if lost := len(rows) - len(lines):
-        screen().say(f"{plural(lost, 'row is', 'rows are')} damaged and left out: chatops audit verify")
     entries = list(map(audit.entry_of, lines))
     if arguments.action == "export":
+        _say_damaged(len(rows) - len(lines))
         return _export([value for value in entries if _is_wanted(value, arguments)], arguments)
-    values = [value for value in _by_time(entries) if _is_wanted(value, arguments)][-RECENT:]
-    cells = [
-        (
-            when(value["at"]),
-            value.get("call_id", value["session"]),
-            value.get("tool", value["kind"]),
-            _principal_words(value.get("by")),
-            value.get("digest", "")[:12],
-            _entry_words(value),
-        )
-        for value in values
-    ]
+    wanted = [value for value in _by_time(entries) if _is_wanted(value, arguments)][-RECENT:]
+    found = [(value, shown) for value in wanted if (shown := _cells(value)) is not None]
+    _say_damaged(len(rows) - len(lines) + len(wanted) - len(found))
+    values, cells = [value for value, _ in found], [shown for _, shown in found]
     header = ("AT", "CALL", "TOOL", "BY", "DIGEST", "DECISION")
     return show_list(arguments, values, header, cells, empty="The log is empty.")
+
+
+def _say_damaged(count: int) -> None:
+    if count:
+        screen().say(f"{plural(count, 'row is', 'rows are')} damaged and left out: chatops audit verify")
+
+
+def _cells(value: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the columns of an entry; None if it has not the shape of its kind."""
+    try:
+        names = (value.get("call_id", value["session"]), value.get("tool", value["kind"]))
+        digest = value.get("digest", "")[:12]
+        cells = (when(value["at"]), *names, _principal_words(value.get("by")), digest, _entry_words(value))
+    except audit.SHAPE_ERRORS:
+        return None
+    return cells if all(isinstance(cell, str) for cell in cells) else None
 
 
 def _by_time(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -155,7 +162,8 @@ _KINDS = {"denied": "rejected"}
 
 
 def _is_wanted(value: Mapping[str, Any], arguments: Namespace) -> bool:
-    kind = value["decision"]["kind"] if value["kind"] == "decision" else None
+    decision = value.get("decision") if value["kind"] == "decision" else None
+    kind = decision.get("kind") if isinstance(decision, dict) else None
     return (
         (arguments.since is None or value["at"] >= arguments.since)
         and (arguments.decision is None or kind == _KINDS.get(arguments.decision, arguments.decision))

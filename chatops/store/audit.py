@@ -48,10 +48,11 @@ from typing import TYPE_CHECKING, Any
 
 from chatops.domain.canonical import canonical, json_or_text, parsed
 from chatops.domain.decisions import looks_secret
+from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import MessageId
 from chatops.domain.secrets import without_keys
 from chatops.store.base import AuditRow, Late, StorePart
-from chatops.store.connection import integer, readable, text
+from chatops.store.connection import integer, readable, real, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -262,6 +263,10 @@ def entry_of(body: str) -> dict[str, Any]:
     return entry
 
 
+SHAPE_ERRORS = (AttributeError, KeyError, TypeError, UnreadableError, ValueError)
+"""What reading a canonical entry raises that has not the shape of its kind: another program has written it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
     """The chain value of a row, kept where a writer of the store cannot change it."""
@@ -327,13 +332,14 @@ def verify(rows: Sequence[AuditRow], anchors: Sequence[Anchor]) -> tuple[list[st
 
 
 def is_sound(row: AuditRow) -> bool:
-    """Return True if the body is canonical, and of this row."""
+    """Return True if the body is canonical, of this row, and of a kind and a time."""
     try:
         entry = entry_of(row.body)
-        return (entry.get("session"), entry.get("number")) == (row.session_id, row.number) and (
-            canonical(entry) == row.body
-        )
-    except ValueError:
+        real(entry.get("at"))
+        named = isinstance(entry.get("kind"), str)
+        named = named and (entry.get("session"), entry.get("number")) == (row.session_id, row.number)
+        return named and canonical(entry) == row.body
+    except (ValueError, UnreadableError):
         return False
 
 

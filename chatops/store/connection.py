@@ -384,9 +384,13 @@ def text_or(value: Value, instead: str) -> str:
     return value if isinstance(value, str) else instead
 
 
+_LATEST = 250_000_000_000
+"""Seconds since the epoch; in the year 9892."""
+
+
 def number_or_zero(value: Value) -> float:
     """Return a number that is only displayed; 0 if it is damaged."""
-    return value if isinstance(value, int | float) else 0
+    return value if isinstance(value, int | float) and abs(value) < _LATEST else 0
 
 
 def integer(value: Value) -> int:
@@ -402,14 +406,14 @@ def integer_or_none(value: Value) -> int | None:
 
 
 def real(value: Value) -> float:
-    """Return a number, such as a time. Raises UnreadableError."""
-    if isinstance(value, int | float):
+    """Return a time in seconds since the epoch. Raises UnreadableError, also for one that no calendar has."""
+    if isinstance(value, int | float) and abs(value) < _LATEST:
         return float(value)
     raise _damaged(value)
 
 
 def real_or_none(value: Value) -> float | None:
-    """Return a number that may be NULL. Raises UnreadableError."""
+    """Return a time that may be NULL. Raises UnreadableError."""
     return None if value is None else real(value)
 
 
