@@ -25,7 +25,8 @@ from chatops.store.base import AuditRow
 from chatops.store.codec import decode_principal, decode_recorded
 from chatops.store.store import Store
 
-RECENT = 1_000
+MAX_LISTED = 1_000
+"""Most rows that a list shows, the newest; an export has all."""
 NAMESPACE = "chatops-audit"
 """The namespace of signatures, ``-n`` of ssh-keygen."""
 NOTHING_PROVEN = (
@@ -46,7 +47,10 @@ def run(arguments: Namespace) -> int:
     if arguments.action == "export":
         _say_damaged(len(rows) - len(lines))
         return _export([value for value in entries if _is_wanted(value, arguments)], arguments)
-    wanted = [value for value in _by_time(entries) if _is_wanted(value, arguments)][-RECENT:]
+    wanted = [value for value in _by_time(entries) if _is_wanted(value, arguments)]
+    if left_out := len(wanted[:-MAX_LISTED]):
+        screen().say(f"{plural(left_out, 'older row is', 'older rows are')} not listed: chatops audit export has all")
+    wanted = wanted[-MAX_LISTED:]
     found = [(value, shown) for value in wanted if (shown := _cells(value)) is not None]
     _say_damaged(len(rows) - len(lines) + len(wanted) - len(found))
     values, cells = [value for value, _ in found], [shown for _, shown in found]
@@ -105,7 +109,7 @@ def _export(values: list[dict[str, Any]], arguments: Namespace) -> int:
     data = "".join(f"{dumps(value)}\n" for value in values).encode("ascii")
     files = {file: data}
     if arguments.sign is not None:
-        # It signs these bytes. In a folder of several users the file could be another one by the time it is read.
+        # These bytes are signed, not the file: another user could replace the file before ssh-keygen reads it.
         files[Path(f"{file}.sig")] = _signature(data, arguments.sign, file=file)
     for path, content in files.items():
         write_new_private(path, content)
@@ -142,18 +146,16 @@ def _verify(store: Store, anchor: str | None) -> int:
     faults, proven = audit.verify(rows, anchors)
     for fault in faults:
         screen().answer(f"FAULT  {fault}")
-    totals: dict[str, int] = {}
-    for row in rows:
-        totals[row.session_id] = totals.get(row.session_id, 0) + 1
     if not faults:
-        screen().answer(f"{plural(len(rows), 'row')} in {plural(len(totals), 'chain')} follow one another.")
+        chains = len({row.session_id for row in rows})
+        screen().answer(f"{plural(len(rows), 'row')} in {plural(chains, 'chain')} follow one another.")
         sure = sum(proven.values())
         if anchors:
             screen().answer(
                 f"{plural(sure, 'row')} proven by the anchor, {len(rows) - sure} written after it or not in it."
             )
         if sure < len(rows):
-            screen().answer(NOTHING_PROVEN if not anchors else "Of those, nothing is proven.")
+            screen().answer(NOTHING_PROVEN if not anchors else "Nothing is proven about those.")
     return 1 if faults else 0
 
 

@@ -7,19 +7,19 @@ of a dialog or of a page, and only the diff itself is stored.
 import difflib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 _LONGEST_COMPARED = 400
 """Longer lines (in characters) are not compared word by word."""
-_ALIKE = 0.4
+_MIN_SIMILARITY = 0.4
 """Minimum ratio of equal words at which a line counts as changed rather than replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffRow:
-    """A line of a diff. `sign` is a space, ``+`` or ``-`` for lines of the file, empty for what stands between them."""
+    """A line of a diff. `sign` is a space, ``+`` or ``-`` for lines of the file, empty for a note of git or a gap."""
 
     sign: str
     text: str
@@ -27,7 +27,7 @@ class DiffRow:
     """The line's number in the new file; of a removed line, in the old one."""
     old: int = 0
     """The number of an unchanged line in the old file."""
-    marks: tuple[tuple[int, int], ...] = field(default=())
+    marks: tuple[tuple[int, int], ...] = ()
     """Bounds of the words that differ from the line that it replaces, or is replaced by."""
 
 
@@ -78,17 +78,17 @@ def run_end(rows: Sequence[DiffRow], at: int, sign: str) -> int:
     return at
 
 
-def compared(old: DiffRow, new: DiffRow) -> tuple[DiffRow, DiffRow]:
-    """Return both rows with marks on the words in which they differ; without, if they have little in common."""
+def mark_changed_words(old: DiffRow, new: DiffRow) -> tuple[DiffRow, DiffRow]:
+    """Return both rows with marks on the words in which they differ; unchanged if they have little in common."""
     if max(len(old.text), len(new.text)) > _LONGEST_COMPARED:
         return old, new
     before, after = _WORDS.findall(old.text), _WORDS.findall(new.text)
     match = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    if match.ratio() < _ALIKE:
+    if match.ratio() < _MIN_SIMILARITY:
         return old, new
-    gone, fresh = [], []
-    for kind, a, b, c, d in match.get_opcodes():
+    old_marks, new_marks = [], []
+    for kind, old_start, old_end, new_start, new_end in match.get_opcodes():
         if kind != "equal":
-            gone.append((len("".join(before[:a])), len("".join(before[:b]))))
-            fresh.append((len("".join(after[:c])), len("".join(after[:d]))))
-    return replace(old, marks=tuple(gone)), replace(new, marks=tuple(fresh))
+            old_marks.append((len("".join(before[:old_start])), len("".join(before[:old_end]))))
+            new_marks.append((len("".join(after[:new_start])), len("".join(after[:new_end]))))
+    return replace(old, marks=tuple(old_marks)), replace(new, marks=tuple(new_marks))

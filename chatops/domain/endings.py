@@ -92,7 +92,7 @@ _BEGINNINGS = (
     *("[exit code ", "[stopped after ", "[killed", "[the command killed", "[not found: ", "[likely cause: "),
     *(f"[{digit}" for digit in range(10)),
 )
-"""Beginnings of the lines about an end; the last ones are those of a count."""
+"""Beginnings of the lines about an end; the digits are those of ``[3 background processes …``."""
 _NORMAL = "[exit code 0]"
 """Added after a normal end, if the last line of the output could be taken for a line about an end."""
 

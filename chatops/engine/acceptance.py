@@ -302,7 +302,9 @@ def _give_back(draft: Draft, number: RoundId, purpose: Purpose, refused: Refused
         rounds.finish(draft, TurnStatus.LIMIT, "", detail=f"{round_limits.limit_text(draft)} {why}")
     else:
         message_id = draft.next_message_id()
-        draft.say(UserMessage(id=message_id, text=refused.message, by=Speaker.MACHINE, wants_json=refused.wants_json))
+        draft.add_message(
+            UserMessage(id=message_id, text=refused.message, by=Speaker.MACHINE, wants_json=refused.wants_json)
+        )
         round_limits.count_round(draft, only_invalid=False)
         if (times := without_json(draft.state.messages)) >= MAX_WITHOUT_JSON:
             detail = f"The model answered {times} times in a row without the JSON that this step asks for. {why}"

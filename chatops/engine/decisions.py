@@ -152,7 +152,7 @@ def _make_rule(draft: Draft, rule: RememberedRule, facts: CallFacts) -> None:
     grants = (calls.in_round(draft).proposed_under, draft.state.grant)
     reason = next(filter(None, (grant.why_not_made(rule, facts) for grant in grants)), "")
     if reason:
-        draft.notice(f"Approved once, and no rule was made: {reason}.", advice="The next such call asks again.")
+        draft.warn(f"Approved once, and no rule was made: {reason}.", advice="The next such call asks again.")
     else:
         draft.rules.append(rule)
 

@@ -51,7 +51,7 @@ class Draft:
         self.state = replace(self.state, grant=grant)
 
     def own_round(self, name: str, arguments: Mapping[str, JsonValue]) -> InRound:
-        """Open a round with one call that no model has made, and return the phase to set. Nothing is performed."""
+        """Add the events of a round with one call that no model has made, and return the phase to set."""
         number = round_id(self.state.turn_id, self.state.counters.requests)
         call = ToolCall(id=call_id(number, 1), name=name, arguments=canonical(arguments))
         self.events.append(RoundStarted(id=number, parent_id=self.state.turn_id, model=""))
@@ -82,22 +82,25 @@ class Draft:
         """Return the id for the next message of this turn."""
         return MessageId(f"{self.state.turn_id}.m{len(self.state.messages) + 1}")
 
-    def say(self, message: Message) -> None:
+    def add_message(self, message: Message) -> None:
         """Add a message to the turn."""
         self.messages.append(message)
         self.state = replace(self.state, messages=(*self.state.messages, message))
 
-    def notice(self, text: str, *, advice: str = "", error: bool = False) -> None:
-        """Add a notice for the user, as a message of the transcript and as an event."""
+    def warn(self, text: str, *, advice: str = "", error: bool = False) -> None:
+        """Add a warning or an error for the user, as a message of the transcript and as an event."""
         level: Literal["warning", "error"] = "error" if error else "warning"
         message = NoticeMessage(id=self.next_message_id(), text=text, advice=advice, level=level)
-        self.say(message)
+        self.add_message(message)
         self.events.append(Notice(id=message.id, parent_id=self.state.turn_id, text=text, advice=advice, level=level))
 
-    def note(self, text: str, *, to_model: str = "", for_model: bool = True) -> None:
-        """Add a notice that, if `for_model`, the next request tells the model too, in other words with `to_model`."""
+    def inform(self, text: str, *, to_model: str = "", for_model: bool = True) -> None:
+        """Add a notice for the user.
+
+        `for_model`: the next request tells the model too. `to_model`: the words that the model gets instead of `text`.
+        """
         message = NoticeMessage(id=self.next_message_id(), text=text, for_model=for_model, to_model=to_model)
-        self.say(message)
+        self.add_message(message)
         self.events.append(Notice(id=message.id, parent_id=self.state.turn_id, text=text, level="info"))
 
     def close_attempt(self, call: CallState, attempt: int, result: ToolResult) -> None:

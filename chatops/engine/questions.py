@@ -107,5 +107,5 @@ def _put(draft: Draft, index: int, question: ServerQuestion | None) -> None:
 def _notify(draft: Draft, text: str, *, level: Literal["info", "warning"] = "info") -> None:
     """Add a notice to the transcript. No model gets it."""
     message = NoticeMessage(id=draft.next_message_id(), text=text, level=level)
-    draft.say(message)
+    draft.add_message(message)
     draft.events.append(Notice(id=message.id, parent_id=draft.state.turn_id, text=text, level=level))

@@ -93,7 +93,7 @@ def recover(
         case AwaitingModel() as phase:
             draft.set_phase(replace(phase, under=draft.state.grant, model=""))
             if phase.round_id != unsent:
-                draft.notice(SENT_AGAIN)
+                draft.warn(SENT_AGAIN)
                 draft.count_cut_off()
             rounds.send(draft)
         case CheckingAnswer():

@@ -53,7 +53,7 @@ def replied(draft: Draft, phase: AwaitingModel, reply: ModelReply, duration_ms: 
         _open_round(draft, phase, reply, target)
     elif draft.state.contract is not None:
         if reply.text.strip():
-            draft.say(_message(draft, phase, reply, target))
+            draft.add_message(_message(draft, phase, reply, target))
         acceptance.submit(draft, phase, reply, target.name)
     elif not reply.text.strip():
         _empty(draft, phase, target)
@@ -61,7 +61,7 @@ def replied(draft: Draft, phase: AwaitingModel, reply: ModelReply, duration_ms: 
         rounds.close_round(draft, phase.round_id, target.name, Status.SUCCESS)
         rounds.ask_model(draft, purpose=Purpose.RESPOND, gathered=_message(draft, phase, reply, target))
     else:
-        draft.say(_message(draft, phase, reply, target))
+        draft.add_message(_message(draft, phase, reply, target))
         rounds.close_round(draft, phase.round_id, target.name, Status.SUCCESS)
         _end_with(draft, phase, reply)
 
@@ -97,17 +97,17 @@ def failed(draft: Draft, phase: AwaitingModel, failure: ModelFailure, duration_m
     rounds.keep_partial(draft, failure.partial_text, failure.partial_reasoning, target.name)
     rounds.close_round(draft, phase.round_id, target.name, Status.ERROR)
     if phase.gathered is not None:
-        draft.notice(f"{failure.message} The answer is that of the model that gathered.", advice=failure.advice)
+        draft.warn(f"{failure.message} The answer is that of the model that gathered.", advice=failure.advice)
         _answer_with_gathered(draft, phase.gathered)
     elif not failure.started and failure.kind in OTHER_MODEL_MAY_HELP and _next_backup(draft):
         other = rounds.model_of(draft)
-        draft.notice(f"{target.label or target.name}: {failure.message} {other.label or other.name} is asked instead.")
+        draft.warn(f"{target.label or target.name}: {failure.message} {other.label or other.name} is asked instead.")
         rounds.ask_model(draft, purpose=phase.purpose)
     elif failure.context_limit and not failure.started and rounds.adopt_limit(draft, phase, failure.context_limit):
-        draft.notice(f"{failure.message} Older or long tool results are left out, and it is asked again.")
+        draft.warn(f"{failure.message} Older or long tool results are left out, and it is asked again.")
         rounds.ask_model(draft, purpose=phase.purpose)
     elif phase.purpose is Purpose.CLOSE:
-        draft.notice(failure.message, advice=failure.advice, error=True)
+        draft.warn(failure.message, advice=failure.advice, error=True)
         rounds.finish_with_gathered(draft)
     elif failure.kind is FailureKind.OUT_OF_TOKENS:
         rounds.finish_with_notice(
@@ -121,7 +121,7 @@ def failed(draft: Draft, phase: AwaitingModel, failure: ModelFailure, duration_m
 
 def _open_round(draft: Draft, phase: AwaitingModel, reply: ModelReply, target: ModelTarget) -> None:
     asked = tuple(_our_call(phase, i, raw) for i, raw in enumerate(reply.calls, start=1))
-    draft.say(
+    draft.add_message(
         AssistantMessage(
             id=draft.next_message_id(),
             text=reply.text,
@@ -165,7 +165,7 @@ def _end_with(draft: Draft, phase: AwaitingModel, reply: ModelReply) -> None:
         rounds.finish_with_notice(draft, TurnStatus.LIMIT, reply.text, detail=text, advice=advice, error=False)
         return
     if reply.finish_reason == CONTENT_FILTER:
-        draft.notice("The answer was stopped by the provider's filter.")
+        draft.warn("The answer was stopped by the provider's filter.")
     if phase.purpose is Purpose.CLOSE:
         rounds.finish(draft, TurnStatus.LIMIT, reply.text, detail=round_limits.limit_text(draft))
     else:
@@ -189,7 +189,7 @@ def _empty(draft: Draft, phase: AwaitingModel, target: ModelTarget) -> None:
 
 
 def _answer_with_gathered(draft: Draft, gathered: AssistantMessage) -> None:
-    draft.say(replace(gathered, id=draft.next_message_id()))
+    draft.add_message(replace(gathered, id=draft.next_message_id()))
     rounds.finish(draft, TurnStatus.ANSWERED, gathered.text)
 
 

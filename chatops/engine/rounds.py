@@ -67,9 +67,9 @@ def _repair_history(draft: Draft) -> None:
     """
     lost = pairing.lost_calls((*draft.state.history, *draft.state.messages))
     for call in lost:
-        draft.say(pairing.stand_in(call, id=draft.next_message_id()))
+        draft.add_message(pairing.stand_in(call, id=draft.next_message_id()))
     if lost:
-        draft.notice(feedback.lost([call.name for call in lost]))
+        draft.warn(feedback.lost([call.name for call in lost]))
 
 
 def target_of(draft: Draft, phase: AwaitingModel) -> ModelTarget:
@@ -110,7 +110,7 @@ def adopt_limit(draft: Draft, phase: AwaitingModel, limit: int) -> bool:
 def keep_partial(draft: Draft, text: str, reasoning: str, model: str) -> None:
     """Store what had been streamed, marked as incomplete."""
     if text.strip():
-        draft.say(
+        draft.add_message(
             AssistantMessage(
                 id=draft.next_message_id(),
                 text=text,
@@ -176,7 +176,7 @@ def continue_round(draft: Draft) -> None:
 def take_correction(draft: Draft, correction: Correction) -> None:
     """Add the user's correction to the turn. Its limits count from here, as after any other message."""
     message = UserMessage(id=draft.next_message_id(), text=correction.text, files=correction.files)
-    draft.say(message)
+    draft.add_message(message)
     files, role = tuple(file.ref for file in correction.files), draft.state.grant.role
     event = TurnCorrected(id=message.id, parent_id=draft.state.turn_id, text=message.text, files=files, role=role)
     draft.events.append(event)
@@ -211,7 +211,7 @@ def finish_with_notice(
     draft: Draft, result: TurnStatus, answer: str, *, detail: str, advice: str = "", error: bool = True
 ) -> None:
     """End the turn with a notice that gives the reason."""
-    draft.notice(detail, advice=advice, error=error)
+    draft.warn(detail, advice=advice, error=error)
     finish(draft, result, answer, detail=detail, advice=advice, noticed=True)
 
 
@@ -233,16 +233,16 @@ def _end_apply_round(draft: Draft) -> None:
     good = result is not None and result.outcome is Outcome.SUCCESS
     close_round(draft, phase.round_id, phase.model, Status.SUCCESS if good else Status.ERROR)
     if back:
-        draft.note(feedback.sent_back(reason), to_model=feedback.sent_back_to_model(reason))
+        draft.inform(feedback.sent_back(reason), to_model=feedback.sent_back_to_model(reason))
         containment.continue_in_copy(draft, reason)
     elif denied:
         if undo:
-            draft.note(f"The changes stay applied.{feedback.because(reason)}", to_model=feedback.not_undone(reason))
+            draft.inform(f"The changes stay applied.{feedback.because(reason)}", to_model=feedback.not_undone(reason))
         else:
             text = f"The changes were discarded. Nothing was applied.{feedback.because(reason)}"
-            draft.note(text, to_model=feedback.discarded(reason))
+            draft.inform(text, to_model=feedback.discarded(reason))
     elif result is not None:
-        draft.note(result.content)
+        draft.inform(result.content)
     if not back:
         containment.leave(draft)
     if phase.ending is None or back:
@@ -260,10 +260,10 @@ def _end_budget_round(draft: Draft, phase: InRound, question: BudgetQuestion) ->
     more = result.outcome is Outcome.SUCCESS
     close_round(draft, phase.round_id, phase.model, Status.SUCCESS if more else Status.ERROR)
     if more:
-        draft.note(result.content, for_model=False)
+        draft.inform(result.content, for_model=False)
         ask_model(draft, purpose=question.purpose, gathered=answer)
     elif answer is not None and draft.state.contract is None:
-        draft.say(replace(answer, id=draft.next_message_id()))
+        draft.add_message(replace(answer, id=draft.next_message_id()))
         finish_with_notice(draft, TurnStatus.LIMIT, answer.text, detail=result.content, error=False)
     else:
         finish_with_gathered(draft, result.content)
@@ -281,7 +281,7 @@ def finish_with_gathered(draft: Draft, limit: str = "") -> None:
         return
     limit = limit or round_limits.limit_text(draft)
     answer = feedback.gathered(limit, results)
-    draft.say(
+    draft.add_message(
         AssistantMessage(
             id=draft.next_message_id(), text=answer, model="", role=draft.state.grant.role, finish_reason="limit"
         )
@@ -349,14 +349,14 @@ def _notify_of_room(draft: Draft, fitted: Fitted, target: ModelTarget) -> None:
         counters = replace(counters, elided=fitted.elided)
         draft.count(counters)
         advice = feedback.ASSUMED_ADVICE if target.context_window is None else ""
-        draft.notice(feedback.left_out(fitted.given_up, model=name), advice=advice)
+        draft.warn(feedback.left_out(fitted.given_up, model=name), advice=advice)
     before = fitted.tokens_before if _last_model(draft) == target.name else 0
     window = target.context_window
     if window is None or counters.full:
         return
     if before < window * NEARLY_FULL <= fitted.tokens or fitted.tokens > window:
         draft.count(replace(counters, full=True))
-        draft.notice(feedback.nearly_full(fitted.tokens, window, model=name), advice=feedback.NEARLY_FULL_ADVICE)
+        draft.warn(feedback.nearly_full(fitted.tokens, window, model=name), advice=feedback.NEARLY_FULL_ADVICE)
 
 
 def _last_model(draft: Draft) -> str:
@@ -391,7 +391,7 @@ def _write_results(draft: Draft) -> list[Outcome]:
         status = call_state.status
         outcomes.append(status.result.outcome)
         message = result_message(draft.next_message_id(), call_state.call, status)
-        draft.say(_told(draft, message, was_edited=asked[call_state.call.id] != call_state.call))
+        draft.add_message(_told(draft, message, was_edited=asked[call_state.call.id] != call_state.call))
     return outcomes
 
 

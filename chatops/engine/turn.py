@@ -176,7 +176,7 @@ def start(
     draft = Draft(replace(turn, contract=contract, caller=caller, spending=spending or turn.spending))
     by = Speaker.USER if contract is None and not caller else Speaker.MACHINE
     message = UserMessage(id=draft.next_message_id(), text=text, files=files, by=by, reads_workspace=reads_workspace)
-    draft.say(message)
+    draft.add_message(message)
     draft.events.append(
         TurnStarted(
             id=turn.turn_id,
@@ -324,7 +324,7 @@ def _role_switched(draft: Draft, event: SwitchRole) -> None:
     # A role that the user switches to is restricted by the skills of the turn, too.
     draft.set_grant(event.grant.narrowed(*skill_layers(draft.state)))
     draft.count(replace(draft.state.counters, backup=0))
-    draft.say(event.switch)
+    draft.add_message(event.switch)
     draft.events.append(RoleSwitched(id=event.switch.id, parent_id=draft.state.session_id, switch=event.switch))
     _show_denials(draft, before)
 

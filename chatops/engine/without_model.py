@@ -84,8 +84,8 @@ def _open_round(draft: Draft, said: UserMessage, arguments: dict[str, JsonValue]
     state = draft.state
     number = round_id(state.turn_id, 1)
     call = ToolCall(id=call_id(number, 1), name=SHELL_TOOL, arguments=canonical(arguments))
-    draft.say(said)
-    draft.say(AssistantMessage(id=draft.next_message_id(), text="", calls=(call,), role=state.grant.role))
+    draft.add_message(said)
+    draft.add_message(AssistantMessage(id=draft.next_message_id(), text="", calls=(call,), role=state.grant.role))
     # Only a gate has no model at all: what the user runs stands between messages to one.
     model = "" if state.command is None else state.grant.models[0].name
     draft.events += (

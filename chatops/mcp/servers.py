@@ -19,7 +19,7 @@ from chatops.domain.tools import CallFacts, Outcome, Problem, ServerFacts, ToolC
 from chatops.mcp.process import ServerLimits, ServerStartError
 from chatops.mcp.server import Server, ServerStatus
 from chatops.policy.servers import McpServerSpec, server_of
-from chatops.sandbox.execution import seconds_left
+from chatops.sandbox.execution import program_seconds
 from chatops.toolkit.base import Reconciled, ToolContext, with_limit_paused
 from chatops.toolkit.output import visible
 from chatops.toolkit.threads import in_thread
@@ -113,7 +113,7 @@ class ServerTool:
             return Answer(action=AnswerAction.DECLINE)
 
         arguments = dict(parse(ToolCall(id=context.call_id, name=self.name, arguments=facts.arguments)).value)
-        limit = seconds_left(context)
+        limit = program_seconds(context)
         dropped = connection.inbound.dropped
         self.server.begin_call()
         try:

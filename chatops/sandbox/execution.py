@@ -54,7 +54,7 @@ _STATUS_ROOM = 600
 """Characters of the tool's limit that are kept free for the line on how the command ended."""
 _TRIAL_S = 30.0
 """Time limit of the trial command of `setup_fault`, in seconds."""
-_REASON = 160
+_MAX_REASON = 160
 """Maximum length of bubblewrap's own message, in characters."""
 NO_SANDBOX = "it would run outside the sandbox, which could not be set up for it"
 
@@ -79,7 +79,7 @@ class SandboxFailures:
             access=WorkspaceAccess.WRITABLE if context.source is None else WorkspaceAccess.COPY,
             protected=context.protected,
         )
-        reason = self._failures.get((context.session_id, command, str(cwd)))
+        reason = self._failures.get(_key(command, str(cwd), context))
         if reason is None or not found.program or not _may_run_unsandboxed(context):
             return found
         return Confinement(
@@ -88,29 +88,30 @@ class SandboxFailures:
 
     def record(self, facts: CallFacts, context: ToolContext, *, reason: str) -> None:
         """Record that the sandbox could not be set up for this call."""
-        self._failures[self._key(facts, context)] = reason
+        self._failures[_key(facts.command, facts.cwd, context)] = reason
 
     def reason(self, facts: CallFacts, context: ToolContext) -> str:
         """Return why the sandbox could not be set up for this call; empty if it could."""
-        return self._failures.get(self._key(facts, context), "")
+        return self._failures.get(_key(facts.command, facts.cwd, context), "")
 
     def forget(self, facts: CallFacts, context: ToolContext) -> None:
         """Forget the failure of a call that runs now, so that the next one tries the sandbox again."""
-        self._failures.pop(self._key(facts, context), None)
+        self._failures.pop(_key(facts.command, facts.cwd, context), None)
 
     def learn(self, facts: CallFacts, context: ToolContext, *, needs: SandboxSpec) -> None:
         """Keep what the command probably lacked in its sandbox, for the dialog of its repetition."""
-        self._lacks.pop(self._key(facts, context), None)
+        self._lacks.pop(_key(facts.command, facts.cwd, context), None)
         if needs != NARROWEST:
-            self._lacks[self._key(facts, context)] = needs
+            self._lacks[_key(facts.command, facts.cwd, context)] = needs
 
     def lacks(self, facts: CallFacts, context: ToolContext) -> tuple[Lack, ...]:
         """Return what this command probably lacked when it failed last."""
-        needs = self._lacks.get(self._key(facts, context))
+        needs = self._lacks.get(_key(facts.command, facts.cwd, context))
         return (Lack(by="it", needs=needs, seen=True),) if needs is not None else ()
 
-    def _key(self, facts: CallFacts, context: ToolContext) -> tuple[str, str, str]:
-        return (context.session_id, facts.command, facts.cwd)
+
+def _key(command: str, cwd: str, context: ToolContext) -> tuple[str, str, str]:
+    return (context.session_id, command, cwd)
 
 
 def _may_run_unsandboxed(context: ToolContext) -> bool:
@@ -227,7 +228,7 @@ async def set_up(
         yield command, unreached
 
 
-def seconds_left(context: ToolContext) -> float:
+def program_seconds(context: ToolContext) -> float:
     """Return how many seconds a program of the call may run."""
     return max(0.5, context.timeout_s - min(_MARGIN_S, context.timeout_s / 10))
 
@@ -270,13 +271,13 @@ async def run_confined(
             environment={**base_environment(context.sandbox, confined), **environment},
         )
     except SandboxSetupError as error:
-        raise _not_set_up(str(error), facts=facts, context=context, failures=failures) from error
+        raise _recorded_failure(str(error), facts=facts, context=context, failures=failures) from error
     except OSError as error:
         raise ToolFailedError(f"The command could not be started: {error.strerror}.") from error
     ended = run.ended
     if not ended.started and ended.code is not None:
-        reason = visible(ended.output.text().strip().rpartition("\n")[2] or "it gave no reason", limit=_REASON)
-        raise _not_set_up(reason, facts=facts, context=context, failures=failures)
+        reason = visible(ended.output.text().strip().rpartition("\n")[2] or "it gave no reason", limit=_MAX_REASON)
+        raise _recorded_failure(reason, facts=facts, context=context, failures=failures)
     duration = int((time.monotonic() - started) * 1000)
     cause, needs = _cause(run, argv=argv, confined=confined, context=context)
     failures.learn(facts, context, needs=needs)
@@ -383,7 +384,9 @@ async def _run(
     return _Run(command=command, ended=ended, unreached=tuple(unreached), left=left)
 
 
-def _not_set_up(reason: str, *, facts: CallFacts, context: ToolContext, failures: SandboxFailures) -> ToolFailedError:
+def _recorded_failure(
+    reason: str, *, facts: CallFacts, context: ToolContext, failures: SandboxFailures
+) -> ToolFailedError:
     failures.record(facts, context, reason=reason)
     message = f"The command was not run, because its sandbox could not be set up: {reason.rstrip('.')}."
     if not _may_run_unsandboxed(context):

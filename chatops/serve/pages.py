@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from chatops.domain.diffs import DiffRow, compared, diff_rows, replacements
+from chatops.domain.diffs import DiffRow, diff_rows, mark_changed_words, replacements
 from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sanitize import reveal, sanitize
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "templates"
 MAX_COMPARED = 2_000
-"""Pairs of lines of a page that are compared word by word."""
+"""Pairs of lines of a page that are mark_changed_words word by word."""
 MAX_TICKS = 1_000
 """With more changes than this, none of them has a box to tick: all are applied, or none."""
 
@@ -239,7 +239,7 @@ def _diff(diff: str) -> tuple[list[Change], str]:
     rows: list[DiffRow] = [replace(row, text=reveal(row.text, newlines=False)) for row in diff_rows(diff)]
     for count, (old, new) in enumerate(replacements(rows)):
         if count < MAX_COMPARED:
-            rows[old], rows[new] = compared(rows[old], rows[new])
+            rows[old], rows[new] = mark_changed_words(rows[old], rows[new])
     added, removed = (sum(row.sign == sign for row in rows) for sign in "+-")
     counts = " ".join([*([f"+{added}"] if added else []), *([f"−{removed}"] if removed else [])])
     changes = [

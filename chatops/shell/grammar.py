@@ -1,4 +1,4 @@
-"""The words of a shell command, by two readers that do not trust each other.
+"""The words of a shell command, by two independent readers.
 
 `simple_words` reads the words of one simple command. Any other command has no words, so policy asks about it. It
 accepts single and double quotes and backslashes as POSIX shells do (XCU 2.2), and rejects everything that a shell would
@@ -6,9 +6,9 @@ act on: operators, expansions, redirections, assignments, comments, reserved wor
 Policy and tools share it, so tools run exactly the words that were judged.
 
 `parse` reads every command with the grammar of bash, for the dialog and for rules that restrict: programs,
-redirections, expansions. Policy never trusts one of them alone: `differs` says where they disagree, and then the call
-asks. No command is refused because of its grammar. tree-sitter parses and recovers from errors. Its grammar of bash
-does not know all of bash (``<>``, ``coproc``), so `Parsed.unclear` says what the result leaves out.
+redirections, expansions. Policy uses both: where they disagree (`differs`), the user is asked. No command is refused
+because of its grammar. tree-sitter parses and recovers from errors. Its grammar of bash does not know all of bash
+(``<>``, ``coproc``), so `Parsed.unclear` says what the result leaves out.
 """
 
 import re
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, dropwhile, pairwise
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -28,7 +29,7 @@ Expand = Callable[[str], tuple[str, ...]]
 """Turns a glob relative to the working folder into the sorted names that it matches."""
 
 MAX_COMMAND_CHARS = 8_000
-"""Longer commands cannot be reviewed at a glance, so they ask."""
+"""The user is always asked about longer commands: nobody reviews them at a glance."""
 
 _SHELL_SIGNS = MappingProxyType(
     dict.fromkeys(";&", "joins several commands")
@@ -46,6 +47,7 @@ _ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(r'\\([$`"\\\n])')
 _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _GLOB = re.compile(r"[*?]|\[.+\]")
+_NOT_UNDERSTOOD = "a part of it is not understood"
 _DESCRIPTOR = re.compile(r"(?:\d+|\{\w+\})[<>]")
 _BARE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -75,7 +77,10 @@ def simple_words(command: str, *, expand: Expand | None = None) -> tuple[str, ..
 
 
 def why_not_simple(command: str) -> str:
-    """Return why `command` is not a simple command, as a predicate: ``has a pipe``. Empty for one, also with globs."""
+    """Return why `command` is not a simple command, as a predicate: ``has a pipe``.
+
+    Empty for a simple command, also for one with globs.
+    """
     return _read(command, expand=lambda glob: (glob,))[1]
 
 
@@ -91,7 +96,7 @@ def _read(command: str, *, expand: Expand | None) -> tuple[tuple[str, ...], str]
         if command[index] == " ":
             index += 1
             continue
-        reader = _Word(command, index)
+        reader = _WordParser(command, index)
         if fault := reader.read():
             return (), fault
         if not words and (reader.quoted or reader.glob or reader.text in RESERVED or "=" in reader.text):
@@ -107,14 +112,14 @@ def _read(command: str, *, expand: Expand | None) -> tuple[tuple[str, ...], str]
     return tuple(words), "" if words else "is empty"
 
 
-def _expanded(word: "_Word", expand: Expand | None) -> tuple[str, ...]:
+def _expanded(word: "_WordParser", expand: Expand | None) -> tuple[str, ...]:
     """Return the names that a glob matches; empty if it may not be expanded here."""
     if expand is None or word.quoted or word.text.startswith(("/", "-")) or ".." in word.text.split("/"):
         return ()
     return expand(word.text) or (word.text,)
 
 
-class _Word:
+class _WordParser:
     """Parses one word from `index` on."""
 
     def __init__(self, command: str, index: int) -> None:
@@ -275,9 +280,9 @@ def parse(command: str) -> Parsed:
     reader = _Reader(command)
     reader.read(root)
     return Parsed(
-        programs=tuple(sorted(reader.programs, key=lambda one: one.span)),
-        redirections=tuple(sorted(reader.redirections, key=lambda one: one.span)),
-        substitutions=tuple(sorted(reader.substitutions, key=lambda one: one.span)),
+        programs=tuple(sorted(reader.programs, key=attrgetter("span"))),
+        redirections=tuple(sorted(reader.redirections, key=attrgetter("span"))),
+        substitutions=tuple(sorted(reader.substitutions, key=attrgetter("span"))),
         functions=tuple(reader.functions),
         simple=_simple(root, reader),
         pipeline=_pipeline(root, reader),
@@ -307,7 +312,7 @@ def _stop_after(steps: int) -> Callable[[int, bool], bool]:
 
 def _unclear(command: str, reader: "_Reader", *, error: bool) -> str:
     if error:
-        return "a part of it is not understood"
+        return _NOT_UNDERSTOOD
     if not visible(command.replace("\n", " ").replace("\t", " ")):
         return "it has control characters or invisible ones"
     return reader.unclear
@@ -407,14 +412,14 @@ class _Reader:
         starts = [*(start for start, _ in sorted(read)), len(self.command)]
         # The grammar skips an escaped space, which to bash is a character of a word.
         if any(self.command[end:start].replace("\\\n", "").strip() for end, start in zip(ends, starts, strict=True)):
-            self.unclear = "a part of it is not understood"
+            self.unclear = _NOT_UNDERSTOOD
 
     def piped(self, last: "Node") -> tuple[str, ...]:
         """Return the names of the programs before `last`, the end of a pipeline, and its own."""
         start, end = self._span(last)
         before = [program for program in self.programs if program.span[0] < start]
         own = [program for program in self.programs if start <= program.span[0] < end and last.type == "command"]
-        names = [program.words[0].text or "" for program in sorted(before, key=lambda one: one.span)]
+        names = [program.words[0].text or "" for program in sorted(before, key=attrgetter("span"))]
         return (*names, own[0].words[0].text or "" if own else "")
 
     def _note(self, node: "Node", *, piped: bool) -> None:
@@ -426,13 +431,13 @@ class _Reader:
             case "file_redirect":
                 self._redirection(node)
             case "variable_assignment" if _ASSIGNMENT.match(self._source(node)) is None:
-                self.unclear = "a part of it is not understood"
+                self.unclear = _NOT_UNDERSTOOD
             case "test_command" | "compound_statement" | "negated_command" if not _OPENS.match(self._source(node)):
-                self.unclear = "a part of it is not understood"
+                self.unclear = _NOT_UNDERSTOOD
             case "word" | "simple_expansion" if any(map(str.isspace, _ESCAPED.sub("", self._source(node)))):
-                self.unclear = "a part of it is not understood"
+                self.unclear = _NOT_UNDERSTOOD
             case "file_descriptor" if not self._source(node).strip("{}").isalnum():
-                self.unclear = "a part of it is not understood"
+                self.unclear = _NOT_UNDERSTOOD
             case "function_definition":
                 name = node.child_by_field_name("name")
                 self.functions.append(self._source(name) if name is not None else "")
@@ -455,11 +460,11 @@ class _Reader:
         between = [text.replace("\\\n", "") for text in between]
         # After a word == or =~ the grammar reads the next line as one more word of the command.
         if not all(between) or any("\n" in text for text in between):
-            self.unclear = "a part of it is not understood"
+            self.unclear = _NOT_UNDERSTOOD
         # The grammar takes the descriptor of a here-string for a word.
         if any(_DESCRIPTOR.match(self.command, word.span[0]) for word in words):
-            self.unclear = "a part of it is not understood"
-        # The word of bash knows -p alone: it runs a program of the name of any other option, and of -p further behind.
+            self.unclear = _NOT_UNDERSTOOD
+        # The keyword `time` takes -p alone, and only first. Bash runs any other option, or a later -p, as a program.
         timed = dropwhile(lambda text: text in ("-p", "--"), (word.text or "" for word in words[1:]))
         name = next((text for text in timed if not _ASSIGNMENT.match(text)), "")
         odd = words[0].source == "time" and (late or name.startswith("-") or name in RESERVED)
@@ -530,7 +535,7 @@ class _Reader:
                 yield source
             case _:
                 if source == "`":
-                    self.unclear = "a part of it is not understood"
+                    self.unclear = _NOT_UNDERSTOOD
                 yield None
 
     def _source(self, node: "Node") -> str:

@@ -41,9 +41,9 @@ from chatops.sandbox.execution import (
     MAX_TEXT,
     SandboxFailures,
     inspect_program,
+    program_seconds,
     run_confined,
     search_path,
-    seconds_left,
     unfit,
 )
 from chatops.sandbox.lacks import with_lacks
@@ -230,7 +230,7 @@ def shell_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, .
         cwd: Annotated[str | None, Field(description="Working directory, relative to the workspace.")] = None,
     ) -> ToolResult:
         """Run a shell command in the workspace. Returns stdout and stderr, and the exit code if it is not 0."""
-        limit = seconds_left(context)
+        limit = program_seconds(context)
         argv = facts.argv or ("/bin/bash", "-c", "--", facts.command)
         environment: dict[str, str] = {}
         masked = context.exposure is not Exposure.WHOLE
@@ -435,7 +435,7 @@ def python_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, 
             facts=facts,
             context=context,
             failures=failures,
-            seconds=seconds_left(context),
+            seconds=program_seconds(context),
             masked=context.exposure is not Exposure.WHOLE,
         )
 

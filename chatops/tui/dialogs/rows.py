@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from chatops.domain.charset import exact
-from chatops.domain.diffs import DiffRow, compared, diff_rows, replacements, run_end
+from chatops.domain.diffs import DiffRow, diff_rows, mark_changed_words, replacements, run_end
 from chatops.domain.sanitize import reveal
 from chatops.domain.wording import plural
 from chatops.tui.theme import BlockTheme
@@ -285,7 +285,7 @@ class DiffRows:
         if partner is None:
             return spans
         removed = self._rows[at].sign == "-"
-        pair = compared(*(self._rows[index] for index in (sorted((at, partner)))))
+        pair = mark_changed_words(*(self._rows[index] for index in (sorted((at, partner)))))
         marked: DiffRow = pair[0] if removed else pair[1]
         style = self._theme.removed_words if removed else self._theme.added_words
         return [*spans, *(Span(begin, end, style) for begin, end in marked.marks)]

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
-from chatops.domain.diffs import DiffRow, compared, diff_rows, replacements
+from chatops.domain.diffs import DiffRow, diff_rows, mark_changed_words, replacements
 from chatops.domain.sanitize import sanitize
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import coloured
@@ -51,7 +51,7 @@ def _marked(rows: list[DiffRow]) -> list[DiffRow]:
     """Return the rows with marks on the words in which removed lines differ from the lines in their place."""
     rows = [replace(row, text=sanitize(row.text, newlines=False)) for row in rows]
     for old, new in replacements(rows):
-        rows[old], rows[new] = compared(rows[old], rows[new])
+        rows[old], rows[new] = mark_changed_words(rows[old], rows[new])
     return rows
 
 

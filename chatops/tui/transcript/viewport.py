@@ -153,7 +153,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         self._draw_view(place)
         self._placing = True
         try:
-            # A layout of the screen, which setting the attribute would cause, would change nothing but the scroll bar.
+            # Assigning would lay out the whole screen, and only the scroll bar could change.
             self.set_reactive(Viewport.virtual_size, Size(layout.width, self._height()))
             if self.following:
                 self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
@@ -328,7 +328,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     def restyle(self) -> None:
         """Redraw everything after a change of width, theme or renderer; what is in view first."""
         if self._measure(force=True):
-            self._rows = []  # Empty rows have no strip that could differ.
+            self._rows = []  # The next refresh compares with these, so it paints every row.
             self._show_changes(keep=True)
             self._draw_rest_later()
 
