@@ -7,7 +7,6 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from chatops.acp.offer import is_plain
@@ -30,6 +29,7 @@ from chatops.domain.events import (
     TurnStarted,
     WorkflowFinished,
 )
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.messages import Speaker
 from chatops.domain.sanitize import reveal, sanitize
 from chatops.domain.tools import Capabilities, shown_verb, written_path
@@ -45,7 +45,7 @@ LONGEST_TITLE, LONGEST_RESULT = 200, 20_000
 """Characters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Diff:
     """One changed place of a file: the lines before and after, with some around them."""
 
@@ -54,7 +54,7 @@ class Diff:
     new: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Card:
     """A call, or what has changed of it: empty fields say nothing new."""
 
@@ -72,7 +72,7 @@ class Card:
     """True for the first card of this call."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Text:
     """More of a message, as Markdown."""
 
@@ -80,14 +80,14 @@ class Text:
     by: Literal["user", "agent", "thought"] = "agent"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Plan:
     """The steps of a workflow run, each with its state."""
 
     steps: tuple[tuple[str, Literal["pending", "in_progress", "completed"]], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Window:
     """Tokens of the context window that are used, its size, and what the session has cost."""
 
@@ -96,7 +96,7 @@ class Window:
     cost: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Settings:
     """Role and model in force, and the models to choose from: values with their labels."""
 
@@ -105,7 +105,7 @@ class Settings:
     models: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Commands:
     """The slash commands that the session takes."""
 

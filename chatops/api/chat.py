@@ -10,7 +10,7 @@ import queue
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from chatops.api.tools import AnyTool, as_tool
 from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.events import Event, PendingCall, Published, TurnStatus
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import Usage
 from chatops.domain.tools import ENGINE_CALLS
@@ -41,7 +42,7 @@ _OPEN = frozenset({TurnStatus.PAUSED, TurnStatus.RUNNING})
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Asked:
     """A call that waits for a decision."""
 
@@ -117,7 +118,7 @@ class Asked:
             return start_if_job(store, SessionId(self.id.partition(".")[0]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Reply:
     """The state of a turn that is over or needs the user."""
 

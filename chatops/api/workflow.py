@@ -8,7 +8,7 @@ import json
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, assert_never
@@ -22,6 +22,7 @@ from chatops.config.workflow_read import definition_in
 from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import PendingCall
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import SessionId
 from chatops.engine.state import TurnState
 from chatops.engine.workflow.progress import failed_steps
@@ -58,7 +59,7 @@ Validator = AnyTool | Mapping[str, Any]
 """A validator tool; or, as in a file, ``{"tool": …, "subject": {…}, "depends_on": […], "passes_when": …}``."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Step:
     """One step. Every field means the same as in a file. It is checked when its `Workflow` is created."""
 
@@ -85,7 +86,7 @@ class Step:
     once: Sequence[AnyTool] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Assembled:
     """A workflow that can be run."""
 
@@ -248,7 +249,7 @@ ApprovalPolicy = Literal["pause", "deny"] | Callable[[PendingCall], bool | str |
 """Answer to a call that no rule answers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StepReport:
     """State of a step."""
 
@@ -265,7 +266,7 @@ class StepReport:
     """Reason that it failed, or that its last attempt was not accepted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WorkflowResult:
     """Result of a run, or its state if it needs the user."""
 

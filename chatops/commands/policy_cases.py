@@ -7,7 +7,7 @@ several verdicts: what a user denied once may ask or be denied later, but never 
 
 import json
 from argparse import Namespace
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +20,7 @@ from chatops.config.paths import write_new_private
 from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import Approved, Edited, Rejected
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.messages import ToolMessage
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import Verdict
@@ -41,7 +42,7 @@ _Verdicts = Annotated[
 _NOT_DENIED, _NOT_ALLOWED = (Verdict.ALLOW, Verdict.ASK), (Verdict.ASK, Verdict.DENY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CaseCall:
     """A call to judge."""
 
@@ -52,7 +53,7 @@ class CaseCall:
     """An object, as the model writes it; left out: all calls of the tool, as far as their arguments do not matter."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Case:
     """A call, under which rights it is judged, and what is expected."""
 
@@ -76,7 +77,7 @@ class Case:
     """True: the session has read workspace files."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CaseFile:
     """A file of cases."""
 
@@ -86,7 +87,7 @@ class CaseFile:
     version: Literal[1] = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class _Judged:
     case: Case
     where: str

@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -19,6 +19,7 @@ from chatops.commands.context import find_session, screen
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import ExactArguments, RuleScope
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import CallFacts, Verdict
 from chatops.domain.wording import plural
 from chatops.engine.containment import ANSWERED
@@ -39,7 +40,7 @@ _NO_LAYER = "no layer had decided"
 _NO_TOOL = "tools that are not here"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class _Changed:
     """How the verdict on calls differs now. Equal ones are counted together."""
 

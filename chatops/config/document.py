@@ -11,7 +11,7 @@ gets is without notes and unknown keys, and with the names that the keys of obje
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
@@ -22,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.policy.spelled import Spelled, Unwritten
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class MalformedFileError(Exception):
         self.path = path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Located:
     """A parsed value and the positions of its parts: the key of a member, the value of an element."""
 
@@ -128,7 +129,7 @@ EXPECTED = {
 """Messages for pydantic's error types that describe the file instead of Python types."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Document:
     """A file that could be parsed."""
 
@@ -373,7 +374,7 @@ def _members(value: Any) -> dict[str, object]:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class EntryReader:
     """Reads the objects of one document. An unknown key is an error, or a warning where no rights are decided."""
 

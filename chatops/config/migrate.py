@@ -12,12 +12,12 @@ out is an error.
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from chatops.config.document import Document, Json, nearest, read_document
 from chatops.config.registry_read import MAX_BYTES, read_registry
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.secrets import SECRET_NAME
 
 OLD_VERSIONS = (1, 2)
@@ -43,7 +43,7 @@ _LOGIN_LEFT_OUT = "The user, password or key in api_url of {} is not copied. Wri
 _Object = dict[str, Json]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Migration:
     """A migrated registry."""
 

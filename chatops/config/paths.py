@@ -24,7 +24,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -32,6 +31,7 @@ from typing import IO, TYPE_CHECKING
 import platformdirs
 
 from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import show_path
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def packaged_registry() -> Path:
     return packaged_file(SITE_REGISTRY.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Paths:
     """The folders of one user. None of them has to exist yet."""
 

@@ -31,7 +31,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -40,6 +40,7 @@ from chatops.config.paths import REGISTRY_VARIABLE, Paths, is_open, packaged_reg
 from chatops.config.registry_read import MAX_BYTES, SitePlace, load_site, read_registry
 from chatops.config.workflow_files import Unusable, Workflows, find_workflows, folder_of, packaged_workflows
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import ASSUMED_WINDOW
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import AccessLevel
@@ -50,7 +51,7 @@ from chatops.policy.workflow import Definition
 DEFAULT_OPENAI_URL = "https://api.openai.com/v1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class _Lookup:
     """Arguments of a lookup, kept to repeat it on a reload."""
 
@@ -66,7 +67,7 @@ class _Lookup:
         return path.name if self.by_name else str(path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Loaded:
     """The registries in force, and how they were found."""
 

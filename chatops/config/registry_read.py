@@ -9,7 +9,7 @@ import pathlib
 import re
 import stat
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, field, replace
 from difflib import get_close_matches
 from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -33,6 +33,7 @@ from chatops.config.extras import ENGINES, installed
 from chatops.config.paths import SITE_REGISTRY, plain_file
 from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, NO_CAPABILITIES, Verdict, tool_name
 from chatops.policy.patterns import parse_rule
 from chatops.policy.registry import (
@@ -71,7 +72,7 @@ GEMINI_KEY = "GEMINI_API_KEY"
 _CHECK = "Correct it there; chatops registry check PATH shows whether the file can be read."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RegistryFile:
     """A whole ``model_registry.json``, version 3."""
 
@@ -533,7 +534,7 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = pathlib.Path("/")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class SitePlace:
     """Path and required owner of the site registry. Values other than the defaults are for tests."""
 

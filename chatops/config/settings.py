@@ -7,11 +7,12 @@ unknown keys are kept. A change rewrites one line, so that comments and order st
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from chatops.config.paths import write_private
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 _MOST = 1024 * 1024
 """Maximum number of bytes of the file that are read."""
@@ -20,7 +21,7 @@ _PLAIN = re.compile(r"(?!(?:true|false|null|yes|off)$)[a-z][a-z0-9-]{2,}")
 """Names that need no quotes in YAML."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class UserSettings:
     """The settings, as far as the file is usable."""
 

@@ -9,11 +9,12 @@ Personas are ``personas/*.md``, a front matter with a description, then the text
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from chatops.config.paths import Paths, packaged_file, plain_file
 from chatops.config.workspace_files import Item, read_skills
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import SkillUse
 from chatops.policy.verdicts import skill_use
@@ -26,7 +27,7 @@ _PLAIN = re.compile(r"name: [a-z]{6,}|description: [A-Za-z][A-Za-z ,;()'-]* [a-z
 """A line of front matter whose value is text in YAML, whatever the words are."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Persona:
     """A persona: one layer of the system prompt."""
 
@@ -37,7 +38,7 @@ class Persona:
     """The file that it comes from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Personas:
     """All personas, and warnings about files that cannot be used as they are."""
 
@@ -131,7 +132,7 @@ _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _MAX_NAME = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Skill:
     """A skill."""
 
@@ -151,7 +152,7 @@ class Skill:
         return next((data for name, data in self.files if name == path), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Skills:
     """All skills, and warnings about those that cannot be used."""
 

@@ -27,7 +27,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
@@ -37,6 +37,7 @@ from chatops.config.paths import file_version, folder_identity, locked, packaged
 from chatops.config.registry import Loaded
 from chatops.config.workspace_files import MAX_BYTES, MAX_FILES, Item, ItemKind, WorkspaceFiles, read_workspace
 from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.wording import plural
 
@@ -57,7 +58,7 @@ class TrustAnswer(StrEnum):
     """In the decision log only: nothing of the folder is trusted any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TrustEntry:
     """The stored answer about one item."""
 
@@ -72,7 +73,7 @@ class TrustEntry:
         return self.kind, self.path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TrustRecord:
     """The stored answers about one folder."""
 
@@ -101,7 +102,7 @@ ASKED = frozenset({ItemState.NEW, ItemState.CHANGED})
 """States that the user is asked about."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Listed:
     """An item with its state."""
 
@@ -109,7 +110,7 @@ class Listed:
     state: ItemState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TrustQuestion:
     """Question about the files of a workspace, exactly as it is shown to the user."""
 
@@ -148,7 +149,7 @@ class TrustQuestion:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TrustedWorkspace:
     """Trusted content of a workspace that is in force."""
 
@@ -159,7 +160,7 @@ class TrustedWorkspace:
     """Of the config folder, see `OwnToolsTrust`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class _Reading:
     """Files and record as read at one time, and the content in force because of them."""
 

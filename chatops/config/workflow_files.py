@@ -9,7 +9,7 @@ names. A file that others could have written is not read.
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from chatops.config.paths import PACKAGE, Paths, plain_file
 from chatops.config.registry_read import SitePlace, UntrustedFileError, read_trusted
 from chatops.config.workspace_files import MAX_BYTES, MAX_FILES, WORKFLOWS, Item, is_workflow_name
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize
 from chatops.policy.registry import Registry
 from chatops.policy.resolve import role_names
@@ -26,7 +27,7 @@ from chatops.policy.workflow import Definition
 FOLDER = WORKFLOWS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Unusable:
     """A workflow file that cannot be used. It still occupies its name."""
 
@@ -34,7 +35,7 @@ class Unusable:
     error: ConfigError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Workflows:
     """The workflows that can be run."""
 

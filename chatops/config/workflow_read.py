@@ -6,7 +6,7 @@ before a run, and name these too. An output schema has to compile, and all its r
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePath
 from typing import Annotated, Literal
 
@@ -27,6 +27,7 @@ from chatops.config.document import (
 )
 from chatops.config.yaml_document import parse_yaml
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import tool_name
 from chatops.policy.resolve import MAX_ROUNDS
 from chatops.policy.spelled import STRICT, Name, Spelled, Tokens, described
@@ -88,7 +89,7 @@ _Iterations = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ExitCodePass:
     """The exit code of a program that a validation runs."""
 
@@ -97,7 +98,7 @@ class ExitCodePass:
     exit_code: Literal[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ValidationEntry:
     """A tool that has to be called and to pass."""
 
@@ -129,7 +130,7 @@ def _validation(given: ValidationEntry | str) -> Validation:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class GateEntry:
     """Either a pattern or a command."""
 
@@ -165,7 +166,7 @@ def _gate(given: GateEntry) -> Gate:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StepEntry:
     """One step."""
 
@@ -214,7 +215,7 @@ def _step(given: StepEntry) -> StepSpec:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WorkflowEntry:
     """A workflow: the value of its name in the registry, or the content of a file."""
 
@@ -267,7 +268,7 @@ _VALUES = frozenset({"const", "enum", "default", "examples"})
 """Keywords whose values are data, not schemas."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Checked:
     """Result of checking one workflow; one sentence per problem."""
 

@@ -24,11 +24,12 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
 from chatops.config.paths import folder_identity
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 NOTES = ("AGENTS.md", "CLAUDE.md")
 """Names of notes. In each folder the first one that can be used counts."""
@@ -105,7 +106,7 @@ class ItemKind(StrEnum):
                 return "not used yet; will be asked about by itself"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Item:
     """One file, as it was read."""
 
@@ -126,7 +127,7 @@ class Item:
         return self.kind.value, self.path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WorkspaceFiles:
     """Everything that a workspace brings."""
 

@@ -41,7 +41,7 @@ import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -62,6 +62,7 @@ from chatops.contained.folder import (
 )
 from chatops.contained.freezing import ChangeList, Entry, selected, shown
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 CHANGED = "changed in the workspace since"
 IN_USE = "another program has it open for writing"
@@ -74,7 +75,7 @@ class NotAppliedError(ToolFailedError):
     """Applying failed, and the changes made until then were undone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Journal:
     """The journal of an application or an undo, see the table."""
 
@@ -94,7 +95,7 @@ class Journal:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Applied:
     """Result of an application: the paths that were applied, and those left, each with the reason."""
 
@@ -218,7 +219,7 @@ def _directed(entries: Iterable[Entry], *, undo: int) -> tuple[Entry, ...]:
     return tuple(replace(entry, base=entry.new, new=entry.base) if undo else entry for entry in entries)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class _Work:
     """One application of `entries`, forward, or back with the number of the undo."""
 

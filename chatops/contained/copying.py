@@ -29,6 +29,7 @@ from chatops.contained.folder import (
     sync_folder,
 )
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.secrets import is_secret, may_hold_secrets
 from chatops.git.ignore import GitIgnore
 from chatops.policy.runs_later import fold
@@ -54,7 +55,7 @@ _FICLONE = 0x40049409
 _TRIES = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Copied:
     """A path of the copy: its state in the original, and how an unchanged copy of it is recognised."""
 
@@ -130,7 +131,7 @@ def make_copy(folder: TurnFolder, workspace: Path, *, protected: tuple[Path, ...
     return manifest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class _Found:
     parts: tuple[str, ...]
     info: os.stat_result

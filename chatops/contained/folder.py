@@ -21,7 +21,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Self
@@ -30,6 +30,7 @@ from chatops.config.document import Value, spelled, stored
 from chatops.config.failpoints import reach
 from chatops.config.paths import complete_file, folder_identity
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.toolkit.base import ToolContext
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -50,7 +51,7 @@ class Kind(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class State:
     """Content of one path: for a file its mode, SHA-256 and size in bytes, for a link its target."""
 
@@ -64,7 +65,7 @@ class State:
 ABSENT = State()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class TurnFolder:
     """Folder of one contained turn: ``contained/<id>`` in the data folder."""
 
@@ -371,7 +372,7 @@ KEPT_BYTES = 512 << 20
 """Maximum number of bytes of earlier content that are kept; the oldest goes first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class PathChange:
     """One change of a path, in order of `at_ns`."""
 
@@ -392,7 +393,7 @@ class PathChange:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class _Kept:
     """The first line of a kept file."""
 

@@ -26,6 +26,7 @@ from chatops.contained.copying import (
 from chatops.contained.folder import ABSENT, FILE, Below, Kind, State, TurnFolder, observe, opened
 from chatops.domain.canonical import digest
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.secrets import PACKAGE_FOLDERS
 from chatops.domain.tools import Outcome
 from chatops.git.ignore import GitIgnore
@@ -47,7 +48,7 @@ _X = 0o111
 _SHOWN = 300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Entry:
     """One change: `path` relative to the workspace, its state before the turn (`base`) and after it (`new`)."""
 
@@ -69,7 +70,7 @@ class Entry:
         return "mode" if (self.base.sha, self.base.kind) == (self.new.sha, self.new.kind) != ("", "link") else "change"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class LeftOut:
     """A path of the copy that is not applied, and why. The path is spelled out for display."""
 
@@ -77,7 +78,7 @@ class LeftOut:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Ran:
     """A call that ran in the copy: its tool, its words, its outcome, and how its program ended, if it ran one."""
 
@@ -87,7 +88,7 @@ class Ran:
     ending: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ChangeList:
     """The frozen result of a contained turn. Only what it names can be applied."""
 
@@ -108,7 +109,7 @@ class ChangeList:
         return digest("contained", asdict(self))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Frozen:
     """The list as it is stored, with its number, see `freeze`."""
 

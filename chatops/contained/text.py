@@ -1,12 +1,13 @@
 """The change list of a contained turn as text for the user: everything that an approval covers, complete."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import SequenceMatcher
 
 from chatops.contained.folder import Kind, State
 from chatops.contained.freezing import ChangeList, Entry, Ran, shown, with_order
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import Outcome
 from chatops.toolkit.counting import counted
 from chatops.toolkit.output import is_binary, unified, visible
@@ -39,7 +40,7 @@ def head(changes: ChangeList, conflicts: Mapping[str, str]) -> str:
     return " · ".join(f"{count:,} {what}" for count, what in parts if count) or "no changes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Change:
     """One change for the user: its title, what its diff does not tell, and its unified diff."""
 
@@ -53,7 +54,7 @@ class Change:
     """True if something else has changed the file too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ContainedReview:
     """Everything that the user has to see before deciding on the changes of a contained turn."""
 

@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from chatops.contained.text import Change, ContainedReview, describe, review
 from chatops.contained.undoing import UndoList, changed_files, contained_calls, undo_list
 from chatops.domain.canonical import canonical, parsed
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId
 from chatops.domain.sandbox import NARROWEST, Mount
 from chatops.domain.tools import (
@@ -55,7 +56,7 @@ from chatops.toolkit.threads import in_thread
 _MAX_NAMED = 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class ApplyTool:
     """The tool behind the call that asks about the changes. `data` is the data folder."""
 
@@ -362,7 +363,7 @@ _PATHS = ("path", "cwd")
 """Arguments of built-in tools that name a path."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class OnCopy:
     """A built-in tool that works on the copy: its facts name the workspace, and its files are those of the copy."""
 

@@ -14,7 +14,7 @@ import os
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from chatops.contained.folder import Below, Kind, PathChange, State, TurnFolder,
 from chatops.contained.freezing import ChangeList, Entry, Frozen, frozen, recorded, shown
 from chatops.contained.text import MAX_TEXT, Change, described
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 BETWEEN = "something else changed it between two calls"
 ELSEWHERE = "it was changed in another folder"
@@ -33,7 +34,7 @@ _EARLIER = "  earlier changes of it are not kept any more"
 _SECRET = "  not shown: something else has changed it since, and it may hold secrets"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class UndoList:
     """The list under `name`, empty if no file is to be put back, and what cannot be undone, as lines for the user."""
 

@@ -8,11 +8,11 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
 
 import httpx2
 
 from chatops.demo.plan import OURS, DemoReply, Made, offered, plan, play, rounds_of
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.wording import cut, one_line
 from chatops.engine.feedback import EMPTY_RESULT
 from chatops.models.chat import OpenAIChat
@@ -49,7 +49,7 @@ _NO_REASON = "Denied"
 _REASON = re.compile(r"reason:\s*(.+?)(?=\s+Do not (?:ask|try)\b|$)", re.IGNORECASE | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Turn:
     """The user's last message and everything since."""
 

@@ -11,9 +11,9 @@ catches. `cannot_play` says before a run what it cannot do.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from chatops.domain.canonical import JsonValue, canonical, json_or_text
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.engine.feedback import GUIDANCE
 from chatops.models.server_json import as_list, as_object, as_text
 
@@ -77,7 +77,7 @@ _NOT_NAMES = frozenset("it them that me my you your about more an and all some w
 _TRAILING = " \t\r\n.,;:!?"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Action:
     """One call that the demo model wants to make."""
 
@@ -85,7 +85,7 @@ class Action:
     arguments: tuple[tuple[str, JsonValue], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class DemoReply:
     """The demo's text, and its calls."""
 
@@ -204,7 +204,7 @@ _SAME = 200
 """Number of characters that identify a call in the list of completed calls, which cuts them there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Made:
     """A call that was made, and its result."""
 
@@ -223,7 +223,7 @@ class Made:
         return " ".join(self.content.replace(GUIDANCE, "").split())[:_REASON]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Scene:
     """The state of an attempt at a step."""
 

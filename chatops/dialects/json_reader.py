@@ -14,13 +14,14 @@ one.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NoReturn
 
 from chatops.dialects.literals import JSON, MAX_DEPTH, LiteralReader
 from chatops.dialects.reading import Repair, Schema, UnreadableValueError
 from chatops.dialects.strings import possessive
 from chatops.domain.canonical import JsonValue
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 __all__ = ["JsonRead", "Repair", "UnreadableValueError", "read_value", "read_whole", "unwrap"]
 
@@ -44,7 +45,7 @@ _PADDED = re.compile(r"(?P<sign>-?)0+(?P<number>[0-9]+(?:\.[0-9]+)?)")
 _DEFINITIONS = ("$defs", "definitions")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class JsonRead:
     """One value, and the assumptions made to read it."""
 

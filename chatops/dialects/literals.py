@@ -26,6 +26,7 @@ from chatops.dialects.strings import (
     read_quoted,
 )
 from chatops.domain.canonical import JsonValue
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 _JSON_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
 _PYTHON_WORDS: dict[str, JsonValue] = {"True": True, "False": False, "None": None}
@@ -62,7 +63,7 @@ class Container(Enum):
 CLOSERS = {Container.OBJECT: "}", Container.ARRAY: "]", Container.TUPLE: ")", Container.ARGUMENTS: ")"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Spelling:
     """The way in which one language writes literals."""
 

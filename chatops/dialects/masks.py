@@ -33,10 +33,10 @@ so that many calls in a row take linear time.
 """
 
 import re
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from chatops.dialects.formats.base import CLOSER, TOO_EARLY, Early
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 _BLANK = re.compile(r"\n[ \t\r]{0,16}\n")
 _RUN = re.compile(r"`+")
@@ -151,7 +151,7 @@ def fence_ends(number: str) -> re.Pattern[str]:
     return re.compile(re.escape(f"[end of result {number}]"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Fence:
     """A fenced block that is open."""
 

@@ -11,7 +11,7 @@ call, the modes at the end of the file read what still belongs to it.
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from itertools import groupby
 
@@ -52,6 +52,7 @@ from chatops.dialects.reading import (
     ReclassifiedSegment,
     Segment,
 )
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 _EXCERPT = 200
 _HALF = re.compile("[\ud800-\udfff]")
@@ -66,7 +67,7 @@ _ENDS_CALL = ">]})`"
 _ENDS_SPAN = "`\n"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class _Entry:
     """A call, or a diagnostic about one."""
 

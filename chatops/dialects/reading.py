@@ -1,10 +1,10 @@
 """The result of reading a model's text, and repairs: types shared by readers, writers and their callers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from chatops.domain.canonical import JsonValue
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 Schema = Mapping[str, JsonValue]
 """A JSON Schema, parsed."""
@@ -32,7 +32,7 @@ class DiagnosticKind(StrEnum):
     """A tool is named where no format reads a call. It may be text about a call, and is still part of the content."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ReadCall:
     """One call in a text. `arguments` is JSON text of one object; `name` is the name of a tool on offer."""
 
@@ -47,7 +47,7 @@ class ReadCall:
     end: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Diagnostic:
     """A call that was recognised but cannot be run, with a message for the model."""
 
@@ -62,7 +62,7 @@ class Diagnostic:
     """The first characters of the written call, at most 200."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Reading:
     """Everything found in a text. `content` is the text for the user; it never contains reasoning."""
 
@@ -74,21 +74,21 @@ class Reading:
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ContentSegment:
     """Text for the user, certain by now."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ReasoningSegment:
     """Thought, certain by now."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ReclassifiedSegment:
     """The end of the content so far was thought: a closing tag came whose opening tag was in the prompt."""
 

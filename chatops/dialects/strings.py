@@ -6,9 +6,9 @@ string, but only if the inner quotes pair up, and if the last one can only be fo
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from chatops.dialects.reading import Repair, UnreadableValueError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 
 def possessive(body: str, times: str = "*") -> str:
@@ -53,7 +53,7 @@ _PYTHON_ESCAPES = {
 Note = Callable[[Repair], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class StringContext:
     """Text that may follow a string, by its container. Both patterns are matched right after a closing quote."""
 

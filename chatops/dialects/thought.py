@@ -4,11 +4,11 @@ Paired tags are counted where they are nested. Thought that is never closed cont
 """
 
 import re
-from dataclasses import dataclass
 
 from chatops.dialects.formats.base import TOO_EARLY, Early
 from chatops.dialects.masks import quotation_around
 from chatops.dialects.message import ANYTHING, Continuation, Mode, ParserState, ScanProgress, in_code_span, wait
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 _TAGS = (
     "think",
@@ -55,7 +55,7 @@ _LONGEST_TAG_END = 4
 _CLOSING_TAG_ENDS = re.compile(r"\s{0,3}>")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ThoughtMarks:
     """One way to mark thought."""
 

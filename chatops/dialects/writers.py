@@ -9,11 +9,11 @@ import json
 import keyword
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
 
 from chatops.domain.canonical import JsonValue
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 _MARKUP = re.compile(
     r"""
@@ -36,7 +36,7 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}")
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ToolDescription:
     """A tool as described to the model. `schema` is the JSON Schema of its arguments, as JSON text."""
 
@@ -45,7 +45,7 @@ class ToolDescription:
     schema: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WrittenCall:
     """A call of the history. `arguments` is text as the model wrote it, usually a JSON object."""
 
@@ -53,7 +53,7 @@ class WrittenCall:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WrittenResult:
     """The result of a call. `outcome` is one word, `content` is untrusted text."""
 
@@ -129,7 +129,7 @@ def plain_name(name: str) -> str:
     return name if is_plain(name) else inert(name[:128])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class JsonItems:
     """One `item` per call: `%s` is the name as JSON, `%n` the bare name, `%i` the index, `%a` the arguments.
 
@@ -167,7 +167,7 @@ LLAMA_TAGGED = JsonItems(item='{"name": %s, "parameters": %a}', before="<|python
 """Fallback of the Llama formats."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class PythonCalls:
     """Spelling of all calls in `before` and `after`, with `between` between them.
 
@@ -212,7 +212,7 @@ def literal(value: JsonValue) -> str:
             return "[" + ", ".join(literal(item) for item in value) + "]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TaggedArguments:
     """A call is `opening`, an `argument` each, and `closing`; `before` and `after` enclose adjacent calls.
 

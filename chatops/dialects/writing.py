@@ -31,7 +31,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import assert_never
 
 from chatops.dialects.writers import (
@@ -48,6 +48,7 @@ from chatops.dialects.writers import (
     object_of,
     plain_name,
 )
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import ToolChoice
 
 _DIGITS = 16
@@ -236,7 +237,7 @@ def _demand(choice: ToolChoice) -> str:
             assert_never(choice)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Writer:
     """Writer of one format."""
 
@@ -423,7 +424,7 @@ WRITABLE: Mapping[str, Writer] = {
 """Writers by format name; the comments name the models that were trained on it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Family:
     """Models that write calls in the same way."""
 

@@ -2,15 +2,15 @@
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ServerQuestion:
     """A question of a server. All texts are the server's own words: untrusted, cut to size, not sanitised."""
 
@@ -27,7 +27,7 @@ class ServerQuestion:
     """Given when the question is asked; empty before that."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class OpenQuestion:
     """A question that waits for the user, and the call that asks it."""
 
@@ -45,7 +45,7 @@ class AnswerAction(StrEnum):
     """The user does not want to answer. The server gets this too if a question is void."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Answer:
     """An answer. `content` is the JSON object to send; empty unless a form was accepted."""
 
@@ -102,7 +102,7 @@ def _without_marks(text: str) -> str:
     return "".join(char for char in plain if unicodedata.category(char) not in ("Cf", "Cc", "Mn", "Me"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AnyArguments:
     """Pattern that matches every call of a tool."""
 
@@ -112,7 +112,7 @@ class AnyArguments:
 ANY_ARGUMENTS = AnyArguments()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ExactArguments:
     """Pattern that matches one canonical JSON text of arguments and nothing else."""
 
@@ -120,7 +120,7 @@ class ExactArguments:
     kind: Literal["exact"] = "exact"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ArgvPattern:
     """Pattern that matches the words of one simple command; a last ``*`` stands for any further harmless words."""
 
@@ -128,7 +128,7 @@ class ArgvPattern:
     kind: Literal["argv"] = "argv"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class PathPattern:
     """Pattern that matches calls whose every resolved path matches this glob (``**`` crosses folders)."""
 
@@ -136,7 +136,7 @@ class PathPattern:
     kind: Literal["path"] = "path"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class HostPattern:
     """Pattern that matches calls whose every host is this one, or a sub-domain of ``*.example.org``."""
 
@@ -153,7 +153,7 @@ NO_UID = -1
 """The uid that no user has, as in POSIX: (uid_t)-1."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Principal:
     """Author of a decision: the process's uid (never ``$USER``), host and terminal."""
 
@@ -212,7 +212,7 @@ class RuleScope(StrEnum):
     """All sessions in all workspaces."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Approved:
     """Run exactly this call. `remember` answers later matching calls of this role within `scope`.
 
@@ -228,7 +228,7 @@ class Approved:
     kind: Literal["approved"] = "approved"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Edited:
     """Use other arguments (JSON text). They are validated and judged again, and then the call asks again."""
 
@@ -236,7 +236,7 @@ class Edited:
     kind: Literal["edited"] = "edited"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Rejected:
     """Do not run the call. The model is told `reason`.
 
@@ -248,7 +248,7 @@ class Rejected:
     kind: Literal["rejected"] = "rejected"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class MarkedDone:
     """Only for an unknown outcome: the user has checked that the call did take effect."""
 
@@ -256,7 +256,7 @@ class MarkedDone:
     kind: Literal["marked_done"] = "marked_done"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Answered:
     """The answer to a question of an MCP server: for the log only.
 
@@ -276,7 +276,7 @@ Recorded = Decision | Answered
 """Entry of the decision log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RememberedRule:
     """A standing answer that the user gave with the decision on a call. See `policy.remembered` for its limits."""
 

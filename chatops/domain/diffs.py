@@ -7,7 +7,9 @@ of a dialog or of a page, and only the diff itself is stored.
 import difflib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
@@ -17,7 +19,7 @@ _MIN_SIMILARITY = 0.4
 """Minimum ratio of equal words at which a line counts as changed rather than replaced."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class DiffRow:
     """A line of a diff. `sign` is a space, ``+`` or ``-`` for lines of the file, empty for a note of git or a gap."""
 

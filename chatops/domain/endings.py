@@ -1,8 +1,8 @@
 """The end of a program: a value, and the sentences made from it for the model and for the user."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.wording import plural
 
 KILLED = "killed (out of memory?)"
@@ -19,7 +19,7 @@ class EndedBy(StrEnum):
     """The command killed the process that watched over it, so its exit code is not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Ending:
     """The end of a program that a call ran."""
 

@@ -7,13 +7,13 @@ A workflow run's tree has the turns of its steps.
 """
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Literal
 
 from chatops.domain.decisions import Decision, Principal
 from chatops.domain.files import FileRef
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import RoleSwitchMessage, Speaker, Usage
 from chatops.domain.progress import Progress
@@ -67,7 +67,7 @@ class AskReason(StrEnum):
     """It is no call of the model: the turn has reached its budget."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Denial:
     """Reason why a pending call could not run under the rights in force now, even if it were approved."""
 
@@ -79,7 +79,7 @@ class Denial:
     """Roles under which it could run. The engine knows no other roles; `runtime.descriptions` fills them in."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class PendingCall:
     """A call that waits for the user, with everything that a dialog shows."""
 
@@ -115,7 +115,7 @@ class PendingCall:
         return self.known if self.known is not None else built_in_capabilities(self.call.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TurnStarted:
     """A turn began with a message of the user."""
 
@@ -131,7 +131,7 @@ class TurnStarted:
     status: Status = Status.STARTED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TurnCorrected:
     """The turn continues with a message that the user sent while it ran. `id` is that of the message."""
 
@@ -142,7 +142,7 @@ class TurnCorrected:
     role: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RoundStarted:
     """A model request was started."""
 
@@ -152,7 +152,7 @@ class RoundStarted:
     status: Status = Status.STARTED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TextDelta:
     """A chunk of the answer; `id` is the round's thought. An empty text marks its end."""
 
@@ -161,7 +161,7 @@ class TextDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ReasoningDelta:
     """A chunk of the model's reasoning."""
 
@@ -170,7 +170,7 @@ class ReasoningDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ThoughtFinished:
     """The model's reply is complete or failed."""
 
@@ -186,7 +186,7 @@ class ThoughtFinished:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CallProposed:
     """The model proposed a call."""
 
@@ -197,7 +197,7 @@ class CallProposed:
     status: Status = Status.STARTED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ApprovalRequested:
     """A call waits for the user."""
 
@@ -206,7 +206,7 @@ class ApprovalRequested:
     pending: PendingCall
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CallDecided:
     """The user, or a rule of a user, decided on a call."""
 
@@ -216,7 +216,7 @@ class CallDecided:
     by: Principal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ToolStarted:
     """A tool is about to run. Its intent is stored."""
 
@@ -232,7 +232,7 @@ class ToolStarted:
     """True if a sandbox confines the program that the call runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ToolOutput:
     """A chunk of output of a running tool."""
 
@@ -241,7 +241,7 @@ class ToolOutput:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CallProgressed:
     """Long work of a call, which may still be inspected, is so far. It is never stored."""
 
@@ -251,7 +251,7 @@ class CallProgressed:
     """None at the end of the work."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ToolFinished(CallEnd):
     """A call has its only result, whether it ran or not."""
 
@@ -261,7 +261,7 @@ class ToolFinished(CallEnd):
     problems: tuple[Problem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RoundClosed:
     """The model call and all its tool calls are done."""
 
@@ -273,7 +273,7 @@ class RoundClosed:
     usage: Usage | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TurnPaused:
     """Nothing runs. The turn continues when the user has decided."""
 
@@ -282,7 +282,7 @@ class TurnPaused:
     pending: tuple[PendingCall, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TurnFinished:
     """The turn is over."""
 
@@ -298,7 +298,7 @@ class TurnFinished:
     """True if a notice of the turn gives `detail` already."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RoleSwitched:
     """Another role is in force from the next model call on."""
 
@@ -307,7 +307,7 @@ class RoleSwitched:
     switch: RoleSwitchMessage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Notice:
     """A notice for the user."""
 
@@ -318,7 +318,7 @@ class Notice:
     level: Literal["info", "warning", "error"] = "info"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class NoticeChanged:
     """The notice of this id has a new text (a countdown, a wait that is over). For UIs that redraw in place."""
 
@@ -327,7 +327,7 @@ class NoticeChanged:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AnswerRefused:
     """The answer of a step's turn was not accepted. The model is told why and asked again, unless it is `final`."""
 
@@ -343,7 +343,7 @@ class AnswerRefused:
     """True if the attempt ends with it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WorkflowStarted:
     """A workflow run began. Its id is that of its session."""
 
@@ -356,7 +356,7 @@ class WorkflowStarted:
     status: Status = Status.STARTED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StepStarted:
     """An attempt at a step began, as the turn `turn_id`. `id` belongs to this attempt."""
 
@@ -375,7 +375,7 @@ class StepStarted:
     status: Status = Status.STARTED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class GateChecked:
     """The command of a gate ended; `id` is that of its turn."""
 
@@ -400,7 +400,7 @@ class StepResult(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StepFinished:
     """An attempt at a step is over."""
 
@@ -415,7 +415,7 @@ class StepFinished:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ReviewRequested:
     """Nothing runs. The run continues when the user has reviewed it."""
 
@@ -432,7 +432,7 @@ class ReviewRequested:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WorkflowFinished:
     """The run is over. `result`: answered, failed or cancelled."""
 
@@ -477,7 +477,7 @@ Event = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Published:
     """An event with the time of its publication (seconds since the epoch, UTC)."""
 

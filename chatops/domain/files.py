@@ -1,8 +1,8 @@
 """Files of a session: what messages and results say about one, and what its first bytes tell. Nothing is decoded."""
 
 import struct
-from dataclasses import dataclass
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize
 
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -13,7 +13,7 @@ _MARKERS = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 """JPEG markers of a frame header, ITU-T T.81 table B.1."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class FileRef:
     """A file or folder that the user named in a message, or a file that a tool returned."""
 
@@ -52,7 +52,7 @@ class FileRef:
         return f"{name} ({self.type}, {self.size:,} bytes)" if self.type else f"{name} ({self.size:,} bytes)"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class File:
     """A file that a tool returns: its bytes, and a name that is only shown."""
 

@@ -5,11 +5,11 @@ means that the server did not report it, never zero.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
 from chatops.domain.files import FileRef
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.tools import CallEnd, ToolCall, Verdict
 from chatops.domain.usage import Usage as Usage
@@ -27,7 +27,7 @@ class Speaker(StrEnum):
     """The user, who ran a command: the text is the command with its sign, and its call follows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AttachedFile:
     """A file with its content when the message was sent, or the listing of a folder."""
 
@@ -36,7 +36,7 @@ class AttachedFile:
     """Empty for a file whose bytes are kept beside the session."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class UserMessage:
     """A message that a model gets as a user message."""
 
@@ -59,7 +59,7 @@ class UserMessage:
         return "\n\n".join([text, *(_block(file) for file in self.files if not file.ref.problem)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AssistantMessage:
     """A reply of a model. `calls` keeps the arguments as the model wrote them."""
 
@@ -78,7 +78,7 @@ class AssistantMessage:
     kind: Literal["assistant"] = "assistant"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ToolMessage(CallEnd):
     """The only result of a call, and how it came about."""
 
@@ -98,7 +98,7 @@ class ToolMessage(CallEnd):
         return self.content[self.before : len(self.content) - self.after]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RoleSwitchMessage:
     """A divider in the transcript for a role switch. It is never sent to a model."""
 
@@ -113,7 +113,7 @@ class RoleSwitchMessage:
     kind: Literal["role_switch"] = "role_switch"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class NoticeMessage:
     """A notice for the user that belongs in the transcript (a failure, a limit, an elision)."""
 
@@ -128,7 +128,7 @@ class NoticeMessage:
     kind: Literal["notice"] = "notice"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class SummaryMessage:
     """A summary that a model gets instead of the messages before it. Without text, it gets all of them again."""
 

@@ -1,8 +1,8 @@
 """Model requests and replies, independent of any provider."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.messages import Message, Usage
 from chatops.domain.tools import RawCall, ToolSpec
 
@@ -21,7 +21,7 @@ ASSUMED_WINDOW = 32_768
 """Tokens. Beyond them, old tool results are left out for a model whose context window is unknown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ModelTarget:
     """The properties of a registry model that a turn needs. Sizes in tokens."""
 
@@ -44,7 +44,7 @@ class ModelTarget:
         return ASSUMED_WINDOW if self.context_window is None else self.context_window
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Sampling:
     """Parameters that a workflow step sets over the model's own; None keeps the model's own."""
 
@@ -52,7 +52,7 @@ class Sampling:
     max_output_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ModelRequest:
     """One model call: everything that the adapter needs except how to connect to the model."""
 
@@ -64,7 +64,7 @@ class ModelRequest:
     sampling: Sampling = Sampling()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ModelReply:
     """A complete reply.
 
@@ -118,7 +118,7 @@ OTHER_MODEL_MAY_HELP = frozenset(
 """Kinds for which a backup model is worth trying. The other kinds would affect it too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ModelFailure:
     """A missing or incomplete reply: the reason in words for the user, and the next step."""
 

@@ -1,7 +1,6 @@
 """How far long work is, as a value that whoever shows it puts into words. `toolkit.counting` makes it."""
 
-from dataclasses import dataclass
-
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.wording import plural, spent
 
 DUE_S = 0.5
@@ -12,7 +11,7 @@ _BAR = 24
 """Widest bar in cells."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Progress:
     """How far work is. `what` and `unit` are words of ours in ASCII.
 

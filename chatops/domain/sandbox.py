@@ -3,9 +3,10 @@
 `policy.sandbox` combines the limits of registry, site, role and session. `sandbox.confinement` enforces them.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
+
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 
 class SandboxLevel(IntEnum):
@@ -26,7 +27,7 @@ class SandboxLevel(IntEnum):
         return self.name.lower()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class SandboxNote:
     """How commands are confined, for display."""
 
@@ -46,7 +47,7 @@ GIT_ACCESS: tuple[GitAccess, ...] = ("protect", "commit", "writable")
 """From the narrowest to the widest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Credential:
     """A secret that commands use without seeing it: the proxy puts it into their requests to one host."""
 
@@ -67,7 +68,7 @@ class Credential:
         return f"{self.env} at {self.name} as {self.header}" + (f" ({only} only)" if only else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class SandboxSpec:
     """Limits of a command. Each default is the narrowest value, so `SandboxSpec()` permits the workspace only.
 
@@ -94,7 +95,7 @@ class SandboxSpec:
 NARROWEST = SandboxSpec()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Lack:
     """Something that a command probably needs and that its limits withhold."""
 
@@ -106,7 +107,7 @@ class Lack:
     """True if the same command failed for it before, False if it follows from the words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Mount:
     """A path of this machine, shown at another place in the sandbox."""
 

@@ -1,7 +1,7 @@
 """Tools, calls of tools and their results, and the terms of the policy about them: access levels and verdicts."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Literal
@@ -9,6 +9,7 @@ from typing import Literal
 from chatops.domain.canonical import digest, json_or_text, parsed
 from chatops.domain.endings import Ending
 from chatops.domain.files import FileRef
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId
 from chatops.domain.sandbox import NARROWEST, Lack, SandboxSpec
 from chatops.domain.sanitize import sanitize
@@ -52,7 +53,7 @@ def tool_name(name: str) -> str:
     return ALIASES.get(name, name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Capabilities:
     """Effects of a tool's calls beyond returning a result. Policy, engine and UIs ask this and never a tool's name.
 
@@ -198,7 +199,7 @@ class Exposure(IntEnum):
     """As MASKED, and nothing in the workspace can be written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ToolSpec:
     """A tool as policy and models see it. `schema` is canonical JSON text, so that a spec is hashable."""
 
@@ -261,7 +262,7 @@ def definition_of(spec: ToolSpec) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RawCall:
     """A call as the model wrote it. `arguments` is its unparsed text."""
 
@@ -278,7 +279,7 @@ class RawCall:
     """JSON object text that the server attached for itself, such as Gemini's thought signature; empty if none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ToolCall:
     """A call with an id made by chatops. `arguments` is what the model wrote, or the user's edit of it."""
 
@@ -294,7 +295,7 @@ class ToolCall:
     """As in `RawCall`; sent back with the call, unchanged, to the model that made it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Problem:
     """One problem of a call: where (`path`, e.g. ``edits[0].old``), what, and the given value."""
 
@@ -303,7 +304,7 @@ class Problem:
     given: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ServerFacts:
     """The MCP server that runs a call, and its tool as the server describes it."""
 
@@ -319,7 +320,7 @@ class ServerFacts:
     """True if `origin` is a URL."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class DelegationFacts:
     """The role that a call hands a task to, compared with the rights in force."""
 
@@ -332,7 +333,7 @@ class DelegationFacts:
     """Digest of the grant that the child turn would get."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CallFacts:
     """Facts that the inspection of a call found: judged, shown to the user, digested.
 
@@ -428,7 +429,7 @@ NOT_RUN_HERE = "imported, not run here"
 """Mark of an imported result for the user."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class SkillUse:
     """Tools that a skill permits while it is in use. It permits nothing that the role does not."""
 
@@ -438,7 +439,7 @@ class SkillUse:
     """Tools that ask before each call."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ResultFacts:
     """Facts about a result, apart from its text, which is for the model."""
 
@@ -476,7 +477,7 @@ class ResultFacts:
 NO_FACTS = ResultFacts()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ToolResult:
     """Result of a tool. `content` is text for the model, cut to size if `truncated`."""
 
@@ -487,7 +488,7 @@ class ToolResult:
     facts: ResultFacts = NO_FACTS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CallEnd(ToolResult):
     """A call with its only result, whether it ran or not: what events, messages and screens say of it."""
 
@@ -517,7 +518,7 @@ class Processes(StrEnum):
     """Processes cannot be inspected here."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Interruption:
     """Knowledge about attempt `attempt` of a call, which may have taken effect."""
 

@@ -1,10 +1,11 @@
 """Tokens and cost. `None` instead of a `Usage` means that the server did not report it, never zero."""
 
-from dataclasses import dataclass
 from functools import reduce
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@frozen_dataclass
 class Usage:
     """Tokens of one model call or a sum of them; `cost` in the registry's price unit, None if unpriced."""
 

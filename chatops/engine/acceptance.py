@@ -8,10 +8,10 @@ When the rounds are used up one closing call without tools is left, and its answ
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from chatops.domain.canonical import JsonValue, canonical, parsed
 from chatops.domain.events import AnswerRefused, Status, TurnStatus
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import RoundId
 from chatops.domain.messages import AssistantMessage, Message, Speaker, UserMessage
 from chatops.domain.model import ModelReply
@@ -60,7 +60,7 @@ _PATTERNS = "You returned a final response that does not pass the checks of this
 _NO_REASON = "The model says that it did not succeed, and not why."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Accepted:
     """The answer fulfils the contract.
 
@@ -70,14 +70,14 @@ class Accepted:
     answer: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class GivenUp:
     """The model itself reports failure, so the attempt has failed."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Refused:
     """The answer is not accepted."""
 

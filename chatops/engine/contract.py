@@ -5,13 +5,12 @@ a schema, the bare object that fits it. Schema and gates apply to the *result*: 
 the bare object itself.
 """
 
-from dataclasses import dataclass
-
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import Outcome, Problem
 from chatops.policy.workflow import PatternGate, Validation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class DoneCall:
     """A call of an earlier attempt that may have changed something.
 
@@ -27,7 +26,7 @@ class DoneCall:
     """SUCCESS, or UNKNOWN if it may have taken effect."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StepContract:
     """The contract of a turn that is an attempt at a step. A turn of a chat has none."""
 
@@ -50,7 +49,7 @@ class StepContract:
         return any(validation.tool == tool for validation in self.validations)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AnswerFacts:
     """Facts found in a reply. The performer of CheckAnswer finds them, the engine judges them.
 

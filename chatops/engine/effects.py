@@ -1,10 +1,10 @@
 """Effects that a turn asks for, and the `TurnStep` that carries them."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from chatops.domain.decisions import Answer, Principal, Recorded, RememberedRule
 from chatops.domain.events import Event
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, RoundId
 from chatops.domain.messages import Message
 from chatops.domain.model import ModelRequest
@@ -16,7 +16,7 @@ from chatops.policy.grant import Grant
 from chatops.policy.workflow import PatternGate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CallModel:
     """Ask a model. Answered by ModelReplyInput or ModelFailureInput of the same round."""
 
@@ -25,7 +25,7 @@ class CallModel:
     kind: Literal["call_model"] = "call_model"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CheckAnswer:
     """Parse the answer of a step's turn as `AnswerFacts` describes. Answered by AnswerCheckInput of the same round.
 
@@ -43,7 +43,7 @@ class CheckAnswer:
     kind: Literal["check_answer"] = "check_answer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class InspectCall:
     """Parse, validate and resolve a call. Answered by InspectionInput."""
 
@@ -59,7 +59,7 @@ class InspectCall:
     kind: Literal["inspect_call"] = "inspect_call"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RunTool:
     """Run a call. Answered by ToolResultInput. The commit of its step has stored the intent (call id, attempt)."""
 
@@ -81,7 +81,7 @@ class RunTool:
     kind: Literal["run_tool"] = "run_tool"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ReconcileTool:
     """Find out whether a started attempt took effect. Answered by ReconcileInput."""
 
@@ -97,7 +97,7 @@ ToolEffect = InspectCall | RunTool | ReconcileTool
 """What a tool does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class DeliverAnswer:
     """Give a running call the user's answer to its question. Not answered."""
 
@@ -107,7 +107,7 @@ class DeliverAnswer:
     kind: Literal["deliver_answer"] = "deliver_answer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class DiscardCopy:
     """Remove the copy of a contained turn. Not answered; what a crash leaves is removed at a later start."""
 
@@ -115,7 +115,7 @@ class DiscardCopy:
     kind: Literal["discard_copy"] = "discard_copy"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AbortModel:
     """Stop the model call of a round. Its reply is no longer wanted."""
 
@@ -123,7 +123,7 @@ class AbortModel:
     kind: Literal["abort_model"] = "abort_model"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CancelTool:
     """Stop a running tool; it still answers with ToolResultInput."""
 
@@ -144,7 +144,7 @@ Effect = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AttemptResult:
     """Closes the journal's row for an attempt."""
 
@@ -153,7 +153,7 @@ class AttemptResult:
     result: ToolResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class DecisionRecord:
     """An entry of the decision log: who decided what, on which bytes (`digest`).
 
@@ -167,7 +167,7 @@ class DecisionRecord:
     by: Principal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class VerdictRecord:
     """A verdict of the policy on a call, for the decision log, with everything that it was judged by."""
 
@@ -190,7 +190,7 @@ class VerdictRecord:
     """True if the session had read the workspace."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ComposerDraft:
     """Text left in the composer when a message is sent: `text`, stored as `setting` together with the message."""
 
@@ -198,7 +198,7 @@ class ComposerDraft:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TurnStep:
     """The next state, with what to store, publish and perform because of it.
 

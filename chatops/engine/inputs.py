@@ -4,10 +4,10 @@ An input that asks for something is named in the imperative (`DecideCall`). One 
 ends in `Input`.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from chatops.domain.decisions import Answer, Decision, Principal, RememberedRule, RuleScope, ServerQuestion
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, RoundId
 from chatops.domain.messages import AttachedFile, RoleSwitchMessage
 from chatops.domain.model import ModelFailure, ModelReply
@@ -21,7 +21,7 @@ from chatops.policy.remembered import SCOPES
 from chatops.policy.verdicts import ApprovalRule, Layer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ModelReplyInput:
     """The model call of a round ended with a complete reply."""
 
@@ -31,7 +31,7 @@ class ModelReplyInput:
     kind: Literal["model_reply_input"] = "model_reply_input"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ModelFailureInput:
     """The model call of a round ended without a complete reply, after all retries."""
 
@@ -41,7 +41,7 @@ class ModelFailureInput:
     kind: Literal["model_failure_input"] = "model_failure_input"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AnswerCheckInput:
     """The answer of a step's turn was parsed and compared with its schema."""
 
@@ -50,7 +50,7 @@ class AnswerCheckInput:
     kind: Literal["answer_check_input"] = "answer_check_input"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class InspectionInput:
     """The inspection of a call has ended.
 
@@ -64,7 +64,7 @@ class InspectionInput:
     kind: Literal["inspection_input"] = "inspection_input"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class DecideCall:
     """The user's decision on a call. `digest` identifies the bytes that were shown."""
 
@@ -75,7 +75,7 @@ class DecideCall:
     kind: Literal["decide_call"] = "decide_call"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ToolResultInput:
     """An attempt to run a call has ended."""
 
@@ -85,7 +85,7 @@ class ToolResultInput:
     kind: Literal["tool_result_input"] = "tool_result_input"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ReconcileInput:
     """The tool has checked whether an attempt took effect.
 
@@ -102,7 +102,7 @@ class ReconcileInput:
     kind: Literal["reconcile_input"] = "reconcile_input"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class QuestionInput:
     """The server that runs an attempt asks the user something."""
 
@@ -112,7 +112,7 @@ class QuestionInput:
     kind: Literal["question_input"] = "question_input"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class QuestionWithdrawnInput:
     """The server no longer waits for the answer to its question."""
 
@@ -121,7 +121,7 @@ class QuestionWithdrawnInput:
     kind: Literal["question_withdrawn_input"] = "question_withdrawn_input"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AnswerQuestion:
     """The user's answer to a question of a server, or that there is none."""
 
@@ -134,7 +134,7 @@ class AnswerQuestion:
     kind: Literal["answer_question"] = "answer_question"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ChildInput:
     """The child turn of an attempt waits for the user, or no longer does."""
 
@@ -144,7 +144,7 @@ class ChildInput:
     kind: Literal["child_input"] = "child_input"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class SpentBeside:
     """Tokens, cost and time that the caller's other children spent since this one started."""
 
@@ -153,7 +153,7 @@ class SpentBeside:
     kind: Literal["spent_beside"] = "spent_beside"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CancelTurn:
     """The user stopped the turn. The `partial_…` fields hold what had been streamed."""
 
@@ -162,7 +162,7 @@ class CancelTurn:
     kind: Literal["cancel_turn"] = "cancel_turn"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CorrectTurn:
     """The user interrupts the turn, which continues with this message. `partial_…` hold what was streamed."""
 
@@ -175,7 +175,7 @@ class CorrectTurn:
     kind: Literal["correct_turn"] = "correct_turn"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RetryTurn:
     """The user resumed a failed turn, under the grant in force now."""
 
@@ -183,7 +183,7 @@ class RetryTurn:
     kind: Literal["retry_turn"] = "retry_turn"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class SwitchRole:
     """Another role is in force from the next model call on."""
 
@@ -192,7 +192,7 @@ class SwitchRole:
     kind: Literal["switch_role"] = "switch_role"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class NarrowGrant:
     """Rights were taken away while the turn runs."""
 
@@ -210,7 +210,7 @@ class NarrowGrant:
     kind: Literal["narrow_grant"] = "narrow_grant"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ContainTurn:
     """The user contains the turn from now on, or ends its containment (`on` is False)."""
 
@@ -218,7 +218,7 @@ class ContainTurn:
     kind: Literal["contain_turn"] = "contain_turn"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Recover:
     """The turn was loaded from its checkpoint. Nothing that was in flight is in flight any more.
 

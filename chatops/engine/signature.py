@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from chatops.domain.canonical import JsonValue
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import ToolSpec
 
 MOST = 400
@@ -13,7 +13,7 @@ _LONGEST_NAME = 60
 _LONGEST_TYPE = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Parameter:
     """One argument of a tool."""
 

@@ -1,11 +1,12 @@
 """The state of a turn: everything that is needed to resume it, and only values that can be stored."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from typing import Any, Literal, TypeVar
 
 from chatops.domain.decisions import Principal, ServerQuestion
 from chatops.domain.events import AskReason, PendingCall, TurnStatus
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId, RoundId, SessionId, TurnId
 from chatops.domain.messages import AssistantMessage, AttachedFile, Message, Usage
 from chatops.domain.model import FailureKind
@@ -17,7 +18,7 @@ from chatops.policy.grant import Grant
 from chatops.policy.workflow import CommandGate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Inspecting:
     """Status of a call whose arguments are being parsed, validated and resolved."""
 
@@ -26,7 +27,7 @@ class Inspecting:
     kind: Literal["inspecting"] = "inspecting"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Deferred:
     """Status of a call to inspect once all earlier calls are settled.
 
@@ -36,7 +37,7 @@ class Deferred:
     kind: Literal["deferred"] = "deferred"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AwaitingDecision:
     """Status of a call that waits for the user, who is shown `facts` and approves `digest`."""
 
@@ -59,7 +60,7 @@ class AwaitingDecision:
         return self.reason is AskReason.OUTCOME_UNKNOWN or self.interruption is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Permit:
     """The permission of a call, from the decision on it to its result. The base of the statuses in between."""
 
@@ -87,7 +88,7 @@ def with_permit(permit: Permit, status: type[_Status], **changes: Any) -> _Statu
     return status(**{**kept, **changes})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Permitted(Permit):
     """Status of a call that may run as soon as its turn in the round comes."""
 
@@ -96,14 +97,14 @@ class Permitted(Permit):
     kind: Literal["permitted"] = "permitted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Rechecking(Permit):
     """Status of a call whose turn has come: it is inspected a last time, and runs if nothing differs."""
 
     kind: Literal["rechecking"] = "rechecking"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ChildTurn:
     """The turn in another session that a delegated call waits for, as far as the user has to know of it."""
 
@@ -113,7 +114,7 @@ class ChildTurn:
     """True if nothing of it runs until the user decides."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Started(Permit):
     """Status of a call whose intent to run `attempt` is stored. It may have taken effect."""
 
@@ -124,7 +125,7 @@ class Started(Permit):
     kind: Literal["started"] = "started"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Reconciling(Permit):
     """Status of a call after a crash: the tool is asked whether the started attempt took effect."""
 
@@ -133,7 +134,7 @@ class Reconciling(Permit):
     kind: Literal["reconciling"] = "reconciling"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Settled:
     """Status of a call that has its result."""
 
@@ -144,7 +145,7 @@ class Settled:
     kind: Literal["settled"] = "settled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class BeforeEdit:
     """A pending call as it was before the user edited its arguments."""
 
@@ -157,7 +158,7 @@ class BeforeEdit:
 CallStatus = Inspecting | Deferred | AwaitingDecision | Permitted | Rechecking | Started | Reconciling | Settled
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CallState:
     """One call of the round and its status."""
 
@@ -178,7 +179,7 @@ class Purpose(StrEnum):
     """The role's responder writes the final answer from the gathered results."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AwaitingModel:
     """Phase: a model request is in flight."""
 
@@ -193,7 +194,7 @@ class AwaitingModel:
     kind: Literal["awaiting_model"] = "awaiting_model"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CheckingAnswer:
     """Phase: the answer under a contract is being parsed and compared with its schema.
 
@@ -207,7 +208,7 @@ class CheckingAnswer:
     kind: Literal["checking_answer"] = "checking_answer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class BudgetQuestion:
     """The question whether the turn may continue although it has reached its budget, see `engine.budgets`."""
 
@@ -224,7 +225,7 @@ class BudgetQuestion:
     """As in `AwaitingModel`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class InRound:
     """Phase: the calls of a reply are processed, each judged by `proposed_under` and by the grant in force."""
 
@@ -246,7 +247,7 @@ class InRound:
     kind: Literal["in_round"] = "in_round"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Correction:
     """A message from the user that interrupted the turn. The turn continues with it once running calls have stopped."""
 
@@ -254,7 +255,7 @@ class Correction:
     files: tuple[AttachedFile, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Stopping:
     """Phase: the turn was interrupted while tools ran. It waits until they stop, so that each call has a true result.
 
@@ -268,7 +269,7 @@ class Stopping:
     kind: Literal["stopping"] = "stopping"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Finished:
     """Phase: the turn is over. A failed turn can be retried."""
 
@@ -284,7 +285,7 @@ class Finished:
 Phase = AwaitingModel | CheckingAnswer | InRound | Stopping | Finished
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RoundRecord:
     """The cost of one model call, for the report."""
 
@@ -297,7 +298,7 @@ class RoundRecord:
     duration_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Mistake:
     """A call that could not run as written. Kept until a round has a call that could run."""
 
@@ -309,7 +310,7 @@ class Mistake:
     """Number of the last such round."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Counters:
     """The counters that bound a turn. Time spent waiting for the user is not counted."""
 
@@ -334,7 +335,7 @@ class Counters:
     """True if the user was notified in this turn that the context is nearly full."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Spending:
     """What counts against the budget of a turn, beside its own rounds."""
 
@@ -354,7 +355,7 @@ class Spending:
     """True if the user has refused to let the turn spend more, which has ended it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class OwnCommand:
     """A shell command that the user has typed. Its turn has no model and ends after its one call."""
 
@@ -380,7 +381,7 @@ class ContainmentPhase(StrEnum):
     """The user has sent the present list back; the model continues when its round is closed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Containment:
     """A contained turn: its calls work on a copy of the workspace, see `engine.containment`."""
 
@@ -396,7 +397,7 @@ class Containment:
     """The reason that the user gave with the last one sent back."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TurnState:
     """One turn. Stored with message ids instead of message bodies, which have their own rows."""
 

@@ -16,11 +16,12 @@ are estimates: four characters per token.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
 from chatops.domain.files import FileRef
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId, turn_of
 from chatops.domain.messages import (
     AssistantMessage,
@@ -50,7 +51,7 @@ SMALL = 400
 """Tool results of at most this many characters are not left out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Fitted:
     """The messages to send, what was left out, and the estimated size in tokens."""
 

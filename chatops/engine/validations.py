@@ -14,13 +14,14 @@ answer names. Any other command may have undone what was validated.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import product
 from math import prod
 
 from chatops.domain.canonical import JsonValue, PointerError, canonical, parsed, resolve
 from chatops.domain.endings import without_ending
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage
 from chatops.domain.tools import Outcome, Problem, ResultSource, ToolResult, ToolSpec
 from chatops.domain.wording import one_line
@@ -46,7 +47,7 @@ class ValidationStatus(StrEnum):
     NEVER = "never"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ValidationState:
     """One validation of one subject, with its state."""
 

@@ -26,11 +26,11 @@ import re
 import stat
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath
 
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.shell.harmless import known_reader
 from chatops.toolkit.confine import holds_credentials, sensitive
 
@@ -107,7 +107,7 @@ _SAFE_OPTIONS = {
 """Options by subcommand: no setting switches these programs off."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WorkTree:
     """A plain work tree and the folders of its git data."""
 
@@ -118,7 +118,7 @@ class WorkTree:
     """The folder with objects and refs: `git_dir`, or the one of the main work tree."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Tracked:
     """An entry of the index."""
 

@@ -37,6 +37,7 @@ from chatops.domain.events import (
     WorkflowStarted,
     event_type,
 )
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.messages import Usage, total
 from chatops.domain.tools import BUDGET_EXTEND, Outcome, ResultFacts
 from chatops.domain.wording import as_fields, cut
@@ -303,7 +304,7 @@ def readable(answer: str) -> str:
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class _Open:
     parent_id: str
     at: float

@@ -2,12 +2,13 @@
 
 import os.path
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.errors import ChatopsError, unsaved_sentence
 from chatops.domain.events import PendingCall, TurnStatus
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import AssistantMessage, ToolMessage, Usage, total
 from chatops.domain.tools import Outcome, Verdict
@@ -47,7 +48,7 @@ NOT_SAVED = "not_saved"
 """`reason` of a turn that failed because nothing could be stored."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CallReport:
     """One call of the turn."""
 
@@ -62,7 +63,7 @@ class CallReport:
     duration_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Report:
     """Result of a turn or of a workflow run."""
 
@@ -81,7 +82,7 @@ class Report:
     advice: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TurnReport(Report):
     """Result of a turn, which is never ``running``."""
 
@@ -90,7 +91,7 @@ class TurnReport(Report):
     rounds: tuple[RoundRecord, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RunReport(Report):
     """State of a workflow run."""
 

@@ -11,7 +11,7 @@ runs again, whatever rules say. One file for each server, mode 0600.
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from chatops.config.document import spelled, stored
 from chatops.config.paths import file_version, locked, write_private
 from chatops.domain.canonical import canonical, digest, json_or_text
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import AccessLevel, Capabilities, ToolSpec, Verdict, definition_of
 from chatops.policy.servers import SERVER_MARK, McpServerSpec, ToolSetting, mcp_source
 from chatops.toolkit.output import visible
@@ -34,7 +35,7 @@ _NO_SETTING = ToolSetting()
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Listed:
     """A tool of a server. `name` is the server's name for it."""
 
@@ -47,7 +48,7 @@ class Listed:
         return definition_of(self.spec)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Described:
     """A tool as a server lists it."""
 
@@ -160,7 +161,7 @@ def login_file(folder: Path, server: str) -> Path:
     return folder / f"{server}.login.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class _Stored:
     server: str
     """Digest of its command or URL."""

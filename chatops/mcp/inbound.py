@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -25,6 +25,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types.methods import validate_server_result
 from pydantic import ValidationError
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.mcp.process import MAX_LINE
 from chatops.toolkit.output import visible
 
@@ -215,7 +216,7 @@ async def filtered(
         yield _FilteredStream(received, inbound), to_send
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class _FilteredStream:
     stream: ReadStream[SessionMessage | Exception]
     inbound: Inbound

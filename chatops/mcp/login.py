@@ -14,7 +14,6 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from pydantic import AnyUrl, BaseModel, ValidationError
 
 from chatops.config.paths import write_private
 from chatops.domain import __version__
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.secrets import know
 from chatops.mcp.catalogue import login_file
 from chatops.mcp.process import MAX_LINE, ServerStartError, expanded
@@ -295,7 +295,7 @@ async def _alone(path: Path) -> AsyncIterator[None]:
         os.close(descriptor)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class _Storage:
     """What the SDK finds stored. It stores nothing there itself: a login may still fail."""
 

@@ -15,12 +15,13 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from importlib.metadata import distributions
 from pathlib import Path, PurePath
 
 from chatops.domain.errors import ChatopsError, ConfigError, ToolFailedError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts
@@ -78,7 +79,7 @@ _FLAGS = frozenset({"-y", "--yes", "-q", "--quiet", "--"})
 _PACKAGE = {Ecosystem.NPM: ("-p", "--package"), Ecosystem.PYTHON: ("--from",)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RunnerCommand:
     """The package that a runner would fetch, and what of it would run."""
 
@@ -138,7 +139,7 @@ def limits_of_installing() -> SandboxSpec:
     return SandboxSpec(network=True, env=tuple(name for name in _VARIABLES if name in os.environ))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Installer:
     """Installs packages below `folder`, under the limits `sandbox`."""
 

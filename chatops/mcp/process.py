@@ -23,6 +23,7 @@ from pathlib import Path
 
 from chatops.config.workspace_files import Item, ItemKind
 from chatops.domain.errors import ChatopsError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.secrets import without_keys
@@ -105,7 +106,7 @@ class NotPermittedError(ServerStartError):
     """Raised if the sandbox is below level basic and the user has not said yes to the start."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ServerLimits:
     """Workspace, protected paths, sandbox level and the user's yes for the processes of servers."""
 

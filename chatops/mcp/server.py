@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from importlib import import_module
 from importlib.util import find_spec
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from chatops.config.extras import not_installed
 from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import ToolSpec, definition_of
 from chatops.mcp.catalogue import Described, Listed, Record, catalogue, expected
@@ -61,7 +62,7 @@ class ServerState(StrEnum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ServerStatus:
     """State of a server, for display."""
 

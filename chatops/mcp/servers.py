@@ -7,13 +7,14 @@ each inspection, and a tool that differs by the time it should run does not run.
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from chatops.domain.decisions import Answer, AnswerAction, ServerQuestion
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import CallFacts, Outcome, Problem, ServerFacts, ToolCall, ToolResult, ToolSpec, definition_of
 from chatops.mcp.process import ServerLimits, ServerStartError
@@ -34,7 +35,7 @@ _MESSAGE = 200
 UNKNOWN = "It is not known whether the call took effect."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ServerTool:
     """A tool of `server`. `spec` is what the server says of it now."""
 
@@ -164,7 +165,7 @@ def _shown(context: ToolContext) -> "Progress":
     return show
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Configured:
     """A server of the registry, and the limits of its process."""
 

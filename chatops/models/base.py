@@ -1,27 +1,27 @@
 """The protocol of a model client: a request goes in, a stream of events comes out, and the last one ends it."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Protocol
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import ModelFailure, ModelReply, ModelRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TextChunk:
     """A piece of the answer."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ReasoningChunk:
     """A piece of the model's reasoning."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Retrying:
     """An attempt failed before its first token; the next one starts `delay_s` seconds after that.
 
@@ -35,7 +35,7 @@ class Retrying:
     left_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Waiting:
     """The server is silent or only sends keep-alive comments; `seconds` since the last data."""
 
@@ -47,21 +47,21 @@ class Waiting:
     """True if the server had not loaded the model when it was asked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ModelNotice:
     """Notice about the server, shown to the user once (another model answered, a field was dropped)."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Replied:
     """The complete reply; the last event."""
 
     reply: ModelReply
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Failed:
     """There is no complete reply; the last event."""
 

@@ -8,12 +8,12 @@ in the next message. Adjacent messages of one role are joined, because strict ch
 import json
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from chatops.dialects.writing import WRITABLE, Family, ToolDescription, WrittenCall, WrittenResult, family_of
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.messages import (
     AssistantMessage,
     Message,
@@ -140,7 +140,7 @@ def extra_fields(spec: ModelSpec) -> tuple[dict[str, JsonValue], tuple[str, ...]
     return {name: value for name, value in extra.items() if name not in RESERVED}, refused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Body:
     """A request body as JSON bytes, with the sizes of two of its fields in bytes."""
 

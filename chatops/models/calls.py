@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from chatops.dialects import Confidence, Diagnostic, DiagnosticKind, ReadCall, Reading, Schema, Segment
 from chatops.dialects.json_reader import UnreadableValueError, read_whole, unwrap
 from chatops.dialects.writing import Family
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import ALIASES, RawCall, ToolSpec
 from chatops.models.server_json import CallDelta
 from chatops.models.wire import scrub
@@ -205,7 +206,7 @@ def _holds_two(arguments: str) -> bool:
     return text[end:].lstrip().startswith("{")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TextTools:
     """The tools that the text of a reply may call: schemas by name, and a model's other names for them."""
 
@@ -236,7 +237,7 @@ class TextToolsBuilder:
         return TextTools(tools=self._tools, aliases=self._aliases, may_call=may_call)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TextEnd:
     """The end of a text: its last segments and calls, and its whole prose if that differs from what was passed on."""
 

@@ -8,10 +8,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply, ModelRequest, ToolChoice
 from chatops.models.assemble import Assembler
 from chatops.models.base import Failed, ModelEvent, ModelNotice, Replied, Retrying
@@ -52,7 +53,7 @@ BYTES_PER_TOKEN = 4
 """Estimated bytes per token, for messages only."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class _RequestPlan:
     """Settings of the next request; changed by what the server refuses."""
 

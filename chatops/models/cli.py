@@ -19,12 +19,13 @@ import json
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import httpx2
 
 from chatops.dialects.writing import WRITABLE
 from chatops.domain.canonical import JsonValue
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.models.base import EngineError
 from chatops.models.chat import OpenAIChat
@@ -54,7 +55,7 @@ _END_S = 10.0
 """Seconds for a program to end that has reported an error."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CliRun:
     """One run of a program, in an empty folder with these files."""
 
@@ -68,7 +69,7 @@ class CliRun:
     unsandboxed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CliEnd:
     """End of a run: exit code (None: stopped), and the end of its errors or why it did not run."""
 

@@ -5,11 +5,12 @@ added with the options that switch its tools off, and the way in which it shows 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePath
 from types import MappingProxyType
 
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.policy.registry import ModelSpec
 
 PROMPT_FILE = "prompt.txt"
@@ -17,7 +18,7 @@ SYSTEM_FILE = "system.txt"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CliProgram:
     """A program that answers a prompt on its standard input."""
 

@@ -10,12 +10,12 @@ import logging
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chatops.config.extras import ENGINES, installed
 from chatops.domain import __version__
 from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
 from chatops.models.base import Failed, ModelClient, ModelEvent, Replied
 from chatops.models.keys import Secret, read_key
@@ -33,7 +33,7 @@ KEY_KEPT_S = 300.0
 """Seconds for which a key from a command or a keyring is reused; keys from other sources are read every time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class _Open:
     spec: ModelSpec
     chat: ModelClient

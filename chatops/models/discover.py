@@ -4,11 +4,11 @@ import asyncio
 import importlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind
 from chatops.models.client import AGENT
 from chatops.models.hosts import HOSTS, host_and_port, normal_url, split_url
@@ -31,7 +31,7 @@ _OWNERS = {
 """`owned_by` in the list of models, in spellings that only these servers use."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Probe:
     """The answer of a server: its likely kind, its base URL, and its models in its own order."""
 

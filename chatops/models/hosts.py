@@ -2,18 +2,18 @@
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from chatops.domain.canonical import json_or_text
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.policy.registry import HostType, ModelSpec
 
 _VERSION_SEGMENT = re.compile(r"/v\d+[a-z0-9]*(/|$)")
 _ENDPOINT_TAIL = re.compile(r"/(chat/completions|completions|models|embeddings)$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class HostProfile:
     """Profile of a kind of server. The defaults are those of OpenAI."""
 

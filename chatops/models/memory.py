@@ -6,7 +6,6 @@ second to load. A price is therefore looked up outside of any request, and store
 """
 
 import importlib.util
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 from chatops.config.document import Value, spelled, stored
 from chatops.domain import __version__
 from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.models.hosts import base_url, is_loopback, without_secrets
 from chatops.models.statuses import DROPPABLE
 from chatops.policy.registry import ModelSpec, Price
@@ -64,7 +64,7 @@ PROMPTED = frozenset({CallStyle.REFUSED, CallStyle.IGNORED})
 """Cases in which tools have to be described in the prompt."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Learned:
     """Knowledge about a model's calls; `format` is the format of calls in text."""
 
@@ -76,7 +76,7 @@ class Learned:
     """What another version learned is ignored: it may have been wrong."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TokenCount:
     """Tokens that a server counted for a request with tools, and the size of its messages in bytes."""
 
@@ -84,7 +84,7 @@ class TokenCount:
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TaskScore:
     """How a model did the tasks of ``doctor --tasks``."""
 

@@ -49,9 +49,9 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from dataclasses import dataclass
 from enum import Enum
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind, ModelReply
 from chatops.models.assemble import Assembler, Repetition, ReplyTooLargeError
 from chatops.models.base import ReasoningChunk, TextChunk, Waiting
@@ -89,7 +89,7 @@ class EventTooLargeError(Exception):
     """One event is larger than the reader accepts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ServerEvent:
     """One event. `data` is not decoded, so that a character cut in two by the network stays intact."""
 
@@ -251,7 +251,7 @@ class ByteFeed:
         await asyncio.wait({self._task}, timeout=CLOSE_WITHIN_S)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Pace:
     """Seconds between two `Waiting` events, and before the second attempt. Tests set them low."""
 

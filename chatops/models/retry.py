@@ -21,10 +21,10 @@ Rules:
 """
 
 import math
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind, ModelFailure
 
 ATTEMPTS = 3
@@ -34,19 +34,19 @@ LONGEST_WAIT_S = 30.0
 """Maximum pause in seconds. If a server asks for a longer one, the request fails and the user decides."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class LeaveOut:
     """Ask again without this field of the request, which the server refuses."""
 
     field: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class DescribeTools:
     """Ask again with the tools described in the prompt: the server refuses them in their own field."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ReplayReasoning:
     """Ask again and send the model's reasoning before its calls, because the server requires it."""
 
@@ -55,7 +55,7 @@ Remedy = LeaveOut | DescribeTools | ReplayReasoning
 """Change to a request that was refused."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AttemptFailure:
     """Reason why an attempt failed, and what can be done about it."""
 

@@ -8,8 +8,9 @@ Only the id is standard. llama.cpp states the context in ``meta.n_ctx``, vLLM in
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.models.server_json import (
     BadDataError,
     JsonObject,
@@ -31,7 +32,7 @@ _WITH_TEXT = frozenset({"chat", "completion", "responses", "language", "llm", "v
 _NUM_CTX = re.compile(r"^num_ctx\s+(\d{1,9})\s*$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ServedModel:
     """A model of a server; fields are None if the server does not state them."""
 

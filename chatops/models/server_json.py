@@ -8,11 +8,11 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from pydantic_core import from_json
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.messages import Usage
 from chatops.domain.wording import cut
 from chatops.models.wire import scrub
@@ -145,7 +145,7 @@ def _joined(value: object) -> str:
     return as_text(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CallDelta:
     """A fragment of a call, from any of the supported fields."""
 
@@ -207,7 +207,7 @@ _TITLE_ENDS = re.compile(r"</title", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ServerError:
     """An error as the server describes it; `code` and `param` as OpenAI names them, in lower case."""
 

@@ -5,8 +5,8 @@ A server may refuse only a part of the request. `remedy_for` finds out which, an
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.models.hosts import host_and_port, without_secrets
 from chatops.models.retry import (
@@ -135,7 +135,7 @@ def _mentioned(field: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.]){field}{_ALONE}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Endpoint:
     """The server and model of a request, for messages."""
 

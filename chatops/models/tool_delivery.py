@@ -9,9 +9,8 @@ two counts have to agree, a count with cached tokens or from LiteLLM is never us
 the model makes a native call although no tools were sent in their field.
 """
 
-from dataclasses import dataclass
-
 from chatops.dialects.writing import WRITABLE, Family, family_of
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import ModelReply
 from chatops.models.memory import PROMPTED, CallStyle, EndpointMemory, Learned, TokenCount
 from chatops.policy.registry import HostType, ModelSpec
@@ -24,7 +23,7 @@ BYTES_PER_TOKEN = 10
 """More bytes per token than any tokenizer reaches on average: fewer tokens than that mean dropped text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class InField:
     """Tools are sent in the API's own field for them."""
 
@@ -32,14 +31,14 @@ class InField:
     """True if calls in the text count when there are none in their own field."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class InPrompt:
     """Tools are described in the system prompt; calls and results are sent as text in this format."""
 
     format: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Withheld:
     """The model does not get its tools: the server refuses them, and the registry allows no other way."""
 
@@ -47,7 +46,7 @@ class Withheld:
 ToolDelivery = InField | InPrompt | Withheld
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class DeliveryChange:
     """A new delivery, and the notice about it for the user."""
 

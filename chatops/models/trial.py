@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from chatops.dialects.writing import WRITABLE, family_of
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import UserMessage
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply, ModelRequest
@@ -44,7 +45,7 @@ class TrialOutcome(StrEnum):
     """There was no reply."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Trial:
     """Everything found out about a model's calls."""
 

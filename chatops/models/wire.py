@@ -22,12 +22,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import assert_never
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.files import IMAGE_TYPES, FileRef, image_size, media_type
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import (
     AssistantMessage,
@@ -113,7 +114,7 @@ def scope_of(model_name: str) -> ReplayScope:
     return next((scope for pattern, scope in _TABLE if re.search(pattern, name)), ReplayScope.NOWHERE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ReasoningReplay:
     """The way in which reasoning is sent back in one request."""
 
@@ -214,7 +215,7 @@ def wire_id(call_id: CallId, *, short: bool) -> str:
     return "".join(letters)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class _Fragment:
     message: Message
     ids: tuple[str, ...]
@@ -222,7 +223,7 @@ class _Fragment:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class _Beginning:
     """Messages at the start of an array, as they were sent.
 

@@ -1,11 +1,12 @@
 """Budgets: the most that a turn may cost, use and take before it asks a person whether it may go on."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Literal
 
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.wording import money
 
 LimitName = Literal["cost", "tokens", "minutes"]
@@ -15,7 +16,7 @@ MOST = MappingProxyType({"cost": 1e6, "tokens": 1e12, "minutes": 1e5})
 _TO_THE_CENT = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Budget:
     """Limits of a turn. Where one is reached, the turn asks; nothing but a decision of a person lets it go on."""
 

@@ -24,10 +24,11 @@ about tools that are not on offer, which differ whenever a server connects.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from chatops.domain.canonical import digest
 from chatops.domain.decisions import AnyArguments, RememberedRule
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
@@ -45,7 +46,7 @@ MAX_IN_A_TURN = 16
 NO_DELEGATION = Layer(name="a child turn does not delegate", rules=(Rule(tool=DELEGATE_TOOL, verdict=Verdict.DENY),))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ChildBinding:
     """The call that a child session works for, and what binds the session beyond its role."""
 
@@ -74,7 +75,7 @@ def only_tools_of(grant: Grant) -> Layer:
     return Layer(name="tools that the role had when the task was delegated", rules=rules, default=Verdict.DENY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Added:
     """What a role adds to the grant in force. Empty: nothing."""
 
@@ -179,7 +180,7 @@ def _answered(answer: ApprovalRule, standing: Sequence[ApprovalRule]) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class _Restriction:
     """The rules of one layer about one tool, without names, and the layer's default."""
 

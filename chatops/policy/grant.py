@@ -42,9 +42,10 @@ Tried and rejected:
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from chatops.domain.decisions import AnyArguments, RememberedRule, RuleScope
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import NO_CAPABILITIES, AccessLevel, CallFacts, Capabilities, ToolSpec, Verdict
@@ -55,7 +56,7 @@ from chatops.policy.sandbox import limited_by, stricter
 from chatops.policy.verdicts import ApprovalRule, Judgement, Key, Layer, Rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Grant:
     """A role of a user: models, prompt, tools on offer, and the layers that judge calls."""
 

@@ -6,14 +6,14 @@ role's `system_append` is the very last section, closest to the turn.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize
 
 ROLE_CONTEXT = "--- Role Context ---"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class PromptLayer:
     """One section of the system prompt. A layer with empty text is kept in the list and left out of the prompt."""
 
@@ -73,7 +73,7 @@ _CONTROL_TOKEN = re.compile(
 """The first character of a token that some servers take for the end of a message, also inside of one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Notes:
     """Notes as they are put into the prompt."""
 

@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Interval, Len, MaxLen
 
 from chatops.domain.decisions import ArgumentPattern, RuleScope
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import Credential, SandboxLevel, SandboxSpec
 from chatops.domain.tools import AccessLevel, Verdict
 from chatops.policy.budget import MOST, NO_BUDGET, Budget
@@ -59,7 +60,7 @@ class HostType(StrEnum):
     """Set by the model's type, not by the key `host_type`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Timeouts:
     """Seconds."""
 
@@ -76,7 +77,7 @@ class Timeouts:
     """For a whole reply."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Price:
     """Per million tokens."""
 
@@ -91,7 +92,7 @@ class Price:
     """Input tokens that come from the prompt cache; left out: as `input`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class KeySource:
     """Source of a model's key; at most one field is set. The key itself is read late and never stored."""
 
@@ -102,7 +103,7 @@ class KeySource:
     literal: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class RegistryWarning:
     """Something in a registry that has no effect, or a doubtful one."""
 
@@ -119,7 +120,7 @@ _TypeWord = Spelled(str, lambda word: _TYPES.get(word, word), {"anyOf": [{"enum"
 _HostWord = Literal["openai", "openwebui", "ollama", "vllm", "llamacpp", "litellm", "openrouter", "lmstudio"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ModelSpec:
     """A model and how to talk to it."""
 
@@ -226,7 +227,7 @@ class ModelSpec:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RoleRule:
     """A verdict on the calls of one tool that match."""
 
@@ -249,7 +250,7 @@ class RoleRule:
         return pattern_from_list(self.tool, self.match)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RoleSandbox:
     """The sandbox level that a role needs. It can only raise what the registry requires."""
 
@@ -259,7 +260,7 @@ class RoleSandbox:
     """As in `sandbox`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class BudgetKeys(Budget):
     """The most that a turn may spend. Where a limit is reached, it asks you whether to go on for the same again."""
 
@@ -287,7 +288,7 @@ def _colour(text: str) -> str:
 _Colour = Spelled(str, _colour, {"anyOf": [{"enum": [*ROLE_COLOURS]}, {"type": "string", "pattern": f"^{_HEX}$"}]})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RoleSpec:
     """A role; without an optional key it behaves as if the key did not exist."""
 
@@ -337,7 +338,7 @@ class RoleSpec:
         return replace(self, primary=other.primary, **backups)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class UserSpec:
     """Rights of a user or a group."""
 
@@ -353,7 +354,7 @@ class UserSpec:
     """Tools that never run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CredentialSection:
     """A secret that commands use without seeing it. The key is its host: ``NAME`` or ``NAME:PORT``."""
 
@@ -391,7 +392,7 @@ def _credentials(given: Mapping[str, CredentialSection]) -> tuple[Credential, ..
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class SandboxSection(SandboxLimits):
     """Limits of what commands may see, write and reach."""
 
@@ -402,7 +403,7 @@ class SandboxSection(SandboxLimits):
     def spec(self) -> SandboxSpec:
         """The limits of a command."""
         # A dataclass with slots is a new class, which super() without arguments does not know.
-        return replace(super(SandboxSection, self).spec, credentials=self.credentials)
+        return replace(super(SandboxSection, self).spec, credentials=self.credentials)  # noqa: UP008
 
     contain: bool = True
     """False: no turn can be contained."""
@@ -410,7 +411,7 @@ class SandboxSection(SandboxLimits):
     """False: `accept_level` of MCP servers has no effect, so the user is asked about each start below level basic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RulesSection:
     """Limits of the rules that users make with a decision on a call."""
 
@@ -420,7 +421,7 @@ class RulesSection:
     """Scopes that rules may have; a scope that is not listed is off, also for rules stored already."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class NotifySection:
     """A program that is told when a job waits for you or is over, and nobody has it on a screen."""
 
@@ -436,7 +437,7 @@ SURFACES = {"tui": "terminal", "approvals": "cli", "serve": "serve", "acp": "acp
 """The surfaces on which users decide, by `Principal.via`. `UNATTENDED` decides nothing: it may only deny."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ApprovalsSection:
     """Limits of decisions on calls. Only those of the site registry count."""
 
@@ -452,7 +453,7 @@ class ApprovalsSection:
     """Where calls may be decided: the chat, `chatops approvals`, the page, editors, Python programs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AuditSection:
     """Settings of the decision log. Only those of the site registry count."""
 
@@ -466,7 +467,7 @@ KNOWLEDGE_TOOL = "knowledge_search"
 """The tool that searches all sources."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class KnowledgeSource:
     """Folders of documents that a tool of this name searches."""
 
@@ -479,7 +480,7 @@ class KnowledgeSource:
     """For the model: what the documents are about."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Registry:
     """One registry file as values. Mappings are tuples of specs with unique names, in file order."""
 

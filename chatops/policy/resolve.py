@@ -6,11 +6,12 @@ revoked).
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 
 from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
 from chatops.domain.secrets import HIDDEN
@@ -29,7 +30,7 @@ DEFAULT_MAX_ROUNDS = 10
 MAX_ROUNDS = 99
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class User:
     """The user of this process: from its uid, never from the environment."""
 
@@ -39,7 +40,7 @@ class User:
     """Names of the unix groups of the process."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Entitlement:
     """Rights that the `users` of one registry give to a user."""
 

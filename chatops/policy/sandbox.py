@@ -33,10 +33,11 @@ asks again if its limits have changed in any respect.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import ip_address
 
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import GIT_ACCESS, NARROWEST, GitAccess, SandboxLevel, SandboxSpec
 from chatops.domain.sanitize import show_path
 
@@ -48,7 +49,7 @@ _LISTS = ("hosts", "read", "write", "env")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class SandboxChange:
     """A change that the user made for a session. `value` of a list starts with ``+`` or ``-``."""
 
@@ -64,7 +65,7 @@ class SandboxChange:
         return f"{self.key} {self.value}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class SandboxLayers:
     """The limits that each layer sets; see the module."""
 

@@ -2,12 +2,13 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Annotated, Literal
 
 from annotated_types import Interval, Len
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import NARROWEST, GitAccess, SandboxLevel, SandboxSpec
 from chatops.domain.tools import Verdict
 from chatops.policy.spelled import (
@@ -27,7 +28,7 @@ from chatops.policy.spelled import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ServerToolSetting:
     """Rights of one tool of a server."""
 
@@ -41,7 +42,7 @@ class ServerToolSetting:
     """Maximum number of seconds of a call."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ToolSetting(ServerToolSetting):
     """Settings of a tool."""
 
@@ -53,7 +54,7 @@ class ToolSetting(ServerToolSetting):
     """For ``web_fetch``: ports that it may connect to besides 80 and 443."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class SandboxLimits:
     """Limits of what a program may see, write and reach."""
 
@@ -88,7 +89,7 @@ class SandboxLimits:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ServerSandbox(SandboxLimits):
     """Limits of what a server that chatops starts may see, write and reach."""
 
@@ -118,7 +119,7 @@ _TYPES: Mapping[str, ServerTransport] = {
 _TypeWord = Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class InstalledPackage:
     """A package that `chatops mcp add` installed for a server. One whose folder has changed since is not started."""
 
@@ -135,7 +136,7 @@ def _command(given: str | tuple[str, ...]) -> tuple[str, ...]:
     return given if isinstance(given, tuple) else (given,) if given else ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class McpServerSpec:
     """An MCP server: a command that chatops starts, or a URL."""
 

@@ -6,11 +6,11 @@ plain objects with the methods that pydantic looks for, so that nothing here nee
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Interval, Len
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import AccessLevel, LevelWord
 from chatops.policy.sandbox import host_problem
@@ -32,7 +32,7 @@ Their attribute `rights_keys` names the keys that would widen rights if misspell
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Spelled:
     """A value that a file spells as a `form`; `meaning` makes the value of it, or raises ValueError."""
 
@@ -51,7 +51,7 @@ class Spelled:
         return dict(handler(schema) if self.schema is None else self.schema)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Matches:
     """Text that matches a regular expression."""
 

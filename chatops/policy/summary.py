@@ -4,14 +4,14 @@ One clause says what it does at once, one what it asks about first, one how far 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import BUILT_IN, ToolSpec, Verdict
 from chatops.domain.wording import plural
 from chatops.policy.grant import Grant
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class _Kind:
     """Tools that do the same kind of thing: what a role does with them, and what it asks before."""
 

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from chatops.domain.decisions import ANY_ARGUMENTS, ArgumentPattern, RememberedRule
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import SkillUse, Verdict, tool_name
 
 SKILL_TOOL = "skill_read"
@@ -33,7 +34,7 @@ Key = tuple[str | int, ...]
 _LIST = re.compile(rf"[\s,]*(?:{_ENTRY.pattern}(?:[\s,]+|\Z))*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Rule:
     """A verdict on the calls of one tool (exact name) that match a pattern."""
 
@@ -46,7 +47,7 @@ class Rule:
     """The registry key that defines the rule."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Layer:
     """The rules of one party. The strictest matching rule counts; without a match, `default`."""
 
@@ -64,7 +65,7 @@ class Layer:
     """The registry key that defines the layer, for verdicts of no rule that has a key."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ApprovalRule:
     """A standing answer of a user to an *ask*. It never answers a *deny*."""
 
@@ -78,7 +79,7 @@ class ApprovalRule:
     """The registry key that defines the answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Judgement:
     """The verdict on a call, and its source."""
 

@@ -6,9 +6,10 @@ layers like any other. So a call outside its step is refused when it is proposed
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import ToolSpec, Verdict
 from chatops.policy.verdicts import Layer, Rule
 
@@ -31,7 +32,7 @@ ITERATIONS = {"quick": 5, "normal": DEFAULT_ITERATIONS, "complex": 15}
 """Presets of `max_iterations`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Subject:
     """An argument that names what is validated, and where the step's answer names the same thing."""
 
@@ -53,7 +54,7 @@ class PassesWhen(StrEnum):
     """The program ended with exit code 0. For a tool that runs no program, the result's ``exit_code`` is 0."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Validation:
     """A tool that has to be called and to pass before the step's answer is accepted."""
 
@@ -65,7 +66,7 @@ class Validation:
     passes_when: PassesWhen = PassesWhen.VALID
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class PatternGate:
     """A check that the answer's text, or the value at `pointer`, matches (or does not match) a regular expression."""
 
@@ -76,7 +77,7 @@ class PatternGate:
     kind: str = "pattern"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CommandGate:
     """A command that has to end with exit code 0.
 
@@ -94,7 +95,7 @@ SHELL_TOOL = "shell_exec"
 """The tool that runs the command of a gate, which is its argument ``command``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StepSpec:
     """One step. Empty `role`: the role that the run was started with; empty `model`: the role's."""
 
@@ -130,7 +131,7 @@ PYTHON_PROGRAM = "python"
 """Source of a workflow that a Python program defines, with tools and a role of its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WorkflowSpec:
     """A workflow: steps in the order in which they run."""
 
@@ -155,7 +156,7 @@ def _without(step: StepSpec, tools: Collection[str]) -> StepSpec:
     return replace(step, tools=tuple(tool for tool in step.tools if tool not in tools))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StepPlace:
     """The workflow step that a grant is for."""
 
@@ -192,7 +193,7 @@ Keys = tuple[str | int, ...]
 """Keys and indexes from the workflow's own object down to a value, as spelled in the file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Definition:
     """A workflow with the positions of its values. A workflow made in Python has none."""
 

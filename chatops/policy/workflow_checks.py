@@ -7,10 +7,11 @@ is a doubt. Keys are those of a definition in a file.
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from enum import StrEnum
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import BUILT_IN, ToolSpec, Verdict
 from chatops.policy.grant import Grant
 from chatops.policy.registry_checks import MAX_TOOLS
@@ -44,7 +45,7 @@ class ProblemSeverity(StrEnum):
     WARNING = "warning"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WorkflowProblem:
     """One problem of a definition. `message` has no full stop."""
 
@@ -53,7 +54,7 @@ class WorkflowProblem:
     severity: ProblemSeverity = ProblemSeverity.ERROR
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Known:
     """Tools, roles, models and grants that exist here."""
 

@@ -10,13 +10,13 @@ import posixpath
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.decisions import ArgumentPattern, HostPattern, PathPattern
 from chatops.domain.events import AskReason, PendingCall
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, is_undo, shown_verb, tool_name
@@ -79,7 +79,7 @@ class Form(StrEnum):
         return self in (Form.LINE, Form.BRIEF, Form.EXACT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Fact:
     """A labelled fact about a call. The value is untrusted text as it is: a surface makes hidden characters visible."""
 
@@ -138,7 +138,7 @@ OfferKey = Literal["a", "s", "S", "r", "+", "c", "e"]
 """An answer to a call, named by its key in the dialog."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Offer:
     """An answer that the user can give in the dialog."""
 
@@ -149,7 +149,7 @@ class Offer:
     """The rule for the rest of the session, for `s` and `S`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CallSheet:
     """All that the user has to know of a pending call, in the order to read it, and the answers there are."""
 

@@ -14,7 +14,6 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING
 from chatops.contained.folder import opened
 from chatops.domain.endings import EndedBy, Ending
 from chatops.domain.errors import ConfigError, ToolFailedError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
@@ -52,7 +52,7 @@ _MAX_ERROR_BYTES = 10_000
 NEEDS_BUBBLEWRAP = 'Install bubblewrap. Without it: "unsandboxed": true in the model\'s entry, at your own risk.'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ProgramState:
     """Place of a model's program on this machine, or the reason that it cannot run."""
 

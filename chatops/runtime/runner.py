@@ -42,7 +42,6 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Literal
 
 from chatops.config.failpoints import reach
@@ -55,6 +54,7 @@ from chatops.domain.errors import (
     unsaved_sentence,
 )
 from chatops.domain.events import Notice
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.engine.effects import CallModel, Effect, ReconcileTool, RunTool, TurnStep
 from chatops.engine.inputs import Input
 from chatops.engine.state import InRound, Started, Stopping, TurnState
@@ -116,7 +116,7 @@ class _Saving:
             self._waiting.popleft()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class _Entry:
     """An input in the inbox, with the future of the caller that waits for it."""
 

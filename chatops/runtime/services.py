@@ -10,12 +10,12 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from chatops.domain.decisions import Decision, Principal
 from chatops.domain.events import CallProgressed, Event, Notice, PendingCall, Published
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, RoundId, SessionId
 from chatops.domain.messages import AttachedFile
 from chatops.domain.progress import Progress
@@ -179,7 +179,7 @@ class ChildSession(Protocol):
         """Release the session."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Services:
     """The adapters, and the user and process that use them."""
 

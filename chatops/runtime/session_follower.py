@@ -9,12 +9,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.errors import ConfigError, StoreError
 from chatops.domain.events import Notice, PendingCall
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.messages import Usage
 from chatops.engine.inputs import DecideCall
@@ -52,7 +53,7 @@ class LeaseRequestState(StrEnum):
     """This process holds the lease and can open the session."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class _Stored:
     """Result of one look at the store."""
 

@@ -6,12 +6,13 @@ away at once and adds rights only after a reload; the notices below say which.
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from chatops.domain.decisions import Principal
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import PendingCall
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.tools import AccessLevel, Verdict
@@ -28,7 +29,7 @@ from chatops.store.base import Decider, SessionInfo
 from chatops.store.store import Store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StepRights:
     """The workflow step, or the command of one of its gates, that a grant is for."""
 
@@ -43,7 +44,7 @@ class StepRights:
         return StepPlace(workflow=self.workflow.name, step=self.step.name)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class SessionSettings:
     """The settings that determine a session's grant."""
 

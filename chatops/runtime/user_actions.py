@@ -13,7 +13,7 @@ is a message like any other, and the model gets it instead of what was said befo
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from chatops.domain.errors import (
     UnreadableError,
 )
 from chatops.domain.events import Notice, Published, TurnFinished, TurnStarted, TurnStatus
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, turn_of
 from chatops.domain.messages import Message, SummaryMessage, ToolMessage, UserMessage, countable
 from chatops.domain.model import ModelRequest, ToolChoice
@@ -208,7 +209,7 @@ def no_draft() -> None:
     """Leave the stored draft as it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class UndoResult:
     """The copy in which a session continues after an undo."""
 

@@ -14,13 +14,14 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from chatops.domain.decisions import ArgumentPattern, Decision, OpenQuestion, RuleScope
 from chatops.domain.errors import ChatopsError, NotSavedError, ToolFailedError
 from chatops.domain.events import Event, PendingCall, TurnStatus
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, turn_of
 from chatops.domain.messages import Message, SummaryMessage, ToolMessage, Usage, total
 from chatops.domain.sandbox import SandboxSpec
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Snapshot:
     """A session at one moment. `session_id` is empty until the first message is submitted."""
 
@@ -472,7 +473,7 @@ INSPECTING_S = 2.0
 """Seconds after which the calls inspected so far have to do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RecordedCall:
     """A call of the session with its result, inspected again."""
 
@@ -480,7 +481,7 @@ class RecordedCall:
     facts: CallFacts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RuleOffer:
     """The rules that can be made from the decision on a pending call."""
 

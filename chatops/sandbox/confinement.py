@@ -50,12 +50,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import GitAccess, SandboxLevel, SandboxSpec
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import Exposure
@@ -117,7 +118,7 @@ _SERVE = f'ulimit -c 0; (ulimit -f {MAX_FILE // 512}) 2>/dev/null && ulimit -f {
 """Script that runs a server: its standard input is for its messages, so it reports nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Confinement:
     """How a command would be confined. `program` is the path of bwrap, empty if the command runs unsandboxed."""
 

@@ -20,9 +20,9 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import Mount
 from chatops.toolkit.confine import SETTINGS_FOLDER, Find, home_folders, survey
 from chatops.toolkit.output import visible
@@ -35,7 +35,7 @@ class SandboxSetupError(Exception):
     """The sandbox cannot be set up for a command; the text says why, as a clause."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class View:
     """The workspace's place in the sandbox, and the folder of this machine that is mounted there."""
 

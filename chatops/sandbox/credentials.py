@@ -25,8 +25,9 @@ import re
 import secrets
 import zlib
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import Credential, SandboxSpec
 from chatops.domain.secrets import spellings
 from chatops.policy.sandbox import split_host
@@ -67,7 +68,7 @@ class BadReplyError(OSError):
     """A reply that cannot be read for certain; the text says why, as a clause."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Use:
     """A credential in one call."""
 

@@ -13,13 +13,14 @@ import stat
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 from chatops.domain.endings import EndedBy, Ending, exit_of, with_ending
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import NARROWEST, Lack, SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, Outcome, ResultFacts, ToolResult
 from chatops.sandbox.confinement import (
@@ -59,7 +60,7 @@ _MAX_REASON = 160
 NO_SANDBOX = "it would run outside the sandbox, which could not be set up for it"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class SandboxFailures:
     """Sandbox failures by session, command and folder, kept while the app runs. `best`: the highest level to use."""
 
@@ -336,7 +337,7 @@ async def setup_fault(context: ToolContext) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class _Run:
     """A command that has ended. `unreached`: hosts that it asked for in vain; `left`: see `git_access.Stage.finish`."""
 

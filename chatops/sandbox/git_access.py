@@ -37,6 +37,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import GitAccess
 from chatops.git.repository import WorkTree, tracked
 from chatops.sandbox.covers import SandboxSetupError, is_mount_point
@@ -75,7 +76,7 @@ _MOST = 512_000_000
 _UNREADABLE = b"\xff"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Repository:
     """The repository of a workspace. `folder` holds the index, `common` the rest. They differ for a worktree only."""
 

@@ -36,6 +36,7 @@ from pathlib import Path
 from chatops.config.failpoints import reach
 from chatops.config.paths import PACKAGE
 from chatops.domain.canonical import JsonValue
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId
 from chatops.sandbox import supervisor
 from chatops.sandbox.supervisor import descendants, signal_all
@@ -65,7 +66,7 @@ _EXIT_S = 0.5
 _DRAIN_S = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Command:
     """A program to run.
 
@@ -91,7 +92,7 @@ class Command:
     """Descriptors that the first process inherits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Ended:
     """End of a command. `code` is negative for a signal and None if this module stopped the command."""
 
@@ -381,7 +382,7 @@ def memory_file(data: bytes) -> int:
     return descriptor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Limits:
     """Limits of a child."""
 
@@ -472,7 +473,7 @@ _KILL_S = 3.0
 _PAUSE_S = 0.005
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StoppedProcesses:
     """Number of processes that were stopped, and the ids of those that could not be stopped."""
 

@@ -18,16 +18,17 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.toolkit.confine import home_folders, home_secrets
 
 _MAX_LINKS = 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Program:
     """A program, and what has to be shown for it."""
 
@@ -162,7 +163,7 @@ _PYTHON = re.compile(r"python3\.\d+t?")
 _PYENV = ("bin", "libexec", "shims", "versions", "version", "plugins")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Toolchains:
     """Programs of the user that commands see."""
 

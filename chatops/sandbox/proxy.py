@@ -34,6 +34,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.policy.sandbox import covers_host
 from chatops.sandbox.credentials import BadReplyError, Scrubber, Use, send_reply
 from chatops.toolkit.addresses import (
@@ -77,7 +78,7 @@ class RefusedError(Exception):
     """A request that is not passed on; the text says why, as a clause."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Head:
     """A parsed request. `length` is None for a chunked body."""
 

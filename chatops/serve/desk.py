@@ -6,11 +6,12 @@ A decision is posted as ``chatops approvals`` posts it, with the same checks. No
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from chatops.config.paths import show_folder
 from chatops.domain.decisions import Approved, Decision, MarkedDone, Principal, Rejected
 from chatops.domain.errors import ChatopsError, NoSuchSessionError, ToolFailedError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import CONTAINED_APPLY, shown_verb
 from chatops.domain.wording import cut
@@ -32,7 +33,7 @@ LONGEST_REASON, LONGEST_ABOUT = 4_000, 300
 """Characters. The list shows the beginning of a call; its page shows all of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Listed:
     """One line of the list."""
 
@@ -51,7 +52,7 @@ class Listed:
     cautions: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Overview:
     """The list of what waits."""
 
@@ -69,7 +70,7 @@ class Overview:
         return sum(one.open for one in self.calls)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ShownCall:
     """One call, or what became of it."""
 

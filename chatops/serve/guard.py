@@ -5,12 +5,12 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.serve.peer import is_of_this_user
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ HEADERS = {
 """Headers of every response, unless it has its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Address:
     """The one address that the page has."""
 

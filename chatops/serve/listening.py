@@ -14,11 +14,11 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import uvicorn
 
 from chatops.domain.errors import ConfigError, StoreError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.headless.screen import Screen
 from chatops.sandbox.process import harden_process
 from chatops.serve.desk import Desk
@@ -33,7 +33,7 @@ _LOOPBACK = ("127.0.0.1", "::1")
 _TRIES = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ListenOptions:
     """Where the server listens, and what the page is called."""
 

@@ -5,7 +5,7 @@ What a page says of a call are the facts of its `CallSheet`, in the order of the
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from chatops.domain.diffs import DiffRow, diff_rows, mark_changed_words, replacements
 from chatops.domain.events import AskReason, PendingCall
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import reveal, sanitize
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.domain.wording import plural
@@ -59,7 +60,7 @@ def _visible(value: Any) -> Any:
     return value if isinstance(value, Markup) else sanitize(str(value))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Block:
     """Lines of a text under a title."""
 
@@ -74,7 +75,7 @@ class Block:
     """Value that the form sends if the file is ticked; empty if there is no box."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Change:
     """A line of a diff."""
 
@@ -85,7 +86,7 @@ class Change:
     pieces: Sequence[Piece]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Answer:
     """A button: what it sends, what it says, and whether it lets something run."""
 
@@ -96,7 +97,7 @@ class Answer:
     """Label of the text to send with it; empty if it takes none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CallPage:
     """Everything that is shown about a call."""
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TypeVar
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.shell import program_effects as programs
 from chatops.shell.grammar import Program, Span, Word, parse
 from chatops.shell.harmless import credential_word, interpreter
@@ -67,7 +68,7 @@ class NeedKind(StrEnum):
     """All of ``.git`` writable."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Warned:
     """A danger, the program or word it is about, and where that stands in the command."""
 
@@ -76,7 +77,7 @@ class Warned:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Need:
     """A need of a command, and the words that cause it, such as ``git push``."""
 
@@ -87,7 +88,7 @@ class Need:
     HTTP."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Effects:
     """Effects of a command. All names in the order in which they first occur, each once."""
 

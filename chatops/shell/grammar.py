@@ -15,12 +15,13 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, dropwhile, pairwise
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
+
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -188,7 +189,7 @@ Span = tuple[int, int]
 """Start and end of a part of the command, in characters."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Word:
     """A word of a program: `text` is what the program gets, or None if only the running shell knows."""
 
@@ -202,7 +203,7 @@ class Word:
         return _GLOB.search(_QUOTED.sub("", self.source)) is not None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Program:
     """A program that the command runs, or a builtin. The first word names it."""
 
@@ -228,7 +229,7 @@ class Program:
         return self.words[0].span[0], self.words[-1].span[1]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Redirection:
     """A redirection to or from a file."""
 
@@ -237,7 +238,7 @@ class Redirection:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Substitution:
     """A part that the shell replaces by something it computes or by what a program prints."""
 
@@ -245,7 +246,7 @@ class Substitution:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Parsed:
     """A command as the grammar reads it, each list in the order of the text."""
 

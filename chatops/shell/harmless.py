@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.secrets import is_secret, may_hold_secrets
 
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|lua|php|node|nodejs|tclsh|wish|Rscript|guile|sh|bash)[0-9.]*")
@@ -25,7 +26,7 @@ _SETTINGS = frozenset({".docker", ".config", ".git", ".chatops"})
 """Folders of settings, which may include credentials."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Harmless:
     """The harmless part of a program's command line."""
 

@@ -6,8 +6,8 @@ hides nothing and permits nothing.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.shell.grammar import Word
 from chatops.shell.harmless import GIT, PROGRAMS, runs_its_arguments, runs_no_workspace_code
 
@@ -143,7 +143,7 @@ PACKAGE_RUNNERS = _words("npx uvx")
 # Files that programs load from the folder
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Loads:
     """Files that a program loads by itself from its folder."""
 

@@ -43,12 +43,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chatops.domain.canonical import canonical, json_or_text, parsed
 from chatops.domain.decisions import looks_secret
 from chatops.domain.errors import UnreadableError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId
 from chatops.domain.secrets import without_keys
 from chatops.store.base import AuditRow, Late, StorePart
@@ -267,7 +267,7 @@ SHAPE_ERRORS = (AttributeError, KeyError, TypeError, UnreadableError, ValueError
 """What reading a canonical entry raises that has not the shape of its kind: another program has written it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Anchor:
     """The chain value of a row, kept where a writer of the store cannot change it."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import parent_session
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ SAVED = "Saving works again: this session is stored now."
 """Notice once `Store.save` has worked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RunMark:
     """Progress of a session's workflow run, as a list shows it."""
 
@@ -39,7 +39,7 @@ class RunMark:
     """Value of RunResult when the run is over, else empty."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class SessionInfo:
     """A session as a list shows it. Times are seconds since the epoch; the order never depends on them."""
 
@@ -72,7 +72,7 @@ class SessionInfo:
         return self.workspace.removeprefix(IN_QUEUE) if self.workspace.startswith(IN_QUEUE) else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class SearchHit:
     """A text of a session that contains what was searched for."""
 
@@ -83,7 +83,7 @@ class SearchHit:
     """The whole text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class DailyUsage:
     """The tokens and the cost of the replies of one model on one day."""
 
@@ -98,7 +98,7 @@ class DailyUsage:
     """Number of replies without a known price."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class JournalRow:
     """One attempt to run a call. `outcome` is None if it was started and nothing more is known."""
 
@@ -117,7 +117,7 @@ class JournalRow:
     finished_at: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class DecisionRow:
     """One entry of the decision log."""
 
@@ -134,7 +134,7 @@ class DecisionRow:
     """Model that proposed the call."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AuditRow:
     """A row of the audit log, see `store.audit`."""
 
@@ -144,7 +144,7 @@ class AuditRow:
     chain: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class PendingCallRow:
     """A pending call in the durable queue, with its session."""
 
@@ -161,7 +161,7 @@ class PendingCallRow:
         return parent_session(self.session_id) if self.pending.caller else self.session_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Decider:
     """What the store knows of who decides on a call."""
 
@@ -173,7 +173,7 @@ class Decider:
     """Those of the roles that the call's approvers name of which it is a member; None in a file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RuleRow:
     """A remembered rule in force."""
 
@@ -184,7 +184,7 @@ class RuleRow:
     used_at: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Holder:
     """The process that owns a session."""
 
@@ -198,7 +198,7 @@ class Holder:
     """Identity of the machine, the same after a restart; empty if it has none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class LeaseRow:
     """The lease of a session. Times are seconds since the epoch."""
 
@@ -214,7 +214,7 @@ class LeaseRow:
     """Random for each time that the lease was acquired; empty while it is only reserved for the holder."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class JobRow:
     """A turn that continues in the background, with the last turn of its session as its own."""
 

@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, Generic, TypeVar, cast
@@ -23,6 +23,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from chatops.domain.decisions import ArgumentPattern, Decision, Principal, Recorded
 from chatops.domain.errors import UnreadableError
 from chatops.domain.events import PendingCall
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, NoticeMessage, Usage
 from chatops.domain.secrets import without_keys
@@ -155,7 +156,7 @@ _names: dict[type, tuple[str, ...]] = {}
 """The fields of each dataclass, as a cache."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StoredState:
     """A stored state. The bodies of its messages and the history before the turn are stored apart."""
 

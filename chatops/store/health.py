@@ -14,12 +14,12 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import StoreError, UnreadableError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.wording import plural
 from chatops.store import audit
@@ -62,7 +62,7 @@ class Severity(Enum):
     FAIL = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Finding:
     """A result of one check: a sentence, and what to do."""
 

@@ -14,12 +14,13 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import count
 
 from chatops.domain.canonical import JsonValue, canonical, parsed
 from chatops.domain.errors import ConfigError, UnreadableError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import (
     AssistantMessage,
@@ -56,7 +57,7 @@ class ImportFormat(StrEnum):
     OPENWEBUI = "openwebui"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Imported:
     """One conversation of a file."""
 

@@ -25,10 +25,10 @@ the rights to insert and update, so they have their defaults; the policies compa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import StoreError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import AccessLevel
 from chatops.store.connection import text
 from chatops.store.files import PASTED
@@ -158,7 +158,7 @@ _FUNCTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class _Table:
     """The commands that members may use besides SELECT, and the condition on the rows that they write."""
 

@@ -28,12 +28,12 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chatops.domain.decisions import Approved, Edited
 from chatops.domain.errors import NotSavedError, UnreadableError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.store.connection import (
     BUSY_TIMEOUT_MS,
     Damage,
@@ -73,7 +73,7 @@ ROOM = 256 * 1024
 """Bytes that must be free to start a session: what a turn or two take, with their log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class OpenedFile:
     """A store's file, open and sound as far as it was checked."""
 
@@ -357,7 +357,7 @@ OPEN_HERE: Counter[Inode | None] = Counter()
 """Files that stores of this process have open. Closing such a file once more would drop SQLite's locks on it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class FileIdentity:
     """Identity of a file, independent of its name."""
 

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import SessionId, TurnId
 from chatops.store import leases, sessions
 from chatops.store.base import IN_QUEUE, StorePart
@@ -116,7 +116,7 @@ QUEUE_TABLES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Hint:
     """A session that may go on, and for whom."""
 
@@ -126,7 +126,7 @@ class Hint:
     active_turn: TurnId | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class QueuedRow:
     """A session of the queue that is not over."""
 
@@ -139,7 +139,7 @@ class QueuedRow:
     hinted: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WorkerRow:
     """A worker that gave a sign in the last `ALIVE_S` seconds."""
 

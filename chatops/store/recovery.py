@@ -29,12 +29,12 @@ import os
 import re
 import sqlite3
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import StoreError, UnreadableError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.wording import plural
 from chatops.store import messages, sessions
@@ -89,7 +89,7 @@ A session's sandbox is not taken: it may have been narrowed since.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Salvage:
     """Counts of what was copied, and of what could not be."""
 

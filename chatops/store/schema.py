@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.store.connection import connect, transaction
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ HEADER_LENGTH = 100
 """Bytes of a file's header, see "Database File Format", section 1.3."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Migration:
     """Statements that lead from the previous version to `version`, in one transaction."""
 

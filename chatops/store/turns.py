@@ -39,11 +39,12 @@ as a turn's does. The run determines the next turn, and no other one may start i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from chatops.config.failpoints import reach
 from chatops.domain.errors import AlreadyDecidedError, ConflictError, NoSuchSessionError, StoreError, UnreadableError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import Usage, countable
 from chatops.domain.tools import Outcome
@@ -204,7 +205,7 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
     reach("in_commit")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class _Checkpoint:
     """A state to be stored. `mark` is the fingerprint of the whole step, `writer` names the connection."""
 
@@ -518,7 +519,7 @@ def _consume(rows: Connection, state: WorkflowState) -> None:
             rows.run("DELETE FROM posted_reviews WHERE seq = ?", seq)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ActiveRun:
     """A run that is not over, and the turn that it waits for, if any."""
 

@@ -8,9 +8,9 @@ import re
 import socket
 import unicodedata
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.toolkit.output import visible
 from chatops.toolkit.threads import in_thread
 
@@ -37,7 +37,7 @@ _SPECIAL = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Target:
     """A parsed URL. `host` is in ASCII and lower case, as it is sent in the Host header."""
 

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from chatops.config.paths import folder_identity
 from chatops.domain.decisions import Answer, ServerQuestion
 from chatops.domain.files import FileRef
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import NARROWEST, Mount, SandboxSpec
 from chatops.domain.secrets import without_keys
@@ -54,7 +55,7 @@ class Child(Protocol):
         """Return the result of the child turn if it has ended. Stop it first if the turn of the call was stopped."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Delegated:
     """A task for another role."""
 
@@ -63,7 +64,7 @@ class Delegated:
     files: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ToolContext:
     """Environment of one call: workspace, session, limits."""
 
@@ -105,7 +106,7 @@ class ToolContext:
     that cannot be kept has a `problem`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Reconciled:
     """State of a started attempt after a crash, see `engine.inputs.ReconcileInput`."""
 

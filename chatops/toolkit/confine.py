@@ -28,6 +28,7 @@ from functools import cache
 from pathlib import Path
 
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.secrets import PACKAGE_FOLDERS, is_secret, may_hold_secrets
 from chatops.domain.tools import CallFacts, Problem
 from chatops.policy.runs_later import fold
@@ -65,7 +66,7 @@ _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ResolvedPath:
     """A resolved path. With a `problem` or `refusal` the other fields must not be used."""
 

@@ -6,9 +6,9 @@ the file, and split at line feeds only.
 
 import difflib
 import re
-from dataclasses import dataclass
 from itertools import takewhile
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.wording import cut
 
 _SNIFF = 8_192
@@ -16,7 +16,7 @@ _MIN_ROOM = 200
 """Smallest limit: a smaller one could not hold the marker."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Capped:
     """Text within a limit, and whether something was left out."""
 

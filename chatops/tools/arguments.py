@@ -8,13 +8,14 @@ import json
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pydantic import BaseModel, ValidationError
 
 from chatops.config.document import error_path
 from chatops.dialects.json_reader import UnreadableValueError, read_whole, unwrap
 from chatops.domain.canonical import JsonValue, canonical
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import Problem, ToolCall
 from chatops.toolkit.output import visible
 from chatops.tools.schema import (
@@ -36,7 +37,7 @@ _MAX_LOGGED = 20_000
 """Maximum number of characters about the problems of one value that are logged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Arguments:
     """Arguments of a call as canonical JSON text and as an object, or the problems with them."""
 

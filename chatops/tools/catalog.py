@@ -1,11 +1,12 @@
 """Catalog of tools by name, and the specs that policy and models get. Imports nothing heavy."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from chatops.config.memory import Memories
 from chatops.config.skills import NONE, Skills
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import ToolSpec
 from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource
@@ -30,7 +31,7 @@ NO_FOLDERS = 'no folders are named. In your registry: "knowledge": {"papers": {"
 """Reason why knowledge_search is not offered, and the way to enable it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CatalogSettings:
     """Settings of the built-in tools. `environ` is searched for search backends and is not kept."""
 

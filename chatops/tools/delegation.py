@@ -5,12 +5,12 @@ The arguments are read here. The comparison of rights, the child turn and its re
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
 from pydantic import Field
 
 from chatops.domain.canonical import parsed
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, ToolCall, ToolResult, ToolSpec, Verdict
 from chatops.policy.delegation import DELEGATE_TOOL
 from chatops.toolkit.base import Child, Delegated, Reconciled, ToolContext
@@ -42,7 +42,7 @@ def _delegate(
     reply work side by side. The user is asked where the role may do more than you."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class DelegateTool:
     """The tool `delegate`."""
 

@@ -8,7 +8,7 @@ import logging
 import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from subprocess import CompletedProcess
 from typing import Any, get_type_hints
 
@@ -18,6 +18,7 @@ from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.endings import exit_of, with_ending
 from chatops.domain.errors import ToolError, ToolFailedError
 from chatops.domain.files import File, FileRef
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import (
     BUILT_IN,
     NO_CAPABILITIES,
@@ -50,7 +51,7 @@ _GRACE_S = 1.5
 """Seconds to wait for a cancelled thread that may be in the middle of a change."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class FunctionTool:
     """A tool over a function, sync (it runs in a thread) or async; see `tool`.
 

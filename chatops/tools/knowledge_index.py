@@ -27,6 +27,7 @@ from typing import Any, BinaryIO
 
 from chatops.config.extras import not_installed
 from chatops.domain.canonical import JsonValue
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.secrets import is_secret, may_hold_secrets
 from chatops.toolkit.counting import counted
 from chatops.toolkit.output import is_binary
@@ -341,7 +342,7 @@ class NoReaderError(DocumentError):
     """The extra that reads such documents is not installed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Passage:
     """A part of a document."""
 

@@ -12,10 +12,10 @@ import io
 import resource
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 
 from chatops.domain.files import image_size
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.sandbox.process import IsolatedCallError, Limits, run_isolated
 
 WIDTH, HEIGHT = 60, 24
@@ -31,7 +31,7 @@ _CHANNELS = 4
 _TOO_LARGE = "too large to preview"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Raster:
     """A small picture: rows of pixels with red, green, blue and alpha."""
 
@@ -40,7 +40,7 @@ class Raster:
     pixels: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Picture:
     """An image as far as it can be shown."""
 

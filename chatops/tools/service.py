@@ -15,13 +15,14 @@ import importlib.util
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated, Any, Protocol
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Verdict
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import with_problem
@@ -135,7 +136,7 @@ def wolfram_tools(key: str, *, base: str = BASE) -> tuple[FunctionTool, ...]:
     return (wolfram_alpha,)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Hit:
     """One search result."""
 
@@ -155,7 +156,7 @@ class SearchBackend(Protocol):
         """Return at most `MAX_HITS` results. Raises ToolFailedError with a sentence for the model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class HttpBackend:
     """A search service with an API over HTTP, whose answer is JSON with the results at `path`."""
 
@@ -226,7 +227,7 @@ def tavily(key: str, *, base: str = "https://api.tavily.com") -> HttpBackend:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class DdgsBackend:
     """The `ddgs` package of the extra ``[web]``: no key, several engines, no guarantee."""
 

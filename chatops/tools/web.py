@@ -10,13 +10,14 @@ import asyncio
 import functools
 import zlib
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 from urllib.parse import urljoin
 
 from pydantic import Field
 
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Outcome, ToolResult, Verdict
 from chatops.sandbox.process import IsolatedCallError, run_isolated
 from chatops.toolkit.addresses import (
@@ -56,7 +57,7 @@ _HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WebSettings:
     """Settings for fetching pages. The resolver and the allowed addresses are only for tests."""
 
@@ -69,7 +70,7 @@ class WebSettings:
     """Ports that may be dialled: other ports of a public host are other services."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class _Page:
     """Response to one request."""
 

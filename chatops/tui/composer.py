@@ -16,6 +16,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static, TextArea
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.wording import cut, plural
 from chatops.tui.keys import key_of
 from chatops.tui.notice import plain
@@ -38,7 +39,7 @@ _WIDEST = 24
 """Maximum width of a text beside its note, in cells, so that a long syntax does not push the notes away."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Completion:
     """One completion: the text to insert, the text to show, and a note."""
 

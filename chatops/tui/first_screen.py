@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from chatops.config.paths import show_folder
 from chatops.domain import __version__
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import clauses, cut
 from chatops.tui.keys import key_of
@@ -36,7 +37,7 @@ _LONGEST_HEAD = 300
 """Bytes read of the file that names the branch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class FirstFacts:
     """Content of the first screen besides the session's own state."""
 

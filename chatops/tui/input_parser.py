@@ -27,7 +27,8 @@ either. The meaning of a whole sequence is still Textual's.
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 PASTE_BEGIN, PASTE_END = "\x1b[200~", "\x1b[201~"
 ESCAPE = "\x1b"
@@ -69,21 +70,21 @@ _REST_OF_MOUSE = re.compile(r"\[<\d+;\d+;\d+[Mm]")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Typed:
     """Keys that send characters. An escape before a character is the Alt key, `ESCAPE` alone is the Esc key."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class EscapeSequence:
     """One whole escape sequence: a key, the mouse, or an answer of the terminal."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Pasted:
     """A whole paste, as it was sent."""
 

@@ -17,13 +17,13 @@ Why not `App.set_keymap`: it renames the keys of bindings, and Textual asks the 
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from textual.content import Content
 
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 KeyGroup = Literal[
     "chat", "message", "dialog", "all pending", "contained", "changes", "unknown", "review", "question", "trust"
@@ -270,7 +270,7 @@ BACK = KeyHint("escape", "back")
 SCROLL = KeyHint("j k g G PgUp PgDn", "scroll")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class KeyLegend:
     """The lines of a legend. They are broken between entries where there is not enough room."""
 

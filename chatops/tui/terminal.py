@@ -7,8 +7,8 @@ model can reach the terminal this way.
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.wording import plural
 
 _NO_SCREENS = frozenset({"", "dumb", "unknown"})
@@ -21,7 +21,7 @@ _PUSH_TITLE, _POP_TITLE = "\x1b[22;2t", "\x1b[23;2t"
 """Keep the window's title, and put it back."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TerminfoEntry:
     """A terminal type's entry in the system's terminfo. `colours` is -1 if it has none."""
 
@@ -32,7 +32,7 @@ class TerminfoEntry:
 Lookup = Callable[[str], TerminfoEntry | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TerminalTraits:
     """Properties of the terminal.
 

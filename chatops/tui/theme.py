@@ -5,7 +5,6 @@ Without colours (NO_COLOR, monochrome terminals), meaningful backgrounds become 
 
 import codecs
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,8 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color, ColorParseError
 from textual.filter import LineFilter
+
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -26,7 +27,7 @@ _STANDS_OUT = 0.3
 """Minimum difference in brightness (0 to 1) from the surroundings for a background to be meaningful."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Symbols:
     """Signs that support the words beside them. Each takes one cell, except the ASCII arrow and boxes.
 
@@ -87,7 +88,7 @@ def symbols_for(encoding: str | None) -> Symbols:
     return UNICODE if name.startswith("utf") else ASCII
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class BlockTheme:
     """Styles by purpose. All but `code` are foregrounds over the transcript's background."""
 

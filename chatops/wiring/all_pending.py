@@ -8,13 +8,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chatops.config.paths import show_folder
 from chatops.domain.decisions import Decision
 from chatops.domain.errors import NoSuchSessionError, NotSavedError, ToolFailedError
 from chatops.domain.events import PendingCall
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import SessionId
 from chatops.domain.tools import CONTAINED_APPLY
 from chatops.runtime.call_sheet import Fact, Form, Weight
@@ -33,7 +33,7 @@ LOOK_S = 1.0
 """Seconds between two looks at what waits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WaitingCall:
     """An undecided call, as the rights of now judge it, and its session."""
 

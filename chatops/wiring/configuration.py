@@ -15,7 +15,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -26,12 +26,13 @@ from chatops.config.trust import OwnToolsTrust, TrustedWorkspace, WorkspaceTrust
 from chatops.config.workspace_files import Item
 from chatops.domain.decisions import looks_secret
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.secrets import SECRET_NAME, know
 from chatops.domain.tools import AccessLevel, ToolSpec
 from chatops.policy.registry import Registries, Registry, RoleSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Configuration:
     """What is configured at one moment. Not to be kept over a wait."""
 

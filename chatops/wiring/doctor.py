@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
@@ -21,6 +21,7 @@ from chatops.config.extras import not_installed
 from chatops.config.paths import Paths
 from chatops.config.registry import Loaded
 from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.model import FailureKind
 from chatops.domain.sandbox import SandboxLevel
@@ -65,7 +66,7 @@ class Grade(StrEnum):
     FAIL = "fail"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Check:
     """Result of one check."""
 
@@ -124,7 +125,7 @@ class Reachability(StrEnum):
     """The program is not installed, is refused, or lacks a sandbox."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Reach:
     """Reachability of one model, with a text for the user."""
 

@@ -6,7 +6,7 @@ A call is judged as it would be in a run: inspected in the same context, without
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from chatops.config.paths import folder_identity
@@ -14,6 +14,7 @@ from chatops.config.registry import Loaded
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import AnyArguments, RememberedRule
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.sanitize import sanitize
@@ -40,7 +41,7 @@ _MAX_ROLES = 40
 WITHOUT_ARGUMENTS = "For a particular call, add its arguments as JSON: the verdict may depend on them."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Explained:
     """The verdict on a tool or on one call of it."""
 
@@ -91,7 +92,7 @@ async def explain_call(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RightsMatrix:
     """The verdicts on the calls of each tool in each role, for this user in this session."""
 

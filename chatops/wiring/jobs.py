@@ -29,7 +29,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,7 @@ from chatops.config.paths import REGISTRY_VARIABLE, find_paths, folder_identity,
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.errors import ChatopsError, ConflictError, SessionHeldError, UnreadableError
 from chatops.domain.events import PendingCall, TurnStatus
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import SessionId
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.sanitize import reveal, show_path
@@ -98,7 +99,7 @@ _ENDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Job:
     """A job as it is now."""
 

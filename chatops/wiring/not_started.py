@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import reveal
 from chatops.domain.wording import cut
 from chatops.policy.registry import ModelSpec
@@ -30,7 +30,7 @@ class WhyNot(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class NotStarted:
     """A reason with what it is about: a variable, a path, a level, an error."""
 

@@ -5,7 +5,7 @@ import os
 import platform
 import pwd
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
@@ -17,6 +17,7 @@ from chatops.config.skills import Persona, Personas
 from chatops.domain.decisions import NO_UID, UNATTENDED, Principal
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import AskReason, PendingCall
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import CONTAINED_APPLY, AccessLevel, ToolSpec, Verdict
@@ -73,7 +74,7 @@ FALLBACK_MODEL = "demo"
 """Model that `default` means until the user has chosen one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Limits:
     """Choices of the command line. They narrow rights or answer an ask for this run; only `sandbox` widens.
 

@@ -1,12 +1,12 @@
 """What the commands and the chat say in the same way: the rows of lists, and sentences about names, rules and runs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from chatops.config.paths import path_of
 from chatops.domain.errors import ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import SessionId
 from chatops.domain.wording import plural
 from chatops.headless.screen import when
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chatops.store.base import RuleRow, SessionInfo
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RoleRow:
     """A role in the role switcher: what it may use here, for this user."""
 
@@ -29,7 +29,7 @@ class RoleRow:
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ModelRow:
     """A configured model. `name` is the registry's, `label` the usual name."""
 
@@ -40,7 +40,7 @@ class ModelRow:
     """The reason why the model cannot be used here, in a sentence; empty if it can."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RuleItem:
     """A remembered rule in the picker of those to revoke."""
 
@@ -50,7 +50,7 @@ class RuleItem:
     """Its reach, and when it was made and used."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class SessionRow:
     """A stored session in the session picker."""
 
@@ -82,7 +82,7 @@ def origin(row: SessionRow, sources: Mapping[str, str]) -> str:
     return chain[-1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class HitRow:
     """A text of a session that contains what was searched for."""
 
@@ -99,7 +99,7 @@ class HitRow:
     """The folder that the session was held in; empty if it is this workspace."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WorkflowRow:
     """A workflow in the list of workflows."""
 
@@ -110,7 +110,7 @@ class WorkflowRow:
     """The reason why the workflow cannot be used, with file and line; empty if it can."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RunRow:
     """A workflow run that has not ended."""
 

@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from chatops.config.paths import REGISTRY_VARIABLE, SITE_REGISTRY, Paths, find_paths, plain_file
 from chatops.domain.decisions import Principal
 from chatops.domain.errors import ConfigError, NotSavedError, StoreError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.sanitize import sanitize
 from chatops.domain.secrets import without_keys
@@ -233,7 +234,7 @@ class Settings:
         self._written[key] = number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Options:
     """Options of the command line."""
 

@@ -14,12 +14,13 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from chatops.config.paths import Paths
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.events import PendingCall
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind
 from chatops.domain.tools import CONTAINED_APPLY, AccessLevel, Outcome
 from chatops.engine.state import TurnState
@@ -59,7 +60,7 @@ _SERVER = frozenset(
 """Failures that say nothing about the model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Task:
     """A task, and how to see that it is done."""
 
@@ -231,7 +232,7 @@ TASKS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Played:
     """How a model did a task."""
 
@@ -244,7 +245,7 @@ class Played:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Plan:
     """What will be played, and what that takes."""
 

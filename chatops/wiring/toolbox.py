@@ -21,6 +21,7 @@ from chatops.config.paths import Paths
 from chatops.config.trust import OwnToolsTrust
 from chatops.config.workspace_files import Item
 from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, ENGINE_CALLS, CallFacts, ToolSpec
 from chatops.policy.resolve import knowledge_sources, web_ports
@@ -160,7 +161,7 @@ _LONGEST_ERROR = 300
 """Characters of an error of a tool file that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class OwnTools:
     """The tools of files and packages, and a sentence for everything that could not be loaded."""
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from chatops.config.trust import TrustAnswer, TrustQuestion
 from chatops.config.workspace_files import ItemKind
 from chatops.domain.errors import ChatopsError, ConfigError, StoreError
 from chatops.domain.files import FileRef
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import SessionId
 from chatops.domain.sandbox import SandboxNote
 from chatops.domain.wording import plural
@@ -324,7 +325,7 @@ class Workspace:
         return (f"{what} in the composer: chatops ended before it could send.",) if found else ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class FirstSession:
     """The result of opening the first session, once everything heavy is imported."""
 

@@ -1,5 +1,7 @@
 """Text for terminals that cannot show every character keeps its width and fits their charset."""
 
+from dataclasses import fields
+
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -9,7 +11,7 @@ from chatops.tui.output_writer import ascii_substitute, encoder_for
 from chatops.tui.theme import UNICODE
 from tests.support.cases import for_each
 
-SIGNS = [getattr(UNICODE, name) for name in UNICODE.__slots__]
+SIGNS = [getattr(UNICODE, each.name) for each in fields(UNICODE)]
 
 
 @for_each("sign", sorted({*ONE_CELL, *SIGNS}))

@@ -6,12 +6,13 @@ nothing after a call.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 
 from chatops.dialects.reading import Confidence, DiagnosticKind, Schema, Tools, UnreadableValueError
 from chatops.dialects.strings import possessive
 from chatops.domain.canonical import JsonValue
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS
 
 _NAMES_IN_A_MESSAGE = 12
@@ -139,7 +140,7 @@ class OfferedTools:
         return f"on offer are {shown}" + (f" and {more} more" if more > 0 else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Call:
     """A call of a tool on offer that was read. Indices are into the text that was read."""
 
@@ -153,7 +154,7 @@ class Call:
     confidence: Confidence = Confidence.HIGH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class UnusableCall:
     """A recognised call that cannot be used, and why."""
 
@@ -168,7 +169,7 @@ class UnusableCall:
 FoundCall = Call | UnusableCall
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CallBlock:
     """A block of calls, or a wrapper around them. Its text is not shown to the user."""
 
@@ -184,7 +185,7 @@ class CallBlock:
     """True if the model made up the results that follow: they are neither run nor shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class NoCall:
     """No call is here; the text is text. `sure` as in `CallBlock`."""
 
@@ -196,7 +197,7 @@ NOT_HERE = NoCall()
 NOT_YET = NoCall(sure=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Opening:
     """A place where a call may begin, for the reader of its format."""
 

@@ -12,7 +12,6 @@ values are raw text with their type as an attribute.
 """
 
 import re
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from chatops.dialects.formats.base import (
@@ -35,6 +34,7 @@ from chatops.dialects.formats.tagged import ArgumentCollector
 from chatops.dialects.json_reader import read_whole, typed
 from chatops.dialects.reading import Schema, UnreadableValueError
 from chatops.domain.canonical import JsonValue
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 _PART = r"[^<\n]{0,200}"
 _HEADER = re.compile(
@@ -78,7 +78,7 @@ class ChannelPurpose(Enum):
     """From another role, made up by the model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ChannelHeader:
     """The header of a message in a channel."""
 
@@ -129,7 +129,7 @@ def read_channel_call(text: str, start: int, header: ChannelHeader, offered: Off
     return CallBlock(end=end, format="harmony", items=(item,), sure=sure and not closer_may_come(text, end))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class PartMark:
     """The tag that opens or closes a part of a message, such as ``<|open|>call<|sep|>``."""
 

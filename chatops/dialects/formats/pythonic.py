@@ -7,7 +7,7 @@ refused, because their meaning cannot be read from the text.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from chatops.dialects.formats.base import (
     CODE_TOOLS,
@@ -27,6 +27,7 @@ from chatops.dialects.formats.json_objects import CallBuilder, broken, closed_bl
 from chatops.dialects.literals import PYTHON, Container, LiteralReader
 from chatops.dialects.reading import Confidence, DiagnosticKind, Repair, UnreadableValueError
 from chatops.domain.canonical import JsonValue
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 _NAME = re.compile(r"[^\W\d][\w.-]{0,255}+")
 _SPACE = re.compile(r"\s*+")
@@ -40,7 +41,7 @@ _TAGGED_CALL = re.compile(r"<\s?function\s*=", re.IGNORECASE)
 _BUILT_IN = ".call"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class PythonicCall:
     """One call as it was written. Its name is not checked against any tool."""
 

@@ -1,9 +1,9 @@
 """Effects that a workflow run asks for, and the step that carries them."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from chatops.domain.events import Event
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import TurnId
 from chatops.engine.contract import StepContract
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
@@ -11,7 +11,7 @@ from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.workflow import CommandGate, StepSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StartAttempt:
     """Start the turn `turn_id` for a step, or resume it from its checkpoint. Answered by TurnEndInput.
 
@@ -27,7 +27,7 @@ class StartAttempt:
     kind: Literal["start_attempt"] = "start_attempt"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StartGate:
     """Run a gate's command as the turn `turn_id`, or resume it from its checkpoint. Answered by TurnEndInput.
 
@@ -40,7 +40,7 @@ class StartGate:
     kind: Literal["start_gate"] = "start_gate"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StopTurn:
     """Stop the turn in progress. The run does not wait for its end."""
 
@@ -51,7 +51,7 @@ class StopTurn:
 WorkflowEffect = StartAttempt | StartGate | StopTurn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WorkflowStep:
     """The next state of a run, with the effects and events because of it.
 

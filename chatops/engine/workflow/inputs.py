@@ -1,10 +1,10 @@
 """The inputs of a workflow run: everything that can happen to it."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from chatops.domain.decisions import Principal
 from chatops.domain.events import TurnStatus
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import TurnId
 from chatops.domain.messages import Usage
 from chatops.domain.model import FailureKind
@@ -12,7 +12,7 @@ from chatops.domain.tools import Outcome
 from chatops.engine.contract import DoneCall
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TurnEndInput:
     """A turn of the run is over. Built by `turn_ended` from the turn's state."""
 
@@ -36,14 +36,14 @@ class TurnEndInput:
     kind: Literal["turn_end_input"] = "turn_end_input"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Accept:
     """Accept the answer under review. Has no effect on a step that failed."""
 
     kind: Literal["accept"] = "accept"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class TryAgain:
     """Repeat the step, with `told` for the model (why the answer is refused, or an edited input).
 
@@ -54,14 +54,14 @@ class TryAgain:
     kind: Literal["try_again"] = "try_again"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Skip:
     """Continue without this step's result. Only after a failure or a stop, and only if the step allows it."""
 
     kind: Literal["skip"] = "skip"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StopRun:
     """End the run as failed."""
 
@@ -71,7 +71,7 @@ class StopRun:
 Review = Accept | TryAgain | Skip | StopRun
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ReviewStep:
     """The user's review of attempt `attempt` at step `step`, as they were shown."""
 
@@ -82,7 +82,7 @@ class ReviewStep:
     kind: Literal["review_step"] = "review_step"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CancelRun:
     """The user ended the run."""
 

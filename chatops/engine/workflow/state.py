@@ -1,10 +1,10 @@
 """The state of a workflow run: everything that is needed to resume it."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
 from chatops.domain.events import TurnStatus
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import Usage
 from chatops.engine.contract import DoneCall
@@ -32,7 +32,7 @@ class ReviewReason(StrEnum):
     """No model could be asked. That uses up no attempt."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RunningStep:
     """Phase: an attempt at a step. The turn `turn_id` is in progress, or is to be started if it is not stored."""
 
@@ -42,7 +42,7 @@ class RunningStep:
     kind: Literal["running_step"] = "running_step"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CheckingGate:
     """Phase: the command of a gate runs, as a turn of its own."""
 
@@ -55,7 +55,7 @@ class CheckingGate:
     kind: Literal["checking_gate"] = "checking_gate"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AwaitingReview:
     """Phase: the run waits for the user's review."""
 
@@ -67,7 +67,7 @@ class AwaitingReview:
     kind: Literal["awaiting_review"] = "awaiting_review"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RunFinished:
     """Phase: the run is over."""
 
@@ -81,7 +81,7 @@ class RunFinished:
 RunPhase = RunningStep | CheckingGate | AwaitingReview | RunFinished
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AttemptRecord:
     """Status in which a turn of the run ended."""
 
@@ -99,7 +99,7 @@ class AttemptRecord:
     """Name of the gate, for the turn of a gate's command."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StepOutput:
     """The accepted result of a step, or the record that it failed or was skipped."""
 
@@ -111,7 +111,7 @@ class StepOutput:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WorkflowState:
     """The state of one run.
 

@@ -4,11 +4,12 @@ Nothing is collected from events, so a run that was reopened is shown like one t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import assert_never
 
 from chatops.domain.events import TurnStatus
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.messages import Usage, total
 from chatops.engine.state import AwaitingModel, CheckingAnswer, Finished, Purpose, TurnState
 from chatops.engine.validations import ValidationState, ValidationStatus, validation_states
@@ -41,7 +42,7 @@ class StepMark(StrEnum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StepCheck:
     """A validation or a gate of the present attempt."""
 
@@ -51,7 +52,7 @@ class StepCheck:
     """The subject of a validation: ``id="a"``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StepView:
     """One step. `seconds` is its working time without waiting for users, None if unknown here."""
 
@@ -109,7 +110,7 @@ class StepView:
         return tuple(validation for validation in self.validations if validation.mark is StepMark.FAILED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RunView:
     """One run. `at` is the index of the current step, None when the run is over."""
 
@@ -126,7 +127,7 @@ class RunView:
     """The error that blocks the run here, if any."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CurrentStep:
     """State of the current step."""
 

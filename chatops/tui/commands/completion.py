@@ -8,13 +8,13 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from textual.fuzzy import FuzzySearch
 
 from chatops.domain.errors import ChatopsError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.git.ignore import GitIgnore
 from chatops.tui.commands.replies import Context
 from chatops.tui.commands.table import ALIASES, COMMANDS, SlashCommand, find_command
@@ -28,7 +28,7 @@ MAX_SECONDS = 1.0
 _NEVER = frozenset({"node_modules", "__pycache__", "venv", "env", "dist", "build", "target", "site-packages"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class WorkspaceFiles:
     """Paths relative to the workspace, nearest first. Those of folders end with a slash."""
 
@@ -73,7 +73,7 @@ def _entries(folder: Path) -> list[tuple[str, bool]]:
         return []
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CompletionQuery:
     """The word being typed, without its sign, and where it starts on its line."""
 

@@ -5,11 +5,11 @@ replies: what the screen is to show or do next, in order. A reply that fails dro
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import ChatopsError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 if TYPE_CHECKING:
     from chatops.contained.text import Change
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chatops.wiring.workspace import Workspace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Context:
     """The session and the workspace that a command acts on."""
 
@@ -57,14 +57,14 @@ class Context:
         return self.opened
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Notify:
     """Show a notice."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class ShowText:
     """Show a text to read."""
 
@@ -74,7 +74,7 @@ class ShowText:
     """Parts of a whole, which are drawn as a bar above the text."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class ShowChanges:
     """Show changes of files, each with its diff."""
 
@@ -84,7 +84,7 @@ class ShowChanges:
     """Whether git could show the rest."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class ShowAllPending:
     """Show the calls that wait in all sessions. Run `chosen` with the id of a session that the user opens there."""
 
@@ -93,21 +93,21 @@ class ShowAllPending:
     chosen: "Handler"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class ShowRights:
     """Show what may be done in each role."""
 
     rights: "RightsMatrix"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class ShowSession:
     """Show the session that `open` returns. The present one is closed."""
 
     open: Callable[[], "Awaitable[SessionView]"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class FindText:
     """Find a text in the transcript, first in the message that contains `near`."""
 
@@ -115,21 +115,21 @@ class FindText:
     near: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class ShowStep:
     """Show the output of a step of the session's run."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class UseTheme:
     """Switch the theme and store the choice."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Copy:
     """Copy a text to the clipboard."""
 
@@ -138,21 +138,21 @@ class Copy:
     """Name of it, such as "the answer"."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Write:
     """Put a text into the message field, to be edited. What is typed there moves to the history."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Send:
     """Send a message."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Then:
     """Run a handler with the context as it is by then, after a `ShowSession`."""
 
@@ -160,7 +160,7 @@ class Then:
     argument: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Choose:
     """Let the user choose or write, then run `chosen` with the key or text. Choosing `current` does nothing."""
 
@@ -169,7 +169,7 @@ class Choose:
     current: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class EditText:
     """Let the user edit a text in their editor, then run `done` with it. Without an editor, `question` asks for it."""
 

@@ -2,9 +2,10 @@
 
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from chatops.domain.errors import ChatopsError
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.policy.sandbox import CHOICES
 from chatops.tui.commands import context as context_commands
 from chatops.tui.commands import handlers, revision
@@ -16,7 +17,7 @@ Offers = Callable[[Context, tuple[str, ...]], Awaitable[Sequence[Completion]]]
 """Returns completions for the next word, given the words before it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class SlashCommand:
     """One command."""
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import PurePath
@@ -14,6 +14,7 @@ from textual.content import Content
 
 from chatops.domain.decisions import Decision, Rejected
 from chatops.domain.events import AskReason, PendingCall
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import CallFacts
 from chatops.domain.wording import cut
 from chatops.policy.sandbox import describe_extra
@@ -106,7 +107,7 @@ def calls(approvals: ApprovalList) -> Content:
     return Content("\n").join(lines)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AskedCall:
     """The shown call with all that decides which keys its legend names."""
 

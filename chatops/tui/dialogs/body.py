@@ -5,7 +5,6 @@ The payload knows if its end was on the screen. Everything around it gives way b
 
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from textual import on
 from textual.app import ComposeResult
@@ -13,6 +12,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.tui.dialogs.dialog_keys import Room
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.rows import missing_columns
@@ -30,7 +30,7 @@ _SIDES = 4
 """Cells taken by a dialog's border and padding."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class DialogFrame:
     """What a dialog shows around its payload beside its keys: title and list of calls."""
 

@@ -4,10 +4,11 @@ Keys of dialogs are no bindings of Textual, so that no keymap can move a key tha
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from enum import IntEnum
 from typing import Any
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.tui.dialogs.key_gate import KeyKind
 from chatops.tui.keys import KeyGroup, KeyHint, KeyLegend, key_label, keys_of
 
@@ -25,7 +26,7 @@ class Room(IntEnum):
     LOWEST = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class DialogKey:
     """A row of a dialog's table. `names` are Textual's names of all keys that do this, the usual one first."""
 
@@ -57,7 +58,7 @@ class DialogKey:
         return self.label(state) if callable(self.label) else self.label
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class AnswerKey(DialogKey):
     """A key that answers."""
 

@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from textual.app import App, SuspendNotSupported
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import PendingCall
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import CallFacts, Problem
 from chatops.tui.dialogs.fields import main_text, with_values
@@ -38,7 +38,7 @@ MAX_BYTES = 4_000_000
 """Maximum number of bytes that are read back."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class EditedCall:
     """A call whose `argument` was edited: its arguments, what is wrong with them, and the text."""
 
@@ -48,7 +48,7 @@ class EditedCall:
     edited: "EditedText"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class EditedText:
     """The text that came back, and the file that holds it until `discard`."""
 

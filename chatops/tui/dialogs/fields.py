@@ -6,12 +6,12 @@ Nothing here draws. Whatever a schema says, fields that nobody touches give back
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
 from chatops.domain.canonical import JsonValue, json_or_text, parsed
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 MAIN = ("command", "code", "content", "new", "text")
 """Names of arguments that hold the main payload of a call, the most usual first."""
@@ -39,7 +39,7 @@ ABSENT: Final = Absent()
 Given = JsonValue | Absent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ArgumentField:
     """One argument of a call. `choices` are the values of a `CHOICE`, with `ABSENT` if it is absent or may be."""
 

@@ -18,8 +18,9 @@ Most characters are held until no other key has followed for `STROKE_S`. Then th
 text: a part of what was typed before the dialog opened, or of a paste without marks.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 PAUSE_S = 0.5
 """Seconds in which a user can see what has appeared."""
@@ -58,7 +59,7 @@ class Refusal(StrEnum):
     HELD = "held down"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class KeyPress:
     """One key, pressed at the time `at`. `subject` is what the dialog showed when the key arrived."""
 
@@ -68,21 +69,21 @@ class KeyPress:
     subject: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Acts:
     """The key acts now."""
 
     press: KeyPress
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Waits:
     """The key acts after so many seconds, if no other key follows: `release` says so."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Refused:
     """The key does not act. `text` goes to the message field; without it the key is named with the reason."""
 

@@ -1,7 +1,6 @@
 """A list to choose from, filtered by typing; the base of the role switcher and the session list."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from rich.cells import cell_len
 from textual import events, on
@@ -12,6 +11,7 @@ from textual.fuzzy import FuzzySearch
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize
 from chatops.tui.dialogs.modal import TALL, Legend, Modal
 from chatops.tui.keys import BACK, KeyHint
@@ -29,7 +29,7 @@ _BESIDE = 9
 """Cells of the window beside the text of a row: its mark, the scrollbar, the frame."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Choice:
     """One choice. The filter searches `find`; `preview` is shown while the choice is highlighted."""
 

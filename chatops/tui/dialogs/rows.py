@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise, zip_longest
 from typing import Literal, NamedTuple
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from chatops.domain.charset import exact
 from chatops.domain.diffs import DiffRow, diff_rows, mark_changed_words, replacements, run_end
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import reveal
 from chatops.domain.wording import plural
 from chatops.tui.theme import BlockTheme
@@ -47,7 +48,7 @@ def _no_spans() -> Sequence[Span]:
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Row:
     """One logical line. `exact` rows keep all their blanks."""
 
@@ -69,7 +70,7 @@ class Row:
     """An exact row right of this one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Description:
     """The rows of a call. The first `payload` rows must have been on screen before an approval."""
 
@@ -102,7 +103,7 @@ def line(text: str) -> str:
     return reveal(text, newlines=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Line:
     """One line of the screen: the text before it, its text, and where that begins in the text of its row."""
 

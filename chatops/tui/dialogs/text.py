@@ -5,7 +5,6 @@ A letter names each share, so that a bar can be read without colours and in ASCI
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -15,6 +14,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
 from chatops.tui.dialogs.modal import TALL, Legend, Page
@@ -40,7 +40,7 @@ _SHADES = ("$primary", "$primary 50%")
 """Colours of shares beside each other."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(kw_only=False)
 class Share:
     """A part of a whole."""
 

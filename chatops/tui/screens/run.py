@@ -5,12 +5,12 @@ what only the process that executes the run can do. A session that is not a run 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
 from chatops.domain.events import StepFinished, TurnPaused, WorkflowFinished
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.engine.workflow.state import AwaitingReview, CheckingGate, RunFinished, RunningStep
 from chatops.engine.workflow.view import RunView, current_step, run_view
 from chatops.tui.keys import key_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chatops.wiring.sessions import UserState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class RunState:
     """A run as it is stored."""
 

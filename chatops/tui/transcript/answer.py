@@ -10,13 +10,13 @@ import re
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import overload
 
 from rich.text import Text
 from textual.strip import Strip
 
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.tui.theme import PLAIN, BlockTheme
 from chatops.tui.transcript.lines import GUTTER, PROSE, prefixed, strips_of, styled, wrap
 
@@ -36,7 +36,7 @@ _LONG_LIST = 40
 """Lines after which a list is cut before its next top-level item."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class MarkdownSegment:
     """A finished segment. `gap`: an empty line precedes it unless it is the first."""
 

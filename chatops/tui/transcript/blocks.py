@@ -4,13 +4,14 @@ Blocks hold unsanitised text. The code that draws a block sanitises it. Ids are 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Literal
 
 from chatops.domain.endings import EndedBy, Ending, without_ending
 from chatops.domain.events import PendingCall
 from chatops.domain.files import FileRef
+from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.tools import (
     BUILT_IN_TOOLS,
@@ -43,7 +44,7 @@ class CardStatus(StrEnum):
     """It has its result, see `outcome`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class UserBlock:
     """A message by the user."""
 
@@ -54,7 +55,7 @@ class UserBlock:
     """The role that answers it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class AnswerBlock:
     """Text of the model; `open` while more may come."""
 
@@ -65,7 +66,7 @@ class AnswerBlock:
     """The answer was cut off."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ReasoningBlock:
     """Reasoning of the model; one line until it is opened."""
 
@@ -74,7 +75,7 @@ class ReasoningBlock:
     open: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class CardEnd:
     """How a call ended, apart from its outcome."""
 
@@ -92,7 +93,7 @@ class CardEnd:
     """The part of the output to show in a folded card: its end if a program put it out, else its beginning."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class ToolCardBlock:
     """A tool call and its result; one line until it is opened."""
 
@@ -129,7 +130,7 @@ class ToolCardBlock:
     """Time of its start, as `time.time()` counts; 0 if it is not running or the time is not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class NoticeBlock:
     """Something the user has to know, with the next step."""
 
@@ -141,7 +142,7 @@ class NoticeBlock:
     """True if R retries the turn that ended with this error."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class StepBlock:
     """The line that starts a turn of a workflow run. Opened, it shows the message to the model."""
 
@@ -153,7 +154,7 @@ class StepBlock:
 Block = UserBlock | AnswerBlock | ReasoningBlock | ToolCardBlock | RoleSwitchMessage | NoticeBlock | StepBlock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Put:
     """Show `block` in place of the one that has its id. A new one stands at the end, or before the block `before`."""
 
@@ -161,7 +162,7 @@ class Put:
     before: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Extend:
     """Add `text` to an open answer or reasoning."""
 
@@ -169,7 +170,7 @@ class Extend:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_dataclass
 class Remove:
     """Remove the block."""
 
