@@ -468,7 +468,8 @@ class _Reader:
         # The keyword `time` takes -p alone, and only first. Bash runs any other option, or a later -p, as a program.
         timed = dropwhile(lambda text: text in ("-p", "--"), (word.text or "" for word in words[1:]))
         name = next((text for text in timed if not _ASSIGNMENT.match(text)), "")
-        odd = words[0].source == "time" and (late or name.startswith("-") or name in RESERVED)
+        quoted = any(_ASSIGNMENT.match(word.text or "") and not _ASSIGNMENT.match(word.source) for word in words)
+        odd = words[0].source == "time" and (late or quoted or name.startswith("-") or name in RESERVED)
         if words[0].source in RESERVED - {"time"} or odd:
             self.unclear = f"{words[0].source} is not understood"
         self.programs.append(Program(tuple(words), tuple(assigned), piped))

@@ -203,6 +203,7 @@ def test_dangers(command: str, expected: set[tuple[Danger, str]]) -> None:
         "time >a -p",
         "time A=1 -p",
         "time coproc a",
+        "time ''A= rm",
         "echo ==\nrm x",
         "0<<<x rm",
         "{a}<<<x rm",
