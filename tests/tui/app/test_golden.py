@@ -248,4 +248,4 @@ async def compare(scene: Scene, *, name: str, size: tuple[int, int]) -> None:
     if os.environ.get("WRITE_GOLDEN") == "1":
         file.parent.mkdir(exist_ok=True)
         file.write_text(shown, encoding="utf-8")
-    assert shown == file.read_text(encoding="utf-8")
+    assert shown == file.read_text(encoding="utf-8"), "renew with WRITE_GOLDEN=1, and look"

@@ -183,7 +183,9 @@ async def compare(running: Stage, name: str) -> None:
     if os.environ.get("WRITE_GOLDEN"):
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(gzip.compress(picture(running).encode(), mtime=0))
-    assert picture(running) == gzip.decompress(file.read_bytes()).decode(), f"differs from {file.name}"
+    assert picture(running) == gzip.decompress(file.read_bytes()).decode(), (
+        f"differs from {file.name}: renew with WRITE_GOLDEN=1, and look"
+    )
 
 
 def picture(running: Stage) -> str:
