@@ -53,7 +53,7 @@ def test_the_next_start_names_a_job_and_one_that_is_left_goes_on(installation: I
         job = installation.run("--role", "coder", "-p", "write it down", "--background").out.strip()
         assert installation.run("jobs", "wait", job).code == 3
         with installation.open("--role", "coder") as terminal:
-            terminal.wait_for("1 job waits: /jobs")
+            terminal.wait_for("Unfinished: waiting for your approval")
             terminal.say("/jobs")
             terminal.wait_for("type to filter")
             terminal.press("enter")

@@ -295,8 +295,8 @@ MUTANTS = (
     Mutant(
         promise="a standing answer never answers a deny",
         file="policy/grant.py",
-        before="if deciding.verdict is not Verdict.ASK:",
-        after="if deciding.verdict is Verdict.ALLOW:",
+        before="if deciding.verdict is not Verdict.ASK or self.approvers(tool):",
+        after="if deciding.verdict is Verdict.ALLOW or self.approvers(tool):",
         tests=("tests/policy", "tests/engine"),
     ),
 )

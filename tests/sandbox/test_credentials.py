@@ -317,6 +317,9 @@ def closing_after(handle: Handler, over: asyncio.Event) -> Handler:
                 await handle(reader, writer)
         finally:
             writer.close()
+            # Otherwise the loop of the test may end before the connection has.
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
             over.set()
 
     return handled

@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.style import Style
@@ -51,9 +50,6 @@ from chatops.tui.keys import KeyLegend
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import coloured, warm_up
 from chatops.tui.transcript.card import pending_verb
-
-if TYPE_CHECKING:
-    pass
 
 _LONGEST_EXTRA = 100
 """Characters."""
