@@ -121,7 +121,8 @@ async def editing(*arguments: str, forms: bool = False, env: dict[str, str] | No
     editor = Editor()
     command = ("-m", "chatops", *arguments, "acp")
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **(env or {})}
-    limits = {"limit": 64 * 1024 * 1024, "stderr": asyncio.subprocess.PIPE}
+    # The SDK ends an agent after two seconds, and fails if it has just ended by itself.
+    limits = {"limit": 64 * 1024 * 1024, "stderr": asyncio.subprocess.PIPE, "shutdown_timeout": PATIENCE}
     async with acp.spawn_agent_process(
         editor,  # type: ignore[arg-type]
         sys.executable,
