@@ -102,7 +102,7 @@ class PendingCall:
     caller: str = ""
     """The role that the turn of this call works for; empty: it is a turn of the user's own session."""
     approvers: tuple[str, ...] = ()
-    """Who alone may let it run, see `policy.approvers`."""
+    """Its approvers, see `policy.approvers`; empty: everyone who may decide."""
 
     @property
     def outcome_unknown(self) -> bool:

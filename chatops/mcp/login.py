@@ -297,7 +297,7 @@ async def _alone(path: Path) -> AsyncIterator[None]:
 
 @frozen_dataclass(kw_only=False)
 class _Storage:
-    """What the SDK finds stored. It stores nothing there itself: a login may still fail."""
+    """The stored login, for the SDK to read. Nothing is written, because the login can still fail."""
 
     tokens: OAuthToken | None = None
     client: OAuthClientInformationFull | None = None

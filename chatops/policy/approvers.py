@@ -1,4 +1,7 @@
-"""Who may let a call run where a registry names approvers (`approver` of a tool): other, a role, a level."""
+"""Approvers: the people that a registry names for a tool (`approver`). Only they can approve its calls.
+
+Each one is ``other`` (not the requester), ``@ROLE`` (a member of that database role) or the lowest access level.
+"""
 
 from collections.abc import Collection, Sequence
 
@@ -6,10 +9,11 @@ from chatops.domain.decisions import Principal
 from chatops.domain.tools import AccessLevel
 
 OTHER = "other"
+"""The approver that is anyone but the requester."""
 
 
 def words(needed: Sequence[str]) -> str:
-    """Return who may approve, as a phrase."""
+    """Return the approvers as a phrase."""
     phrases = (
         "someone else than who requested it"
         if one == OTHER
@@ -29,7 +33,7 @@ def why_not(
     level: AccessLevel | None,
     groups: Collection[str] | None,
 ) -> str:
-    """Return why `by` may not let a call run whose approvers are `needed`, as a clause; empty if it may.
+    """Return why `by` cannot approve a call whose approvers are `needed`, as a clause; empty if it can.
 
     `requester` is the role of the database that requested the call, or in a file the user, as ``uid 1000``. `level` is
     the level of `by`; None: it has none, or it is not known. `groups` are the roles among `needed` that it is a member

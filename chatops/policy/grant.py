@@ -134,7 +134,7 @@ class Grant:
         return both.confined(self.sandbox).remembering(self.rule_scopes).narrowed(*self.layers)
 
     def approvers(self, tool: str) -> tuple[str, ...]:
-        """Return who alone may let calls of `tool` run, all of which have to hold; empty: whoever decides."""
+        """Return the approvers of `tool`, which one person has to satisfy together; empty: everyone may decide."""
         binding = (layer for layer in self.layers if layer.approver and any(rule.tool == tool for rule in layer.rules))
         return tuple(dict.fromkeys(one for layer in binding for one in layer.approver))
 

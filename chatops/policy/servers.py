@@ -47,9 +47,9 @@ class ToolSetting(ServerToolSetting):
     """Settings of a tool."""
 
     approver: tuple[Annotated[str, Matches(r"^(other|@.+|viewer|user|operator|admin)$")], ...] = ()
-    """Who may let a call run, which then always asks: ``other`` than who requested it, a member of the role ``@ROLE``
-    of the [team's database](team.md), or whoever has at least a level. All have to hold, the site's and yours. No
-    rule, program or editor answers then."""
+    """Approvers of its calls, which then always ask: ``other`` (not the requester), ``@ROLE`` (a member of that role
+    of the [team's database](team.md)), or the lowest access level. The one who approves has to satisfy all of them,
+    the site's and yours. No rule, program or editor approves the call."""
     ports: tuple[Annotated[int, Interval(ge=1, le=65_535)], ...] | None = None
     """For ``web_fetch``: ports that it may connect to besides 80 and 443."""
 

@@ -58,7 +58,7 @@ class Layer:
     asks: str = ""
     """Why this layer asks, as a clause for the user; if empty, its name is shown."""
     approver: tuple[str, ...] = ()
-    """Who alone answers its *ask*, see `policy.approvers`; empty: whoever decides."""
+    """The approvers of an *ask*, see `policy.approvers`; empty: everyone who may decide."""
     of_registry: bool = False
     """True if `resolve_grant` makes it anew for each role. Any other layer binds the children of a turn too."""
     key: Key = field(default=(), compare=False)

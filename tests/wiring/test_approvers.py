@@ -1,4 +1,4 @@
-"""Who may let a call run where a registry names approvers: asked where it is decided, and again where it is taken."""
+"""The approvers of a call are checked when a decision is posted, and again when a turn takes it."""
 
 import asyncio
 import os
