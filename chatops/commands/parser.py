@@ -226,6 +226,12 @@ def _chat(parser: Parser) -> None:
     headless.add_argument("--summary", action="store_true", help="a short result, not in the persona's voice")
 
 
+def _add_formats(parser: argparse.ArgumentParser) -> None:
+    # Without a default, so that one given before the command is kept; the parser of the chat has it.
+    help_text = "%(choices)s (default: text)"
+    parser.add_argument("--output-format", choices=FORMATS, default=argparse.SUPPRESS, help=help_text)
+
+
 def _run_flags(group: "argparse._ActionsContainer") -> None:
     group.add_argument("--output-format", choices=RUN_FORMATS, default="text", help="%(choices)s (default: text)")
     group.add_argument(
@@ -532,7 +538,7 @@ class _Group:
             "--tasks", action="store_true", help="with --model: let it do twenty small tasks, and keep its score"
         )
         doctor.add_argument("--yes", action="store_true", help="with --tasks: do not ask before it starts")
-        doctor.add_argument("--output-format", choices=FORMATS, default="text", help="%(choices)s (default: text)")
+        _add_formats(doctor)
         parse = self._plain(
             "parse",
             "read tool calls out of text, JSON lines in and out",
@@ -604,5 +610,5 @@ class _Group:
 
     def _listing(self, actions: "argparse._SubParsersAction[Parser]", name: str, text: str) -> Parser:
         parser = self._action(actions, name, f"{text} (default)" if name == "list" else text)
-        parser.add_argument("--output-format", choices=FORMATS, default="text", help="%(choices)s (default: text)")
+        _add_formats(parser)
         return parser

@@ -29,6 +29,11 @@ def test_version_and_help(chatops: CommandLine) -> None:
     assert {line.split()[0] for line in ran.out.splitlines() if line.startswith("    ") and line.strip()} >= COMMANDS
 
 
+def test_a_format_before_the_command_counts(chatops: CommandLine) -> None:
+    given = ("--output-format", "json")
+    assert chatops(*given, "roles", "list").out == chatops("roles", "list", *given).out != chatops("roles", "list").out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
