@@ -24,8 +24,9 @@ LONGEST_CHUNK = 256
 """Maximum number of characters that come at once while a model writes; a larger piece was ready on the server."""
 _LOOK_EVERY = 1_000
 _LOOK_AT = 4 * LONGEST_UNIT
-SIZE_LIMIT = 4_000_000
-"""Maximum length of one reply in characters, so that it can be stored; beyond it a server is broken or hostile."""
+SIZE_LIMIT = 7_000_000
+"""Maximum length of one reply in characters; beyond it a server is broken or hostile. In JSON a character may take
+two, and a stored message has at most 16 MiB of them."""
 KEPT_OF_REPETITION = 200
 """Number of characters to keep of an endless repetition."""
 
