@@ -29,7 +29,7 @@ from chatops.engine.state import (
 )
 from chatops.engine.view import ALWAYS_ASKS
 from chatops.policy.verdicts import BY_POLICY
-from chatops.shell.grammar import simple_words
+from chatops.shell.simple_command import simple_words
 
 FILTERED = "the provider's content filter stopped the reply that makes this call, so the call may not be all of it"
 MAX_CALLS = 64

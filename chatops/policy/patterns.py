@@ -33,9 +33,9 @@ from chatops.domain.decisions import (
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, Capabilities, ToolSpec, tool_name
 from chatops.shell.effects import Danger, effects
-from chatops.shell.grammar import bare_name, simple_words
 from chatops.shell.harmless import credential_word, harmless_tail, known_reader
 from chatops.shell.program_effects import may_run_code
+from chatops.shell.simple_command import bare_name, simple_words
 
 __all__ = [
     "ToolCapabilities",

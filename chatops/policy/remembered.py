@@ -36,8 +36,8 @@ from chatops.domain.decisions import AnyArguments, ArgumentPattern, ArgvPattern,
 from chatops.domain.tools import CallFacts, Capabilities, ToolCall
 from chatops.policy.patterns import STAR, literal, matches, stays_inside
 from chatops.policy.runs_later import runs_later
-from chatops.shell.grammar import why_not_simple
 from chatops.shell.harmless import known_reader, runs_its_arguments, runs_no_workspace_code
+from chatops.shell.simple_command import why_not_simple
 
 SCOPES = tuple(RuleScope)
 """All scopes, the narrowest first."""

@@ -34,7 +34,7 @@ from chatops.runtime.descriptions import (
     describe_start,
 )
 from chatops.shell.effects import Danger, effects
-from chatops.shell.grammar import simple_words
+from chatops.shell.simple_command import simple_words
 
 
 class Weight(StrEnum):

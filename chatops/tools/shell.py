@@ -48,9 +48,10 @@ from chatops.sandbox.execution import (
 )
 from chatops.sandbox.lacks import with_lacks
 from chatops.shell.effects import Effects, effects
-from chatops.shell.grammar import Expand, differs, parse, simple_words
+from chatops.shell.grammar import differs, parse
 from chatops.shell.harmless import PROGRAMS, RUN_WORKSPACE_CODE, file_words, interpreter, launched
 from chatops.shell.program_effects import LOADS, may_run_code
+from chatops.shell.simple_command import Expand, simple_words
 from chatops.toolkit.addresses import BadUrlError, read_url
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import (

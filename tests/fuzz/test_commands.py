@@ -13,7 +13,8 @@ from chatops.domain.decisions import ArgvPattern
 from chatops.domain.errors import ConfigError
 from chatops.policy.patterns import parse_rule, show_rule
 from chatops.shell.effects import Danger, effects
-from chatops.shell.grammar import differs, simple_words
+from chatops.shell.grammar import differs
+from chatops.shell.simple_command import simple_words
 from tests.fuzz.bounded import hold
 
 PIECES = [

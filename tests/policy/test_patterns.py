@@ -24,7 +24,7 @@ from chatops.policy.patterns import (
     suggest_exact,
     suggest_rules,
 )
-from chatops.shell.grammar import simple_words, why_not_simple
+from chatops.shell.simple_command import simple_words, why_not_simple
 from tests.support.cases import for_each
 
 WS = "/home/ana/project"

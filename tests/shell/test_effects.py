@@ -10,7 +10,8 @@ from chatops.domain.decisions import ArgvPattern
 from chatops.domain.tools import CallFacts
 from chatops.policy.patterns import covers, undecided
 from chatops.shell.effects import Danger, NeedKind, effects
-from chatops.shell.grammar import differs, parse, simple_words
+from chatops.shell.grammar import differs, parse
+from chatops.shell.simple_command import simple_words
 from tests.support.cases import for_each
 
 

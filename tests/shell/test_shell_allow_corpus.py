@@ -7,7 +7,7 @@ from typing import Any
 
 from chatops.domain.tools import CallFacts
 from chatops.policy.patterns import matches, parse_rule
-from chatops.shell.grammar import simple_words
+from chatops.shell.simple_command import simple_words
 from tests.support.cases import for_each
 
 CASES: list[dict[str, Any]] = [
