@@ -12,9 +12,9 @@ the log, and what tools return, before model, screen or store have it. A key is 
 hex, with the escapes of JSON and HTML, and in base64 at any of its three alignments.
 
 Nothing that was approved is changed by that, because no call with a known key in its arguments gets as far: one of a
-model is refused with its reply (`models.keys.Mask`), any other one by its inspection (`toolkit.base.inspect_call`). To
-show it plainly and store it otherwise would ask about one thing and repeat another one after a restart; to run it as
-stored would run what nobody wrote.
+model is refused with its reply (`models.redaction.Mask`), any other one by its inspection
+(`toolkit.base.inspect_call`). To show it plainly and store it otherwise would ask about one thing and repeat another
+one after a restart; to run it as stored would run what nobody wrote.
 
 A key that could be a word of an answer (`is_distinctive`) is not known: under 8 characters, or under 16 without both
 letters and digits. Users write ``ollama`` where no key is needed.

@@ -21,8 +21,9 @@ from chatops.models.calls import NO_TEXT_TOOLS, TextTools, TextToolsBuilder
 from chatops.models.connection import ServerConnection, StatusError
 from chatops.models.failures import error_failure, explain_not_found
 from chatops.models.hosts import HOSTS, base_url, host_of, is_unloaded
-from chatops.models.keys import Mask, Secret, secrets_of
+from chatops.models.keys import Secret
 from chatops.models.memory import EndpointMemory, TextStore
+from chatops.models.redaction import Mask, secrets_of
 from chatops.models.response import ByteFeed, Pace, ResponseReader
 from chatops.models.retry import (
     ATTEMPTS,
