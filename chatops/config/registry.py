@@ -2,8 +2,8 @@
 
 Theory of operation
 
-Two registries apply at the same time. The site registry (`load_site`) is the ceiling for everyone on the machine. If it
-exists but cannot be trusted, loading raises ConfigError and nothing starts. The other one is the user's.
+Two registries apply at the same time. The site registry is the ceiling for everyone on the machine. If it exists but
+cannot be trusted, loading raises ConfigError and nothing starts. The other one is the user's.
 `load_registry` takes the first of these files:
 
 - the one named by ``--registry``
@@ -37,7 +37,8 @@ from pathlib import Path
 
 from chatops.config.document import Located, MalformedFileError, parse
 from chatops.config.paths import REGISTRY_VARIABLE, Paths, is_open, packaged_registry, plain_file, write_private
-from chatops.config.registry_read import MAX_BYTES, SitePlace, load_site, read_registry
+from chatops.config.registry_read import MAX_BYTES, read_registry
+from chatops.config.site_files import SitePlace, UntrustedFileError, read_trusted
 from chatops.config.workflow_files import Unusable, Workflows, find_workflows, folder_of, packaged_workflows
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -182,7 +183,7 @@ def load_registry(
 
 
 def _load(lookup: _Lookup) -> Loaded:
-    site = load_site(lookup.site)
+    site = _load_site(lookup.site)
     path = _choose(lookup)
     stamp = _file_stamp(lookup, path)
     notices: list[str] = []
@@ -210,6 +211,28 @@ def _load(lookup: _Lookup) -> Loaded:
         warnings=warnings,
         stamp=stamp,
         lookup=lookup,
+    )
+
+
+def _load_site(place: SitePlace) -> Registry | None:
+    """Return the site registry, or None if there is none. Raises ConfigError if it cannot be trusted."""
+    try:
+        os.lstat(place.path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _refused(place.path, f"it cannot be inspected ({error.strerror})") from None
+    try:
+        data = read_trusted(place, most=MAX_BYTES)
+    except UntrustedFileError as error:
+        raise _refused(place.path, str(error)) from None
+    return read_registry(data, source=str(place.path), site=True)
+
+
+def _refused(path: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"The site registry {path} is not used, because {why}; chatops does not start without it.",
+        advice="Ask the administrator of this machine: file and folders have to belong to root, writable by root only.",
     )
 
 

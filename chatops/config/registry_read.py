@@ -1,14 +1,7 @@
-"""Read the bytes of a registry file into values, or raise an error that names file, line, column and key.
-
-The site registry is the ceiling for everyone on the machine. If it exists and is untrusted, nothing starts.
-"""
+"""Read the bytes of a registry file into values, or raise an error that names file, line, column and key."""
 
 import hashlib
-import os
-import pathlib
-import re
-import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import astuple, field, replace
 from difflib import get_close_matches
 from typing import Annotated, ClassVar, Literal
@@ -24,13 +17,12 @@ from chatops.config.document import (
     Path,
     adapter_of,
     free_key,
-    keys_of,
     nearest,
     read_document,
     variable_fault,
 )
 from chatops.config.extras import ENGINES, installed
-from chatops.config.paths import SITE_REGISTRY, plain_file
+from chatops.config.server_read import servers_in
 from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -53,7 +45,7 @@ from chatops.policy.registry import (
     SandboxSection,
     UserSpec,
 )
-from chatops.policy.servers import SERVER_MARK, McpServerSpec, ServerTransport, ToolSetting, server_of
+from chatops.policy.servers import SERVER_MARK, McpServerSpec, ToolSetting, server_of
 from chatops.policy.spelled import LENIENT, Matches, Name, Rounds, Spelled, items, members
 from chatops.policy.workflow import Definition
 
@@ -276,7 +268,7 @@ class _Reader:
             types = ", ".join(ModelType)
             raise self.error((*path, "type"), f"is not a model type: expected {types}, or an engine of a package")
         if "\0" in spec.key.file:
-            raise self.error((*path, "api_key_file"), _NUL_IN_PATH)
+            raise self.error((*path, "api_key_file"), "a NUL character cannot be part of a path")
         given = [word for word in astuple(spec.key) if word]
         if len(given) > 1:
             raise self.error(path, "more than one source of a key is given, and only one can count")
@@ -411,191 +403,3 @@ def json_schema() -> dict[str, object]:
         "$defs": definitions,
         "title": "chatops model_registry.json",
     }
-
-
-_NAME = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
-_MAX_NAME = 32
-_NUL_IN_PATH = "a NUL character cannot be part of a path"
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-
-
-def servers_in(reader: EntryReader, entries: Mapping[str, Mapping[str, Json]]) -> tuple[McpServerSpec, ...]:
-    """Return the servers under ``mcp_servers`` and ``mcpServers``, the keys of `entries`.
-
-    An unknown key is an error in the first, and a warning in the second, which other programs extend. Raises
-    ConfigError.
-    """
-    document, found = reader.document, dict[str, McpServerSpec]()
-    for key, servers in entries.items():
-        for name, value in servers.items():
-            path: Path = (key, name)
-            if name in found:
-                raise document.error(path, f"there is a server {name!r} under mcp_servers already")
-            if key == "mcpServers" and isinstance(value, dict):
-                known = keys_of(McpServerSpec)
-                for unknown in (key for key in value if key not in known):
-                    reader.warn((*path, unknown), "this key is not known, so it has no effect")
-                value = {key: inner for key, inner in value.items() if key in known}
-            spec = reader.read(McpServerSpec, value, path=path)
-            if fault := _fault(spec, value if isinstance(value, dict) else {}):
-                raise document.error(path, fault)
-            if not spec.disabled:
-                found[name] = _checked(document, spec, path)
-                for where, why in _warnings(spec, path):
-                    reader.warn(where, why)
-    return tuple(found.values())
-
-
-def _fault(spec: McpServerSpec, value: Mapping[str, Json]) -> str:
-    """Return why the keys that are given do not go together; empty if they do."""
-    wanted = spec.transport or spec.type
-    if bool(spec.command) == bool(spec.url):
-        return "a server has either a command or a url"
-    if spec.transport and spec.type and spec.transport is not spec.type:
-        return "transport and type contradict each other"
-    if wanted and (wanted is ServerTransport.STDIO) != bool(spec.command):
-        given = value.get("transport") or value.get("type")
-        return f"a server with a {'command' if spec.command else 'url'} cannot use {given}"
-    if spec.url and (spec.args or spec.env or spec.cwd or {"sandbox", "workspace", "accept_level"} & value.keys()):
-        return "args, env, cwd, workspace, accept_level and sandbox are for a server with a command"
-    if spec.command and (spec.headers or spec.auth):
-        return "headers and auth are for a server with a url"
-    if spec.auth and any(name.lower() == "authorization" for name, _ in spec.headers):
-        return "a server has either auth or the header Authorization"
-    return ""
-
-
-def _checked(document: Document, spec: McpServerSpec, path: Path) -> McpServerSpec:
-    if len(spec.name) > _MAX_NAME or not _NAME.fullmatch(spec.name):
-        raise document.error(
-            path,
-            f"this is not a valid server name: use at most {_MAX_NAME} letters, digits, - and single _",
-            advice=f"Its tools are called NAME{SERVER_MARK}TOOL.",
-        )
-    if spec.url:
-        _check_url(document, spec, path)
-    command = (*spec.command, *spec.args)
-    if fault := variable_fault(spec.env):
-        raise document.error((*path, "env", fault), "this is not a valid variable")
-    if any("\0" in word for word in command):
-        raise document.error(path, "a NUL character cannot be part of a command")
-    if any("\0" in place for place in (spec.cwd, *spec.sandbox.read, *spec.sandbox.write)):
-        raise document.error(path, _NUL_IN_PATH)
-    cwd = os.path.expanduser(spec.cwd)
-    if cwd and not os.path.isabs(cwd):
-        raise document.error((*path, "cwd"), "expected an absolute path")
-    limits = spec.sandbox
-    read, write = (tuple(map(os.path.expanduser, paths)) for paths in (limits.read, limits.write))
-    return replace(
-        spec,
-        transport=spec.transport or spec.type or (ServerTransport.HTTP if spec.url else ServerTransport.STDIO),
-        type=None,
-        command=command,
-        args=(),
-        cwd=cwd,
-        sandbox=replace(limits, read=read, write=write),
-        tool_names=None if spec.tool_names is None else tuple(dict.fromkeys(spec.tool_names)),
-    )
-
-
-def _check_url(document: Document, spec: McpServerSpec, path: Path) -> None:
-    no_address = document.error((*path, "url"), "expected a URL with http or https")
-    try:
-        parts = urlsplit(spec.url)
-    except ValueError:
-        raise no_address from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise no_address
-    if parts.username or parts.password:
-        raise document.error((*path, "url"), "a URL holds no password", advice="Use headers, with ${NAME} for a key.")
-    for header, text in spec.headers:
-        if not _HEADER.fullmatch(header) or not text.isascii() or any(char in "\r\n\0" for char in text):
-            raise document.error((*path, "headers", header), "this is not a valid header")
-
-
-def _warnings(spec: McpServerSpec, path: Path) -> Iterator[tuple[Path, str]]:
-    """Yield path and warning of each setting that is doubtful."""
-    for tool, _ in spec.tools:
-        if spec.tool_names is not None and tool not in spec.tool_names:
-            yield (*path, "tools", tool), "tool_names does not list this tool, so it is not used"
-    parts = urlsplit(spec.url)
-    if spec.headers and parts.scheme == "http" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
-        yield (*path, "headers"), "http sends these unencrypted; use https"
-    for header, text in spec.headers:
-        if header.casefold() == "authorization" and "${" not in text:
-            yield (
-                (*path, "headers", header),
-                "a key in the file is readable with the file; ${NAME} takes it from the environment",
-            )
-
-
-_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
-
-_ROOT = pathlib.Path("/")
-
-
-@frozen_dataclass
-class SitePlace:
-    """Path and required owner of the site registry. Values other than the defaults are for tests."""
-
-    path: pathlib.Path = SITE_REGISTRY
-    owner: int = 0
-    top: pathlib.Path = _ROOT
-    """The topmost folder that is checked."""
-
-
-class UntrustedFileError(Exception):
-    """A file of the machine that others could have written, or that cannot be read; the text says why."""
-
-
-def load_site(place: SitePlace) -> Registry | None:
-    """Return the site registry, or None if there is none. Raises ConfigError if it cannot be trusted."""
-    try:
-        os.lstat(place.path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise _refused(place.path, f"it cannot be inspected ({error.strerror})") from None
-    try:
-        data = read_trusted(place, most=MAX_BYTES)
-    except UntrustedFileError as error:
-        raise _refused(place.path, str(error)) from None
-    return read_registry(data, source=str(place.path), site=True)
-
-
-def read_trusted(place: SitePlace, *, most: int) -> bytes:
-    """Read at most `most` + 1 bytes of a file that, like all its parent folders, only its owner can write.
-
-    Raises UntrustedFileError.
-    """
-    try:
-        _check_folders(place)
-        with plain_file(place.path) as (file, status):
-            _check_owner(place, place.path, status)
-            return file.read(most + 1)
-    except OSError as error:
-        raise UntrustedFileError(f"it cannot be read ({error.strerror})") from None
-
-
-def _check_folders(place: SitePlace) -> None:
-    for folder in place.path.parents:
-        status = os.lstat(folder)
-        if not stat.S_ISDIR(status.st_mode):
-            raise UntrustedFileError(f"{folder} is not a plain folder")
-        _check_owner(place, folder, status)
-        if folder == place.top:
-            return
-
-
-def _check_owner(place: SitePlace, path: pathlib.Path, status: os.stat_result) -> None:
-    if status.st_uid != place.owner:
-        raise UntrustedFileError(f"{path} does not belong to {'root' if place.owner == 0 else place.owner}")
-    if stat.S_IMODE(status.st_mode) & _OTHERS_MAY_WRITE:
-        raise UntrustedFileError(f"{path} can be written by its group or by others")
-
-
-def _refused(path: pathlib.Path, why: str) -> ConfigError:
-    return ConfigError(
-        f"The site registry {path} is not used, because {why}; chatops does not start without it.",
-        advice="Ask the administrator of this machine: file and folders have to belong to root, writable by root only.",
-    )

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from chatops.config.paths import PACKAGE, Paths, plain_file
-from chatops.config.registry_read import SitePlace, UntrustedFileError, read_trusted
+from chatops.config.site_files import SitePlace, UntrustedFileError, read_trusted
 from chatops.config.workspace_files import MAX_BYTES, MAX_FILES, WORKFLOWS, Item, is_workflow_name
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from chatops.config.document import MalformedFileError, parse
 from chatops.config.paths import Paths
 from chatops.config.registry import Loaded, load_registry
-from chatops.config.registry_read import SitePlace
+from chatops.config.site_files import SitePlace
 from chatops.domain.model import ModelTarget
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, AccessLevel, CallFacts, ToolSpec, Verdict
 from chatops.policy.grant import Grant

@@ -9,7 +9,8 @@ import pytest
 
 from chatops.config.paths import Paths, packaged_registry
 from chatops.config.registry import Loaded, load_registry
-from chatops.config.registry_read import SitePlace, read_registry
+from chatops.config.registry_read import read_registry
+from chatops.config.site_files import SitePlace
 from chatops.domain.decisions import RuleScope
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import AccessLevel

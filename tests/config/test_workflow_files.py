@@ -9,7 +9,7 @@ import pytest
 
 from chatops.config.paths import Paths
 from chatops.config.registry import Loaded, load_registry
-from chatops.config.registry_read import SitePlace
+from chatops.config.site_files import SitePlace
 from chatops.config.workflow_files import Workflows, packaged_workflows
 from chatops.domain.errors import ConfigError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chatops.config.registry_read import SitePlace
+from chatops.config.site_files import SitePlace
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
 
