@@ -18,6 +18,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
 import stat
 import struct
 import sys
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 APP = "chatops"
 PACKAGE = Path(__file__).parents[1]
 """Folder of the package itself."""
+_TEMPORARY = f"{APP}-run-"
 HOME_VARIABLE = "CHATOPS_HOME"
 REGISTRY_VARIABLE = "CHATOPS_REGISTRY"
 SITE_REGISTRY = Path("/etc/chatops/model_registry.json")
@@ -332,6 +334,34 @@ def write_new_private(path: Path, data: bytes) -> None:
     except OSError as error:
         why = error.strerror or error
         raise ChatopsError(f"{path} cannot be written: {why}.", advice="Name another file.") from None
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a temporary folder and remove it at the end. If the process is killed, `remove_left_folders` does it."""
+    made = tempfile.TemporaryDirectory(prefix=_TEMPORARY, ignore_cleanup_errors=True)
+    with made as name, _own_folder_locked(Path(name)):
+        yield Path(name)
+
+
+def remove_left_folders() -> None:
+    """Remove temporary folders of killed processes: those with something in them that nobody has locked."""
+    for folder in {file.parent for file in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*/*")}:
+        with suppress(OSError), _own_folder_locked(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _own_folder_locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder. Raises OSError if it belongs to another user, or another process has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(descriptor).st_uid != os.getuid():
+            raise PermissionError(errno.EPERM, "it belongs to another user", str(folder))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -4,22 +4,17 @@ The sandbox has to be bubblewrap, because nothing else restricts the network to 
 program is refused. The user can permit it all the same with the registry's ``"unsandboxed": true``, unless a registry
 requires a sandbox.
 
-The folder holds the conversation. It is locked as long as the program runs, so the next run removes what a killed
-process has left: folders with something in them that nobody has locked.
+The folder holds the conversation. The next run of any program removes what a killed process has left.
 """
 
-import fcntl
 import logging
 import os
-import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING
 
-from chatops.contained.folder import opened
+from chatops.config.paths import temporary_folder
 from chatops.domain.endings import EndedBy, Ending
 from chatops.domain.errors import ConfigError, ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -43,7 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PREFIX = "chatops-cli-"
 _ERRORS_FILE = "errors.txt"
 _RUN_WITH_FILES = f'exec "$@" <{PROMPT_FILE} 2>{_ERRORS_FILE}'
 """Script that gives the program its input and output. Nothing of a session is part of it."""
@@ -89,10 +83,8 @@ async def run_cli(
         raise _not_run(str(error), error.advice) from None
     except ServerStartError as error:
         raise _not_run(f"{run.argv[0]} was not run: {error}.", "Set it before starting chatops.") from None
-    await in_thread(_remove_left)
-    with TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as made, opened(made) as descriptor:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        folder = await in_thread(_write_files, Path(made), run.files)
+    with temporary_folder() as made:
+        folder = await in_thread(_write_files, made, run.files)
         context = ToolContext(
             workspace=folder,
             session_id=SessionId("cli"),
@@ -128,15 +120,6 @@ async def run_cli(
         code = ending.exit_code if ending.by is EndedBy.EXIT else None
         errors = await in_thread(_read_end, folder / _ERRORS_FILE)
         return CliEnd(code=code, errors=errors, unreached=result.facts.refused_hosts)
-
-
-def _remove_left() -> None:
-    """Remove the folders of processes that were killed."""
-    for folder in {file.parent for file in Path(gettempdir()).glob(f"{_PREFIX}*/*")}:
-        with suppress(OSError), opened(folder) as descriptor:
-            if os.fstat(descriptor).st_uid == os.getuid():
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_files(folder: Path, files: Mapping[str, bytes]) -> Path:

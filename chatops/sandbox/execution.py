@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
+from chatops.config.paths import remove_left_folders, temporary_folder
 from chatops.domain.endings import EndedBy, Ending, exit_of, with_ending
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -222,9 +222,9 @@ async def set_up(
             place = context.source or context.workspace
             stack.enter_context(mount_points(place, protects_git=limits.git != "writable"))
         elif confined.level is SandboxLevel.LANDLOCK:
-            private = stack.enter_context(TemporaryDirectory(prefix="chatops-", ignore_cleanup_errors=True))
-            limited = landlock_limits(confined, context, private=Path(private))
-            own = {**command.environment, "HOME": private, "TMPDIR": private}
+            private = stack.enter_context(temporary_folder())
+            limited = landlock_limits(confined, context, private=private)
+            own = {**command.environment, "HOME": str(private), "TMPDIR": str(private)}
             command = replace(command, limits=limited, environment=own)
         yield command, unreached
 
@@ -364,6 +364,7 @@ async def _run(
     call = attempt_name(context.call_id, context.attempt)
     command = Command(argv=argv, cwd=Path(facts.cwd), environment=environment, call=call)
     keep, left = context.max_output_chars, tuple[str, ...]()
+    await in_thread(remove_left_folders)
     with staged(confined.repository if writes else None, context.sandbox.git) as stage:
         ready = set_up(command, confined=confined, context=context, masked=masked, stage=stage)
         async with ready as (command, unreached):

@@ -30,13 +30,12 @@ repository is not shown.
 import contextlib
 import os
 import re
-import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chatops.config.paths import temporary_folder
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import GitAccess
 from chatops.git.repository import WorkTree, tracked
@@ -254,8 +253,7 @@ def staged(repository: Repository | None, access: GitAccess) -> Iterator[Stage |
         yield None
         return
     _prepare(repository)
-    folder = Path(tempfile.mkdtemp(prefix="chatops-git-"))
-    try:
+    with temporary_folder() as folder:
         stage = Stage(repository=repository, folder=folder)
         for name in _STATE:
             before = _state(repository.folder / name)
@@ -266,8 +264,6 @@ def staged(repository: Repository | None, access: GitAccess) -> Iterator[Stage |
                 if copied is not None:
                     stage.copied[name] = copied
         yield stage
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _prepare(repository: Repository) -> None:

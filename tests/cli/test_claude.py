@@ -200,11 +200,15 @@ def test_the_conversation_that_a_killed_process_has_left_is_removed(
     claude.behaves("forks")
     command = [sys.executable, "-m", "chatops", *claude.words("My secret plan")]
     left, environment = list[Path](), program_environment() | {"TMPDIR": str(tmp_path)}
+
+    def prompts() -> list[Path]:
+        return list(tmp_path.glob("chatops-run-*/prompt.txt"))
+
     for _ in range(2):
         with subprocess.Popen(command, env=environment) as dying:
             seen = set(left)
-            asyncio.run(until(lambda: set(tmp_path.glob("chatops-cli-*/prompt.txt")) - seen))  # noqa: B023
-            left = list(tmp_path.glob("chatops-cli-*/prompt.txt"))
+            asyncio.run(until(lambda: seen.isdisjoint(found := prompts()) and found))  # noqa: B023
+            left = prompts()
             dying.kill()
     assert len(left) == 1 and "My secret plan" in left[0].read_text()
     with opened(left[0].parent) as used:
@@ -213,7 +217,7 @@ def test_the_conversation_that_a_killed_process_has_left_is_removed(
         assert claude.asked()["answer"] == "All at once."
         assert left[0].exists(), "it may still be in use"
     claude.asked()
-    assert not list(tmp_path.glob("chatops-cli-*"))
+    assert not list(tmp_path.glob("chatops-run-*"))
 
 
 def _read(path: Path) -> bytes:

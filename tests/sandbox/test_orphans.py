@@ -1,19 +1,32 @@
-"""Processes that have outlived their app are found by what their environment says, and only they are stopped."""
+"""Processes that have outlived their app are found by what their environment says, and only they are stopped.
 
+So are the folders that it has left.
+"""
+
+import asyncio
 import os
 import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from chatops.domain.ids import CallId
+from chatops.domain.sandbox import SandboxLevel, SandboxSpec
+from chatops.sandbox.confinement import landlock_fault
 from chatops.sandbox.process import CALL_VARIABLE, StoppedProcesses, attempt_name, stop_orphans
 from chatops.sandbox.supervisor import signal_all
+from chatops.tools.shell import shell_tools
+from tests.support.command_line import program_environment
 from tests.support.processes import running
+from tests.support.waiting import until
+from tests.tools.running import needs_sandbox
+from tests.tools.toolkit import context_for, done
 
 Start = Callable[..., subprocess.Popen[str]]
 SLEEP = "import sys, time; print('up', flush=True); time.sleep(600)"
@@ -87,3 +100,39 @@ def test_a_reused_process_id_is_not_signalled(start: Start) -> None:
     assert other.poll() is None
     assert signal_all(lambda: {other.pid}, signal.SIGKILL) == {other.pid}
     assert other.wait() == -signal.SIGKILL
+
+
+DYING = """
+import asyncio, sys
+from pathlib import Path
+from tests.sandbox.test_orphans import SandboxLevel, ran
+asyncio.run(ran(SandboxLevel[sys.argv[1]], Path.cwd(), "touch started; sleep 600"))
+"""
+
+
+async def ran(level: SandboxLevel, workspace: Path, command: str) -> None:
+    (shell,) = shell_tools(level)
+    await done(shell, context_for(workspace, sandbox=SandboxSpec(git="commit")), {"command": command})
+
+
+@pytest.mark.parametrize(
+    "level",
+    [
+        pytest.param(SandboxLevel.HARD, marks=needs_sandbox),
+        pytest.param(SandboxLevel.LANDLOCK, marks=pytest.mark.skipif(bool(landlock_fault()), reason=landlock_fault())),
+    ],
+)
+def test_the_temporary_folder_of_a_killed_app_is_removed_by_the_next_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: SandboxLevel
+) -> None:
+    workspace = tmp_path / "ws"
+    subprocess.run(["git", "init", "-q", workspace], check=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    environment = program_environment() | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", DYING, level.name], cwd=workspace, env=environment) as dying:
+        asyncio.run(until((workspace / "started").exists))
+        asyncio.run(ran(level, workspace, "true"))
+        assert len(list(tmp_path.glob("chatops-run-*"))) == 1, "it is in use"
+        dying.kill()
+    asyncio.run(ran(level, workspace, "true"))
+    assert not list(tmp_path.glob("chatops-run-*"))
