@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Len
 
 from chatops.commands.application import app, run_app
-from chatops.commands.context import options, screen
+from chatops.commands.context import options
 from chatops.config.document import Document, EntryReader, read_document
 from chatops.config.paths import write_new_private
 from chatops.domain.canonical import JsonValue
@@ -26,10 +26,12 @@ from chatops.domain.sanitize import reveal
 from chatops.domain.tools import Verdict
 from chatops.domain.wording import plural
 from chatops.headless.json_values import arguments_value
+from chatops.headless.screen import screen
 from chatops.policy.grant import rule_of
 from chatops.policy.spelled import STRICT, Access, Name, Spelled
 from chatops.wiring.app import App
 from chatops.wiring.explain import Explained, explain_call, place_in
+from chatops.wiring.stored import Options
 
 _MAX_BYTES = 16_000_000
 _NO_LIMIT = 1_000_000_000
@@ -111,28 +113,35 @@ def run(arguments: Namespace) -> int:
         raise ConfigError(
             "Which cases? No file was named.", advice="chatops policy test --from-history FILE writes one."
         )
-    path = Path(arguments.file).expanduser()
+    judged = _judge_file(_read_document(Path(arguments.file).expanduser()), options(arguments))
+    return _report(judged, as_json=arguments.output_format == "json")
+
+
+def _read_document(path: Path) -> Document:
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.", advice="Name a file of cases.") from None
-    document = read_document(data, source=str(path), advice="Correct it there.", most=_MAX_BYTES)
-    file = EntryReader(document, lambda key, why: None).read(CaseFile, document.located.value)
-    judged: dict[int, _Judged] = {}
-    chosen = options(arguments)
-    base = (chosen.workspace or Path.cwd()).resolve()
-    for folder in dict.fromkeys(case.workspace for case in file.cases):
-        cases = [(index, case) for index, case in enumerate(file.cases) if case.workspace == folder]
-        if not (base / folder).is_dir():
-            raise document.error(("cases", cases[0][0], "workspace"), f"there is no folder {folder!r} in {base}")
+    return read_document(data, source=str(path), advice="Correct it there.", most=_MAX_BYTES)
 
-        async def judge(opened: App, cases: list[tuple[int, Case]] = cases) -> int:
-            for index, case in cases:
+
+def _judge_file(document: Document, chosen: Options) -> list[_Judged]:
+    """Judge the cases in the order of the file. Each folder that they name is opened once."""
+    file = EntryReader(document, lambda key, why: None).read(CaseFile, document.located.value)
+    base = (chosen.workspace or Path.cwd()).resolve()
+    judged: dict[int, _Judged] = {}
+    for folder in dict.fromkeys(case.workspace for case in file.cases):
+        cases = {index: case for index, case in enumerate(file.cases) if case.workspace == folder}
+        if not (base / folder).is_dir():
+            raise document.error(("cases", min(cases), "workspace"), f"there is no folder {folder!r} in {base}")
+
+        async def judge(opened: App, cases: dict[int, Case] = cases) -> int:
+            for index, case in cases.items():
                 judged[index] = await _judge(opened, case, document, index)
             return 0
 
         run_app(replace(chosen, workspace=base / folder), judge)
-    return _report([judged[index] for index in sorted(judged)], as_json=arguments.output_format == "json")
+    return [judged[index] for index in sorted(judged)]
 
 
 async def _judge(opened: App, case: Case, document: Document, index: int) -> _Judged:
@@ -148,31 +157,33 @@ async def _judge(opened: App, case: Case, document: Document, index: int) -> _Ju
 
 
 def _report(judged: list[_Judged], *, as_json: bool) -> int:
-    differing = [one for one in judged if not one.is_expected]
+    differing = [result for result in judged if not result.is_expected]
     view = screen()
     if as_json:
-        view.json({"cases": [_json(one) for one in judged], "differing": len(differing)})
+        view.json({"cases": [_json(result) for result in judged], "differing": len(differing)})
         return 1 if differing else 0
-    for one in differing:
-        deciding, case = one.found.deciding, one.case
+    for result in differing:
+        deciding, case = result.found.deciding, result.case
         expected = " or ".join(case.verdict) + (f" by {case.layer}" if case.layer else "")
-        by = "  ".join(filter(None, (deciding.reason, rule_of(deciding), deciding.answered_by, one.place)))
+        by = "  ".join(filter(None, (deciding.reason, rule_of(deciding), deciding.answered_by, result.place)))
         name = f" ({case.name})" if case.name else ""
-        view.answer(reveal(f"{one.where}{name}: {case.call.tool} as {case.role or 'the default role'}", newlines=False))
+        view.answer(
+            reveal(f"{result.where}{name}: {case.call.tool} as {case.role or 'the default role'}", newlines=False)
+        )
         view.answer(f"  expected {expected}, found {deciding.verdict.value}, decided by {by}")
-    for one in judged:
-        for problem in one.found.problems:
-            view.say(f"{one.where}: the call could not run: {problem.path}: {problem.message}")
+    for result in judged:
+        for problem in result.found.problems:
+            view.say(f"{result.where}: the call could not run: {problem.path}: {problem.message}")
     view.say(
         f"{plural(len(judged), 'case')}: {len(differing) or 'none'} {'differ' if len(differing) != 1 else 'differs'}."
     )
     return 1 if differing else 0
 
 
-def _json(one: _Judged) -> JsonValue:
-    deciding, case = one.found.deciding, one.case
+def _json(result: _Judged) -> JsonValue:
+    deciding, case = result.found.deciding, result.case
     return {
-        "case": one.where,
+        "case": result.where,
         "name": case.name,
         "role": case.role,
         "tool": case.call.tool,
@@ -182,14 +193,14 @@ def _json(one: _Judged) -> JsonValue:
         "layer": deciding.reason,
         "rule": rule_of(deciding) or None,
         "answered_by": deciding.answered_by or None,
-        "place": one.place or None,
-        "as_expected": one.is_expected,
+        "place": result.place or None,
+        "as_expected": result.is_expected,
     }
 
 
 def _write_history(opened: App, arguments: Namespace) -> int:
     """Write the cases that follow from what users decided in this folder."""
-    cases, left_out = _decided(opened)
+    cases, unjudged = _cases_of_decisions(opened)
     text = json.dumps({"version": 1, "cases": cases}, indent=2, ensure_ascii=False)
     if arguments.file is None:
         screen().answer(text)
@@ -197,14 +208,14 @@ def _write_history(opened: App, arguments: Namespace) -> int:
         write_new_private(Path(arguments.file).expanduser(), f"{text}\n".encode("utf-8", "replace"))
     screen().say(
         f"{plural(len(cases), 'case')} of what was decided in {opened.workspace}"
-        + (f"; {plural(left_out, 'call')} of tools that are not here left out." if left_out else ".")
+        + (f"; {plural(unjudged, 'call')} of tools that are not here left out." if unjudged else ".")
     )
     return 0
 
 
-def _decided(opened: App) -> tuple[list[JsonValue], int]:
+def _cases_of_decisions(opened: App) -> tuple[list[JsonValue], int]:
     """Return a case for each call that a user has approved or denied, and the number of those that cannot be judged."""
-    folder, level, left_out = str(opened.workspace), opened.rights.level, 0
+    folder, level, unjudged = str(opened.workspace), opened.rights.level, 0
     sessions = {info.id for info in opened.store.sessions(workspace=folder, limit=_NO_LIMIT)}
     arguments = {
         message.call_id: message.arguments
@@ -219,7 +230,7 @@ def _decided(opened: App) -> tuple[list[JsonValue], int]:
         if not isinstance(row.decision, Approved | Edited | Rejected):
             continue
         if opened.catalog.get(row.tool) is None:
-            left_out += 1
+            unjudged += 1
             continue
         found = _NOT_ALLOWED if isinstance(row.decision, Rejected) else _NOT_DENIED
         key = (row.role, row.tool, arguments[row.call_id])
@@ -234,4 +245,4 @@ def _decided(opened: App) -> tuple[list[JsonValue], int]:
         for (role, tool, given), expected in verdicts.items()
         if isinstance(arguments_value(given), dict)
     ]
-    return cases, left_out
+    return cases, unjudged

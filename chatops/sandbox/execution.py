@@ -275,33 +275,33 @@ async def run_confined(
         raise _recorded_failure(str(error), facts=facts, context=context, failures=failures) from error
     except OSError as error:
         raise ToolFailedError(f"The command could not be started: {error.strerror}.") from error
-    ended = run.ended
-    if not ended.started and ended.code is not None:
-        reason = visible(ended.output.text().strip().rpartition("\n")[2] or "it gave no reason", limit=_MAX_REASON)
-        raise _recorded_failure(reason, facts=facts, context=context, failures=failures)
     duration = int((time.monotonic() - started) * 1000)
     cause, needs = _cause(run, argv=argv, confined=confined, context=context)
     failures.learn(facts, context, needs=needs)
+    ending = _ending(run.ended, seconds=seconds, pipeline=pipeline)
+    ending = replace(ending, cause="; ".join(filter(None, (cause, *run.left))))
+    shown = run.ended.output.capped(limit=context.max_output_chars - _STATUS_ROOM)
+    return ToolResult(
+        outcome=Outcome.SUCCESS if run.ended.code == 0 else Outcome.FAILED,
+        content=with_ending(shown.text, ending),
+        truncated=shown.truncated,
+        duration_ms=duration,
+        facts=ResultFacts(ending=ending, refused_hosts=run.unreached),
+    )
+
+
+def _ending(ended: Ended, *, seconds: float, pipeline: tuple[str, ...]) -> Ending:
+    """Return how the command ended, and which programs of `pipeline` were not found."""
     if ended.lost:
         ending = Ending(by=EndedBy.UNKNOWN)
     elif ended.code is None:
         ending = Ending(by=EndedBy.TIME_LIMIT, seconds=seconds)
     else:
         ending = exit_of(ended.code)
-    ending = replace(ending, stopped=ended.left, cause="; ".join(filter(None, (cause, *run.left))))
-    if pipeline:
-        output = ended.output.text()
-        names = tuple(visible(name) for name in pipeline)
-        missing = tuple(name for name in dict.fromkeys(names) if name and f": {name}: command not found" in output)
-        ending = replace(ending, pipeline=names, not_found=missing)
-    shown = ended.output.capped(limit=context.max_output_chars - _STATUS_ROOM)
-    return ToolResult(
-        outcome=Outcome.SUCCESS if ended.code == 0 else Outcome.FAILED,
-        content=with_ending(shown.text, ending),
-        truncated=shown.truncated,
-        duration_ms=duration,
-        facts=ResultFacts(ending=ending, refused_hosts=run.unreached),
-    )
+    output = ended.output.text() if pipeline else ""
+    names = tuple(visible(name) for name in pipeline)
+    missing = tuple(name for name in dict.fromkeys(names) if name and f": {name}: command not found" in output)
+    return replace(ending, stopped=ended.left, pipeline=names, not_found=missing)
 
 
 def _cause(
@@ -383,6 +383,9 @@ async def _run(
                 except OSError as error:
                     # The command has run, so its result is not lost to an error.
                     left = (f"changes of the files in .git may not have been taken over: {error.strerror}",)
+    if not ended.started and ended.code is not None:
+        last_line = ended.output.text().strip().rpartition("\n")[2]
+        raise SandboxSetupError(visible(last_line or "it gave no reason", limit=_MAX_REASON))
     return _Run(command=command, ended=ended, unreached=tuple(unreached), left=left)
 
 
