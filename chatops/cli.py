@@ -135,9 +135,9 @@ def _our_fault(error: Exception) -> int:
 
 def _screen() -> "Screen":
     """Return the process's own streams. Nothing fails if they cannot be written."""
-    from chatops.headless.screen import Screen
+    from chatops.headless.screen import screen
 
-    return Screen(out=sys.stdout, err=sys.stderr)
+    return screen()
 
 
 def _output_lost() -> bool:

@@ -5,9 +5,9 @@ from argparse import Namespace
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from chatops.commands.context import in_its_workspace, options, screen
+from chatops.commands.context import in_its_workspace, options
 from chatops.domain.errors import ChatopsError, ConfigError
-from chatops.headless.screen import forget_said
+from chatops.headless.screen import forget_said, screen
 from chatops.policy.grant import Grant
 from chatops.toolkit.threads import DaemonThreadExecutor
 from chatops.wiring.app import App

@@ -9,13 +9,13 @@ from argparse import Namespace
 from typing import TextIO
 
 from chatops.commands.application import warn_of_use, with_app
-from chatops.commands.context import find_session, last_session, screen
+from chatops.commands.context import find_session, last_session
 from chatops.commands.workspace import WAY_OUT, whole
 from chatops.domain.errors import ConfigError, SessionBusyError
 from chatops.domain.ids import SessionId
 from chatops.headless.formats import OutputFormat
 from chatops.headless.run import OnApproval, ask
-from chatops.headless.screen import Screen
+from chatops.headless.screen import Screen, screen
 from chatops.startup import settle_collector
 from chatops.store.base import SessionInfo
 from chatops.wiring.app import App

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from chatops.commands.context import find_session, screen, show_list, stored
+from chatops.commands.context import find_session, show_list, stored
 from chatops.config.paths import write_new_private
 from chatops.domain.canonical import canonical
 from chatops.domain.decisions import Answered, Approved, Edited, MarkedDone, Recorded, Rejected
@@ -17,7 +17,7 @@ from chatops.domain.messages import UserMessage
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.wording import plural
 from chatops.headless.json_values import dumps
-from chatops.headless.screen import when
+from chatops.headless.screen import screen, when
 from chatops.policy.patterns import show_rule
 from chatops.policy.sandbox import describe_extra
 from chatops.store import audit

@@ -13,9 +13,10 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 
-from chatops.commands.parser import Parser, build_parser, handler
+from chatops.commands.argument_parser import Parser
+from chatops.commands.parser import build_parser, handler
 from chatops.domain.errors import ChatopsError
-from chatops.headless.screen import Screen
+from chatops.headless.screen import screen
 
 FILES, FOLDERS = "<files>", "<folders>"
 """Tell the script that the shell completes the word."""
@@ -69,7 +70,7 @@ _SCRIPTS = {
 
 def run(arguments: Namespace) -> int:
     """Print the script, and on stderr how to install it; or what may stand for the last of some words."""
-    view = Screen(out=sys.stdout, err=sys.stderr)
+    view = screen()
     if arguments.words:
         between = {"bash": "", "zsh": ":", "fish": "\t"}[arguments.shell]
         for word, text in candidates(arguments.words[1:]):

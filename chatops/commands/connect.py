@@ -15,14 +15,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from chatops.commands.application import with_app
-from chatops.commands.context import screen
 from chatops.commands.registry import edit_registry, file_to_edit
 from chatops.config.document import Json, with_value
 from chatops.config.paths import Paths, write_private
 from chatops.config.registry_read import BUILT_IN_MODELS
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.wording import plural
-from chatops.headless.screen import Screen
+from chatops.headless.screen import Screen, screen
 from chatops.models.discover import KeyRefusedError, Probe, details, probe
 from chatops.models.hosts import host_and_port, split_url
 from chatops.models.keys import store_in_keyring

@@ -5,7 +5,6 @@ take longer than the command itself. `application` opens all of that for the oth
 """
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from chatops.config.paths import REGISTRY_VARIABLE, SITE_REGISTRY, Paths, find_p
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import AccessLevel
-from chatops.headless.screen import Screen, table
+from chatops.headless.screen import screen, table
 from chatops.policy.budget import parse_budget
 from chatops.wiring.stored import (
     Options,
@@ -42,11 +41,6 @@ if TYPE_CHECKING:
 
 SHORTEST_NAME = 6
 """Minimum characters of a call's id, from its beginning or end, that may stand for it."""
-
-
-def screen() -> Screen:
-    """Return a screen over the process's streams, looked up now so that tests and redirections take effect."""
-    return Screen(out=sys.stdout, err=sys.stderr)
 
 
 def show_list(

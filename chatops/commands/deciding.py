@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from chatops.commands.application import app, with_app
 from chatops.commands.approvals import NOTHING_PENDING
-from chatops.commands.context import Stored, find_call, options, screen, show_list, stored
+from chatops.commands.context import Stored, find_call, options, show_list, stored
 from chatops.config.paths import show_folder
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
@@ -15,7 +15,7 @@ from chatops.domain.events import AskReason, Notice, PendingCall, Published
 from chatops.domain.tools import ENGINE_CALLS
 from chatops.engine.view import pending_calls
 from chatops.headless.pending import answers, beginning, describe, describe_json, mention
-from chatops.headless.screen import when
+from chatops.headless.screen import screen, when
 from chatops.runtime.call_sheet import asked_by
 from chatops.runtime.descriptions import stored_way_to_continue
 from chatops.runtime.session import Session

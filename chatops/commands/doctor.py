@@ -4,11 +4,12 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from chatops.commands.application import with_app
-from chatops.commands.context import confirm, screen
+from chatops.commands.context import confirm
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.wording import money, plural
 from chatops.headless.json_values import plain
+from chatops.headless.screen import screen
 from chatops.wiring.app import App
 from chatops.wiring.doctor import Check, Grade, failed, lines, look
 from chatops.wiring.stored import Storage

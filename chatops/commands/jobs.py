@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from chatops.commands.application import app, run_app, warn_of_use
-from chatops.commands.context import find_session, options, screen, show_list, stored
+from chatops.commands.context import find_session, options, show_list, stored
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionBusyError, SessionHeldError
 from chatops.domain.events import Published, TurnFinished, TurnPaused, TurnStatus
@@ -20,7 +20,7 @@ from chatops.headless.formats import OutputFormat, one_line
 from chatops.headless.notify import tell
 from chatops.headless.pending import next_steps, pending_json
 from chatops.headless.run import ExitCode, OnApproval, resume_turn, show_end
-from chatops.headless.screen import when
+from chatops.headless.screen import screen, when
 from chatops.runtime.descriptions import named_call
 from chatops.runtime.session import Session
 from chatops.store.base import JobRow

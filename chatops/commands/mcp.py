@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from chatops.commands.application import app, with_app
-from chatops.commands.context import confirm, screen, show_list
+from chatops.commands.context import confirm, show_list
 from chatops.commands.registry import check_edit, edit_registry, file_to_edit, line_for_role
 from chatops.commands.trust import check_digest, confirmed, show_question
 from chatops.config.document import Json, with_value
@@ -18,6 +18,7 @@ from chatops.config.trust import TrustAnswer
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.sanitize import reveal
+from chatops.headless.screen import screen
 from chatops.mcp.packages import parse_runner, remove_package, runner_of
 from chatops.mcp.server import ServerState, ServerStatus
 from chatops.sandbox.programs import look_up

@@ -5,11 +5,11 @@ from argparse import Namespace
 from typing import assert_never
 
 from chatops.commands.application import app, with_app
-from chatops.commands.context import screen, show_list
+from chatops.commands.context import show_list
 from chatops.config.extras import not_installed
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
-from chatops.headless.screen import table
+from chatops.headless.screen import screen, table
 from chatops.models.hosts import host_and_port
 from chatops.models.memory import TaskScore, known_price, memory_of, prices_available, refresh_prices
 from chatops.policy.registry import ModelSpec, Price

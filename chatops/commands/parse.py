@@ -29,13 +29,13 @@ from chatops.dialects.reading import Confidence, Reading, Tools
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.headless.json_values import arguments_value, dumps
-from chatops.headless.screen import Screen
+from chatops.headless.screen import screen
 
 
 def run(arguments: Namespace) -> int:
     """Answer lines until the input ends."""
     offered = _from_file(arguments.tools) if arguments.tools else {}
-    view = Screen(out=sys.stdout, err=sys.stderr)
+    view = screen()
     if sys.stdin.isatty():
         view.say('One JSON object per line, such as {"text": "...", "tools": {}}. Ctrl+D ends.')
     try:

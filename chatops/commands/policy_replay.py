@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from chatops.commands.application import app
-from chatops.commands.context import find_session, screen
+from chatops.commands.context import find_session
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import ExactArguments, RuleScope
 from chatops.domain.errors import ConfigError
@@ -23,7 +23,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import CallFacts, Verdict
 from chatops.domain.wording import plural
 from chatops.engine.containment import ANSWERED
-from chatops.headless.screen import table
+from chatops.headless.screen import screen, table
 from chatops.policy.grant import Grant, rule_of
 from chatops.policy.patterns import parse_rule
 from chatops.policy.verdicts import ApprovalRule, Judgement, Layer

@@ -9,7 +9,6 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from chatops.commands.context import screen
 from chatops.config.document import Json, parse
 from chatops.config.paths import SITE_REGISTRY, Paths, find_paths, packaged_registry, write_new_private, write_private
 from chatops.config.registry import Loaded, load_registry
@@ -17,6 +16,7 @@ from chatops.config.registry_read import ALWAYS_THERE, MAX_BYTES, json_schema, r
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.domain.wording import plural
+from chatops.headless.screen import screen
 from chatops.policy.registry import Registry
 from chatops.wiring.checks import concerns_of, unusable_models
 from chatops.wiring.stored import workspace_of

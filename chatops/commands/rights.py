@@ -12,7 +12,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from chatops.commands.application import app, with_app
-from chatops.commands.context import Stored, confirm, options, screen, show_list, stored
+from chatops.commands.context import Stored, confirm, options, show_list, stored
 from chatops.commands.registry import file_to_edit, line_for_role
 from chatops.config.document import dotted
 from chatops.config.paths import Paths, find_paths, path_of
@@ -24,7 +24,7 @@ from chatops.domain.tools import ToolSpec, Verdict, tool_name
 from chatops.domain.wording import plural
 from chatops.engine.signature import parameters
 from chatops.headless.json_values import plain
-from chatops.headless.screen import table, when
+from chatops.headless.screen import screen, table, when
 from chatops.policy.budget import LIMITS, NO_BUDGET
 from chatops.policy.grant import Grant, rule_of
 from chatops.policy.patterns import show_rule

@@ -6,9 +6,9 @@ from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from chatops.commands.application import with_app
-from chatops.commands.context import screen
 from chatops.config.extras import not_installed
 from chatops.domain.errors import ConfigError
+from chatops.headless.screen import screen
 
 
 def run(arguments: Namespace) -> int:

@@ -6,12 +6,12 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.commands.context import Stored, confirm, find_session, screen, show_list, stored
+from chatops.commands.context import Stored, confirm, find_session, show_list, stored
 from chatops.config.paths import write_new_private
 from chatops.domain.errors import AlreadyStoredError, ConfigError, SessionBusyError
 from chatops.domain.wording import excerpt, plural
 from chatops.headless.json_values import plain
-from chatops.headless.screen import table, when
+from chatops.headless.screen import screen, table, when
 from chatops.store.base import ALL
 from chatops.store.files import Outputs
 from chatops.toolkit.counting import counted, shown_by

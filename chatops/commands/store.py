@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from chatops.commands.context import options, screen
+from chatops.commands.context import options
 from chatops.config.paths import find_paths
 from chatops.domain.errors import ConfigError, NotSavedError
 from chatops.domain.tools import AccessLevel
 from chatops.domain.wording import plural
-from chatops.headless.screen import table
+from chatops.headless.screen import screen, table
 from chatops.store.copying import Copied, copy_sessions
 from chatops.store.health import check_rows, describe, findings
 from chatops.toolkit.counting import shown_by

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from chatops.commands.context import confirm, options, screen
+from chatops.commands.context import confirm, options
 from chatops.config.paths import Paths, find_paths
 from chatops.config.registry import load_registry
 from chatops.config.trust import (
@@ -26,7 +26,7 @@ from chatops.config.trust import (
 )
 from chatops.config.workspace_files import Item
 from chatops.domain.errors import ChatopsError, ConfigError
-from chatops.headless.screen import Screen, table
+from chatops.headless.screen import Screen, screen, table
 from chatops.wiring.stored import Options, Storage, make_store, workspace_of
 
 _WORD = "trust"

@@ -5,11 +5,11 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from chatops.commands.context import options, screen, show_list, stored
+from chatops.commands.context import options, show_list, stored
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.domain.wording import plural
-from chatops.headless.screen import when
+from chatops.headless.screen import screen, when
 from chatops.startup import answer_keys_first, settle_collector
 from chatops.store.queue import QueuedRow, WorkerRow, workspace_name
 from chatops.toolkit.threads import DaemonThreadExecutor

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from chatops.commands.application import app, warn_of_use, with_app
 from chatops.commands.ask import check_folder, read_prompt
-from chatops.commands.context import find_session, screen
+from chatops.commands.context import find_session
 from chatops.config.workflow_read import workflow_schema
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionHeldError
@@ -17,7 +17,7 @@ from chatops.headless.json_values import plain
 from chatops.headless.pending import next_steps
 from chatops.headless.report import RunReport, as_json, run_report
 from chatops.headless.run import OnApproval, drive, resume_turn, review_steps, reviewed, show_end
-from chatops.headless.screen import Screen, table, when
+from chatops.headless.screen import Screen, screen, table, when
 from chatops.policy.workflow import CommandGate, Definition, PassesWhen, StepSpec, Validation, WorkflowSpec
 from chatops.runtime.descriptions import describe_review, way_to_continue
 from chatops.runtime.workflow import turns_of

@@ -6,6 +6,7 @@ it.
 """
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -217,6 +218,11 @@ class Screen:
             os.close(null)
         except (OSError, ValueError):
             return
+
+
+def screen() -> Screen:
+    """Return a screen over the process's streams, looked up now so that tests and redirections take effect."""
+    return Screen(out=sys.stdout, err=sys.stderr)
 
 
 def printable(text: str, stream: TextIO) -> str:

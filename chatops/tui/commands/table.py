@@ -8,7 +8,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.policy.sandbox import CHOICES
 from chatops.tui.commands import context as context_commands
-from chatops.tui.commands import handlers, revision
+from chatops.tui.commands import cost, handlers, revision
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler, Notify, Replies, ScreenAction
 from chatops.tui.composer import Completion
@@ -145,7 +145,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         words={"edit ": "in $EDITOR", "clear ": "asks first"},
         offers=context_commands.memory_offers,
     ),
-    SlashCommand(name="cost", help="tokens and cost so far, by turn, day and model", run=context_commands.cost),
+    SlashCommand(name="cost", help="tokens and cost so far, by turn, day and model", run=cost.cost),
     SlashCommand(name="export", args="[md|html|jsonl|openai] [FILE]", help="write to a file", run=handlers.export),
     SlashCommand(
         name="delegated", args="[N]", help="what the role of a delegated task said and did", run=revision.delegated

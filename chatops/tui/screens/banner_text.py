@@ -154,7 +154,7 @@ def most_urgent(
 
 def finished_costs(events: Sequence[Event]) -> Iterator[str]:
     """Yield what each turn has cost that has ended."""
-    from chatops.tui.commands.context import turn_cost
+    from chatops.tui.commands.cost import turn_cost
 
     for event in events:
         if isinstance(event, TurnFinished) and event.usage is not None:

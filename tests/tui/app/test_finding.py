@@ -10,7 +10,7 @@ from chatops.domain.events import Status, TurnFinished, TurnStatus
 from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.messages import AssistantMessage, Message, Usage, UserMessage
 from chatops.domain.tools import Outcome
-from chatops.tui.commands.context import cost_text
+from chatops.tui.commands.cost import cost_text
 from chatops.tui.dialogs.choices import SessionPicker
 from chatops.tui.notice import program
 from chatops.tui.transcript.blocks import CardEnd, CardStatus, ToolCardBlock

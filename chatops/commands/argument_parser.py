@@ -1,0 +1,115 @@
+"""argparse with errors that say what was meant, and with optional words that may come after the flags."""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+# All help is English, and `Parser.error` reads argparse's messages. Looking for translations on the disk, for each
+# parser, takes longer than everything else.
+argparse._ = lambda text: text  # type: ignore[attr-defined]
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of chatops and of each of its commands. Errors end it with exit code 2."""
+
+    _takes_prompt = False
+    """True if ``-p`` is among the arguments, which takes its prompt as the next one."""
+    _words: Sequence[str] = ()
+    """The arguments that are parsed."""
+    last_word: str | None = None
+    """The optional argument that comes last, if there is one."""
+    actions: "argparse._SubParsersAction[Parser] | None" = None
+    """The subcommands, one of which is required, if there are any. ``list`` is the default where it exists."""
+
+    def add_last_word(self, name: str, *, metavar: str, help: str | None = None) -> None:
+        """Add an optional argument that may also come after the flags."""
+        self.add_argument(name, metavar=metavar, nargs="?", help=help)
+        self.last_word = name
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse as argparse does, but let the command itself report arguments that are left over.
+
+        argparse before 3.13 takes an optional positional argument for absent at the first flag, and leaves it over.
+        """
+        self._words = sys.argv[1:] if args is None else args
+        self._takes_prompt = not {*self._words}.isdisjoint({"-p", "--print"})
+        known, rest = super().parse_known_args(self._with_default_action(args), namespace)
+        if self.last_word and rest and getattr(known, self.last_word) is None:
+            words = rest[1:] if rest[0] == "--" else [] if rest[0].startswith("-") else rest
+            if len(words) == 1:
+                setattr(known, self.last_word, words[0])
+                return known, []
+        if rest:
+            if unknown := self._unknown_option(rest):
+                self.error(unknown)
+            quotes = self.last_word and not any(word.startswith("-") for word in rest)
+            hint = ". Words that belong together go in quotes" if quotes else ""
+            self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+        return known, []
+
+    def _with_default_action(self, args: Sequence[str] | None) -> Sequence[str] | None:
+        """Return `args` behind ``list`` if they begin with a flag and name no action."""
+        if args is None or self.actions is None or "list" not in self.actions.choices:
+            return args
+        first = args[0] if args else "--"
+        lists = first.startswith("-") and not {*args} & {"-h", "--help", *self.actions.choices}
+        return ["list", *args] if lists else args
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error and where to find help. For an unknown command, suggest the nearest one."""
+        found = re.match(r"argument (?:COMMAND|ACTION): invalid choice: '(.*?)' \(choose from (.*)\)", message, re.S)
+        if found:
+            known = self._known()
+            near = _nearest(found[1], known)
+            hint = f" Did you mean {self.prog} {near}?" if near else ""
+            message = f"there is no command {found[1]!r}.{hint}"
+            before = [*takewhile(lambda word: word != found[1], self._words)]
+            if unknown := self._unknown_option(before):
+                message = unknown
+            elif self.prog == "chatops" and self._takes_prompt:
+                message = "the prompt is the argument of -p and follows it: chatops --role ROLE -p PROMPT."
+            elif not near and self.prog == "chatops":
+                message += " To send a message without the screen: chatops -p PROMPT."
+            elif not near:
+                message += f" There are: {', '.join(known)}."
+        elif message.endswith("required: ACTION"):
+            message = f"one of these has to follow: {', '.join(self._known())}"
+        text = message.encode("utf-8", "backslashreplace").decode()
+        text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+        self._print_message(f"{self.prog}: {text}\n{self.prog} --help shows how it is used.\n", sys.stderr)
+        raise SystemExit(2)
+
+    def _unknown_option(self, words: Sequence[str]) -> str:
+        """Return what is wrong with the first option in `words` that does not exist, as a sentence; else nothing."""
+        names = [word.partition("=")[0] for word in words if word.startswith("--") and word != "--"]
+        unknown = next((name for name in names if name not in self._option_string_actions), "")
+        near = _nearest(unknown, self._option_string_actions)
+        return f"there is no option {unknown}." + (f" Did you mean {near}?" if near else "") if unknown else ""
+
+    def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
+        """Print to the process's own streams. argparse would not notice if they are closed."""
+        from chatops.headless.screen import screen
+
+        view = screen()
+        if file is sys.stdout:
+            view.answer(message)
+        else:
+            view.say(message)
+
+    def _known(self) -> list[str]:
+        return [*self.actions.choices] if self.actions else []
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """Return the known word that was probably meant; empty if none is near."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, [*known], n=1, cutoff=0.6)), "")
