@@ -80,6 +80,8 @@ from chatops.dialects.chat_template import (
 from chatops.dialects.formats.base import (
     CLOSER,
     END_OF_TEXT,
+    MARKS,
+    TAG_WORD,
     Call,
     CallBlock,
     NoCall,
@@ -91,7 +93,7 @@ from chatops.dialects.formats.base import (
 )
 from chatops.dialects.formats.channels import CHANNEL_ENDS
 from chatops.dialects.formats.json_objects import CallBuilder, read_objects
-from chatops.dialects.formats.marked import MARKS, OPENS, read_action, read_prompt
+from chatops.dialects.formats.marked import OPENS, READ_MARK, read_action, read_prompt
 from chatops.dialects.formats.unmarked import begins, read_whole_message
 from chatops.dialects.json_reader import read_value
 from chatops.dialects.masks import COMMENT_ENDS, QUOTING, SQUARE_QUOTING, fence_ends
@@ -183,13 +185,18 @@ _GLUED = re.compile(r"(?<![\w.-])(?P<name>[^\W\d][\w-]{0,255})\s*(?=\{)")
 _UNREAD = "is in a format that cannot be read; nothing was run"
 _IN_A_LIST = "is inside <tools>, which lists tools and calls none; nothing was run"
 _THOUGHT = "is inside your reasoning, where nothing is run; make the call after the reasoning has ended"
-_TAG_WORD = r"[/!]?(?:[^\W\d]|[|｜])[\w:|｜▁/-]{0,63}"
 _SPACES = r"[ \t\r]{0,16}"
+_MARKS = (*MARKS, "[THINK]", "[/THINK]", "◁think▷", "◁/think▷", *SQUARE_QUOTING)
+
+
+def _literal(mark: str) -> str:
+    """Return the pattern of a mark, which is a word of its own where it begins like one."""
+    return rf"\b{re.escape(mark)}" if mark[0].isalpha() else re.escape(mark)
+
+
 _TAGS = (
-    rf"(?P<spaced><[|｜]tool calls? begin[|｜]>)|<[ ]?(?P<word>{_TAG_WORD})|<!--"
-    r"|(?P<square>\[(?:TOOL_CALLS|/?THINK|TOOL_RESULTS|AVAILABLE_TOOLS|INST)\]"
-    r"|\[result [0-9a-f]{16} of )|(?P<functools>\bfunctools\[)|(?P<minimax>\]<\]minimax\[>\[)|(?P<thought>◁/?think▷)"
-    r"|(?P<run>`+)|(?P<other>\[/?[^\W\d][\w-]{0,40}(?=\])|<[ ]?/?(?=[^\s<>!?=/\[\](){}]))"
+    rf"(?:{'|'.join(map(_literal, _MARKS))}|\[result [0-9a-f]{{16}} of )|<[ ]?(?P<word>{TAG_WORD})|<!--|(?P<run>`+)"
+    r"|(?P<other>\[/?[^\W\d][\w-]{0,40}(?=\])|<[ ]?/?(?=[^\s<>!?=/\[\](){}]))"
 )
 _LINES = (
     rf"(?P<indented>{_SPACES}\n(?: {{4}}|\t))"
@@ -201,8 +208,6 @@ SCAN_IN_SPAN = re.compile(rf"{_TAGS}|\n(?:{_LINES}|(?P<blank>{_SPACES}\n))")
 """The same, plus blank lines, which end a code span."""
 LINE_START = re.compile(rf"(?:{_LINES})")
 """Constructs that begin a line, matched right at its beginning."""
-_SPACED = tuple(f"<{bar}tool {word} begin{bar}>" for bar in "|｜" for word in ("call", "calls"))
-_SQUARES = ("[TOOL_CALLS]", "[THINK]", "[/THINK]", "[TOOL_RESULTS]", "[AVAILABLE_TOOLS]", "[INST]")
 _LONGEST_OPENING = 120
 _ENDS_OF_TEXT = (
     "|im_end|",
@@ -409,7 +414,7 @@ def _mark(state: ParserState, found: re.Match[str]) -> Continuation:
         return quoted(state, found, SQUARE_QUOTING[mark])
     if mark.startswith("[result "):
         return quoted(state, found, fence_ends(mark.split()[1]))
-    return _call(state, found.start(), found.end(), MARKS[mark])
+    return _call(state, found.start(), found.end(), READ_MARK[mark])
 
 
 def _tag(state: ParserState, found: re.Match[str]) -> Continuation:
@@ -531,20 +536,17 @@ def _diagnostic(name: str, message: str, text: str, start: int) -> Diagnostic:
 
 
 def _partial(literal: str) -> str:
-    """Return a pattern for the non-empty beginnings of `literal` at the end of a text."""
+    """Return a pattern for the non-empty beginnings of `literal`."""
     pattern = ""
     for char in reversed(literal):
         pattern = f"{re.escape(char)}(?:{pattern})?" if pattern else re.escape(char)
-    return pattern
+    return rf"\b{pattern}" if literal[0].isalpha() else pattern
 
 
 _HELD = re.compile(
-    rf"(?P<tag><[ ]?(?P<word>[/!]?(?:[A-Za-z|｜][\w:|｜▁/-]{{0,63}})?-{{0,2}})?)\Z"
-    rf"|(?:{'|'.join(map(_partial, (*_SPACED, *_SQUARES)))}|{_partial('[result ')}"
-    r"|\[result [0-9a-f]{1,16}(?: (?:of?)?)?)\Z"
-    rf"|\b{_partial('functools[')}\Z|{_partial(']<]minimax[>[')}\Z|{_partial('◁/think▷')}\Z|{_partial('◁think▷')}\Z|`+\Z"
-    r"|\[/?(?:[^\W\d][\w-]{0,40})?\Z"
-    rf"|\n{_SPACES}(?:\n {{0,3}}|[`~>]{{1,2}}|{_partial('Action :')})?\Z"
+    rf"(?:(?P<tag><[ ]?(?P<word>[/!]?(?:[A-Za-z|｜][\w:|｜▁/-]{{0,63}})?-{{0,2}})?)"
+    rf"|{'|'.join(map(_partial, (*_MARKS, '[result ')))}|\[result [0-9a-f]{{1,16}}(?: (?:of?)?)?|`+"
+    rf"|\[/?(?:[^\W\d][\w-]{{0,40}})?|\n{_SPACES}(?:\n {{0,3}}|[`~>]{{1,2}}|{_partial('Action :')})?)\Z"
 )
 
 

@@ -4,11 +4,13 @@ import json
 from typing import Any
 
 from chatops.dialects import CallReader, Confidence, DiagnosticKind, Reading, read_calls
+from chatops.dialects.formats.base import TAGS
 from chatops.domain.canonical import JsonValue
-from tests.dialects.examples import TOOLS, Wanted
+from tests.dialects.examples import SPELLINGS, TOOLS, Wanted
 from tests.support.cases import for_each
 
 PARIS: Wanted = ("get_weather", {"city": "Paris"})
+LS: Wanted = ("run_shell", {"command": "ls"})
 CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
 OBJECTS = {
     "hermes": "<tool_call>\n%s\n</tool_call>",
@@ -292,6 +294,20 @@ def test_a_call_whose_end_is_missing_may_have_lost_arguments(text: str) -> None:
     reading = read_calls(text, TOOLS)
     assert reading.calls == ()
     assert [each.kind for each in reading.diagnostics] == [DiagnosticKind.CUT_OFF]
+
+
+@for_each(
+    "unclosed",
+    [
+        "<tool_call><function=run_shell><parameter=command>ls</function></tool_call>",
+        "<tool_call>run_shell<arg_key>command</arg_key><arg_value>ls</tool_call>",
+    ],
+)
+def test_a_call_of_any_format_is_read_after_one_whose_value_is_not_closed(unclosed: str) -> None:
+    marked = {*TAGS, "functools", "mistral_json", "minimax_m3"}
+    texts = [spelling.spell([PARIS]) for format, spelling in SPELLINGS.items() if format in marked]
+    for text in (*texts, SPELLINGS["deepseek_v3"].spell([PARIS]).replace("▁", " ")):
+        assert got(read_calls(f"{unclosed}\n{text}", TOOLS)) == [LS, PARIS], text
 
 
 @for_each(

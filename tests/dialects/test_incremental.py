@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.dialects import CallReader, ContentSegment, Reading, ReasoningSegment, Segment, read_calls
-from chatops.dialects.formats.marked import MARKS
+from chatops.dialects.formats.base import MARKS
 from chatops.dialects.reader import KINDS
 from tests.dialects.examples import CORPUS, SPELLINGS, TOOLS, Wanted
 from tests.dialects.test_corpus import put_together

@@ -69,10 +69,51 @@ QUOTED_CALL = (
 )
 """Pattern of an opening tag of calls: in a value that holds one, closing tags may belong to it."""
 _RUN = re.compile(possessive(rf"\s*+(?:{CLOSER.pattern}|{END_OF_TEXT.pattern})", "+") + r"\s*+", re.IGNORECASE)
-_NEXT = re.compile(
-    r"<\s?(?:[\w:|]{0,20}tool_calls?\b|(?:\w+:)?(?:function|invoke)[\s=])|<[|｜]DSML[|｜]|\]<\]minimax\[>\[<[^/]",
-    re.IGNORECASE,
-)
+_BARS, _JOINTS = "|｜", "▁_"
+TAGS: Mapping[str, Sequence[str]] = {
+    "hermes": ("tool_call", "tool-call"),
+    "granite3": ("|tool_call|",),
+    "granite20b_fc": ("function_call",),
+    "tool_calls_array": ("tool_calls",),
+    "nemotron_toolcall": ("toolcall",),
+    "longcat": ("longcat_tool_call",),
+    "lfm2": ("|tool_call_start|",),
+    "llama4_pythonic": ("|python_start|",),
+    "cohere_action": ("|start_action|",),
+    "apertus": ("|tools_prefix|",),
+    "gigachat31": ("|function_call|",),
+    "gigachat3": ("|message_sep|",),
+    "internlm2": ("|action_start|",),
+    "inkling": ("|content_invoke_tool_json|",),
+    "minimax_m2": ("minimax:tool_call",),
+    "seed_oss": ("seed:tool_call",),
+    "dots": ("dots_function_call",),
+    "k2_horizon": ("ifm|tool_call", "ifm|tool_calls"),
+    "qwen3_xml": ("function",),
+    "minicpm5": ("functionname", "functionġname"),
+    "step3": ("steptml:invoke",),
+    "anthropic_invoke": ("function_calls", "antml:function_calls", "invoke", "antml:invoke"),
+    "atem": ("atem:function_calls", "atem:invoke"),
+    "dsml_v32": [
+        f"{bar}dsml{bar}{word}" for bar in _BARS for word in ("", "function_calls", "tool_calls", "calls", "invoke")
+    ],
+    "deepseek_v3": [
+        f"{bar}tool{joint}{word}{joint}begin{bar}" for bar in _BARS for joint in _JOINTS for word in ("call", "calls")
+    ],
+    "kimi_k2": ("|tool_calls_section_begin|",),
+    "plamo3": [f"|plamo:begin_tool_{part}:plamo|" for part in ("requests", "request", "name")],
+    "llama3_python_tag": ("|python_tag|",),
+    "gemma4": ("|tool_call",),
+    "functiongemma": ("start_function_call",),
+}
+"""By format: the words of its opening tags, in lower case without `<` and `>`."""
+# Some servers print the `▁` in DeepSeek's tokens as the space that it represents.
+SPACED_TOKENS = tuple(f"<{bar}tool {word} begin{bar}>" for bar in _BARS for word in ("call", "calls"))
+MARKS = ("[TOOL_CALLS]", "functools[", "]<]minimax[>[", *SPACED_TOKENS)
+"""Opening marks that are not tags."""
+_WORDS = frozenset(word for words in TAGS.values() for word in words)
+TAG_WORD = r"[/!]?(?:[^\W\d]|[|｜])[\w:|｜▁/-]{0,63}"
+_TAG = re.compile(rf"<[ ]?(?P<word>{TAG_WORD})(?=.)", re.DOTALL)
 
 
 class Early(Enum):
@@ -290,7 +331,9 @@ def call_ends_at(text: str, at: int, *, least: int) -> tuple[bool, int]:
     run = _RUN.match(text, at)
     end = run.end() if run else at + 1
     if end < len(text):
-        return _NEXT.match(text, end) is not None, end
+        tag = _TAG.match(text, end)
+        opens = tag is not None and tag["word"].lower().removesuffix(":opensource") in _WORDS
+        return opens or (text.startswith(MARKS, end) and not CLOSER_BEGINS.match(text, end)), end
     return run is not None and len(CLOSER.findall(run[0])) >= least, end
 
 

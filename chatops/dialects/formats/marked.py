@@ -2,7 +2,7 @@
 
 Tags. Models put the grammar of one family between the tags of another. So every opening tag of this kind accepts all
 grammars (`read_body`), and the name of the format says which it was. A new format with its own tags and a known grammar
-is one line in `_ROWS`.
+is one line in `TAGS`.
 
 Tokens. DeepSeek V3 and V3.1, Kimi K2, Step-3, PLaMo 3 and Mistral write the name of a call apart from its arguments,
 between tokens. DeepSeek writes its tokens with wide bars and `▁`; servers that print tokens in their own way use `|`
@@ -21,6 +21,8 @@ from chatops.dialects.formats.base import (
     NAME,
     NOT_HERE,
     NOT_YET,
+    SPACED_TOKENS,
+    TAGS,
     CallBlock,
     Opening,
     ParseOutcome,
@@ -73,9 +75,9 @@ _DSML_WRAPPER = re.compile(r"\s*>\s*(?=<)")
 _DSML_FORMATS = {"function_calls": "dsml_v32", "tool_calls": "dsml_v4", "calls": "dsml_v41"}
 _CODE_ENDS = re.compile(r"<\|action_end\|>|<\|im_end\|>")
 _PLUGIN = re.compile(r">\s*<\|(plugin|interpreter)\|>\s*", re.IGNORECASE)
-_BARS = ("｜", "|")
-_JOINTS = ("▁", "_")
-_DSML_WORDS = ("", "function_calls", "tool_calls", "calls", "invoke")
+_GIGACHAT_ROLE = re.compile(r">\s*function call<\|role_sep\|>\s*")
+_NAMES_THE_TOOL = ("function", "functionname", "functionġname", "invoke")
+"""Words of tags that name the tool, around tags of parameters."""
 _SHARED = (
     "deepseek_v31",
     "dsml_v4",
@@ -211,32 +213,18 @@ def _closing(word: str) -> re.Pattern[str]:
     return re.compile(rf"<\s?/\s?{re.escape(word)}(?::\w{{1,20}})?\s*>", re.IGNORECASE)
 
 
-def _between(name: str, *words: str) -> dict[str, ReadCalls]:
-    """Return readers for calls in any grammar after a tag with one of `words`."""
-    return {word: partial(read_marked, format=name, word=word) for word in words}
-
-
-def _tagged(name: str, *words: str) -> dict[str, ReadCalls]:
-    """Return readers for calls that are a tag with one of `words` and a name, around tags of parameters."""
-    return dict.fromkeys(words, partial(_read_function, format=name))
-
-
 def _read_function(opening: Opening, *, format: str) -> ParseOutcome:
     return read_tagged(opening, format=opening.wrapper or format)
 
 
-def _after(name: str, word: str, rest: str) -> dict[str, ReadCalls]:
-    """Return a reader for calls after a tag with `word` that is followed by the pattern `rest`."""
-    return {word: partial(_read_after, format=name, rest=re.compile(rf">\s*{rest}\s*"))}
-
-
-def _read_after(opening: Opening, *, format: str, rest: re.Pattern[str]) -> ParseOutcome:
-    found = rest.match(opening.text, opening.after)
+def _read_after_role(opening: Opening) -> ParseOutcome:
+    """Read the calls after `<|message_sep|>` and the role that GigaChat writes them in."""
+    found = _GIGACHAT_ROLE.match(opening.text, opening.after)
     if found is None:
         return NOT_YET if len(opening.text) - opening.after < _LONGEST_REST else NOT_HERE
     if found.end() == len(opening.text):
         return NOT_YET
-    return read_body(opening, found.end(), format=format)
+    return read_body(opening, found.end(), format="gigachat3")
 
 
 def _read_dsml(opening: Opening) -> ParseOutcome:
@@ -270,14 +258,15 @@ def _read_action(opening: Opening) -> ParseOutcome:
     return CallBlock(end=end.end() if end else len(text), format="internlm2", items=(item,), sure=end is not None)
 
 
-def read_token_call(opening: Opening) -> ParseOutcome:
-    """Return the call after `<｜tool▁call▁begin｜>` or `<|tool_call_begin|>`; its separator tells the family."""
-    return _read_call(opening, opening.after + 1)
+def read_tokens(opening: Opening) -> ParseOutcome:
+    """Read a call after its token, or the wrapper of calls, and a call in it without its own token.
 
-
-def read_token_calls(opening: Opening) -> ParseOutcome:
-    """Read the wrapper `<｜tool▁calls▁begin｜>` or `<|tool_calls_section_begin|>`, and a call without its own token."""
+    The tokens are `<｜tool▁call▁begin｜>`, `<｜tool▁calls▁begin｜>` and `<|tool_calls_section_begin|>`. The separator
+    tells the family.
+    """
     text = opening.text
+    if "calls" not in text[opening.start : opening.after].lower():
+        return _read_call(opening, opening.after + 1)
     at = skip_space(text, opening.after + 1)
     rest = text[at : at + 1]
     if rest == "<":
@@ -406,45 +395,31 @@ def read_prompt(opening: Opening) -> ParseOutcome:
     return CallBlock(end=end, format="functionary_v32", items=(item,), sure=sure)
 
 
-_ROWS: Mapping[str, Mapping[str, ReadCalls]] = {
-    "hermes": _between("hermes", "tool_call", "tool-call"),
-    "granite3": _between("granite3", "|tool_call|"),
-    "granite20b_fc": _between("granite20b_fc", "function_call"),
-    "tool_calls_array": _between("tool_calls_array", "tool_calls"),
-    "nemotron_toolcall": _between("nemotron_toolcall", "toolcall"),
-    "longcat": _between("longcat", "longcat_tool_call"),
-    "lfm2": _between("lfm2", "|tool_call_start|"),
-    "llama4_pythonic": _between("llama4_pythonic", "|python_start|"),
-    "cohere_action": _between("cohere_action", "|start_action|"),
-    "apertus": _between("apertus", "|tools_prefix|"),
-    "gigachat31": _between("gigachat31", "|function_call|"),
-    "gigachat3": _after("gigachat3", "|message_sep|", r"function call<\|role_sep\|>"),
-    "internlm2": {"|action_start|": _read_action},
-    "inkling": _between("inkling", "|content_invoke_tool_json|"),
-    "minimax_m2": _between("minimax_m2", "minimax:tool_call"),
-    "seed_oss": _between("seed_oss", "seed:tool_call"),
-    "dots": _between("dots", "dots_function_call"),
-    "k2_horizon": _between("k2_horizon", "ifm|tool_call", "ifm|tool_calls"),
-    "qwen3_xml": _tagged("qwen3_xml", "function"),
-    "minicpm5": _tagged("minicpm5", "functionname", "functionġname"),
-    "step3": _tagged("step3", "steptml:invoke"),
-    "anthropic_invoke": _between("anthropic_invoke", "function_calls", "antml:function_calls")
-    | _tagged("anthropic_invoke", "invoke", "antml:invoke"),
-    "atem": _between("atem", "atem:function_calls") | _tagged("atem", "atem:invoke"),
-    "dsml_v32": {f"{bar}dsml{bar}{word}": _read_dsml for bar in _BARS for word in _DSML_WORDS},
-    "deepseek_v3": {f"{bar}tool{joint}call{joint}begin{bar}": read_token_call for bar in _BARS for joint in _JOINTS}
-    | {f"{bar}tool{joint}calls{joint}begin{bar}": read_token_calls for bar in _BARS for joint in _JOINTS},
-    "kimi_k2": {"|tool_calls_section_begin|": read_token_calls},
-    "plamo3": {f"|plamo:begin_tool_{part}:plamo|": read_plamo for part in ("requests", "request", "name")},
-    "llama3_python_tag": {"|python_tag|": read_python_tag},
-    "gemma4": {"|tool_call": partial(read_gemma, format="gemma4")},
-    "functiongemma": {"start_function_call": partial(read_gemma, format="functiongemma")},
+_OWN: Mapping[str, ReadCalls] = {
+    "gigachat3": _read_after_role,
+    "internlm2": _read_action,
+    "dsml_v32": _read_dsml,
+    "deepseek_v3": read_tokens,
+    "kimi_k2": read_tokens,
+    "plamo3": read_plamo,
+    "llama3_python_tag": read_python_tag,
+    "gemma4": partial(read_gemma, format="gemma4"),
+    "functiongemma": partial(read_gemma, format="functiongemma"),
 }
-"""By format: the words of its opening tags, in lower case without `<` and `>`, each with the reader of what follows."""
-FORMATS = frozenset({*_ROWS, *_SHARED, *_OF_LINES, *_OF_MARKS, *_OF_HEADERS, *_UNMARKED})
-"""The names of the formats that can be read."""
-OPENS: Mapping[str, ReadCalls] = {word: read for row in _ROWS.values() for word, read in row.items()}
+"""The readers of formats whose opening tags have a grammar of their own."""
+
+
+def _reader(format: str, word: str) -> ReadCalls:
+    """Return the reader of what follows the opening tag `<word>`: calls in any grammar, unless it has its own."""
+    if word.rpartition(":")[2] in _NAMES_THE_TOOL:
+        return partial(_read_function, format=format)
+    return _OWN.get(format) or partial(read_marked, format=format, word=word)
+
+
+OPENS: Mapping[str, ReadCalls] = {word: _reader(format, word) for format, words in TAGS.items() for word in words}
 """The words of all opening tags, each with its reader."""
+FORMATS = frozenset({*TAGS, *_SHARED, *_OF_LINES, *_OF_MARKS, *_OF_HEADERS, *_UNMARKED})
+"""The names of the formats that can be read."""
 
 
 def _read_functools(opening: Opening) -> ParseOutcome:
@@ -458,16 +433,14 @@ def _read_functools(opening: Opening) -> ParseOutcome:
     return read_objects(text, bracket, opening.offered, format="functools")
 
 
-def _spaced(opening: Opening, *, read: ReadCalls) -> ParseOutcome:
-    return read(replace(opening, after=opening.after - 1))
+def _read_spaced(opening: Opening) -> ParseOutcome:
+    return read_tokens(replace(opening, after=opening.after - 1))
 
 
-MARKS: Mapping[str, ReadCalls] = {
+READ_MARK: Mapping[str, ReadCalls] = {
     "[TOOL_CALLS]": read_mistral,
     "functools[": _read_functools,
     "]<]minimax[>[": read_minimax,
-    # Some servers print the `▁` in DeepSeek's tokens as the space that it represents.
-    **{f"<{bar}tool call begin{bar}>": partial(_spaced, read=read_token_call) for bar in _BARS},
-    **{f"<{bar}tool calls begin{bar}>": partial(_spaced, read=read_token_calls) for bar in _BARS},
+    **dict.fromkeys(SPACED_TOKENS, _read_spaced),
 }
-"""Opening marks that are not tags, each with its reader."""
+"""The readers of `MARKS`."""
