@@ -20,7 +20,7 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.store.base import DecisionRow
 from chatops.tui.composer import Composer
-from chatops.tui.dialogs.approval_frame import BY_NAME, AskedCall, describe, fact_rows, title
+from chatops.tui.dialogs.approval_frame import BY_NAME, VIEW_KEYS, AskedCall, describe, fact_rows, title
 from chatops.tui.dialogs.approval_list import CallMark, ListedCall
 from chatops.tui.dialogs.calls import CallsDialog
 from chatops.tui.dialogs.contained import (
@@ -91,7 +91,7 @@ class AllPendingScreen(CallsDialog):
         ),
         DialogKey("p", "change_before"),
         DialogKey("t", "tick", "tick or untick the file; decides nothing", _of_changes("ticks", "ticks")),
-        *(BY_NAME[name] for name in ("tab", "shift+tab", "up", "v", "|", "f", "f1", "escape")),
+        *(BY_NAME[name] for name in f"tab shift+tab up {VIEW_KEYS} f1 escape".split()),
     )
     KEY_GROUP: ClassVar[KeyGroup] = "all pending"
     IS_UNKNOWN: ClassVar[str] = "It may have taken effect: u says unknown, m marks it done. Enter: run it again there."
@@ -340,11 +340,8 @@ class AllPendingScreen(CallsDialog):
         """Return the legend for the shown call."""
         if (item := self._calls.current) is None:
             return KeyLegend(())
-        answers = "u m D" if item.pending.outcome_unknown else "d D" if item.pending.denial is not None else "a d D"
-        usual = (answers, "t n", "enter escape v | f tab")
-        lines = usual if self.room is Room.USUAL else (f"{answers} t n enter tab f1 escape",)
-        if not item.undecided or self._not_from_here(item):
-            lines = ("enter tab escape",)
+        decides = item.undecided and not self._not_from_here(item)
+        lines = legend_lines(item.pending, room=self.room, decides=decides)
         short = unread and "read on" if self.room is Room.LOWEST else unread
         return legend_of(self.by_name, *lines, state=self._asked(item), room=self.room, unread=short)
 
@@ -353,6 +350,16 @@ class AllPendingScreen(CallsDialog):
         item = self._calls.current
         waits = item is None or _about_changes(item.pending) or self._not_from_here(item)
         return None if waits else super().legend_at_once()
+
+
+def legend_lines(pending: PendingCall, *, room: Room, decides: bool) -> tuple[str, ...]:
+    """Return the keys in each line of the legend. `decides`: the call can be decided from here."""
+    answers = "u m D" if pending.outcome_unknown else "d D" if pending.denial is not None else "a d D"
+    if not decides:
+        return ("enter tab escape",)
+    if room is Room.USUAL:
+        return answers, "t n", f"enter escape {VIEW_KEYS} tab"
+    return (f"{answers} t n enter tab f1 escape",)
 
 
 def _age(seconds: float) -> str:

@@ -269,11 +269,13 @@ KEYS = (
     _for_unknown("m", "mark_done", "mark as done: you have checked that it took effect", ("mark done", "done")),
 )
 BY_NAME = keys_by_name(KEYS)
+VIEW_KEYS = "v | f"
+"""The keys that change how a call is shown."""
 
 
 def call_legend(asked: AskedCall, *, room: Room, unread: str = "") -> KeyLegend:
     """Return the legend for a call. `unread`: what approving keys do until all of it was read; empty once it was."""
-    pending, views = asked.item.pending, "v | f tab"
+    pending, views = asked.item.pending, f"{VIEW_KEYS} tab"
     unknown, denied, lacks = pending.outcome_unknown, pending.denial is not None, pending.facts.lacks
     lines: tuple[str, ...]
     if not asked.item.undecided:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import cast
 
@@ -12,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from chatops.domain.events import AskReason
-from chatops.domain.sandbox import SandboxNote
+from chatops.domain.events import AskReason, Denial
+from chatops.domain.sandbox import Lack, SandboxNote, SandboxSpec
 from chatops.domain.tools import CallFacts, Interruption, ServerFacts
 from chatops.tui.commands.completion import (
     MAX_FILES,
@@ -26,9 +27,10 @@ from chatops.tui.commands.completion import (
 )
 from chatops.tui.commands.replies import Context
 from chatops.tui.composer import Folds
+from chatops.tui.dialogs.all_pending import AllPendingScreen, legend_lines
 from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.approval_frame import AskedCall, call_legend, describe
-from chatops.tui.dialogs.approval_list import ApprovalList
+from chatops.tui.dialogs.approval_list import ApprovalList, CallMark
 from chatops.tui.dialogs.choices import difference
 from chatops.tui.dialogs.contained import ContainedScreen
 from chatops.tui.dialogs.dialog_keys import Room
@@ -241,6 +243,22 @@ def test_each_key_of_a_dialog_has_a_method_and_only_its_own_table_decides(dialog
     assert not {"y", "n", "enter", "space", " "} & {
         name for name, key in dialog.by_name.items() if key.kind >= KeyKind.DENY
     }
+
+
+def test_each_key_in_a_legend_of_a_call_has_a_row() -> None:
+    lack = Lack(by="it", needs=SandboxSpec(hosts=("x.example",)))
+    denial = Denial(role="coder", by="rule")
+    for reason, denied, lacks in product((AskReason.POLICY, AskReason.OUTCOME_UNKNOWN), (None, denial), ((), (lack,))):
+        call = pending_call(reason=reason, facts=replace(shell_facts("ls"), lacks=lacks))
+        call = replace(call, denial=denied)
+        waiting = ApprovalList()
+        waiting.refresh([call])
+        for room, decides, unread in product(Room, (True, False), ("", "read on first")):
+            mark = CallMark.UNDECIDED if decides else CallMark.APPROVED
+            item = replace(waiting.items[0], mark=mark)
+            call_legend(AskedCall(item=item, calls=waiting), room=room, unread=unread)
+            named = " ".join(legend_lines(call, room=room, decides=decides)).split()
+            assert AllPendingScreen.by_name.keys() >= {*named}
 
 
 def test_an_unknown_outcome_grants_nothing_and_says_what_may_have_happened() -> None:
