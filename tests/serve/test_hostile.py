@@ -18,6 +18,7 @@ from chatops.store.base import SessionInfo
 from chatops.store.store import Store
 from tests.serve.served import Served, read
 from tests.store import storekit as kit
+from tests.tui.app.test_call_sheet import NOT_SHOWN
 
 MARK = "\"'></code><script>alert(1)</script><img src=x onerror=alert(1)><b style=color:red>{{ 7*7103 }}{% raw %}"
 HIDE = "\u202e\u2066\u200b\x1b[2J\x07\x9b\x00\ufeff\r"
@@ -49,9 +50,6 @@ FIELDS: dict[str, Any] = {
     "credentials": (HOSTILE,),
     "delegation": DelegationFacts(role=HOSTILE, model=HOSTILE, adds=(HOSTILE,), grant="g"),
 }
-NOT_SHOWN = frozenset(
-    "problems may_resolve refusal workspace argv creates network extra_sandbox contained sandboxed folder".split()
-)
 
 
 @pytest.fixture
@@ -119,7 +117,7 @@ def test_what_a_call_is_made_of_is_only_text(shared: Served, store: Store, cooki
 
 
 def test_each_fact_is_tried() -> None:
-    assert {one.name for one in fields(CallFacts)} == FIELDS.keys() | NOT_SHOWN
+    assert {one.name for one in fields(CallFacts)} == FIELDS.keys() | NOT_SHOWN | {"network", "sandboxed"}
 
 
 def test_what_is_said_about_a_call_is_only_text(shared: Served, store: Store, cookie: str) -> None:
