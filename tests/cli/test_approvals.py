@@ -1,6 +1,7 @@
 """The queue of gated calls from another terminal: see everything, decide once, go on."""
 
 import json
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -319,3 +320,40 @@ def test_no_rule_answers_a_call_whose_reply_the_providers_filter_ended(chatops: 
         assert chatops(*options, "approvals", "approve", pending["id"]).code == 0
         ended = chatops(*options, "resume", ran.json["session_id"])
         assert (ended.code, ended.out.strip()) == (0, "Friday."), ended.err
+
+
+def test_what_ran_is_what_was_shown_to_the_byte(chatops: CommandLine) -> None:
+    folder = chatops.workspace / "sub"
+    folder.mkdir()
+    (folder / "ran.py").write_text("import os, sys\nopen('plain', 'w').write('\\0'.join([os.getcwd(), *sys.argv]))\n")
+    asked = [
+        call("shell_exec", command="python3 ran.py 'two  words' '' \"a\\\"b\" é '$A' --", cwd="sub"),
+        call("shell_exec", command="(pwd -P; cat /proc/$$/cmdline) >ran;  : # 'é\t'\n", cwd="sub"),
+        call("python_exec", code="open('sub/code', 'wb').write(open('/proc/self/cmdline', 'rb').read())  # é\t'\n"),
+        call("file_write", path="sub/new.txt", content="\ttwo  spaces \r\n\\n é \u2028 no end"),
+    ]
+    with FakeOpenAI([calls(*asked), says("Done.")]) as server:
+        registry = chatops.workspace.parent / "registry.json"
+        models = {"m": {"api_url": server.url, "model_name": "m"}}
+        roles = {"coder": {"primary": "m", "tools": [one.name for one in asked[1:]]}}
+        users = {"*": {"access_level": "operator"}}
+        registry.write_text(json.dumps({"version": 3, "models": models, "roles": roles, "users": users}))
+        flags = ["--registry", str(registry)]
+        paused = chatops(*flags, "-p", "go", "--output-format", "json").json
+        shown = []
+        for one in paused["pending"]:
+            shown.append(chatops(*flags, "approvals", "show", one["id"], "--output-format", "json").json)
+            assert chatops(*flags, "approvals", "approve", one["id"]).code == 0
+        assert chatops(*flags, "resume", paused["session_id"]).code == 0
+    plain, shell, code, written = shown
+    ran = (folder / "plain").read_text().split("\0")
+    assert ran == [plain["cwd"], *shlex.split(plain["command"])[1:]]
+    where, _, line = (folder / "ran").read_text().partition("\n")
+    assert (where, line.split("\0")[-2]) == (shell["cwd"], shell["command"])
+    assert (folder / "code").read_text().split("\0")[-2] == code["command"]
+    new, change = folder / "new.txt", written["diff"].encode()
+    made = new.read_bytes()
+    assert written["paths"] == [str(new)]
+    new.unlink()
+    subprocess.run(["git", "apply", "-"], input=change, cwd=chatops.workspace, check=True)
+    assert new.read_bytes() == made
