@@ -68,7 +68,7 @@ def _cells(value: Mapping[str, Any]) -> tuple[str, ...] | None:
     try:
         names = (value.get("call_id", value["session"]), value.get("tool", value["kind"]))
         digest = value.get("digest", "")[:12]
-        cells = (when(value["at"]), *names, _principal_words(value.get("by")), digest, _entry_words(value))
+        cells = (when(value["at"]), *names, _author_words(value), digest, _entry_words(value))
     except audit.SHAPE_ERRORS:
         return None
     return cells if all(isinstance(cell, str) for cell in cells) else None
@@ -173,11 +173,13 @@ def _is_wanted(value: Mapping[str, Any], arguments: Namespace) -> bool:
     )
 
 
-def _principal_words(by: Mapping[str, Any] | None) -> str:
-    if by is None:
-        return ""
-    who = decode_principal(canonical(by))
-    return " ".join(part for part in (str(who), who.host, who.tty) if part)
+def _author_words(value: Mapping[str, Any]) -> str:
+    """Return the principal of an entry, and the role that wrote it where it is another one."""
+    by, writer = value.get("by"), value.get("written_by")
+    who = None if by is None else decode_principal(canonical(by))
+    own = () if who is None else (str(who), who.host, who.tty)
+    differs = writer and (who is None or who.member != writer)
+    return " ".join(filter(None, (*own, f"(written by {writer})" if differs else "")))
 
 
 def _entry_words(value: Mapping[str, Any]) -> str:

@@ -118,23 +118,25 @@ def user(via: str) -> dict[str, Any]:
 
 def head(rows: Connection, session_id: str) -> AuditRow | None:
     """Return the last row of a chain; None if it has none."""
-    sql = "SELECT session_id, number, body, chain FROM audit WHERE session_id = ? ORDER BY number DESC LIMIT 1"
-    found = rows.one(sql, session_id)
+    found = rows.one(f"{_SELECT.format(rows.WRITTEN_BY)} WHERE session_id = ? ORDER BY number DESC LIMIT 1", session_id)
     return None if found is None else _row(found)
 
 
 def rows_of(rows: Connection, session_id: str | None = None) -> list[AuditRow]:
     """Return the rows of a session, or all of them, by session and number."""
-    found = rows.all(
-        "SELECT session_id, number, body, chain FROM audit WHERE ?1 IS NULL OR session_id = ?1 "
-        "ORDER BY session_id, number",
-        session_id,
-    )
+    wanted = "WHERE ?1 IS NULL OR session_id = ?1 ORDER BY session_id, number"
+    found = rows.all(f"{_SELECT.format(rows.WRITTEN_BY)} {wanted}", session_id)
     return readable(found, _row, what="a row of the audit log")
 
 
+_SELECT = "SELECT session_id, number, body, chain, {} FROM audit"
+
+
 def _row(row: SqlRow) -> AuditRow:
-    return AuditRow(session_id=text(row[0]), number=integer(row[1]), body=text(row[2]), chain=text(row[3]))
+    session_id, number, body, chain, by = row
+    return AuditRow(
+        session_id=text(session_id), number=integer(number), body=text(body), chain=text(chain), written_by=text(by)
+    )
 
 
 def _entries(rows: Connection, step: TurnStep, *, via: str) -> Iterator[dict[str, Any]]:
@@ -247,11 +249,13 @@ class AuditLog(StorePart):
 
 
 def line(row: AuditRow, *, text: str | None = None) -> str:
-    """Return a row as a line of an export: its entry with `chain`, and for a prompt with its `text` if given.
+    """Return a row as a line of an export: its entry with `chain`, the `text` of a prompt if given, and `written_by`.
 
-    A reader takes these two out, and has the entry that `chain` is computed over. Raises ValueError for a damaged body.
+    A reader takes these out, and has the entry that `chain` is computed over. Raises ValueError for a damaged body.
     """
     more = {} if text is None else {"text": text}
+    if row.written_by:
+        more["written_by"] = row.written_by
     return canonical({**entry_of(row.body), **more, "chain": row.chain})
 
 

@@ -142,6 +142,8 @@ class AuditRow:
     number: int
     body: str
     chain: str
+    written_by: str = ""
+    """Role of the team's database that wrote the row, as the database has recorded it; empty in a file."""
 
 
 @frozen_dataclass

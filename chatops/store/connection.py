@@ -79,6 +79,8 @@ class Connection:
     """Query: what is wrong with the pages of the database; ``ok`` if nothing is."""
     PRINCIPAL = "''"
     """Column of `posted`: the role of the database that a decision came from."""
+    WRITTEN_BY = "''"
+    """Column of `audit`: the role of the database that wrote the row."""
     POST = ""
     """Query that posts a decision by a function of the database; empty if there is none."""
     OWN = "TRUE"

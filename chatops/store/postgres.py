@@ -136,6 +136,7 @@ class Postgres(Connection):
     PAGES = "SELECT 'ok'"
     OWN = "made_by = session_user"
     PRINCIPAL = "principal"
+    WRITTEN_BY = "written_by"
     POST = "SELECT post_decision(?, ?, ?, ?)"
 
     def __init__(self, address: str, *, unsaved: str = "", keyring: Callable[[str], str] = lambda place: "") -> None:

@@ -15,7 +15,7 @@ import pytest
 from chatops import Chat
 from chatops.config.paths import find_paths, packaged_registry
 from chatops.domain.secrets import spellings
-from tests.support.command_line import CommandLine, registry_for
+from tests.support.command_line import REPOSITORY, CommandLine, registry_for
 from tests.support.fake_openai import Call, FakeOpenAI, calls, says
 from tests.support.postgres import find_programs, server
 
@@ -202,7 +202,15 @@ def test_a_team_is_set_up_as_the_documentation_says_and_each_member_works_in_ses
         log_in("ana")
         assert "approved by member ben" in chatops("resume", session).err
         assert (chatops.workspace / "out.txt").read_text() == "hello"
-        assert "member ben via approvals" in chatops("audit", "list").out
+        listed, exported = chatops("audit", "list").out, chatops("audit", "export").out.splitlines()
+        assert "member ben via approvals" in listed and "(written by ana)" in listed
+        written = {json.loads(line)["kind"]: json.loads(line)["written_by"] for line in exported}
+        assert written["decision"] == written["start"] == "ana"
+        receipt, script = tmp_path / "receipt.jsonl", tmp_path / "check.py"
+        receipt.write_text("\n".join(exported))
+        docs = (REPOSITORY / "docs" / "audit.md").read_text()
+        script.write_text(docs.partition("<!-- receipt -->\n```python\n")[2].partition("```")[0])
+        assert subprocess.run([sys.executable, script, receipt], check=False).returncode == 0
         log_in("keeper")
         assert chatops("store", "grant", "ben", "--level", "none").code == 0
         log_in("ben")
