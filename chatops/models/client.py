@@ -28,15 +28,19 @@ if TYPE_CHECKING:
     from chatops.models.response import Pace
     from chatops.models.wire import ReadFile
 
+log = logging.getLogger(__name__)
+
 AGENT = f"chatops/{__version__}"
 KEY_KEPT_S = 300.0
 """Seconds for which a key from a command or a keyring is reused; keys from other sources are read every time."""
 
 
 @frozen_dataclass
-class _Open:
+class _Known:
+    """The client of a model, and the spec that it was made for."""
+
     spec: ModelSpec
-    chat: ModelClient
+    client: ModelClient
 
 
 class RegistryClient:
@@ -44,7 +48,7 @@ class RegistryClient:
 
     `remembered` stores what was learned about endpoints (texts by key). A caller that persists it avoids a refused
     request after the next start. `api_key_env` is looked up in `environ`. `read_file` reads images of messages.
-    `demo` and `cli` make the adapters of models of these types.
+    `demo` and `cli` make the clients of models of these types.
     """
 
     def __init__(
@@ -65,18 +69,19 @@ class RegistryClient:
         self._demo = demo
         self._read_file = read_file
         self._cli = cli
-        self._open: dict[str, _Open] = {}
+        self._known: dict[str, _Known] = {}
         self._retired: list[ModelClient] = []
+        """Clients that no further request uses, but that may still stream a reply."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Ask `request.model`; end with exactly one Replied or Failed."""
         try:
-            chat = await self._chat(request.model)
+            client = await self._client(request.model)
         except ConfigError as error:
             failure = ModelFailure(kind=FailureKind.CONFIGURATION, message=str(error), advice=error.advice)
             yield Failed(failure=failure)
             return
-        events = chat.stream(request)
+        events = client.stream(request)
         try:
             async for event in events:
                 yield event
@@ -86,11 +91,11 @@ class RegistryClient:
                 await events.aclose()
 
     async def prepare(self, name: str) -> None:
-        """Create the adapter for model `name` without a request: no key is read and nothing is sent.
+        """Create the client of model `name` without a request: no key is read and nothing is sent.
 
         Raises ConfigError if the model cannot be used.
         """
-        await self._chat(name)
+        await self._client(name)
 
     def learn_price(self, name: str) -> None:
         """Look up the price of model `name` unless the registry has one. Run it in a thread: the data loads slowly."""
@@ -102,39 +107,38 @@ class RegistryClient:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        chats = [*(item.chat for item in self._open.values()), *self._retired]
-        self._open.clear()
+        clients = [*(known.client for known in self._known.values()), *self._retired]
+        self._known.clear()
         self._retired.clear()
-        for chat in chats:
-            await chat.aclose()
+        for client in clients:
+            await client.aclose()
 
-    async def _chat(self, name: str) -> ModelClient:
+    async def _client(self, name: str) -> ModelClient:
         spec = self._lookup(name)
         if spec is None:
             raise ConfigError(
                 f"There is no model named {name!r} in the registry.", advice="To list them: chatops models list"
             )
-        known = self._open.get(name)
+        known = self._known.get(name)
         if known is not None and known.spec == spec:
-            return known.chat
-        chat = await asyncio.to_thread(self._adapter, spec)
-        other = self._open.get(name)
-        if other is not None and other.spec == spec:
+            return known.client
+        client = await asyncio.to_thread(self._new_client, spec)
+        known = self._known.get(name)
+        if known is not None and known.spec == spec:
             # Another request has created it meanwhile. Use that one, so that all requests share what it learns and its
             # notices.
-            self._retired.append(chat)
-            return other.chat
-        if other is not None:
-            # The registry has changed, perhaps while the old adapter still streams an answer: close it only with the
-            # client.
-            self._retired.append(other.chat)
-        self._open[name] = _Open(spec=spec, chat=chat)
-        return chat
+            self._retired.append(client)
+            return known.client
+        if known is not None:
+            # The registry has changed, perhaps while the old client still streams a reply: close it with all others.
+            self._retired.append(known.client)
+        self._known[name] = _Known(spec=spec, client=client)
+        return client
 
-    def _adapter(self, spec: ModelSpec) -> ModelClient:
-        """Return the adapter for `spec`. Run it in a thread: the import is slow.
+    def _new_client(self, spec: ModelSpec) -> ModelClient:
+        """Return a client for `spec`. Run it in a thread: the import is slow.
 
-        Raises ConfigError for a type without an adapter.
+        Raises ConfigError for a type that has none here.
         """
         if spec.has_server:
             from chatops.models.chat import OpenAIChat  # slow to import
@@ -156,7 +160,7 @@ class RegistryClient:
 
 
 class _KeyReader:
-    """Reader of a key: afresh for each request, except that slow sources are cached for `KEY_KEPT_S`."""
+    """Read a key for each request, from slow sources only once in `KEY_KEPT_S`."""
 
     def __init__(self, source: KeySource, *, environ: Mapping[str, str]) -> None:
         self._source = source
@@ -182,9 +186,6 @@ def warm_up() -> None:
         importlib.import_module("anyio._backends._asyncio")
 
 
-log = logging.getLogger(__name__)
-
-
 def package_of(engine: str) -> str:
     """Return the package that has an engine, with its version; empty if none is installed."""
     entry = next((entry for entry in installed(ENGINES) if entry.name == engine), None)
@@ -202,7 +203,7 @@ def package_engine(spec: ModelSpec) -> ModelClient:
             advice="Install it in the same environment as chatops, or choose another model.",
         )
     try:
-        return _Guarded(entry.load()(spec), name=spec.engine)
+        return _GuardedEngine(entry.load()(spec), name=spec.engine)
     except ChatopsError:
         raise
     except Exception as error:
@@ -212,7 +213,7 @@ def package_engine(spec: ModelSpec) -> ModelClient:
         ) from None
 
 
-class _Guarded:
+class _GuardedEngine:
     """An engine that keeps the protocol whatever it does: exactly one last event, and no exception."""
 
     def __init__(self, engine: ModelClient, *, name: str) -> None:
