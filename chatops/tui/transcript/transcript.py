@@ -169,13 +169,13 @@ class Transcript(Viewport, Moving):
         shown = self.sign.shown
         self.sign.run(running=running, role=role, now=self._clock())
         if self.sign.tick(self._clock()) or self.sign.shown != shown:
-            self._show_changes(keep=True)
+            self._show_changes()
 
     def show_work(self, progress: Progress | None) -> None:
         """Show how far long work of a command is; None at its end."""
         self.sign.work = progress
         if progress is None and self.sign.tick(self._clock()):
-            self._show_changes(keep=True)
+            self._show_changes()
 
     def follow_calls(self, batch: Iterable[Published]) -> None:
         """Take note of how far calls are. Call it once their cards are there."""
@@ -537,7 +537,7 @@ class Transcript(Viewport, Moving):
         layout = self._blocks_layout
         if layout.ensure(index):
             layout.sum_of(index, index)
-            self._show_changes(keep=True)
+            self._show_changes()
         begin = layout.start(index)
         end = begin + layout.entries[index].height
         top = self.scroll_offset.y

@@ -141,14 +141,11 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         index = layout.at(self.scroll_offset.y)
         return layout.entries[index].block.id, self.scroll_offset.y - layout.start(index)
 
-    def _show_changes(self, *, keep: bool = False, place: tuple[str, int] | None = None) -> None:
-        """Update what is in view, then the virtual size and the scroll position.
-
-        Restores the scroll position from `place`. `keep` takes the current position as `place`.
-        """
+    def _show_changes(self, *, place: tuple[str, int] | None = None) -> None:
+        """Update what is in view, then the virtual size, then scroll to `place`; left out: to where the view is."""
         if not self._measure():
             return
-        place = self._place() if keep and place is None else place
+        place = place or self._place()
         layout = self._blocks_layout
         self._draw_view(place)
         self._placing = True
@@ -157,7 +154,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
             self.set_reactive(Viewport.virtual_size, Size(layout.width, self._height()))
             if self.following:
                 self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
-            elif place is not None and place[0] in layout.index:
+            elif place[0] in layout.index:
                 index = layout.index[place[0]]
                 top = layout.start(index) + min(place[1], max(0, layout.entries[index].height - 1))
                 self.scroll_to(y=top, animate=False, immediate=True, force=True)
@@ -215,11 +212,11 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         if changed:
             self.refresh(*changed)
 
-    def _draw_view(self, place: tuple[str, int] | None) -> None:
+    def _draw_view(self, place: tuple[str, int]) -> None:
         """Draw the blocks that will be in view: upwards from the end, or downwards from `place`."""
         layout = self._blocks_layout
         needed, changed = self.size.height + 1, list[int]()
-        if self.following or place is None or place[0] not in layout.index:
+        if self.following or place[0] not in layout.index:
             order: Iterable[int] = range(len(layout.entries) - 1, -1, -1)
         else:
             needed += place[1]
@@ -329,7 +326,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         """Redraw everything after a change of width, theme or renderer; what is in view first."""
         if self._measure(force=True):
             self._rows = []  # The next refresh compares with these, so it paints every row.
-            self._show_changes(keep=True)
+            self._show_changes()
             self._draw_rest_later()
 
     # Selecting text
@@ -355,7 +352,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         """Correct the lines below blocks that came into view with only an estimated height, then draw ahead."""
         layout = self._blocks_layout
         if any(entry.drawn_at != layout.width for entry in self._entries_in_view()):
-            self._show_changes(keep=True)
+            self._show_changes()
         self._draw_rest_later()
 
     def _entries_in_view(self) -> list[LaidOutBlock]:
