@@ -416,7 +416,7 @@ class OnCopy:
             raise
         if changes:
             ended = result.facts.ending
-            ran = replace(ran, outcome=result.outcome, ending=ended.how if ended is not None else "")
+            ran = replace(ran, outcome=result.outcome, ending=ended.in_words if ended is not None else "")
             await in_thread(_record, folder, context, ran)
         return result
 

@@ -45,7 +45,7 @@ class Ending:
         return self.by is EndedBy.EXIT and self.exit_code == 0
 
     @property
-    def how(self) -> str:
+    def in_words(self) -> str:
         """The end in words for the user; empty for exit code 0."""
         match self.by:
             case EndedBy.TIME_LIMIT:
@@ -60,7 +60,7 @@ class Ending:
                 return f"exit code {self.exit_code}" + (f" ({self.signal})" if self.signal else "")
 
     @property
-    def also(self) -> str:
+    def further_words(self) -> str:
         """Further words for the user: whose exit code it is, and what was stopped after it."""
         parts = [f"{name} not found" for name in self.not_found]
         if self.pipeline and self.by is EndedBy.EXIT:
@@ -103,21 +103,21 @@ def with_ending(output: str, ending: Ending) -> str:
     A normal end adds nothing, unless the output itself ends with a line that a model could take for one of these.
     """
     own = output.rstrip("\n")
-    how = _how(ending)
-    if not how and own.rpartition("\n")[2].strip().startswith(_BEGINNINGS):
-        how = _NORMAL
-    return "\n".join(part for part in (own, how, *_about(ending)) if part)
+    first = _first_line(ending)
+    if not first and own.rpartition("\n")[2].strip().startswith(_BEGINNINGS):
+        first = _NORMAL
+    return "\n".join(part for part in (own, first, *_further_lines(ending)) if part)
 
 
 def without_ending(text: str, ending: Ending) -> str:
     """Return the output that `with_ending` made `text` from."""
-    for line in reversed((_how(ending) or _NORMAL, *_about(ending))):
+    for line in reversed((_first_line(ending) or _NORMAL, *_further_lines(ending))):
         if line:
             text = text.removesuffix(line).rstrip("\n")
     return text
 
 
-def _how(ending: Ending) -> str:
+def _first_line(ending: Ending) -> str:
     match ending.by:
         case EndedBy.TIME_LIMIT:
             return f"[stopped after {ending.seconds:g} s: the time limit; above is the output so far]"
@@ -131,10 +131,10 @@ def _how(ending: Ending) -> str:
         case _ if ending.signal == "SIGKILL":
             return f"[{KILLED}, exit code {ending.exit_code}]"
         case _:
-            return f"[{ending.how}]"
+            return f"[{ending.in_words}]"
 
 
-def _about(ending: Ending) -> tuple[str, ...]:
+def _further_lines(ending: Ending) -> tuple[str, ...]:
     missing = f"[not found: {', '.join(ending.not_found)}]" if ending.not_found else ""
     return missing, _stopped(ending.stopped), _cause(ending.cause)
 

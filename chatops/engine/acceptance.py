@@ -19,7 +19,7 @@ from chatops.domain.tools import Problem
 from chatops.domain.wording import one_line
 from chatops.engine import round_limits, rounds, validations
 from chatops.engine.contract import AnswerFacts, StepContract
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.effects import CheckAnswer
 from chatops.engine.state import AwaitingModel, CheckingAnswer, Purpose
 from chatops.engine.validations import ValidationState, ValidationStatus
@@ -105,7 +105,7 @@ def judge_answer(contract: StepContract, facts: AnswerFacts, messages: Sequence[
     if not isinstance(read, Mapping) or not read:
         problems = facts.problems or (Problem(path="", message="an empty object is not an answer"),)
         error = _problem(problems[0])
-        message = _message(f"{_UNREADABLE} Error: {error}", (), f"{_ONLY_JSON} {_how(contract)}".rstrip())
+        message = _message(f"{_UNREADABLE} Error: {error}", (), f"{_ONLY_JSON} {_reminder(contract)}".rstrip())
         return Refused(message=message, why=_why("Its answer could not be read as JSON", [error]), wants_json=True)
     if read.get("tool_calls"):
         return Refused(
@@ -146,7 +146,7 @@ def without_json(messages: Sequence[Message]) -> int:
     return count
 
 
-def _how(contract: StepContract) -> str:
+def _reminder(contract: StepContract) -> str:
     """Return a reminder of the required form, for a model that answered in prose."""
     if not contract.output_schema:
         return _AS_TEXT
@@ -243,7 +243,7 @@ def _problem(problem: Problem) -> str:
 _LONGEST_DETAIL = 2_000
 
 
-def submit(draft: Draft, phase: AwaitingModel, reply: ModelReply, model: str) -> None:
+def submit(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, model: str) -> None:
     """Submit the text of a reply without calls for checking. Its message is already part of the turn."""
     if not reply.text.strip():
         rounds.close_round(draft, phase.round_id, model, Status.ERROR)
@@ -259,7 +259,7 @@ def submit(draft: Draft, phase: AwaitingModel, reply: ModelReply, model: str) ->
     ask(draft)
 
 
-def ask(draft: Draft) -> None:
+def ask(draft: StepDraft) -> None:
     """Emit the effect that checks the answer. Also used to repeat the check after a restart."""
     phase, contract = draft.state.phase, draft.state.contract
     if isinstance(phase, CheckingAnswer) and contract is not None:
@@ -270,7 +270,7 @@ def ask(draft: Draft) -> None:
         )
 
 
-def checked(draft: Draft, phase: CheckingAnswer, facts: AnswerFacts) -> None:
+def checked(draft: StepDraft, phase: CheckingAnswer, facts: AnswerFacts) -> None:
     """Accept the answer, fail the turn, or return the answer to the model, as the contract says."""
     state = draft.state
     if state.contract is None:
@@ -284,7 +284,7 @@ def checked(draft: Draft, phase: CheckingAnswer, facts: AnswerFacts) -> None:
             _give_back(draft, phase.round_id, phase.purpose, refused)
 
 
-def _give_back(draft: Draft, number: RoundId, purpose: Purpose, refused: Refused) -> None:
+def _give_back(draft: StepDraft, number: RoundId, purpose: Purpose, refused: Refused) -> None:
     draft.events.append(
         AnswerRefused(
             id=number,

@@ -38,7 +38,7 @@ from chatops.domain.tools import (
 )
 from chatops.domain.wording import plural
 from chatops.engine import calls, feedback
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.state import BudgetQuestion, Purpose, RoundRecord, TurnState
 from chatops.policy.budget import LIMITS, Budget, LimitName, amount, strictest, with_unit
 
@@ -83,7 +83,7 @@ def carried_on(turn: TurnState, before: TurnState) -> TurnState:
     return replace(turn, spending=spending, grant=replace(turn.grant, run_budget=run_budget))
 
 
-def note_beside(draft: Draft, children: tuple[RoundRecord, ...]) -> None:
+def note_beside(draft: StepDraft, children: tuple[RoundRecord, ...]) -> None:
     """Count in a child turn what the other children have spent since it started.
 
     That never shrinks, so a report that lacks one of them, as after a restart, changes nothing.
@@ -94,12 +94,12 @@ def note_beside(draft: Draft, children: tuple[RoundRecord, ...]) -> None:
         draft.state = after
 
 
-def ask_if_reached(draft: Draft, target: ModelTarget, purpose: Purpose, gathered: AssistantMessage | None) -> bool:
+def ask_if_reached(draft: StepDraft, target: ModelTarget, purpose: Purpose, gathered: AssistantMessage | None) -> bool:
     """Ask whether `target` may get another request, if a limit is reached. Returns True if it asks."""
     if (reached := _reached(draft.state, target)) is None:
         return False
     question = replace(reached, purpose=purpose, gathered=gathered)
-    phase = replace(draft.own_round(BUDGET_EXTEND, _amounts(draft.state, question)), budget=question)
+    phase = replace(draft.round_without_model(BUDGET_EXTEND, _amounts(draft.state, question)), budget=question)
     draft.set_phase(phase)
     facts = CallFacts(arguments=phase.calls[0].call.arguments)
     calls.ask(draft, 0, facts, AskReason.BUDGET, why=_why(draft.state, question))
@@ -111,7 +111,7 @@ def can_decide(decision: Decision, by: Principal) -> bool:
     return (decision == Approved() and by.is_person) or isinstance(decision, Rejected)
 
 
-def decided(draft: Draft, question: BudgetQuestion, decision: Decision, by: Principal) -> None:
+def decided(draft: StepDraft, question: BudgetQuestion, decision: Decision, by: Principal) -> None:
     """Apply a decision on the question, and settle its call."""
     spending, limit = draft.state.spending, question.limit
     if isinstance(decision, Rejected):

@@ -34,7 +34,7 @@ from chatops.domain.tools import (
     written_path,
 )
 from chatops.engine import containment, delegation, feedback
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.effects import DecisionRecord, InspectCall, RunTool, VerdictRecord
 from chatops.engine.state import (
     AwaitingDecision,
@@ -62,12 +62,12 @@ _LONGEST_DIFF = 16_000
 _NOT_RUN = (Outcome.DENIED, Outcome.INVALID, Outcome.INTERRUPTED)
 
 
-def find(draft: Draft, call_id: str) -> tuple[int, CallState] | None:
+def find(draft: StepDraft, call_id: str) -> tuple[int, CallState] | None:
     """Return the call with that id in the round in progress, with its index."""
     return next(((i, call) for i, call in enumerate(draft.calls()) if call.call.id == call_id), None)
 
 
-def in_round(draft: Draft) -> InRound:
+def in_round(draft: StepDraft) -> InRound:
     """Return the round in progress. Callers have checked that there is one."""
     phase = draft.state.phase
     if not isinstance(phase, InRound):
@@ -76,7 +76,7 @@ def in_round(draft: Draft) -> InRound:
 
 
 def ask(
-    draft: Draft,
+    draft: StepDraft,
     index: int,
     facts: CallFacts,
     reason: AskReason,
@@ -108,7 +108,7 @@ def ask(
         request_approval(draft, in_round(draft).round_id, one.call)
 
 
-def bound_by(draft: Draft, call: ToolCall, status: AwaitingDecision) -> str:
+def bound_by(draft: StepDraft, call: ToolCall, status: AwaitingDecision) -> str:
     """Return the digest of what an approval lets run.
 
     If a stored question does not match its call, the digest matches no inspection, so the call asks again.
@@ -117,7 +117,7 @@ def bound_by(draft: Draft, call: ToolCall, status: AwaitingDecision) -> str:
     return bound if status.digest == _once_more(bound, status.attempt) else status.digest
 
 
-def may_have_run_elsewhere(draft: Draft, index: int) -> bool:
+def may_have_run_elsewhere(draft: StepDraft, index: int) -> bool:
     """Return True if running the call here could repeat what another copy of the store has done."""
     phase = in_round(draft)
     spec = phase.proposed_under.tool(phase.calls[index].call.name)
@@ -128,7 +128,7 @@ def _once_more(bound: str, attempt: int) -> str:
     return digest(bound, "once more", attempt)
 
 
-def request_approval(draft: Draft, round_id: RoundId, call: ToolCall) -> None:
+def request_approval(draft: StepDraft, round_id: RoundId, call: ToolCall) -> None:
     """Publish that a call waits for approval."""
     for pending in pending_calls(draft.state):
         if pending.call.id == call.id:
@@ -136,7 +136,7 @@ def request_approval(draft: Draft, round_id: RoundId, call: ToolCall) -> None:
 
 
 def settle(
-    draft: Draft,
+    draft: StepDraft,
     index: int,
     outcome: Outcome,
     content: str,
@@ -158,7 +158,7 @@ def settle(
 
 
 def settle_with(
-    draft: Draft,
+    draft: StepDraft,
     index: int,
     result: ToolResult,
     *,
@@ -235,7 +235,7 @@ def _interruption_of(status: CallStatus) -> Interruption | None:
             return None
 
 
-def deny(draft: Draft, index: int, judgement: Judgement, *, facts: CallFacts | None = None) -> None:
+def deny(draft: StepDraft, index: int, judgement: Judgement, *, facts: CallFacts | None = None) -> None:
     """Deny a call by policy. The model is told which layer denies it and which tools are on offer."""
     call = in_round(draft).calls[index].call
     offered = [spec.name for spec in draft.state.grant.tools]
@@ -251,7 +251,7 @@ def deny(draft: Draft, index: int, judgement: Judgement, *, facts: CallFacts | N
     )
 
 
-def judge_call(draft: Draft, call: ToolCall, facts: CallFacts) -> Judgement:
+def judge_call(draft: StepDraft, call: ToolCall, facts: CallFacts) -> Judgement:
     """Return the stricter verdict of the grant the call was proposed under and the one in force."""
     read = workspace_was_read(draft.state)
     then = in_round(draft).proposed_under
@@ -271,7 +271,7 @@ def judge_call(draft: Draft, call: ToolCall, facts: CallFacts) -> Judgement:
     return judged
 
 
-def _log_unstarted(draft: Draft, call: ToolCall, status: Permitted | Rechecking) -> None:
+def _log_unstarted(draft: StepDraft, call: ToolCall, status: Permitted | Rechecking) -> None:
     """Add the verdict, as it is now, on a call that was allowed and does not start."""
     if status.verdict is Verdict.ALLOW:
         judged = judge_call(draft, call, status.facts)
@@ -283,7 +283,7 @@ def _log_unstarted(draft: Draft, call: ToolCall, status: Permitted | Rechecking)
 
 
 def log_verdict(
-    draft: Draft,
+    draft: StepDraft,
     call: ToolCall,
     verdict: Verdict,
     why: str,
@@ -311,7 +311,7 @@ def log_verdict(
     )
 
 
-def call_digest(draft: Draft, call: ToolCall, facts: CallFacts) -> str:
+def call_digest(draft: StepDraft, call: ToolCall, facts: CallFacts) -> str:
     """Return the digest that an approval is bound to: tool, schema, role, arguments, and everything they resolve to."""
     phase = in_round(draft)
     spec = phase.proposed_under.tool(call.name)
@@ -346,7 +346,7 @@ def with_extra(bound: str, extra: SandboxSpec) -> str:
     return bound if extra == NARROWEST else digest(bound, "with", asdict(extra))
 
 
-def sandbox_of(draft: Draft, extra: SandboxSpec = NARROWEST) -> SandboxSpec:
+def sandbox_of(draft: StepDraft, extra: SandboxSpec = NARROWEST) -> SandboxSpec:
     """Return the limits of a call: the stricter of the grant it was proposed under and that in force.
 
     With what the user gave it in `extra`, but never more than the ceiling in force.
@@ -355,25 +355,25 @@ def sandbox_of(draft: Draft, extra: SandboxSpec = NARROWEST) -> SandboxSpec:
     return limited_by(_ceiling(draft), widened(grant.sandbox or NARROWEST, extra))
 
 
-def is_within_ceiling(draft: Draft, extra: SandboxSpec) -> bool:
+def is_within_ceiling(draft: StepDraft, extra: SandboxSpec) -> bool:
     """Return True if the ceiling in force takes nothing away from `extra`."""
     grant = in_round(draft).proposed_under.confined(draft.state.grant.sandbox)
     return sandbox_of(draft, extra) == widened(grant.sandbox or NARROWEST, extra)
 
 
-def _ceiling(draft: Draft) -> SandboxSpec | None:
+def _ceiling(draft: StepDraft) -> SandboxSpec | None:
     then, now = in_round(draft).proposed_under.ceiling, draft.state.grant.ceiling
     return now if then is None else limited_by(now, then)
 
 
-def inspect(draft: Draft, call: ToolCall, extra: SandboxSpec = NARROWEST) -> None:
+def inspect(draft: StepDraft, call: ToolCall, extra: SandboxSpec = NARROWEST) -> None:
     """Have a call inspected where it would run, under the limits that it would run under."""
     limits, place = sandbox_of(draft, extra), containment.copy_for(draft, call)
     rights = delegation.rights(draft, call)
     draft.effects.append(InspectCall(call=call, sandbox=limits, ceiling=_ceiling(draft), contained=place, grant=rights))
 
 
-def schedule(draft: Draft) -> None:
+def schedule(draft: StepDraft) -> None:
     """Start every permitted call whose turn in the round has come, and repeat deferred inspections."""
     if not isinstance(draft.state.phase, InRound):
         return
@@ -390,7 +390,7 @@ def schedule(draft: Draft) -> None:
                 pass
 
 
-def can_start(draft: Draft, index: int) -> bool:
+def can_start(draft: StepDraft, index: int) -> bool:
     """Return True if the call may start now.
 
     All earlier calls must be settled, or the call and all unsettled calls before it must be read-only, or delegate.
@@ -404,7 +404,7 @@ def can_start(draft: Draft, index: int) -> bool:
     return _read_only(draft, calls[index]) and all(_read_only(draft, call) for call in unsettled)
 
 
-def start(draft: Draft, index: int, facts: CallFacts, status: Rechecking | Permitted) -> None:
+def start(draft: StepDraft, index: int, facts: CallFacts, status: Rechecking | Permitted) -> None:
     """Start a call as inspected. The commit of this step stores the intent before the tool runs."""
     phase = in_round(draft)
     one = phase.calls[index]
@@ -455,7 +455,7 @@ def _exposure(judgement: Judgement, verdict: Verdict) -> Exposure:
     return Exposure.READ_ONLY if judgement.workspace_read else Exposure.MASKED
 
 
-def _take_turn(draft: Draft, index: int, one: CallState, status: Permitted) -> None:
+def _take_turn(draft: StepDraft, index: int, one: CallState, status: Permitted) -> None:
     if status.fresh:
         start(draft, index, status.facts, status)
         return
@@ -463,12 +463,12 @@ def _take_turn(draft: Draft, index: int, one: CallState, status: Permitted) -> N
     inspect(draft, one.call, status.extra)
 
 
-def settled_before(draft: Draft, index: int) -> bool:
+def settled_before(draft: StepDraft, index: int) -> bool:
     """Return True if every earlier call of the round has its result."""
     return all(isinstance(call.status, Settled) for call in draft.calls()[:index])
 
 
-def time_of_tools(draft: Draft) -> int:
+def time_of_tools(draft: StepDraft) -> int:
     """Return how long the calls of the round ran, in milliseconds. Reads in a row ran side by side.
 
     `delegation.count` has counted child turns.
@@ -484,7 +484,7 @@ def time_of_tools(draft: Draft) -> int:
     return took + side_by_side
 
 
-def _read_only(draft: Draft, one: CallState) -> bool:
+def _read_only(draft: StepDraft, one: CallState) -> bool:
     phase = draft.state.phase
     grant = phase.proposed_under if isinstance(phase, InRound) else draft.state.grant
     spec: ToolSpec | None = grant.tool(one.call.name)

@@ -31,7 +31,7 @@ from dataclasses import replace
 
 from chatops.domain.canonical import JsonValue
 from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, ToolCall, ToolSpec, Verdict
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.effects import DiscardCopy, InspectCall
 from chatops.engine.state import (
     Containment,
@@ -53,7 +53,7 @@ PROMPT = (
 )
 
 
-def begin(draft: Draft) -> None:
+def begin(draft: StepDraft) -> None:
     """Contain the turn from now on. A turn of a workflow run is never contained."""
     state = draft.state
     if state.containment is None and state.contract is None and state.gate is None:
@@ -61,7 +61,7 @@ def begin(draft: Draft) -> None:
         draft.state = replace(state, containment=Containment(name=name))
 
 
-def end_with_round(draft: Draft) -> None:
+def end_with_round(draft: StepDraft) -> None:
     """End the containment with the round; at once if nothing ran in the copy."""
     containment = draft.state.containment
     if containment is not None and containment.used and not is_apply_round(draft):
@@ -70,7 +70,7 @@ def end_with_round(draft: Draft) -> None:
         leave(draft)
 
 
-def copy_for(draft: Draft, call: ToolCall) -> str:
+def copy_for(draft: StepDraft, call: ToolCall) -> str:
     """Return the name of the copy that a call works on; empty: it works on the workspace."""
     containment = draft.state.containment
     if containment is None:
@@ -83,7 +83,7 @@ def copy_for(draft: Draft, call: ToolCall) -> str:
     return "" if spec.read_only and not containment.used else containment.name
 
 
-def answered(draft: Draft, call: ToolCall, facts: CallFacts, judgement: Judgement) -> Judgement:
+def answered(draft: StepDraft, call: ToolCall, facts: CallFacts, judgement: Judgement) -> Judgement:
     """Return `judgement`, or ALLOW if it is an ask about a call that runs in the copy."""
     contained = facts.contained and facts.contained == copy_for(draft, call) and call.name in CHANGING
     if judgement.verdict is not Verdict.ASK or not contained or not draft.state.grant.may_contain:
@@ -91,7 +91,7 @@ def answered(draft: Draft, call: ToolCall, facts: CallFacts, judgement: Judgemen
     return Judgement(verdict=Verdict.ALLOW, reason=judgement.reason, answered_by=ANSWERED)
 
 
-def started(draft: Draft, call: ToolCall, facts: CallFacts) -> None:
+def started(draft: StepDraft, call: ToolCall, facts: CallFacts) -> None:
     """Record that a call runs in the copy."""
     containment = draft.state.containment
     if facts.contained and containment is not None and call.name in CHANGING and call.name not in containment.used:
@@ -99,7 +99,7 @@ def started(draft: Draft, call: ToolCall, facts: CallFacts) -> None:
         draft.state = replace(draft.state, containment=replace(containment, used=used))
 
 
-def open_round(draft: Draft, ending: Finished | None) -> bool:
+def open_round(draft: StepDraft, ending: Finished | None) -> bool:
     """Open the round that asks about the changes. Returns False if nothing ran in the copy."""
     containment = draft.state.containment
     if containment is None or not containment.used or is_apply_round(draft):
@@ -108,28 +108,28 @@ def open_round(draft: Draft, ending: Finished | None) -> bool:
     return True
 
 
-def put_apply_call(draft: Draft, ending: Finished | None, arguments: dict[str, JsonValue]) -> None:
+def put_apply_call(draft: StepDraft, ending: Finished | None, arguments: dict[str, JsonValue]) -> None:
     """Open a round with a call of `CONTAINED_APPLY` and have it inspected."""
     draft.count(replace(draft.state.counters, requests=draft.state.counters.requests + 1))
-    phase = replace(draft.own_round(CONTAINED_APPLY, arguments), ending=ending, applies=True)
+    phase = replace(draft.round_without_model(CONTAINED_APPLY, arguments), ending=ending, applies=True)
     draft.set_phase(phase)
     call = phase.calls[0].call
     draft.effects.append(InspectCall(call=call, contained=copy_for(draft, call)))
 
 
-def is_apply_round(draft: Draft) -> bool:
+def is_apply_round(draft: StepDraft) -> bool:
     """Return True in the round that asks about the changes. The name of a call does not count: models choose it."""
     return isinstance(draft.state.phase, InRound) and draft.state.phase.applies
 
 
-def send_back(draft: Draft) -> None:
+def send_back(draft: StepDraft) -> None:
     """Record that the user has sent the present list back."""
     if draft.state.containment is not None:
         sent = replace(draft.state.containment, phase=ContainmentPhase.SENT_BACK)
         draft.state = replace(draft.state, containment=sent)
 
 
-def why_again(draft: Draft) -> str:
+def why_again(draft: StepDraft) -> str:
     """Return which list of the turn is asked about, and why the last one was sent back; empty for the first list."""
     containment = draft.state.containment
     if containment is None or not containment.lists:
@@ -138,7 +138,7 @@ def why_again(draft: Draft) -> str:
     return f"this is list {containment.lists + 1} of this turn; the last one was sent back{because}"
 
 
-def continue_in_copy(draft: Draft, reason: str) -> None:
+def continue_in_copy(draft: StepDraft, reason: str) -> None:
     """Continue in the same copy, with a new list, after the present one was sent back for `reason`."""
     containment = draft.state.containment
     if containment is not None:
@@ -146,7 +146,7 @@ def continue_in_copy(draft: Draft, reason: str) -> None:
         draft.state = replace(draft.state, containment=kept)
 
 
-def leave(draft: Draft) -> None:
+def leave(draft: StepDraft) -> None:
     """End the containment after the decision, or because nothing ran in the copy."""
     containment = draft.state.containment
     if containment is not None:
@@ -154,13 +154,13 @@ def leave(draft: Draft) -> None:
         draft.effects.append(DiscardCopy(name=containment.name))
 
 
-def is_undo(draft: Draft) -> bool:
+def is_undo(draft: StepDraft) -> bool:
     """Return True if the turn asks to take back what an earlier one changed."""
     containment = draft.state.containment
     return containment is not None and containment.kind is ContainmentKind.UNDO
 
 
-def _spec(draft: Draft, tool: str) -> ToolSpec | None:
+def _spec(draft: StepDraft, tool: str) -> ToolSpec | None:
     phase = draft.state.phase
     grant = phase.proposed_under if isinstance(phase, InRound) else draft.state.grant
     return grant.tool(tool)

@@ -17,7 +17,7 @@ from chatops.domain.events import AskReason, CallDecided
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.tools import CallFacts, Interruption, Outcome, ResultFacts, ResultSource, ToolResult, Verdict
 from chatops.engine import budgets, calls, containment, feedback, sequence
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.effects import DecisionRecord
 from chatops.engine.state import (
     AwaitingDecision,
@@ -32,7 +32,7 @@ DIALOG = "tui"
 """`Principal.via` of the approval dialog."""
 
 
-def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None:
+def decided(draft: StepDraft, index: int, decision: Decision, by: Principal) -> None:
     """Apply the user's decision on a pending call. The caller has compared the digest."""
     phase = calls.in_round(draft)
     one = phase.calls[index]
@@ -74,7 +74,7 @@ def decided(draft: Draft, index: int, decision: Decision, by: Principal) -> None
             _settle_unknown(draft, index, status, feedback.done_result(status.interruption, outcome, note), by)
 
 
-def _applies(draft: Draft, one: CallState, status: AwaitingDecision, decision: Decision, by: Principal) -> bool:
+def _applies(draft: StepDraft, one: CallState, status: AwaitingDecision, decision: Decision, by: Principal) -> bool:
     """Return True if the decision can be taken on this call, by this user or program."""
     if calls.in_round(draft).budget is not None:
         return budgets.can_decide(decision, by)
@@ -108,13 +108,13 @@ def _with_only(arguments: str, only: tuple[str, ...] | None) -> str:
     return canonical(kept if only is None else {**kept, "only": list(only)})
 
 
-def _denied(draft: Draft, reason: str, by: Principal) -> str:
+def _denied(draft: StepDraft, reason: str, by: Principal) -> str:
     if draft.state.gate is not None:
         return feedback.gate_denied(reason, by=str(by) if by.is_person else "")
     return feedback.denied(reason, by_user=by.is_person)
 
 
-def _approved(draft: Draft, index: int, status: AwaitingDecision, decision: Approved, by: Principal) -> None:
+def _approved(draft: StepDraft, index: int, status: AwaitingDecision, decision: Approved, by: Principal) -> None:
     phase = calls.in_round(draft)
     one = phase.calls[index]
     earlier = status.interruption
@@ -147,7 +147,7 @@ def _approved(draft: Draft, index: int, status: AwaitingDecision, decision: Appr
         _make_rule(draft, rule, status.facts)
 
 
-def _make_rule(draft: Draft, rule: RememberedRule, facts: CallFacts) -> None:
+def _make_rule(draft: StepDraft, rule: RememberedRule, facts: CallFacts) -> None:
     """Store a rule with the decision that made it. One that may not be made is left out, and the call runs once."""
     grants = (calls.in_round(draft).proposed_under, draft.state.grant)
     reason = next(filter(None, (grant.why_not_made(rule, facts) for grant in grants)), "")
@@ -157,7 +157,7 @@ def _make_rule(draft: Draft, rule: RememberedRule, facts: CallFacts) -> None:
         draft.rules.append(rule)
 
 
-def _settle_unknown(draft: Draft, index: int, status: AwaitingDecision, result: ToolResult, by: Principal) -> None:
+def _settle_unknown(draft: StepDraft, index: int, status: AwaitingDecision, result: ToolResult, by: Principal) -> None:
     one = calls.in_round(draft).calls[index]
     draft.close_attempt(one, status.attempt, result)
     calls.settle_with(draft, index, result, verdict=Verdict.ASK, decided_by=str(by), facts=status.facts)

@@ -17,7 +17,7 @@ from chatops.domain.messages import AssistantMessage
 from chatops.domain.tools import CallFacts, ToolCall, ToolResult, ToolSpec, Verdict
 from chatops.domain.usage import Usage, total
 from chatops.domain.wording import plural
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.inputs import ChildInput
 from chatops.engine.state import InRound, RoundRecord, Started, TurnState
 from chatops.engine.view import workspace_was_read
@@ -30,14 +30,14 @@ CONTAINED = "a contained turn does not delegate: the child would work on the wor
 TOO_MANY = f"a turn delegates at most {plural(MAX_IN_A_TURN, 'task')}"
 
 
-def delegates(draft: Draft, call: ToolCall) -> bool:
+def delegates(draft: StepDraft, call: ToolCall) -> bool:
     """Return True if a call is for a child turn."""
     phase = draft.state.phase
     spec: ToolSpec | None = phase.proposed_under.tool(call.name) if isinstance(phase, InRound) else None
     return spec is not None and spec.capabilities.delegates
 
 
-def rights(draft: Draft, call: ToolCall) -> Grant | None:
+def rights(draft: StepDraft, call: ToolCall) -> Grant | None:
     """Return what a child turn is compared with and bound by; None for a call that does not delegate.
 
     That is what both the grant permits that the call was proposed under and the one in force, without what a step
@@ -55,7 +55,7 @@ def rights(draft: Draft, call: ToolCall) -> Grant | None:
     return both.narrowed(Layer(name="tools that the step has in an order or once", rules=rules)) if rules else both
 
 
-def handed_on(draft: Draft, call: ToolCall) -> dict[str, Any]:
+def handed_on(draft: StepDraft, call: ToolCall) -> dict[str, Any]:
     """Return what a child turn gets from its caller, as fields of `RunTool`; empty for a call that does not delegate.
 
     The child counts on from what its caller has spent, under the caller's budget too.
@@ -71,7 +71,7 @@ def handed_on(draft: Draft, call: ToolCall) -> dict[str, Any]:
     }
 
 
-def count(draft: Draft, facts: CallFacts | None, result: ToolResult) -> None:
+def count(draft: StepDraft, facts: CallFacts | None, result: ToolResult) -> None:
     """Count what a child turn has used for the turn of its call: for the report, and against the budget."""
     if (used := result.facts.usage) is None or facts is None or facts.delegation is None:
         return
@@ -95,7 +95,7 @@ def _record(role: str, usage: Usage | None, duration_ms: int) -> RoundRecord:
     return RoundRecord(model=f"role {role}", finish_reason="", usage=usage, duration_ms=duration_ms)
 
 
-def checked(draft: Draft, call: ToolCall, facts: CallFacts) -> CallFacts:
+def checked(draft: StepDraft, call: ToolCall, facts: CallFacts) -> CallFacts:
     """Return `facts` with the reason why the turn may not delegate at all, if there is one."""
     if not delegates(draft, call) or facts.refusal:
         return facts
@@ -103,14 +103,14 @@ def checked(draft: Draft, call: ToolCall, facts: CallFacts) -> CallFacts:
     return replace(facts, refusal=why) if why else facts
 
 
-def _number(draft: Draft, call: ToolCall) -> int:
+def _number(draft: StepDraft, call: ToolCall) -> int:
     """Return the place of a call among the delegations that the models of this turn have asked for, from 1."""
     said = (one for message in draft.state.messages if isinstance(message, AssistantMessage) for one in message.calls)
     ids = [one.id for one in said if one.name == call.name]
     return ids.index(call.id) + 1 if call.id in ids else len(ids)
 
 
-def moved(draft: Draft, event: ChildInput) -> None:
+def moved(draft: StepDraft, event: ChildInput) -> None:
     """Note what the child of a running call waits for, and ask about calls that were not shown yet."""
     phase = draft.state.phase
     for index, one in enumerate(draft.calls()):

@@ -18,7 +18,7 @@ from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Judgement
 
 
-class Draft:
+class StepDraft:
     """Builder of one step. Mutable only between an input and its step; never stored, never shared."""
 
     def __init__(self, state: TurnState) -> None:
@@ -50,7 +50,7 @@ class Draft:
             grant = replace(grant, run_budget=strictest(before, grant.run_budget))
         self.state = replace(self.state, grant=grant)
 
-    def own_round(self, name: str, arguments: Mapping[str, JsonValue]) -> InRound:
+    def round_without_model(self, name: str, arguments: Mapping[str, JsonValue]) -> InRound:
         """Add the events of a round with one call that no model has made, and return the phase to set."""
         number = round_id(self.state.turn_id, self.state.counters.requests)
         call = ToolCall(id=call_id(number, 1), name=name, arguments=canonical(arguments))

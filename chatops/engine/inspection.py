@@ -15,7 +15,7 @@ from chatops.domain.model import CONTENT_FILTER
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.tools import CallFacts, Outcome, Problem, ResultSource, ToolCall, Verdict
 from chatops.engine import calls, containment, decisions, delegation, feedback, sequence, validations
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.round_limits import MAX_SAME
 from chatops.engine.state import (
     BeforeEdit,
@@ -36,7 +36,7 @@ MAX_CALLS = 64
 """Calls of one reply that are processed. Each further one is settled as invalid at once."""
 
 
-def triage(draft: Draft, index: int) -> None:
+def triage(draft: StepDraft, index: int) -> None:
     """Check a proposed call before its arguments: settle it if it cannot run in any case, else have it inspected."""
     phase = calls.in_round(draft)
     call = phase.calls[index].call
@@ -64,7 +64,7 @@ def triage(draft: Draft, index: int) -> None:
     return None
 
 
-def _was_filtered(draft: Draft, call: ToolCall) -> bool:
+def _was_filtered(draft: StepDraft, call: ToolCall) -> bool:
     """Return True if the provider's filter ended the reply that holds `call`."""
     for message in reversed(draft.state.messages):
         if isinstance(message, AssistantMessage) and any(earlier.id == call.id for earlier in message.calls):
@@ -72,7 +72,7 @@ def _was_filtered(draft: Draft, call: ToolCall) -> bool:
     return False
 
 
-def inspected(draft: Draft, index: int, facts: CallFacts) -> None:
+def inspected(draft: StepDraft, index: int, facts: CallFacts) -> None:
     """Apply the facts that an inspection found: judge the call the first time, compare and start it the last time."""
     one = calls.in_round(draft).calls[index]
     # Repairs by the parser of the reply count even if the tool made none.
@@ -96,7 +96,7 @@ def inspected(draft: Draft, index: int, facts: CallFacts) -> None:
             pass
 
 
-def _changes_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
+def _changes_inspected(draft: StepDraft, index: int, facts: CallFacts) -> None:
     """Ask about the frozen changes of a contained turn; apply them if the user has approved exactly these."""
     one = calls.in_round(draft).calls[index]
     fault = _problem_text(facts)
@@ -116,7 +116,7 @@ def _changes_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
         calls.ask(draft, index, shown, AskReason.CHANGED, why=why, attempt=status.attempt)
 
 
-def _first_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
+def _first_inspected(draft: StepDraft, index: int, facts: CallFacts) -> None:
     one = calls.in_round(draft).calls[index]
     if early := sequence.out_of_turn(draft, index):
         return _mistaken(draft, index, feedback.out_of_turn(*early), reason=early[0], facts=facts)
@@ -155,7 +155,7 @@ def _first_inspected(draft: Draft, index: int, facts: CallFacts) -> None:
             draft.put_call(index, replace(one, status=status))
 
 
-def _ask_unless_typed(draft: Draft, index: int, facts: CallFacts, why: str) -> None:
+def _ask_unless_typed(draft: StepDraft, index: int, facts: CallFacts, why: str) -> None:
     """Ask about a call, unless the user has typed it and that is the decision."""
     command, phase = draft.state.command, calls.in_round(draft)
     if command is None:
@@ -189,7 +189,7 @@ def _why_typing_asks(command: OwnCommand, facts: CallFacts) -> str:
     return ""
 
 
-def _same_outcome_unknown(draft: Draft, call: ToolCall, facts: CallFacts) -> bool:
+def _same_outcome_unknown(draft: StepDraft, call: ToolCall, facts: CallFacts) -> bool:
     """Return True if running the call could repeat an effect whose outcome is still unknown."""
     spec = calls.in_round(draft).proposed_under.tool(call.name)
     repeatable = spec is not None and (spec.read_only or spec.idempotent)
@@ -198,7 +198,7 @@ def _same_outcome_unknown(draft: Draft, call: ToolCall, facts: CallFacts) -> boo
     return feedback.is_open((*draft.state.history, *draft.state.messages), call.name, facts.arguments)
 
 
-def _edit_inspected(draft: Draft, index: int, facts: CallFacts, before: BeforeEdit) -> None:
+def _edit_inspected(draft: StepDraft, index: int, facts: CallFacts, before: BeforeEdit) -> None:
     one = calls.in_round(draft).calls[index]
     judgement = calls.judge_call(draft, one.call, facts)
     trouble = _problem_text(facts) or (judgement.reason if judgement.verdict is Verdict.DENY else "")
@@ -227,7 +227,7 @@ def _edit_inspected(draft: Draft, index: int, facts: CallFacts, before: BeforeEd
     calls.ask(draft, index, facts, AskReason.EDITED, why=why, attempt=waited.attempt, interruption=waited.interruption)
 
 
-def _reinspected(draft: Draft, index: int, facts: CallFacts, status: Rechecking) -> None:
+def _reinspected(draft: StepDraft, index: int, facts: CallFacts, status: Rechecking) -> None:
     one = calls.in_round(draft).calls[index]
     if facts.problems:
         text = feedback.invalid(one.call, facts.problems, calls.in_round(draft).proposed_under.tool(one.call.name))
@@ -266,7 +266,7 @@ def _reinspected(draft: Draft, index: int, facts: CallFacts, status: Rechecking)
         calls.ask(draft, index, facts, reason, why=why, attempt=status.attempt, interruption=earlier)
 
 
-def _unchanged_with_extra(draft: Draft, call: ToolCall, facts: CallFacts, status: Rechecking) -> bool:
+def _unchanged_with_extra(draft: StepDraft, call: ToolCall, facts: CallFacts, status: Rechecking) -> bool:
     """Return True if the call, inspected with the extra limits, is the one that was approved with exactly these.
 
     What was shown differs from `facts` in what the extra limits change, and in nothing else.
@@ -291,7 +291,7 @@ def _unchanged_with_extra(draft: Draft, call: ToolCall, facts: CallFacts, status
     return bound == status.digest and calls.is_within_ceiling(draft, status.extra)
 
 
-def _without_extra(draft: Draft, facts: CallFacts, status: Rechecking) -> CallFacts:
+def _without_extra(draft: StepDraft, facts: CallFacts, status: Rechecking) -> CallFacts:
     """Return `facts` as they are for the call without its extra limits, which the user may give again."""
     shown = status.facts
     offered = calls.is_within_ceiling(draft, shown.extra)
@@ -305,7 +305,7 @@ def _without_extra(draft: Draft, facts: CallFacts, status: Rechecking) -> CallFa
     )
 
 
-def _not_offered(draft: Draft, index: int) -> None:
+def _not_offered(draft: StepDraft, index: int) -> None:
     grant = calls.in_round(draft).proposed_under
     call = calls.in_round(draft).calls[index].call
     known = any(rule.tool == call.name for layer in grant.layers for rule in layer.rules)
@@ -321,7 +321,7 @@ def _not_offered(draft: Draft, index: int) -> None:
             _mistaken(draft, index, text, reason=f"there is no tool {feedback.short(call.name)!r}")
 
 
-def _mistaken(draft: Draft, index: int, problem: str, *, reason: str, facts: CallFacts | None = None) -> None:
+def _mistaken(draft: StepDraft, index: int, problem: str, *, reason: str, facts: CallFacts | None = None) -> None:
     """Settle a call that cannot run as written: `problem` is for the model, `reason` for the user.
 
     The model gets all details the first time, and one line if it was told before.
@@ -340,7 +340,7 @@ def _mistaken(draft: Draft, index: int, problem: str, *, reason: str, facts: Cal
     calls.settle(draft, index, Outcome.INVALID, text, facts=facts, reason=reason)
 
 
-def _repeated(draft: Draft, call: ToolCall) -> bool:
+def _repeated(draft: StepDraft, call: ToolCall) -> bool:
     counters = draft.state.counters
     signature = digest(call.name, call.arguments)
     same = counters.same_call + 1 if signature == counters.last_call else 1

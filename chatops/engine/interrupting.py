@@ -10,7 +10,7 @@ from chatops.domain.events import Status, TurnStatus
 from chatops.domain.ids import RoundId
 from chatops.domain.tools import Interruption, Outcome, ResultSource
 from chatops.engine import calls, containment, feedback, questions, rounds
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.effects import AbortModel, CancelTool
 from chatops.engine.inputs import CancelTurn, CorrectTurn
 from chatops.engine.state import (
@@ -27,7 +27,7 @@ from chatops.engine.state import (
 )
 
 
-def interrupted(draft: Draft, event: CancelTurn | CorrectTurn) -> None:
+def interrupted(draft: StepDraft, event: CancelTurn | CorrectTurn) -> None:
     """End the turn, or continue with the user's message, once nothing runs any more."""
     if isinstance(event, CancelTurn):
         _cancelled(draft, event)
@@ -35,7 +35,7 @@ def interrupted(draft: Draft, event: CancelTurn | CorrectTurn) -> None:
         _corrected(draft, event)
 
 
-def _cancelled(draft: Draft, event: CancelTurn) -> None:
+def _cancelled(draft: StepDraft, event: CancelTurn) -> None:
     phase = draft.state.phase
     match phase:
         case AwaitingModel(round_id=number):
@@ -55,7 +55,7 @@ def _cancelled(draft: Draft, event: CancelTurn) -> None:
             pass
 
 
-def _corrected(draft: Draft, event: CorrectTurn) -> None:
+def _corrected(draft: StepDraft, event: CorrectTurn) -> None:
     state, phase = draft.state, draft.state.phase
     alone = state.gate is not None or state.command is not None
     if state.contract is not None or alone or containment.is_apply_round(draft):
@@ -84,7 +84,7 @@ def _corrected(draft: Draft, event: CorrectTurn) -> None:
     draft.composer = event.draft
 
 
-def _abort_reply(draft: Draft, phase: AwaitingModel, number: RoundId, event: CancelTurn | CorrectTurn) -> None:
+def _abort_reply(draft: StepDraft, phase: AwaitingModel, number: RoundId, event: CancelTurn | CorrectTurn) -> None:
     model = rounds.target_of(draft, phase).name
     draft.effects.append(AbortModel(round_id=number))
     draft.count_cut_off()
@@ -92,13 +92,13 @@ def _abort_reply(draft: Draft, phase: AwaitingModel, number: RoundId, event: Can
     rounds.close_round(draft, number, model, Status.ERROR)
 
 
-def _withdraw_question(draft: Draft, phase: InRound) -> None:
+def _withdraw_question(draft: StepDraft, phase: InRound) -> None:
     """End the round that asks whether the turn may spend more, without an answer."""
     _stop_call(draft, 0, feedback.STOPPED)
     rounds.close_round(draft, phase.round_id, phase.model, Status.ERROR)
 
 
-def _stop_calls(draft: Draft, phase: InRound, correction: Correction | None) -> None:
+def _stop_calls(draft: StepDraft, phase: InRound, correction: Correction | None) -> None:
     for index in range(len(phase.calls)):
         _stop_call(draft, index, feedback.STOPPED if correction is None else feedback.CORRECTED)
     stopping = Stopping(round_id=phase.round_id, model=phase.model, calls=draft.calls(), correction=correction)
@@ -106,7 +106,7 @@ def _stop_calls(draft: Draft, phase: InRound, correction: Correction | None) -> 
     rounds.continue_round(draft)
 
 
-def _stop_call(draft: Draft, index: int, text: str) -> None:
+def _stop_call(draft: StepDraft, index: int, text: str) -> None:
     one = draft.calls()[index]
     match one.status:
         case Started():
@@ -122,7 +122,7 @@ def _stop_call(draft: Draft, index: int, text: str) -> None:
             calls.settle(draft, index, Outcome.INTERRUPTED, text, source=ResultSource.STOPPED)
 
 
-def _leave_unknown(draft: Draft, index: int, attempt: int, known: Interruption | None) -> None:
+def _leave_unknown(draft: StepDraft, index: int, attempt: int, known: Interruption | None) -> None:
     result = feedback.unknown_result(known)
     draft.close_attempt(draft.calls()[index], attempt, result)
     calls.settle_with(draft, index, result, verdict=None, decided_by="", facts=None)

@@ -18,7 +18,7 @@ from chatops.domain.events import Notice
 from chatops.domain.messages import NoticeMessage
 from chatops.domain.wording import one_line
 from chatops.engine import calls
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.effects import DecisionRecord, DeliverAnswer
 from chatops.engine.inputs import AnswerQuestion, QuestionInput, QuestionWithdrawnInput
 from chatops.engine.state import InRound, Started
@@ -27,7 +27,7 @@ _MAX_SHOWN = 2_000
 """Characters of the server's or the user's words in a notice."""
 
 
-def moved(draft: Draft, event: QuestionInput | AnswerQuestion | QuestionWithdrawnInput) -> None:
+def moved(draft: StepDraft, event: QuestionInput | AnswerQuestion | QuestionWithdrawnInput) -> None:
     """Apply what happened to a question, if its call still runs."""
     found = calls.find(draft, event.call_id)
     if found is None or not isinstance(draft.state.phase, InRound):
@@ -51,7 +51,7 @@ def moved(draft: Draft, event: QuestionInput | AnswerQuestion | QuestionWithdraw
                 void(draft, index, "the server no longer waits for it")
 
 
-def void(draft: Draft, index: int, why: str) -> None:
+def void(draft: StepDraft, index: int, why: str) -> None:
     """End the open question of a call, if it has one, without an answer."""
     status = draft.calls()[index].status
     if isinstance(status, Started) and status.question is not None:
@@ -60,7 +60,7 @@ def void(draft: Draft, index: int, why: str) -> None:
         _notify(draft, f"The question of the MCP server {server} is void: {why}. No answer was sent.", level="warning")
 
 
-def _answered(draft: Draft, index: int, question: ServerQuestion, event: AnswerQuestion) -> None:
+def _answered(draft: StepDraft, index: int, question: ServerQuestion, event: AnswerQuestion) -> None:
     one, answer = draft.calls()[index], event.answer
     given = json_or_text(answer.content) if answer.content else None
     fields = tuple(given) if isinstance(given, Mapping) else ()
@@ -98,13 +98,13 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else canonical(value)  # type: ignore[arg-type]
 
 
-def _put(draft: Draft, index: int, question: ServerQuestion | None) -> None:
+def _put(draft: StepDraft, index: int, question: ServerQuestion | None) -> None:
     one = draft.calls()[index]
     if isinstance(one.status, Started):
         draft.put_call(index, replace(one, status=replace(one.status, question=question)))
 
 
-def _notify(draft: Draft, text: str, *, level: Literal["info", "warning"] = "info") -> None:
+def _notify(draft: StepDraft, text: str, *, level: Literal["info", "warning"] = "info") -> None:
     """Add a notice to the transcript. No model gets it."""
     message = NoticeMessage(id=draft.next_message_id(), text=text, level=level)
     draft.add_message(message)

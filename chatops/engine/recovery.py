@@ -48,7 +48,7 @@ from chatops.domain.events import AskReason
 from chatops.domain.ids import CallId
 from chatops.domain.tools import Interruption, Outcome, Processes, ToolCall, ToolResult
 from chatops.engine import acceptance, calls, containment, delegation, feedback, questions, rounds, sequence
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.effects import ReconcileTool
 from chatops.engine.inputs import ReconcileInput
 from chatops.engine.state import (
@@ -76,7 +76,7 @@ NO_EFFECT = "Interrupted before it took effect."
 
 
 def recover(
-    draft: Draft, grant: Grant, interrupted: tuple[Interruption, ...], *, copied: bool = False, unsent: str = ""
+    draft: StepDraft, grant: Grant, interrupted: tuple[Interruption, ...], *, copied: bool = False, unsent: str = ""
 ) -> None:
     """Continue from a checkpoint under what both the stored grant and `grant` permit.
 
@@ -138,7 +138,7 @@ def unknown_attempts(state: TurnState) -> tuple[tuple[CallId, int], ...]:
     return tuple(found)
 
 
-def reconciled(draft: Draft, index: int, status: Reconciling, found: ReconcileInput) -> None:
+def reconciled(draft: StepDraft, index: int, status: Reconciling, found: ReconcileInput) -> None:
     """Apply what the tool found out about an interrupted attempt."""
     one = draft.calls()[index]
     stopping = isinstance(draft.state.phase, Stopping)
@@ -160,7 +160,7 @@ def reconciled(draft: Draft, index: int, status: Reconciling, found: ReconcileIn
     rounds.continue_round(draft)
 
 
-def _ask_in_copy(draft: Draft, index: int, status: Permitted | Rechecking) -> None:
+def _ask_in_copy(draft: StepDraft, index: int, status: Permitted | Rechecking) -> None:
     """Ask again for a call that was approved: the approval was for one run, which may have been in the other copy."""
     calls.ask(
         draft,
@@ -182,7 +182,7 @@ def _asked_in_copy(status: AwaitingDecision) -> AwaitingDecision:
     return replace(status, reason=reason, why=why, copied=True)
 
 
-def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], Interruption]) -> None:
+def _recover_call(draft: StepDraft, index: int, known: Mapping[tuple[CallId, int], Interruption]) -> None:
     one = draft.calls()[index]
     stopping = isinstance(draft.state.phase, Stopping)
     match one.status:
@@ -209,7 +209,7 @@ def _recover_call(draft: Draft, index: int, known: Mapping[tuple[CallId, int], I
             pass
 
 
-def _may_run_elsewhere(draft: Draft, index: int) -> bool:
+def _may_run_elsewhere(draft: StepDraft, index: int) -> bool:
     """Return True for a call that was running when the store was copied, and could be repeated here.
 
     A contained one works on no copy of this store. A child turn is a session, whose own calls ask.
@@ -225,12 +225,12 @@ def _is_elsewhere(known: Interruption | None) -> bool:
     return known is not None and known.processes is Processes.OTHER_MACHINE
 
 
-def _reconcile(draft: Draft, call: ToolCall, status: Started | Reconciling) -> None:
+def _reconcile(draft: StepDraft, call: ToolCall, status: Started | Reconciling) -> None:
     stopping = isinstance(draft.state.phase, Stopping)
     draft.effects.append(ReconcileTool(call=call, facts=status.facts, attempt=status.attempt, stopping=stopping))
 
 
-def _recover_started(draft: Draft, index: int, status: Started, known: Interruption | None, *, why: str) -> None:
+def _recover_started(draft: StepDraft, index: int, status: Started, known: Interruption | None, *, why: str) -> None:
     one = draft.calls()[index]
     spec = draft.state.grant.tool(one.call.name)
     phase = draft.state.phase
@@ -258,7 +258,7 @@ def _recover_started(draft: Draft, index: int, status: Started, known: Interrupt
         _ask(draft, index, status, why=why, known=known)
 
 
-def _ask(draft: Draft, index: int, status: Started | Reconciling, *, why: str, known: Interruption | None) -> None:
+def _ask(draft: StepDraft, index: int, status: Started | Reconciling, *, why: str, known: Interruption | None) -> None:
     call_id = draft.calls()[index].call.id
     calls.ask(
         draft,
@@ -271,6 +271,6 @@ def _ask(draft: Draft, index: int, status: Started | Reconciling, *, why: str, k
     )
 
 
-def _close(draft: Draft, index: int, status: Started | Reconciling, result: ToolResult) -> None:
+def _close(draft: StepDraft, index: int, status: Started | Reconciling, result: ToolResult) -> None:
     draft.close_attempt(draft.calls()[index], status.attempt, result)
     calls.settle_with(draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts)

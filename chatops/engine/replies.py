@@ -19,7 +19,7 @@ from chatops.domain.model import (
 )
 from chatops.domain.tools import RawCall, ToolCall, tool_name
 from chatops.engine import acceptance, inspection, round_limits, rounds
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.state import (
     AwaitingModel,
     CallState,
@@ -30,7 +30,7 @@ from chatops.engine.state import (
 )
 
 
-def replied(draft: Draft, phase: AwaitingModel, reply: ModelReply, duration_ms: int) -> None:
+def replied(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, duration_ms: int) -> None:
     """Process a complete reply: an answer, or calls."""
     target = rounds.target_of(draft, phase)
     finished, usage = reply.finish_reason, reply.usage
@@ -66,14 +66,14 @@ def replied(draft: Draft, phase: AwaitingModel, reply: ModelReply, duration_ms: 
         _end_with(draft, phase, reply)
 
 
-def _calls_tools(draft: Draft, reply: ModelReply) -> bool:
+def _calls_tools(draft: StepDraft, reply: ModelReply) -> bool:
     """Return False for a reply without calls, and for one whose calls are only guessed and were reported before."""
     replies = (message for message in draft.state.messages if isinstance(message, AssistantMessage))
     reported = any(call.guessed for message in replies for call in message.calls)
     return any(not (raw.guessed and reported) for raw in reply.calls)
 
 
-def failed(draft: Draft, phase: AwaitingModel, failure: ModelFailure, duration_ms: int) -> None:
+def failed(draft: StepDraft, phase: AwaitingModel, failure: ModelFailure, duration_ms: int) -> None:
     """Process a missing reply: ask a backup if nothing was streamed yet, else end the turn, which can be retried."""
     target = rounds.target_of(draft, phase)
     draft.record_round(
@@ -119,7 +119,7 @@ def failed(draft: Draft, phase: AwaitingModel, failure: ModelFailure, duration_m
         )
 
 
-def _open_round(draft: Draft, phase: AwaitingModel, reply: ModelReply, target: ModelTarget) -> None:
+def _open_round(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, target: ModelTarget) -> None:
     asked = tuple(_our_call(phase, i, raw) for i, raw in enumerate(reply.calls, start=1))
     draft.add_message(
         AssistantMessage(
@@ -147,7 +147,7 @@ def _open_round(draft: Draft, phase: AwaitingModel, reply: ModelReply, target: M
     rounds.continue_round(draft)
 
 
-def _message(draft: Draft, phase: AwaitingModel, reply: ModelReply, target: ModelTarget) -> AssistantMessage:
+def _message(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, target: ModelTarget) -> AssistantMessage:
     return AssistantMessage(
         id=draft.next_message_id(),
         text=reply.text,
@@ -159,7 +159,7 @@ def _message(draft: Draft, phase: AwaitingModel, reply: ModelReply, target: Mode
     )
 
 
-def _end_with(draft: Draft, phase: AwaitingModel, reply: ModelReply) -> None:
+def _end_with(draft: StepDraft, phase: AwaitingModel, reply: ModelReply) -> None:
     if reply.finish_reason == "length":
         text, advice = "The answer was cut at the model's output limit.", "Ask it to continue."
         rounds.finish_with_notice(draft, TurnStatus.LIMIT, reply.text, detail=text, advice=advice, error=False)
@@ -172,7 +172,7 @@ def _end_with(draft: Draft, phase: AwaitingModel, reply: ModelReply) -> None:
         rounds.finish(draft, TurnStatus.ANSWERED, reply.text)
 
 
-def _empty(draft: Draft, phase: AwaitingModel, target: ModelTarget) -> None:
+def _empty(draft: StepDraft, phase: AwaitingModel, target: ModelTarget) -> None:
     rounds.close_round(draft, phase.round_id, target.name, Status.ERROR)
     match phase.purpose:
         case Purpose.GATHER:
@@ -188,7 +188,7 @@ def _empty(draft: Draft, phase: AwaitingModel, target: ModelTarget) -> None:
                 _answer_with_gathered(draft, phase.gathered)
 
 
-def _answer_with_gathered(draft: Draft, gathered: AssistantMessage) -> None:
+def _answer_with_gathered(draft: StepDraft, gathered: AssistantMessage) -> None:
     draft.add_message(replace(gathered, id=draft.next_message_id()))
     rounds.finish(draft, TurnStatus.ANSWERED, gathered.text)
 
@@ -207,7 +207,7 @@ def _our_call(phase: AwaitingModel, index: int, raw: RawCall) -> ToolCall:
     )
 
 
-def _next_backup(draft: Draft) -> bool:
+def _next_backup(draft: StepDraft) -> bool:
     counters = draft.state.counters
     if counters.backup + 1 >= len(draft.state.grant.models):
         return False

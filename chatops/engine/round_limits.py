@@ -5,7 +5,7 @@ from dataclasses import replace
 from chatops.domain.messages import ToolMessage
 from chatops.domain.tools import Outcome
 from chatops.domain.wording import one_line
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.state import Counters
 
 FREE_REPAIRS = 2
@@ -19,7 +19,7 @@ MAX_MISTAKES = 3
 _LONGEST_CALL = 200
 
 
-def count_round(draft: Draft, *, only_invalid: bool) -> None:
+def count_round(draft: StepDraft, *, only_invalid: bool) -> None:
     """Count the round that ends."""
     counters = draft.state.counters
     if not only_invalid:
@@ -31,7 +31,7 @@ def count_round(draft: Draft, *, only_invalid: bool) -> None:
     draft.count(counted)
 
 
-def used_up(draft: Draft) -> bool:
+def used_up(draft: StepDraft) -> bool:
     """Return True if the turn has reached a limit, so that the closing call follows."""
     counters = draft.state.counters
     if counters.rounds >= draft.state.grant.max_rounds or counters.repairs_total >= MAX_REPAIRS:
@@ -39,7 +39,7 @@ def used_up(draft: Draft) -> bool:
     return _insisted(counters) or repeated_call(draft) is not None
 
 
-def repeated_call(draft: Draft) -> ToolMessage | None:
+def repeated_call(draft: StepDraft) -> ToolMessage | None:
     """Return the call that the model repeats although it has the results; None unless nothing ran in the last round.
 
     Copies of a call within one reply do not end the turn: the model had no result when it wrote them.
@@ -63,7 +63,7 @@ def _insisted(counters: Counters) -> bool:
     return any(mistake.times >= MAX_MISTAKES for mistake in counters.mistakes)
 
 
-def limit_text(draft: Draft) -> str:
+def limit_text(draft: StepDraft) -> str:
     """Return a sentence that names the limit that the turn has reached."""
     counters = draft.state.counters
     if repeated := repeated_call(draft):

@@ -15,7 +15,7 @@ from chatops.domain.model import ModelRequest, ModelTarget, Sampling, ToolChoice
 from chatops.domain.tools import Outcome
 from chatops.engine import budgets, calls, containment, feedback, pairing, round_limits
 from chatops.engine.contract import StepContract
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.effects import CallModel
 from chatops.engine.state import (
     AwaitingModel,
@@ -36,7 +36,7 @@ NEARLY_FULL = 0.8
 """Share of a model's context window at which the user is warned."""
 
 
-def ask_model(draft: Draft, *, purpose: Purpose = Purpose.GATHER, gathered: AssistantMessage | None = None) -> None:
+def ask_model(draft: StepDraft, *, purpose: Purpose = Purpose.GATHER, gathered: AssistantMessage | None = None) -> None:
     """Start a round: make the next model call, under the grant in force, or ask first if the budget is reached."""
     counters = replace(draft.state.counters, requests=draft.state.counters.requests + 1)
     draft.count(counters)
@@ -47,7 +47,7 @@ def ask_model(draft: Draft, *, purpose: Purpose = Purpose.GATHER, gathered: Assi
         send(draft)
 
 
-def send(draft: Draft) -> None:
+def send(draft: StepDraft) -> None:
     """Send the request of the round in progress. Also used to repeat it after a restart."""
     phase = draft.state.phase
     if not isinstance(phase, AwaitingModel):
@@ -60,7 +60,7 @@ def send(draft: Draft) -> None:
     draft.events.append(RoundStarted(id=phase.round_id, parent_id=draft.state.turn_id, model=target.name))
 
 
-def _repair_history(draft: Draft) -> None:
+def _repair_history(draft: StepDraft) -> None:
     """Store a result for every call that has none.
 
     Results may be missing in a damaged file, or in a session forked in the middle of a round.
@@ -72,7 +72,7 @@ def _repair_history(draft: Draft) -> None:
         draft.warn(feedback.lost([call.name for call in lost]))
 
 
-def target_of(draft: Draft, phase: AwaitingModel) -> ModelTarget:
+def target_of(draft: StepDraft, phase: AwaitingModel) -> ModelTarget:
     """Return the model of a round: the one that was asked, else the one to ask (a responder, or the current model)."""
     responder = phase.under.responder
     known: tuple[ModelTarget, ...] = (*phase.under.models, *((responder,) if responder is not None else ()))
@@ -81,13 +81,13 @@ def target_of(draft: Draft, phase: AwaitingModel) -> ModelTarget:
     return responder if phase.purpose is Purpose.RESPOND and responder is not None else model_of(draft)
 
 
-def model_of(draft: Draft) -> ModelTarget:
+def model_of(draft: StepDraft) -> ModelTarget:
     """Return the current model: the primary, or the backup that took over in this turn."""
     models = draft.state.grant.models
     return models[min(draft.state.counters.backup, len(models) - 1)]
 
 
-def adopt_limit(draft: Draft, phase: AwaitingModel, limit: int) -> bool:
+def adopt_limit(draft: StepDraft, phase: AwaitingModel, limit: int) -> bool:
     """Adopt the context limit that the current model's server reported, in tokens.
 
     Returns False, and adopts nothing, if the request would not get smaller. If the limit was known already, the size of
@@ -107,7 +107,7 @@ def adopt_limit(draft: Draft, phase: AwaitingModel, limit: int) -> bool:
     return True
 
 
-def keep_partial(draft: Draft, text: str, reasoning: str, model: str) -> None:
+def keep_partial(draft: StepDraft, text: str, reasoning: str, model: str) -> None:
     """Store what had been streamed, marked as incomplete."""
     if text.strip():
         draft.add_message(
@@ -122,7 +122,7 @@ def keep_partial(draft: Draft, text: str, reasoning: str, model: str) -> None:
         )
 
 
-def close_round(draft: Draft, number: RoundId, model: str, status: Status) -> None:
+def close_round(draft: StepDraft, number: RoundId, model: str, status: Status) -> None:
     """Publish that a round is over. Its `model` is empty if no model was asked."""
     record = draft.state.rounds[-1] if model and draft.state.rounds else None
     draft.events.append(
@@ -137,7 +137,7 @@ def close_round(draft: Draft, number: RoundId, model: str, status: Status) -> No
     )
 
 
-def continue_round(draft: Draft) -> None:
+def continue_round(draft: StepDraft) -> None:
     """Continue after any change to calls: start what may start, and close the round when all calls are settled."""
     calls.schedule(draft)
     phase = draft.state.phase
@@ -173,7 +173,7 @@ def continue_round(draft: Draft) -> None:
         ask_next(draft)
 
 
-def take_correction(draft: Draft, correction: Correction) -> None:
+def take_correction(draft: StepDraft, correction: Correction) -> None:
     """Add the user's correction to the turn. Its limits count from here, as after any other message."""
     message = UserMessage(id=draft.next_message_id(), text=correction.text, files=correction.files)
     draft.add_message(message)
@@ -184,13 +184,13 @@ def take_correction(draft: Draft, correction: Correction) -> None:
     draft.count(Counters(requests=counters.requests, elided=counters.elided, full=counters.full))
 
 
-def ask_next(draft: Draft) -> None:
+def ask_next(draft: StepDraft) -> None:
     """Start the next round, or the reserved closing call if the turn has used up its rounds."""
     ask_model(draft, purpose=Purpose.CLOSE if round_limits.used_up(draft) else Purpose.GATHER)
 
 
 def finish(
-    draft: Draft, result: TurnStatus, answer: str, *, detail: str = "", advice: str = "", noticed: bool = False
+    draft: StepDraft, result: TurnStatus, answer: str, *, detail: str = "", advice: str = "", noticed: bool = False
 ) -> None:
     """End the turn; if it is contained, after the decision on its changes.
 
@@ -202,20 +202,20 @@ def finish(
         _finish(draft, end)
 
 
-def _finish(draft: Draft, end: Finished) -> None:
+def _finish(draft: StepDraft, end: Finished) -> None:
     draft.set_phase(end)
     draft.events.append(turn_finished(draft.state, end))
 
 
 def finish_with_notice(
-    draft: Draft, result: TurnStatus, answer: str, *, detail: str, advice: str = "", error: bool = True
+    draft: StepDraft, result: TurnStatus, answer: str, *, detail: str, advice: str = "", error: bool = True
 ) -> None:
     """End the turn with a notice that gives the reason."""
     draft.warn(detail, advice=advice, error=error)
     finish(draft, result, answer, detail=detail, advice=advice, noticed=True)
 
 
-def _end_apply_round(draft: Draft) -> None:
+def _end_apply_round(draft: StepDraft) -> None:
     """End the round that asked about the changes of a contained turn.
 
     Its call has no assistant message, so its result becomes a note, which the next request holds. If the user sent the
@@ -251,7 +251,7 @@ def _end_apply_round(draft: Draft) -> None:
         _finish(draft, phase.ending)
 
 
-def _end_budget_round(draft: Draft, phase: InRound, question: BudgetQuestion) -> None:
+def _end_budget_round(draft: StepDraft, phase: InRound, question: BudgetQuestion) -> None:
     """End the round that asked whether the turn may spend more: continue, or end it with what was gathered."""
     settled = phase.calls[0].status
     if not isinstance(settled, Settled):
@@ -269,7 +269,7 @@ def _end_budget_round(draft: Draft, phase: InRound, question: BudgetQuestion) ->
         finish_with_gathered(draft, result.content)
 
 
-def finish_with_gathered(draft: Draft, limit: str = "") -> None:
+def finish_with_gathered(draft: StepDraft, limit: str = "") -> None:
     """End a turn that gets no closing answer: name the limit and show what the tools returned, if they did.
 
     Under a contract that would be no answer, so the turn of a step ends without one.
@@ -289,7 +289,7 @@ def finish_with_gathered(draft: Draft, limit: str = "") -> None:
     finish(draft, TurnStatus.LIMIT, answer, detail=limit)
 
 
-def _finish_gate(draft: Draft) -> None:
+def _finish_gate(draft: StepDraft) -> None:
     """End the turn of a gate with the result of its command."""
     last = draft.state.messages[-1]
     passed = isinstance(last, ToolMessage) and last.outcome is Outcome.SUCCESS
@@ -300,7 +300,7 @@ def _finish_gate(draft: Draft) -> None:
         finish(draft, TurnStatus.FAILED, "", detail=output)
 
 
-def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRequest:
+def _request(draft: StepDraft, target: ModelTarget, phase: AwaitingModel) -> ModelRequest:
     grant, state, contract = draft.state.grant, draft.state, draft.state.contract
     instruction = ""
     if phase.purpose is Purpose.CLOSE:
@@ -330,7 +330,7 @@ def _request(draft: Draft, target: ModelTarget, phase: AwaitingModel) -> ModelRe
     )
 
 
-def _fitted(draft: Draft, target: ModelTarget) -> Fitted:
+def _fitted(draft: StepDraft, target: ModelTarget) -> Fitted:
     grant, state = draft.state.grant, draft.state
     asked = max((at for at, message in enumerate(state.messages) if isinstance(message, UserMessage)), default=-1)
     # A reply that broke off is sent again only if the user has answered it.
@@ -342,7 +342,7 @@ def _broke_off(message: Message) -> bool:
     return isinstance(message, AssistantMessage) and message.incomplete
 
 
-def _notify_of_room(draft: Draft, fitted: Fitted, target: ModelTarget) -> None:
+def _notify_of_room(draft: StepDraft, fitted: Fitted, target: ModelTarget) -> None:
     """Notify the user of results that no longer fit, each once, and once when the context is nearly full."""
     counters, name = draft.state.counters, target.label or target.name
     if fitted.given_up and fitted.elided > counters.elided:
@@ -359,7 +359,7 @@ def _notify_of_room(draft: Draft, fitted: Fitted, target: ModelTarget) -> None:
         draft.warn(feedback.nearly_full(fitted.tokens, window, model=name), advice=feedback.NEARLY_FULL_ADVICE)
 
 
-def _last_model(draft: Draft) -> str:
+def _last_model(draft: StepDraft) -> str:
     newest_first = (m for part in (draft.state.messages, draft.state.history) for m in reversed(part))
     replies = (m for m in newest_first if isinstance(m, AssistantMessage))
     return next((message.model for message in replies), "")
@@ -379,7 +379,7 @@ def _sampling(contract: StepContract | None) -> Sampling:
     return Sampling(temperature=contract.temperature, max_output_tokens=contract.max_output_tokens)
 
 
-def _write_results(draft: Draft) -> list[Outcome]:
+def _write_results(draft: StepDraft) -> list[Outcome]:
     outcomes = []
     spending = draft.state.spending
     worked = spending.tools_ms + calls.time_of_tools(draft)
@@ -395,7 +395,7 @@ def _write_results(draft: Draft) -> list[Outcome]:
     return outcomes
 
 
-def _told(draft: Draft, message: ToolMessage, *, was_edited: bool) -> ToolMessage:
+def _told(draft: StepDraft, message: ToolMessage, *, was_edited: bool) -> ToolMessage:
     """Return the message with what the model has to know beside the result."""
     ran = message.outcome not in (Outcome.DENIED, Outcome.INVALID)
     before = feedback.edited(message.arguments, ran=ran) if was_edited else ""

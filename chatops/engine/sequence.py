@@ -10,7 +10,7 @@ from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.tools import CallFacts, Outcome, ResultFacts, ResultSource, ToolCall, ToolResult
 from chatops.domain.wording import cut
 from chatops.engine.contract import DoneCall, StepContract
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.state import Settled, TurnState
 
 LONGEST_RESULT = 4_000
@@ -19,7 +19,7 @@ _MAY_HAVE = (Outcome.SUCCESS, Outcome.UNKNOWN)
 """Outcomes of a call that has taken effect, or may have."""
 
 
-def out_of_turn(draft: Draft, index: int) -> tuple[str, str] | None:
+def out_of_turn(draft: StepDraft, index: int) -> tuple[str, str] | None:
     """Return why the step does not allow the call now, and what the model can do; None if the step allows it."""
     contract = draft.state.contract
     if contract is None:
@@ -33,7 +33,7 @@ def out_of_turn(draft: Draft, index: int) -> tuple[str, str] | None:
     return None
 
 
-def waits(draft: Draft, index: int) -> bool:
+def waits(draft: StepDraft, index: int) -> bool:
     """Return True if every call that has to succeed first is in this round, before this call, and not settled yet."""
     contract = draft.state.contract
     tool = draft.calls()[index].call.name
@@ -43,7 +43,7 @@ def waits(draft: Draft, index: int) -> bool:
     return coming.issuperset(_lacking(draft, contract, index))
 
 
-def done_before(draft: Draft, call: ToolCall, facts: CallFacts) -> ToolResult | None:
+def done_before(draft: StepDraft, call: ToolCall, facts: CallFacts) -> ToolResult | None:
     """Return the result of the same call in an earlier attempt, to be used instead of running it again.
 
     Returns None if there is none, or if the tool runs arbitrary commands and something else was done since.
@@ -99,12 +99,12 @@ def is_evidence(state: TurnState, tool: str) -> bool:
     return state.gate is not None or (state.contract is not None and state.contract.validates(tool))
 
 
-def _earlier(draft: Draft, contract: StepContract, index: int) -> str:
+def _earlier(draft: StepDraft, contract: StepContract, index: int) -> str:
     """Return the first tool that has to succeed before the call and has not, in this or an earlier attempt."""
     return next(iter(_lacking(draft, contract, index)), "")
 
 
-def _lacking(draft: Draft, contract: StepContract, index: int) -> list[str]:
+def _lacking(draft: StepDraft, contract: StepContract, index: int) -> list[str]:
     """Return the tools that have to succeed before the call and have not."""
     state, tool = draft.state, draft.calls()[index].call.name
     if tool not in contract.order:
@@ -117,11 +117,11 @@ def _lacking(draft: Draft, contract: StepContract, index: int) -> list[str]:
     return [name for name in contract.order[: contract.order.index(tool)] if name not in had]
 
 
-def _used_up(draft: Draft, contract: StepContract, index: int) -> bool:
+def _used_up(draft: StepDraft, contract: StepContract, index: int) -> bool:
     return draft.calls()[index].call.name in contract.once and _had(draft, contract, index)
 
 
-def _had(draft: Draft, contract: StepContract, index: int) -> bool:
+def _had(draft: StepDraft, contract: StepContract, index: int) -> bool:
     """Return True if the tool of a call may have succeeded, in this or an earlier attempt, or is about to run."""
     tool = draft.calls()[index].call.name
     had = (m.outcome for m in draft.state.messages if isinstance(m, ToolMessage) and m.tool == tool)

@@ -37,7 +37,7 @@ Rules:
 `advance` dispatches to modules by subject: `replies` (model replies), `inspection`, `decisions` and `calls` (calls),
 `questions` (of servers), `containment` (where a contained turn works), `budgets` (what it may spend), `rounds` (round
 and turn ends), `acceptance` (answers under a contract), `interrupting` (cancelling, corrections), `recovery` (restart).
-They all change a `Draft`, which becomes the step.
+They all change a `StepDraft`, which becomes the step.
 
 Tried and rejected:
 
@@ -72,7 +72,7 @@ from chatops.engine import (
     validations,
 )
 from chatops.engine.contract import StepContract
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.effects import TurnStep
 from chatops.engine.inputs import (
     AnswerCheckInput,
@@ -173,7 +173,7 @@ def start(
     `caller` is the role that wrote the text, after it had read the workspace if it `reads_workspace`,
     and `spending` what its turn had spent.
     """
-    draft = Draft(replace(turn, contract=contract, caller=caller, spending=spending or turn.spending))
+    draft = StepDraft(replace(turn, contract=contract, caller=caller, spending=spending or turn.spending))
     by = Speaker.USER if contract is None and not caller else Speaker.MACHINE
     message = UserMessage(id=draft.next_message_id(), text=text, files=files, by=by, reads_workspace=reads_workspace)
     draft.add_message(message)
@@ -196,7 +196,7 @@ def start(
 
 def advance(state: TurnState, event: Input) -> TurnStep:
     """Return the step that `event` causes in `state`. Pure and total."""
-    draft = Draft(state)
+    draft = StepDraft(state)
     match event:
         case ModelReplyInput() | ModelFailureInput():
             _model_answered(draft, event)
@@ -224,7 +224,7 @@ def advance(state: TurnState, event: Input) -> TurnStep:
     return draft.step()
 
 
-def _model_answered(draft: Draft, event: ModelReplyInput | ModelFailureInput) -> None:
+def _model_answered(draft: StepDraft, event: ModelReplyInput | ModelFailureInput) -> None:
     phase = draft.state.phase
     if not isinstance(phase, AwaitingModel) or phase.round_id != event.round_id:
         return
@@ -234,7 +234,7 @@ def _model_answered(draft: Draft, event: ModelReplyInput | ModelFailureInput) ->
         replies.failed(draft, phase, event.failure, event.duration_ms)
 
 
-def _call_moved(draft: Draft, event: InspectionInput | DecideCall | ToolResultInput | ReconcileInput) -> None:
+def _call_moved(draft: StepDraft, event: InspectionInput | DecideCall | ToolResultInput | ReconcileInput) -> None:
     found = calls.find(draft, event.call_id)
     if found is None:
         return
@@ -258,7 +258,7 @@ def _call_moved(draft: Draft, event: InspectionInput | DecideCall | ToolResultIn
                 rounds.continue_round(draft)
 
 
-def _returned(draft: Draft, index: int, status: Started, result: ToolResult) -> None:
+def _returned(draft: StepDraft, index: int, status: Started, result: ToolResult) -> None:
     tool = draft.calls()[index].call.name
     result = validations.as_verdict(draft.state.contract, tool, result, spec=draft.state.grant.tool(tool))
     questions.void(draft, index, "the call has ended")
@@ -272,7 +272,7 @@ def _returned(draft: Draft, index: int, status: Started, result: ToolResult) -> 
     rounds.continue_round(draft)
 
 
-def _narrowed(draft: Draft, event: NarrowGrant | SpentBeside) -> None:
+def _narrowed(draft: StepDraft, event: NarrowGrant | SpentBeside) -> None:
     before = draft.state
     if isinstance(before.phase, Finished):
         return
@@ -286,7 +286,7 @@ def _narrowed(draft: Draft, event: NarrowGrant | SpentBeside) -> None:
     _show_denials(draft, before)
 
 
-def _contained(draft: Draft, *, on: bool) -> None:
+def _contained(draft: StepDraft, *, on: bool) -> None:
     """Contain the turn, or end its containment. Calls that wait for the user are inspected in the copy."""
     phase = draft.state.phase
     if isinstance(phase, Finished) or containment.is_apply_round(draft):
@@ -304,7 +304,7 @@ def _contained(draft: Draft, *, on: bool) -> None:
             calls.inspect(draft, call.call)
 
 
-def _retried(draft: Draft, grant: Grant) -> None:
+def _retried(draft: StepDraft, grant: Grant) -> None:
     if not may_be_retried(draft.state):
         return
     draft.set_grant(grant.narrowed(*skill_layers(draft.state)))
@@ -316,7 +316,7 @@ def _retried(draft: Draft, grant: Grant) -> None:
     rounds.ask_model(draft)
 
 
-def _role_switched(draft: Draft, event: SwitchRole) -> None:
+def _role_switched(draft: StepDraft, event: SwitchRole) -> None:
     # A failed turn can still be retried. The retry uses the grant that is in force then.
     if isinstance(draft.state.phase, Finished) and not may_be_retried(draft.state):
         return
@@ -329,7 +329,7 @@ def _role_switched(draft: Draft, event: SwitchRole) -> None:
     _show_denials(draft, before)
 
 
-def _show_denials(draft: Draft, before: TurnState) -> None:
+def _show_denials(draft: StepDraft, before: TurnState) -> None:
     """Publish the pending calls again whose denial differs under the grant in force now."""
     phase = draft.state.phase
     if not isinstance(phase, InRound):

@@ -14,7 +14,7 @@ from chatops.domain.messages import AssistantMessage, Speaker, UserMessage
 from chatops.domain.sanitize import reveal
 from chatops.domain.tools import ToolCall
 from chatops.engine import containment, inspection, rounds
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.effects import TurnStep
 from chatops.engine.state import (
     CallState,
@@ -40,7 +40,7 @@ def start_undo(turn: TurnState, *, name: str, number: int = 1, text: str) -> Tur
     `name` is that of the list, `number` counts the undos of it, from 1, and `text` is the command of the user.
     """
     end = Finished(result=TurnStatus.ANSWERED, answer="")
-    draft = Draft(replace(turn, phase=end, containment=Containment(name=name, kind=ContainmentKind.UNDO)))
+    draft = StepDraft(replace(turn, phase=end, containment=Containment(name=name, kind=ContainmentKind.UNDO)))
     draft.events.append(
         TurnStarted(id=turn.turn_id, parent_id=turn.session_id, text=text, role=turn.grant.role, model="")
     )
@@ -50,7 +50,7 @@ def start_undo(turn: TurnState, *, name: str, number: int = 1, text: str) -> Tur
 
 def start_gate(turn: TurnState, gate: CommandGate) -> TurnStep:
     """Start a turn without a model: its only call is the gate's command, judged and run like any other call."""
-    draft = Draft(replace(turn, gate=gate))
+    draft = StepDraft(replace(turn, gate=gate))
     arguments: dict[str, JsonValue] = {"command": gate.command}
     if gate.timeout_s is not None:
         arguments["timeout_s"] = gate.timeout_s
@@ -72,14 +72,14 @@ def start_command(turn: TurnState, command: str, *, private: bool, shown: bool, 
         and not _GAP.search(command)
         and reveal(command, newlines=False, strict=True) == command
     )
-    draft = Draft(replace(turn, command=OwnCommand(by=by, decides=plain)))
+    draft = StepDraft(replace(turn, command=OwnCommand(by=by, decides=plain)))
     text = f"{'!!' if private else '!'}{command}"
     said = UserMessage(id=draft.next_message_id(), text=text, by=Speaker.COMMAND, private=private)
     _open_round(draft, said, {"command": command})
     return draft.step()
 
 
-def _open_round(draft: Draft, said: UserMessage, arguments: dict[str, JsonValue]) -> None:
+def _open_round(draft: StepDraft, said: UserMessage, arguments: dict[str, JsonValue]) -> None:
     """Open the turn with a message, and its round with a call of the shell."""
     state = draft.state
     number = round_id(state.turn_id, 1)

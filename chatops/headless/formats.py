@@ -273,11 +273,11 @@ def _tool_line(event: Event) -> str:
         case ToolFinished(tool=tool, outcome=outcome, status=Status.ERROR, content=content):
             ending = event.facts.ending or Ending()
             cause = ending.cause and f"likely cause: {ending.cause}"
-            parts = [ending.how or content.strip().partition("\n")[0], ending.also, cause]
+            parts = [ending.in_words or content.strip().partition("\n")[0], ending.further_words, cause]
             return ": ".join((tool, outcome.value, ", ".join(filter(None, parts)))).removesuffix(": ")
         case ToolFinished(tool=tool, truncated=truncated):
             ending = event.facts.ending or Ending()
-            parts = [ending.also, "result shortened" if truncated else ""]
+            parts = [ending.further_words, "result shortened" if truncated else ""]
             return f"{tool}: {', '.join(filter(None, parts))}" if any(parts) else ""
         case CallDecided(id=call, by=by, decision=decision):
             return f"{call}: {decision.kind} by {by}" if by.is_person else f"{call}: {decision.kind} without asking"

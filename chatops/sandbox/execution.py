@@ -35,7 +35,7 @@ from chatops.sandbox.credentials import environment as credential_environment
 from chatops.sandbox.credentials import uses
 from chatops.sandbox.git_access import Stage, staged
 from chatops.sandbox.lacks import likely_cause, unreached_cause
-from chatops.sandbox.process import MAX_SHOWN, Command, Ended, attempt_name, clean_environment, run_command
+from chatops.sandbox.process import MAX_SHOWN, Command, EndedCommand, attempt_name, clean_environment, run_command
 from chatops.sandbox.proxy import Proxy, proxy_environment
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import (
@@ -279,7 +279,7 @@ async def run_confined(
     cause, needs = _cause(run, argv=argv, confined=confined, context=context)
     failures.learn(facts, context, needs=needs)
     ending = _ending(run.ended, seconds=seconds, pipeline=pipeline)
-    ending = replace(ending, cause="; ".join(filter(None, (cause, *run.left))))
+    ending = replace(ending, cause="; ".join(filter(None, (cause, *run.untaken))))
     shown = run.ended.output.capped(limit=context.max_output_chars - _STATUS_ROOM)
     return ToolResult(
         outcome=Outcome.SUCCESS if run.ended.code == 0 else Outcome.FAILED,
@@ -290,7 +290,7 @@ async def run_confined(
     )
 
 
-def _ending(ended: Ended, *, seconds: float, pipeline: tuple[str, ...]) -> Ending:
+def _ending(ended: EndedCommand, *, seconds: float, pipeline: tuple[str, ...]) -> Ending:
     """Return how the command ended, and which programs of `pipeline` were not found."""
     if ended.lost:
         ending = Ending(by=EndedBy.UNKNOWN)
@@ -301,7 +301,7 @@ def _ending(ended: Ended, *, seconds: float, pipeline: tuple[str, ...]) -> Endin
     output = ended.output.text() if pipeline else ""
     names = tuple(visible(name) for name in pipeline)
     missing = tuple(name for name in dict.fromkeys(names) if name and f": {name}: command not found" in output)
-    return replace(ending, stopped=ended.left, pipeline=names, not_found=missing)
+    return replace(ending, stopped=ended.stopped, pipeline=names, not_found=missing)
 
 
 def _cause(
@@ -339,12 +339,15 @@ async def setup_fault(context: ToolContext) -> str:
 
 @frozen_dataclass
 class _Run:
-    """A command that has ended. `unreached`: hosts that it asked for in vain; `left`: see `git_access.Stage.finish`."""
+    """A command that has ended.
+
+    `unreached`: hosts that it asked for in vain. `untaken`: its changes in .git that were not taken over, as clauses.
+    """
 
     command: Command
-    ended: Ended
+    ended: EndedCommand
     unreached: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
+    untaken: tuple[str, ...] = ()
 
 
 async def _run(
@@ -363,7 +366,7 @@ async def _run(
     writes = confined.program and context.source is None and context.exposure is not Exposure.READ_ONLY
     call = attempt_name(context.call_id, context.attempt)
     command = Command(argv=argv, cwd=Path(facts.cwd), environment=environment, call=call)
-    keep, left = context.max_output_chars, tuple[str, ...]()
+    keep, untaken = context.max_output_chars, tuple[str, ...]()
     await in_thread(remove_left_folders)
     with staged(confined.repository if writes else None, context.sandbox.git) as stage:
         ready = set_up(command, confined=confined, context=context, masked=masked, stage=stage)
@@ -379,14 +382,14 @@ async def _run(
                 )
             finally:
                 try:
-                    left = stage.finish() if stage is not None else ()
+                    untaken = stage.finish() if stage is not None else ()
                 except OSError as error:
                     # The command has run, so its result is not lost to an error.
-                    left = (f"changes of the files in .git may not have been taken over: {error.strerror}",)
+                    untaken = (f"changes of the files in .git may not have been taken over: {error.strerror}",)
     if not ended.started and ended.code is not None:
         last_line = ended.output.text().strip().rpartition("\n")[2]
         raise SandboxSetupError(visible(last_line or "it gave no reason", limit=_MAX_REASON))
-    return _Run(command=command, ended=ended, unreached=tuple(unreached), left=left)
+    return _Run(command=command, ended=ended, unreached=tuple(unreached), untaken=untaken)
 
 
 def _recorded_failure(

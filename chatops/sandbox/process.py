@@ -93,12 +93,12 @@ class Command:
 
 
 @frozen_dataclass
-class Ended:
-    """End of a command. `code` is negative for a signal and None if this module stopped the command."""
+class EndedCommand:
+    """A command that has ended. `code` is negative for a signal and None if this module stopped the command."""
 
     code: int | None
     output: Collector
-    left: int = 0
+    stopped: int = 0
     """Background processes that were stopped after the command had ended."""
     lost: bool = False
     """True if the supervisor was killed from below, so the command's end is unknown."""
@@ -130,7 +130,7 @@ async def run_command(
     keep: int,
     output: Callable[[str], None] = lambda text: None,
     shown: int = MAX_SHOWN,
-) -> Ended:
+) -> EndedCommand:
     """Run `command` for at most `timeout_s` seconds and keep `keep` characters of its output.
 
     `output` gets the first `shown` characters while it runs.
@@ -147,7 +147,7 @@ async def run_command(
         except TimeoutError:
             running.kill()
             await running.wait_gone()
-            return Ended(code=None, output=running.collector, started=running.started)
+            return EndedCommand(code=None, output=running.collector, started=running.started)
         await running.wait_output(_DRAIN_S)
         return running.ended()
     finally:
@@ -337,18 +337,18 @@ class _Running:
         except TimeoutError:
             log.debug("output pipe still open after the command's end")
 
-    def ended(self) -> Ended:
+    def ended(self) -> EndedCommand:
         """Return how the command ended, from its report and its exit status."""
         self._read_report()
         text = self.report.decode("ascii", "replace").strip()
         if self.contained:
-            left = int(text) if text.isdigit() else 0
-            return Ended(code=self.process.returncode, output=self.collector, left=left, started=self.started)
+            code, stopped = self.process.returncode, int(text) if text.isdigit() else 0
+            return EndedCommand(code=code, output=self.collector, stopped=stopped, started=self.started)
         found = re.fullmatch(r"exit (\d+) (\d+)", text)
         if found is None:
-            return Ended(code=None, output=self.collector, lost=True)
+            return EndedCommand(code=None, output=self.collector, lost=True)
         code = os.waitstatus_to_exitcode(int(found[1]))
-        return Ended(code=code, output=self.collector, left=int(found[2]))
+        return EndedCommand(code=code, output=self.collector, stopped=int(found[2]))
 
     def close(self) -> None:
         """Close all descriptors, and kill and reap the process if it still runs."""

@@ -31,7 +31,7 @@ from chatops.domain.tools import (
     ToolResult,
     Verdict,
 )
-from chatops.sandbox.process import Command, Ended, attempt_name, clean_environment, run_command
+from chatops.sandbox.process import Command, EndedCommand, attempt_name, clean_environment, run_command
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import protected_paths, with_problem, world_problem
 from chatops.toolkit.output import visible
@@ -120,7 +120,7 @@ def _job(pattern: str, *, literal: bool, target: Path, context: ToolContext) -> 
     }
 
 
-def _result(ended: Ended, *, pattern: str, literal: bool, seconds: float, room: int) -> ToolResult:
+def _result(ended: EndedCommand, *, pattern: str, literal: bool, seconds: float, room: int) -> ToolResult:
     found, separator, summary = ended.output.text().partition(search_worker.SEPARATOR)
     if not separator and ended.code not in (0, None):
         raise ToolFailedError("The search failed: the folder changed during the search.")

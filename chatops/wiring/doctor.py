@@ -191,7 +191,7 @@ def calling_check(spec: ModelSpec, trial: Trial) -> Check:
             text = f"its calls come as text ({trial.format}) and are parsed from it"
             return Check(name=name, grade=Grade.OK, text=text)
         case TrialOutcome.PROMPTED:
-            return Check(name=name, grade=Grade.OK, text=f"{_how(trial)}it calls them")
+            return Check(name=name, grade=Grade.OK, text=f"{_delivery(trial)}it calls them")
         case TrialOutcome.UNREADABLE:
             text = f"it tried to call a tool, which could not be run: {trial.answer_text}."
             return Check(name=name, grade=Grade.WARN, text=text, advice=_OTHER_FORMAT)
@@ -199,7 +199,7 @@ def calling_check(spec: ModelSpec, trial: Trial) -> Check:
             quoted = f" It said: {trial.answer_text!r}" if trial.answer_text else ""
             advice = _ONLY_NATIVE if spec.tool_format == NATIVE else _OTHER_FORMAT
             return Check(
-                name=name, grade=Grade.WARN, text=f"{_how(trial)}it did not call a tool.{quoted}", advice=advice
+                name=name, grade=Grade.WARN, text=f"{_delivery(trial)}it did not call a tool.{quoted}", advice=advice
             )
         case TrialOutcome.FAILED:
             failure = trial.failure
@@ -211,7 +211,7 @@ def calling_check(spec: ModelSpec, trial: Trial) -> Check:
             assert_never(finding)
 
 
-def _how(trial: Trial) -> str:
+def _delivery(trial: Trial) -> str:
     """Return how and why the tool was described to the model, if not in the request's own field for tools."""
     if not trial.format:
         return ""

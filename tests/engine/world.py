@@ -43,7 +43,7 @@ from chatops.domain.tools import (
 from chatops.domain.usage import Usage
 from chatops.engine.calls import call_digest
 from chatops.engine.contract import AnswerFacts, StepContract
-from chatops.engine.draft import Draft
+from chatops.engine.draft import StepDraft
 from chatops.engine.effects import CallModel, CheckAnswer, Effect, InspectCall, ReconcileTool, RunTool, TurnStep
 from chatops.engine.inputs import (
     AnswerCheckInput,
@@ -257,9 +257,9 @@ class World:
             if isinstance(effect, RunTool) and effect.call.id not in here:
                 asked = {row for row in verdicts if row[:2] == (effect.call.id, Verdict.ASK)}
                 assert any((call, digest) in said for call, _, digest in asked), "a call runs without its rows"
-        for one in Draft(self.state).calls() if self.steps else ():
+        for one in StepDraft(self.state).calls() if self.steps else ():
             if isinstance(one.status, Permitted | Rechecking) and one.status.verdict is Verdict.ALLOW:
-                waits = {kept.call.id for kept in Draft(step.state).calls() if isinstance(kept.status, _WAITS)}
+                waits = {kept.call.id for kept in StepDraft(step.state).calls() if isinstance(kept.status, _WAITS)}
                 assert one.call.id in here | waits, "an allowed call ends without its row"
 
     def perform(self, index: int, *, model: ModelReply | None = None, lose: bool = False) -> TurnStep | None:
@@ -323,7 +323,7 @@ class World:
             self.approved.add((pending.call.id, pending.digest))
             if pending.outcome_unknown:
                 # The question was whether it runs once more, which is bound to more than what runs.
-                self.approved.add((pending.call.id, call_digest(Draft(self.state), pending.call, pending.facts)))
+                self.approved.add((pending.call.id, call_digest(StepDraft(self.state), pending.call, pending.facts)))
             if pending.reason.value == "budget" and self.tokens is not None:
                 asked = json.loads(pending.facts.arguments)
                 if "more" in asked:

@@ -76,7 +76,7 @@ async def test_a_program_of_a_pipeline_that_was_not_found_is_named(tool: Functio
     assert result.outcome is Outcome.SUCCESS
     assert result.content.endswith("[exit code 0; of the pipeline only tail counts in it]\n[not found: no-such-check]")
     assert result.facts.ending is not None
-    assert result.facts.ending.also == "no-such-check not found, exit code of tail"
+    assert result.facts.ending.further_words == "no-such-check not found, exit code of tail"
 
 
 async def test_no_core_files_and_no_endless_files(tool: FunctionTool, tmp_path: Path) -> None:

@@ -256,10 +256,10 @@ def _end_of(call: CallEnd) -> CardEnd:
     ran = failed or call.outcome is Outcome.SUCCESS
     by_user = call.outcome is Outcome.SUCCESS and call.facts.source is ResultSource.USER
     return CardEnd(
-        ended_because=ending.how if failed else _reason_not_run(call),
+        ended_because=ending.in_words if failed else _reason_not_run(call),
         timed_out=failed and ending.by is EndedBy.TIME_LIMIT,
-        aftermath="marked as done" if by_user else ending.also if ran else "",
-        error_line=call.content if failed and not ending.how and "\n" not in call.content else "",
+        aftermath="marked as done" if by_user else ending.further_words if ran else "",
+        error_line=call.content if failed and not ending.in_words and "\n" not in call.content else "",
         likely_cause=ending.cause if ran else "",
         tail=_output_of_program(call),
     )
