@@ -52,10 +52,10 @@ def _function(head: str, body: str, *, language: str = "sql STABLE") -> str:
 
 
 _COLUMNS = (
-    'ALTER TABLE sessions ADD principal TEXT COLLATE "C" NOT NULL DEFAULT session_user',
-    'ALTER TABLE posted ADD principal TEXT COLLATE "C" NOT NULL DEFAULT session_user',
-    'ALTER TABLE audit ADD written_by TEXT COLLATE "C" NOT NULL DEFAULT session_user',
-    """CREATE TABLE members (
+    'ALTER TABLE sessions ADD IF NOT EXISTS principal TEXT COLLATE "C" NOT NULL DEFAULT session_user',
+    'ALTER TABLE posted ADD IF NOT EXISTS principal TEXT COLLATE "C" NOT NULL DEFAULT session_user',
+    'ALTER TABLE audit ADD IF NOT EXISTS written_by TEXT COLLATE "C" NOT NULL DEFAULT session_user',
+    """CREATE TABLE IF NOT EXISTS members (
         role TEXT COLLATE "C" PRIMARY KEY,
         level TEXT NOT NULL CHECK (level IN ('viewer', 'user', 'operator', 'admin'))
     )""",
@@ -220,9 +220,12 @@ TABLES = {
 
 
 def secure(rows: Postgres) -> None:
-    """Make the tables safe from members, once, as their owner, within a transaction."""
+    """Make the tables of this version safe from members, as their owner, within the transaction that makes them."""
     for statement in (*_COLUMNS, *_FUNCTIONS):
         rows.run(statement)
+    old = "SELECT quote_ident(policyname), quote_ident(tablename) FROM pg_policies WHERE schemaname = 'chatops'"
+    for policy, name in rows.all(old):
+        rows.run(f"DROP POLICY {policy} ON {name}")
     for name, table in TABLES.items():
         rows.run(f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY")
         rows.run(f"CREATE POLICY owner ON {name} TO CURRENT_USER USING (true) WITH CHECK (true)")
@@ -234,6 +237,8 @@ def secure(rows: Postgres) -> None:
             rows.run(f"CREATE POLICY own_{command.lower()} ON {name} FOR {command} {check}")
     rows.run("REVOKE ALL ON ALL FUNCTIONS IN SCHEMA chatops FROM PUBLIC")
     rows.run("REVOKE ALL ON SCHEMA chatops FROM PUBLIC")
+    for (role,) in rows.all("SELECT role FROM members JOIN pg_roles ON rolname = role"):
+        put_rights(rows, text(role), member=True)
 
 
 def grant(rows: Postgres, role: str, level: AccessLevel | None) -> None:

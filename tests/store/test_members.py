@@ -14,10 +14,11 @@ from chatops.domain.errors import SessionHeldError, StoreError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.tools import AccessLevel
 from chatops.engine.state import CallState
-from chatops.store import members
+from chatops.store import members, postgres
 from chatops.store.base import SessionInfo
 from chatops.store.codec import encode_principal, encode_recorded
 from chatops.store.postgres import Postgres
+from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, Migration
 from chatops.store.store import Store
 from tests.store import storekit as kit
 from tests.store.conformance import holder
@@ -208,6 +209,24 @@ class TestWithChatops:
                 as_role(team, "ben", f"DELETE FROM chatops.{table}", f"INSERT INTO chatops.{table} DEFAULT VALUES")
             as_role(team, "ben", f"UPDATE chatops.sessions SET title = 'x', principal = 'ben' WHERE id = '{made.id}'")
             assert team.content() == before
+
+    def test_a_table_of_a_later_version_is_made_safe_when_its_owner_starts(
+        self, team: Team, session: SessionInfo, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with team.keeper._rows.write():
+            team.keeper._rows.upsert("members", "role", role="dropped", level="user")
+        made = Migration(version=SCHEMA_VERSION + 1, summary="", statements=("CREATE TABLE later (session_id TEXT)",))
+        monkeypatch.setattr(postgres, "MIGRATIONS", (*MIGRATIONS, made))
+        monkeypatch.setattr(postgres, "SCHEMA_VERSION", made.version)
+        monkeypatch.setitem(members.TABLES, "later", members._Table("INSERT", "owns(session_id)"))
+        Postgres(team.url("keeper")).close()
+        insert = into("later", session_id=f"'{session.id}'")
+        assert as_role(team, "ana", insert, "SELECT FROM chatops.later") == ""
+        assert "row-level security" in as_role(team, "ben", insert)
+        assert "permission denied" in as_role(team, "ben", "DELETE FROM chatops.later")
+        assert "permission denied" in as_role(team, "eve", insert)
+        with closing(Store(Postgres(team.url("ben")))) as ben:
+            ben.create_session(workspace="/w", role="r", persona="p")
 
 
 _THEIRS = "FROM chatops.sessions WHERE id <> 'own'"
