@@ -39,6 +39,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from ipaddress import ip_address
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -56,6 +57,7 @@ from chatops.domain.wording import plural
 from chatops.store import members
 from chatops.store.connection import DISK_FULL, Connection, SqlRow, Value, integer, real, text
 from chatops.store.files import SessionFiles
+from chatops.store.link import Link
 from chatops.store.opening import void_approvals
 from chatops.store.queue import CHANNEL, QUEUE_TABLES
 from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, Migration
@@ -71,6 +73,11 @@ _SETTINGS = {
     "lock_timeout": "15s",
     # A process that was stopped within a transaction would make all others wait.
     "idle_in_transaction_session_timeout": "10s",
+    # The server, too, ends a connection whose other end is gone.
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "10s",
     "standard_conforming_strings": "on",
 }
 _LOCK = "SELECT version, now FROM begin_write()"
@@ -151,8 +158,8 @@ class Postgres(Connection):
         self._keyring = keyring
         self.place = shown(self._parameters)
         super().__init__(cast("Any", None), path=Path(os.devnull), unsaved=unsaved)
-        self._link: psycopg.Connection[SqlRow] | None = None
-        self._ear: psycopg.Connection[Any] | None = None
+        self._link: Link | None = None
+        self._ear: Link | None = None
         """The connection that listens; None: nobody has waited yet."""
         self._role = ""
         self.is_owner = False
@@ -278,12 +285,13 @@ class Postgres(Connection):
         """Wait for a notification of the queue on a connection of its own. The first time, return at once."""
         with self._translated():
             if self._ear is None or self._ear.closed:
-                self._ear = psycopg.connect(**cast("Any", self._parameters), autocommit=True)
+                self._ear = Link.to(self._parameters)
                 self._ear.execute(f"LISTEN {CHANNEL}".encode())
                 # Nothing told this process what happened before.
                 return
-            for _ in self._ear.notifies(timeout=timeout_s, stop_after=1):
-                pass
+            if not any(True for _ in self._ear.notifies(timeout=timeout_s, stop_after=1)):
+                # If nothing passes the connection any more, this ends it.
+                self._ear.execute("")
 
     def _alone(self, sql: str) -> SqlRow:
         """Return the first row of a query outside of any transaction."""
@@ -326,16 +334,16 @@ class Postgres(Connection):
         self._connected()
         return self.run(sql)
 
-    def _connected(self) -> psycopg.Connection[SqlRow]:
+    def _connected(self) -> Link:
         if self._link is None or self._link.closed:
             try:
-                self._link = psycopg.connect(**cast("Any", self._parameters), autocommit=True)
+                self._link = Link.to(self._parameters)
             except psycopg.OperationalError as error:
                 if not _lacks_password(error) or not (password := self._keyring(self.place)):
                     raise
                 know(password)
                 self._parameters = {**self._parameters, "password": password}
-                self._link = psycopg.connect(**cast("Any", self._parameters), autocommit=True)
+                self._link = Link.to(self._parameters)
             try:
                 self._set_up(self._link)
             except BaseException:
@@ -343,13 +351,13 @@ class Postgres(Connection):
                 raise
         return self._link
 
-    def _set_up(self, link: psycopg.Connection[SqlRow]) -> None:
+    def _set_up(self, link: Link) -> None:
         link.adapters.register_dumper(str, StrDumper)
         # A statement that was prepared in another process of the server may be another one there.
         link.prepare_threshold = None
         with link.transaction():
-            for setting, value in _SETTINGS.items():
-                self.run("SELECT set_config(?, ?, false)", setting, value)
+            settings = ", ".join(["set_config(?, ?, false)"] * len(_SETTINGS))
+            self.run(f"SELECT {settings}", *chain.from_iterable(_SETTINGS.items()))
             # A call whose commit the server forgets could take effect twice.
             name = "'synchronous_commit'"
             self.run(f"SELECT set_config({name}, 'on', false) WHERE current_setting({name}) = 'off'")
@@ -359,6 +367,7 @@ class Postgres(Connection):
                     break
             process = integer((self.one("SELECT pg_backend_pid()") or (0,))[0])
         self._pooled = process if process != link.info.backend_pid else 0
+        link.process = process
         if not self._pooled:
             link.prepare_threshold = 5
 

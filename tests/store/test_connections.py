@@ -15,6 +15,7 @@ import pytest
 from chatops.domain.errors import NotSavedError, StoreError
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import Message
+from chatops.store import link
 from chatops.store.postgres import Postgres
 from chatops.store.store import Store
 from tests.store import storekit as kit
@@ -164,6 +165,12 @@ class Proxy:
     def mend(self) -> None:
         self._passes.set()
 
+    def swallow(self) -> None:
+        """Let nothing more pass on the connections that there are, and keep them open. Later ones are not concerned."""
+        self._passes.clear()
+        self._passes = threading.Event()
+        self._passes.set()
+
     def close(self) -> None:
         self._listener.close()
         self.cut(ends=True)
@@ -177,12 +184,12 @@ class Proxy:
                 outer = socket.create_connection(("127.0.0.1", self._to))
                 self._links += [inner, outer]
                 for one, other in ((inner, outer), (outer, inner)):
-                    threading.Thread(target=self._forward, args=(one, other), daemon=True).start()
+                    threading.Thread(target=self._forward, args=(one, other, self._passes), daemon=True).start()
 
-    def _forward(self, one: socket.socket, other: socket.socket) -> None:
+    def _forward(self, one: socket.socket, other: socket.socket, passes: threading.Event) -> None:
         with one, suppress(OSError):
             while data := one.recv(65536):
-                self._passes.wait()
+                passes.wait()
                 other.sendall(data)
         with suppress(OSError):
             other.shutdown(socket.SHUT_RDWR)
@@ -240,3 +247,31 @@ def test_where_the_network_is_cut_nothing_is_lost_and_all_go_on(running: Server,
     with closing(Store(Postgres(running.url))) as store:
         for one in stored:
             assert len(store.history(one[0])) == len(one)
+
+
+def test_a_connection_that_swallows_everything_ends_and_a_statement_that_takes_long_does_not(
+    running: Server, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "SILENT_S", 0.5)
+    found: list[object] = []
+
+    def use(proxy: Proxy) -> None:
+        address = f"postgresql://chatops@127.0.0.1:{proxy.port}/postgres?sslmode=disable"
+        with closing(Store(Postgres(address))) as store:
+            found.extend(store._rows.all("SELECT pg_sleep(3), 1"))
+            proxy.swallow()
+            store.set_setting("a", "1")
+            try:
+                with store._rows.write():
+                    store._rows.put_setting("a", "2")
+                    proxy.swallow()
+            except NotSavedError as error:
+                found.append("nothing passes" in str(error))
+            store.set_setting("b", "3")
+            found.append(store.setting("a"))
+
+    with closing(Proxy(port)) as proxy:
+        using = threading.Thread(target=use, args=[proxy], daemon=True)
+        using.start()
+        using.join(PATIENCE)
+        assert found == [("", 1), True, "1"]
