@@ -36,15 +36,7 @@ from chatops.domain.errors import NotSavedError, SessionHeldError, StoreError, U
 from chatops.domain.ids import SessionId
 from chatops.store import leases
 from chatops.store.base import SAVED
-from chatops.store.connection import (
-    Connection,
-    connect,
-    is_damage,
-    prepared,
-    refused_by_the_system,
-    text,
-    translated,
-)
+from chatops.store.connection import Connection, connect, prepared, text
 from chatops.store.opening import (
     OPEN_HERE,
     OpenedFile,
@@ -58,6 +50,7 @@ from chatops.store.opening import (
     uri,
 )
 from chatops.store.recovery import free_name, new_file, repair
+from chatops.store.sqlite_errors import is_damage, refused_by_the_system, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -24,7 +24,7 @@ from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.wording import plural
 from chatops.store import audit
 from chatops.store.codec import decode_principal, decode_recorded, decode_run, decode_state
-from chatops.store.connection import Connection, SqlRow, Value, is_busy, is_damage, prepared, store_error
+from chatops.store.connection import Connection, SqlRow, Value, prepared
 from chatops.store.export import kept_files
 from chatops.store.files import SessionFiles
 from chatops.store.leases import HOLDER, holder_in, is_alive
@@ -32,6 +32,7 @@ from chatops.store.messages import decoded
 from chatops.store.opening import backup_of, is_of_one_row, must_be_ours, refuse_other_version
 from chatops.store.recovery import LARGEST, open_to_read
 from chatops.store.schema import SCHEMA_VERSION, references, schema_faults
+from chatops.store.sqlite_errors import is_busy, is_damage, store_error
 from chatops.store.turns import stored_grant
 
 if TYPE_CHECKING:

@@ -34,17 +34,7 @@ from typing import TYPE_CHECKING, Any
 from chatops.domain.decisions import Approved, Edited
 from chatops.domain.errors import NotSavedError, UnreadableError
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.store.connection import (
-    BUSY_TIMEOUT_MS,
-    Damage,
-    Value,
-    connect,
-    is_busy,
-    is_damage,
-    prepared,
-    refused_by_the_system,
-    transaction,
-)
+from chatops.store.connection import BUSY_TIMEOUT_MS, Value, connect, prepared, transaction
 from chatops.store.schema import (
     APPLICATION_ID,
     HEADER_LENGTH,
@@ -55,6 +45,7 @@ from chatops.store.schema import (
     schema_faults,
     user_version,
 )
+from chatops.store.sqlite_errors import Damage, is_busy, is_damage, refused_by_the_system
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -55,12 +55,13 @@ from chatops.domain.secrets import know, without_keys
 from chatops.domain.tools import AccessLevel
 from chatops.domain.wording import plural
 from chatops.store import members
-from chatops.store.connection import DISK_FULL, Connection, SqlRow, Value, integer, real, text
+from chatops.store.connection import Connection, SqlRow, Value, integer, real, text
 from chatops.store.files import SessionFiles
 from chatops.store.link import Link
 from chatops.store.opening import void_approvals
 from chatops.store.queue import CHANNEL, QUEUE_TABLES
 from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, Migration
+from chatops.store.sqlite_errors import DISK_FULL
 
 MARK = "\ufdd0"
 _STRANGE = re.compile("[\0\ud800-\udfff\ufdd0]")

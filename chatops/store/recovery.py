@@ -39,16 +39,7 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.wording import plural
 from chatops.store import messages, sessions
 from chatops.store.base import Holder
-from chatops.store.connection import (
-    Connection,
-    bound,
-    connect,
-    prepared,
-    refused_by_the_system,
-    text,
-    transaction,
-    translated,
-)
+from chatops.store.connection import Connection, bound, connect, prepared, text, transaction
 from chatops.store.leases import is_alive
 from chatops.store.opening import (
     COPIED,
@@ -67,6 +58,7 @@ from chatops.store.opening import (
     uri,
 )
 from chatops.store.schema import SCHEMA_VERSION, migrate
+from chatops.store.sqlite_errors import refused_by_the_system, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
