@@ -4,7 +4,7 @@ import pytest
 
 from chatops.models.base import Retrying, Waiting
 from chatops.models.retry import countdown
-from chatops.runtime.performer import waiting_notice, waiting_over_notice
+from chatops.runtime.model_call import waiting_notice, waiting_over_notice
 from tests.support.cases import for_each
 
 RETRYING = Retrying(reason="It is busy.", attempt=2, attempts=3, delay_s=8.0, left_s=3.0)
