@@ -1,17 +1,13 @@
 """The application behind every command: registry, store, tools and models, each created on first use.
 
 `CallLimits` has the limits of calls: the sandbox in force, protected paths, and the context of each call.
-
-`OpenSessions` has the sessions that are open in this process.
 """
 
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial, reduce
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from chatops.config.memory import Memories
 from chatops.config.paths import Paths, find_paths, open_to_everyone
@@ -44,6 +40,7 @@ from chatops.store.store import Store
 from chatops.toolkit.base import Tool, ToolContext
 from chatops.toolkit.threads import in_thread
 from chatops.wiring.configuration import Configuration, ConfigurationFiles
+from chatops.wiring.open_sessions import OpenSessions
 from chatops.wiring.rights import DEFAULT_MODEL_KEY, Limits, RegistryRights, current_user
 from chatops.wiring.servers import McpServers
 from chatops.wiring.stored import (
@@ -64,7 +61,6 @@ if TYPE_CHECKING:
     from chatops.models.client import RegistryClient
     from chatops.policy.registry import ModelSpec
     from chatops.runtime.session_follower import SessionFollower
-    from chatops.runtime.view import SessionView
 
 
 class App:
@@ -464,62 +460,6 @@ def _demo_model(spec: "ModelSpec") -> "OpenAIChat":
     from chatops.demo.model import demo_chat  # slow to import
 
     return demo_chat(spec)
-
-
-class OpenSessions:
-    """Open sessions and workflow runs. Notices may come from any thread."""
-
-    def __init__(self) -> None:
-        self._open: set[SessionView] = set()
-        """Those that were closed are removed when the next one is opened."""
-        self._runs: WeakSet[WorkflowRun] = WeakSet()
-        self._changing = Lock()
-        """Guards the set: files are watched in a thread, and the set must not change while that iterates over it."""
-
-    def add(self, session: "SessionView") -> None:
-        """Keep a session alive until it is closed: only then is its lease released."""
-        with self._changing:
-            self._open = {known for known in self._open if not known.is_closed} | {session}
-
-    def add_run(self, run: WorkflowRun) -> None:
-        """Keep the session of a run, and close the run first."""
-        self._runs.add(run)
-        self.add(run.session)
-
-    def _sessions(self) -> "tuple[SessionView, ...]":
-        with self._changing:
-            return tuple(self._open)
-
-    @property
-    def is_idle(self) -> bool:
-        """True if no session here has a turn that runs. A turn that waits for a decision does not run."""
-        owned = (session for session in self._sessions() if isinstance(session, Session))
-        return all(session.pending or not session.unfinished for session in owned)
-
-    @property
-    def settings(self) -> list[SessionSettings]:
-        """The settings of the sessions that this process owns."""
-        return [
-            session.settings for session in self._sessions() if isinstance(session, Session) and not session.is_closed
-        ]
-
-    def notify(self, text: str) -> None:
-        """Show a notice in each session."""
-        for session in self._sessions():
-            session.notify_soon(text)
-
-    def registry_changed(self, notices: Sequence[str] = ()) -> None:
-        """Tell the sessions that this process owns. For the others, their owner's registry counts."""
-        for session in self._sessions():
-            if isinstance(session, Session):
-                session.registry_changed_soon(notices)
-
-    async def aclose(self) -> None:
-        """Close all runs and sessions."""
-        for run in tuple(self._runs):
-            await run.aclose()
-        for session in self._sessions():
-            await session.aclose()
 
 
 class CallLimits:

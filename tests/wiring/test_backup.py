@@ -8,7 +8,7 @@ import pytest
 from chatops.store.opening import backup_of
 from chatops.store.store import Store
 from chatops.wiring import upkeep
-from chatops.wiring.app import OpenSessions
+from chatops.wiring.open_sessions import OpenSessions
 from chatops.wiring.upkeep import Upkeep
 from tests.support.waiting import until
 from tests.wiring.conftest import Bench
