@@ -55,6 +55,17 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
         return known, []
 
+    def are_all_options(self, words: Sequence[str]) -> bool:
+        """Return True if `words` are options of this parser with their values, and none asks for help."""
+        rest = iter(words)
+        for word in rest:
+            option = self._option_string_actions.get(word)
+            if option is None or option.dest == "help":
+                return False
+            if option.nargs != 0 and next(rest, "" if option.nargs == "?" else "-").startswith("-"):
+                return False
+        return True
+
     def _with_default_action(self, args: Sequence[str] | None) -> Sequence[str] | None:
         """Return `args` behind ``list`` if they begin with a flag and name no action."""
         if args is None or self.actions is None or "list" not in self.actions.choices:

@@ -26,8 +26,6 @@ EPILOG = (
     "exit codes: 0 answered, 1 error, 2 usage or bad configuration, 3 paused for approval, "
     "4 round, time or token limit, 130 interrupted"
 )
-_CHAT_ALONE = frozenset({"-c", "--continue", "-r", "--resume"})
-"""Flags that start a chat and need no value."""
 
 
 def handler(arguments: Namespace) -> Callable[[Namespace], int]:
@@ -38,19 +36,19 @@ def handler(arguments: Namespace) -> Callable[[Namespace], int]:
 
 
 def parse(words: Sequence[str]) -> Namespace:
-    """Parse a command line. A chat without further words does not wait for the commands."""
-    return build_parser(commands=not {*words} <= _CHAT_ALONE).parse_args(words)
+    """Parse a command line. One of options alone starts a chat, which does not wait for the parsers of commands."""
+    return build_parser(words).parse_args(words)
 
 
-def build_parser(*, commands: bool = True) -> Parser:
-    """Return the parser of the whole command line, or of what starts a chat."""
+def build_parser(words: Sequence[str] | None = None) -> Parser:
+    """Return the parser of the whole command line, or the parts of it that `words` need."""
     common = _common()
     parser = Parser(
         prog="chatops", description=DESCRIPTION, epilog=EPILOG, parents=[common], allow_abbrev=False, add_help=True
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     _chat(parser)
-    if not commands:
+    if words is not None and parser.are_all_options(words):
         parser.set_defaults(command=None)
         return parser
     parser.actions = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser, title="commands")

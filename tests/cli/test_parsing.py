@@ -255,6 +255,23 @@ def test_roles_show_without_a_role_shows_the_default_one(chatops: CommandLine) -
         assert ran.code == 0 and "assistant" in ran.out
 
 
-@for_each("words", [[], ["-c"], ["--resume"], ["-r"], ["--continue"], ["--role", "dev"], ["sessions"]], ids=str)
+_CHATS: list[list[str]] = [
+    [],
+    ["-c"],
+    ["--resume"],
+    ["--role", "dev", "-r"],
+    ["--registry", "sessions", "--add-dir", "a", "--add-dir", "b"],
+    ["--role", "dev", "-p", "list", "--contain"],
+    ["-p"],
+]
+
+
+@for_each("words", _CHATS, ids=str)
 def test_a_chat_is_parsed_the_same_without_the_commands(words: list[str]) -> None:
+    assert build_parser(words).actions is None
     assert parse(words) == build_parser().parse_args(words)
+
+
+@for_each("words", [["sessions"], ["--role", "dev", "sessions"], ["-p", "hi", "--help"], ["-p", "--help"]], ids=str)
+def test_what_is_not_only_options_of_a_chat_is_parsed_with_the_commands(words: list[str]) -> None:
+    assert build_parser(words).actions is not None
