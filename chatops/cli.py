@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from chatops.commands.parser import handler, parse
 from chatops.domain import __version__
 from chatops.domain.errors import ChatopsError, ConfigError, ConflictError, NoSuchSessionError, SessionHeldError
+from chatops.startup import pause_collector
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -61,10 +62,8 @@ def _run(arguments: "Namespace") -> int:
 
 
 def _chat(arguments: "Namespace") -> int:
+    pause_collector()
     if arguments.prompt is not None:
-        from chatops.startup import pause_collector
-
-        pause_collector()
         from chatops.commands import ask
 
         return ask.run(arguments)

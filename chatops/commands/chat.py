@@ -18,7 +18,7 @@ from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
-from chatops.startup import answer_keys_first, pause_collector
+from chatops.startup import answer_keys_first
 from chatops.tui.app import ChatopsApp
 from chatops.tui.screens.drafts import append_to_draft
 from chatops.tui.terminal import TerminalTraits, detect_terminal
@@ -46,7 +46,6 @@ def run(arguments: "Namespace") -> int:
     if not arguments.session and not confirmed(getattr(arguments, "workspace", None) or "."):
         sys.stderr.write(f"chatops: nothing was started. {WAY_OUT}\n")
         return USAGE
-    pause_collector()
     answer_keys_first()
     asyncio.run(_chat(arguments, traits))
 
