@@ -235,7 +235,7 @@ async def connected(
                         questions=questions,
                     )
                 else:
-                    origin, client = await _over_http(spec, stack, make_client, records)
+                    origin, client = await _over_http(spec, stack, make_client, records, lost)
                     connection = Connection(
                         client=client, process=None, lost=lost, inbound=inbound, origin=origin, questions=questions
                     )
@@ -257,11 +257,11 @@ async def connected(
 
 
 async def _over_http(
-    spec: McpServerSpec, stack: AsyncExitStack, make_client: Callable[[Any], Client], records: Path
+    spec: McpServerSpec, stack: AsyncExitStack, make_client: Callable[[Any], Client], records: Path, lost: Lost
 ) -> tuple[Origin, Client]:
     """Connect by streamable HTTP, or by SSE if the registry says so or the server knows nothing else."""
     if spec.auth:
-        auth = await in_thread(StoredAuth, spec, records)
+        auth = await in_thread(StoredAuth, spec, records, lost)
         origin = Origin(spec, auth=auth, allows=auth.allows)
         stack.push_async_callback(auth.settle)
     else:

@@ -37,6 +37,7 @@ from chatops.domain import __version__
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.secrets import know
 from chatops.mcp.catalogue import login_file
+from chatops.mcp.inbound import Lost
 from chatops.mcp.process import MAX_LINE, ServerStartError, expanded
 from chatops.models.hosts import is_loopback
 from chatops.policy.servers import McpServerSpec, ServerTransport
@@ -187,10 +188,16 @@ class StoredAuth(httpx2.Auth):
     process renews at a time, and the others take what it has stored. A renewal goes on if the call that needs it stops.
     """
 
-    def __init__(self, spec: McpServerSpec, records: Path) -> None:
-        """Read the stored login. Raises LoginError if there is none for the URL of `spec`."""
+    def __init__(self, spec: McpServerSpec, records: Path, lost: Lost) -> None:
+        """Read the stored login. Raises LoginError if there is none for the URL of `spec`.
+
+        `lost` gets the reason for which a request was given up.
+        """
         self._spec = spec
-        self._needed = f"it needs a login; run: chatops mcp login {spec.name}"
+        self._lost = lost
+        command = f"run: chatops mcp login {spec.name}"
+        self._needed = f"it needs a login; {command}"
+        self._ended = f"its login was revoked or has ended; {command}"
         self._path = login_file(records, spec.name)
         self._stored = self._read()
         self._renewal: asyncio.Task[None] | None = None
@@ -215,16 +222,23 @@ class StoredAuth(httpx2.Auth):
 
         Raises LoginError.
         """
-        for last in (False, True):
-            if self._stored.tokens.refresh_token and time.time() > (self._stored.expires_at or math.inf):
+        try:
+            for last in (False, True):
+                if self._stored.tokens.refresh_token and time.time() > (self._stored.expires_at or math.inf):
+                    await self._renew()
+                request.headers["authorization"] = f"Bearer {self._stored.tokens.access_token}"
+                response = yield request
+                if response.status_code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+                    return
+                if response.status_code == HTTPStatus.FORBIDDEN:
+                    raise LoginError(self._needed)
+                if last or not self._stored.tokens.refresh_token:
+                    raise LoginError(self._ended)
                 await self._renew()
-            request.headers["authorization"] = f"Bearer {self._stored.tokens.access_token}"
-            response = yield request
-            if response.status_code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-                return
-            if response.status_code == HTTPStatus.FORBIDDEN or last or not self._stored.tokens.refresh_token:
-                raise LoginError(self._needed)
-            await self._renew()
+        except LoginError as error:
+            # The SDK keeps it to itself, and only ends the connection.
+            self._lost.reason = str(error)
+            raise
 
     async def settle(self) -> None:
         """Wait until no renewal runs: one that is cut off would lose the login."""
@@ -275,7 +289,7 @@ class StoredAuth(httpx2.Auth):
                     raise LoginError(f"its login cannot be renewed now: HTTP status {response.status_code}")
                 sent = await flow.asend(response)
         if context.current_tokens is None:
-            raise LoginError(self._needed)
+            raise LoginError(self._ended)
         return context.current_tokens
 
 

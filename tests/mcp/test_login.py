@@ -102,12 +102,14 @@ async def test_a_token_is_renewed_when_it_ends_or_is_refused(world: World, accou
         found = servers.get("w__whoami")
         assert found is not None
         facts = CallFacts(arguments="{}", definition=definition_of(found.spec))
-        assert (await found.run(facts, world.context())).outcome is Outcome.UNKNOWN
+        ended = "its login was revoked or has ended; run: chatops mcp login w"
+        result = await found.run(facts, world.context())
+        assert result.outcome is Outcome.UNKNOWN and f"lost during the call: {ended}." in result.content
         await servers.connect([one.name for one in servers.statuses()])
-        assert servers.statuses()[0].reason == "it needs a login; run: chatops mcp login w"
+        assert servers.statuses()[0].reason == ended
     accounts.seen.clear()
     async with world.servers(w=entry(accounts)) as servers:
-        assert servers.statuses()[0].reason == "it needs a login; run: chatops mcp login w"
+        assert servers.statuses()[0].reason == ended
     assert set(accounts.paths(accounts.issuer)) == {"/token"}, "a connection follows no address that a server names"
     assert set(accounts.paths(accounts.server)) == {"/mcp"}
 

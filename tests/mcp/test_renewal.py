@@ -118,7 +118,7 @@ async def test_a_login_that_cannot_be_renewed_now_is_kept(
     async with world.servers(w=other_entry(accounts)) as servers:
         (shown,) = servers.statuses()
     why = f"its login cannot be renewed now: HTTP status {status}"
-    assert shown.reason == (why if kept else "it needs a login; run: chatops mcp login w")
+    assert shown.reason == (why if kept else "its login was revoked or has ended; run: chatops mcp login w")
     accounts.answers.clear()
     async with world.servers(w=other_entry(accounts)) as servers:
         assert (await world.run(servers, "w__whoami")).content == "you"
@@ -163,7 +163,7 @@ async def test_no_token_follows_a_redirection(world: World, accounts: Accounts, 
             await log_in(servers)
     end(stored(world))
     async with world.servers(w=other_entry(accounts)) as servers:
-        assert servers.statuses()[0].reason == "it needs a login; run: chatops mcp login w"
+        assert servers.statuses()[0].reason == "its login was revoked or has ended; run: chatops mcp login w"
 
 
 @pytest.mark.more
@@ -205,7 +205,7 @@ def test_processes_renew_one_after_the_other_and_a_killed_one_leaves_the_rest_of
         process.kill()
     # The server has taken the refresh token, and its answer is lost.
     said.append(told(start("check")))
-    assert "it needs a login; run: chatops mcp login w" in said[-1]
+    assert "its login was revoked or has ended; run: chatops mcp login w" in said[-1]
     log_in_again()
 
     others = [file for file in home.rglob("*") if file.is_file() and file != login]
