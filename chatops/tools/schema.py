@@ -152,8 +152,10 @@ def problems_in_process(value: JsonValue, *, schema: str, noun: str) -> tuple[Pr
     from chatops.config.json_schema import validator_of  # slow to import
 
     try:
+        # Unknown names come last, for there may be more of them than are told.
         errors = sorted(
-            validator_of(json.loads(schema)).iter_errors(value), key=lambda error: list(map(str, error.absolute_path))
+            validator_of(json.loads(schema)).iter_errors(value),
+            key=lambda error: (error.validator == "additionalProperties", list(map(str, error.absolute_path))),
         )
         return first(problem for error in errors for problem in _problems_of(error, noun))
     except Exception as error:

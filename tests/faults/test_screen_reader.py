@@ -37,8 +37,10 @@ def test_what_waits_is_read_and_answered_line_by_line_while_the_chat_is_open(pip
     shown = [fact for fact in facts if fact[0] in ("runs in", "sandbox", "asks because")]
     assert len(shown) == 3
     for label, value in shown:
-        value = " ".join(value.split())
-        assert re.search(rf"(?mi)^{label}: +{re.escape(value)}$", read.out), f"{label} is not told"
+        # The dialog cuts what does not fit in a row; its details have all of it.
+        value, cut, _ = " ".join(value.split()).partition("…")
+        end = ".+$" if cut else "$"
+        assert re.search(rf"(?mi)^{label}: +{re.escape(value)}{end}", read.out), f"{label} is not told"
 
     assert pipe.run("approvals", "approve", call_id).code == 0
     chat.wait_for("It is written")

@@ -104,7 +104,7 @@ def test_a_storm_of_sizes_in_the_middle_of_an_answer_loses_nothing(chat: FaultyC
     settled = chat.terminal.wait_until(
         lambda text: (
             all(part in text for part in ("▌ many words\n", "word13 word14\n", "word198 word199\n", "Message (Enter"))
-            and re.search(r"ctx .* %   tokens.*\Z", text) is not None
+            and re.search(r"ctx .*   tokens.*\Z", text) is not None
         ),
         what="the lines of the last size and its last row",
     )
