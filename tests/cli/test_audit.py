@@ -1,5 +1,6 @@
 """``chatops audit``: every verdict in a chain, and what an anchor proves."""
 
+import asyncio
 import json
 import os
 import random
@@ -13,9 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from chatops import Chat
 from chatops.store.audit import link
+from tests.acp.editing import editing, said
+from tests.cli.test_own_tools import PACKAGE, trusted
+from tests.cli.test_skills import reads, skill, write
 from tests.support.command_line import CommandLine
+from tests.support.fake_openai import FakeOpenAI, call, calls, says
+from tests.support.terminal import Terminal
 
+MORE = pytest.mark.more
 DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
 
 
@@ -45,6 +53,49 @@ def test_each_verdict_is_logged_with_what_it_was_judged_by(chatops: CommandLine)
         assert verdict["engine"] == "demo" and verdict["facts"]["workspace"] == str(chatops.workspace.resolve())
         assert verdict["digest"] in {row["digest"] for row in rows if row["kind"] == "start"}
     assert "hello" not in json.dumps(rows), "results are in the log by digest only"
+
+
+@pytest.mark.parametrize("surface", ["headless", "python", *(pytest.param(one, marks=MORE) for one in ("acp", "tui"))])
+def test_each_verdict_names_the_surface_and_its_user(chatops: CommandLine, chatops_home: Path, surface: str) -> None:
+    """Of own tools, skills and calls above a viewer's level too."""
+    folder, registry = chatops.workspace, chatops.workspace.parent / "registry.json"
+    write(chatops_home / "config", {"skills/review/SKILL.md": skill("review"), "tools/moon.py": PACKAGE})
+    trusted(chatops, chatops_home / "config" / "tools")
+    asked = [
+        call("file_read", path="note.txt"),
+        reads("review"),
+        call("moon", day=1),
+        call("shell_exec", command="true"),
+    ]
+    with FakeOpenAI([calls(*asked), says("All done.")]) as server:
+        models = {"m": {"api_url": server.url, "model_name": "m"}}
+        users, roles = {"*": {"access_level": "viewer"}}, {"coder": {"primary": "m"}}
+        registry.write_text(json.dumps({"version": 3, "models": models, "roles": roles, "users": users}))
+        flags = ("--registry", str(registry), "--role", "coder")
+        match surface:
+            case "headless":
+                assert chatops(*flags, "-p", "go").code == 0
+            case "python":
+                assert Chat(role="coder", workspace=folder, registry=registry).send("go").text == "All done."
+            case "acp":
+                asyncio.run(prompted_in_an_editor(flags, folder))
+            case "tui":
+                with Terminal([sys.executable, "-m", "chatops", *flags], cwd=folder) as terminal:
+                    terminal.wait_for("ctx ")
+                    terminal.send("go")
+                    terminal.press("enter")
+                    terminal.wait_for("All done.")
+    verdicts = [row for row in chatops("audit", "list", "--output-format", "json").json if row["kind"] == "verdict"]
+    met = dict(zip((one.name for one in asked), ("allow", "allow", "deny", "deny"), strict=True))
+    assert {row["tool"]: row["verdict"] for row in verdicts} == met
+    assert {json.dumps(row["by"]) for row in verdicts} == {json.dumps({"uid": os.getuid(), "via": surface})}
+    assert {row["level"] for row in verdicts} == {"viewer"}
+
+
+async def prompted_in_an_editor(flags: tuple[str, ...], folder: Path) -> None:
+    async with editing(*flags) as editor:
+        session = await editor.agent.new_session(cwd=str(folder), mcp_servers=[])
+        await editor.agent.prompt(session.session_id, said("go"))
 
 
 def test_the_list_keeps_the_order_of_a_session_when_the_clock_was_set_back(chatops: CommandLine) -> None:
