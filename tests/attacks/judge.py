@@ -66,7 +66,7 @@ def _always(case: Mapping[str, Any], played: Played, world: World) -> dict[str, 
         "I-LOG-CLEAN": SECRET in played.log,
         "I-PAIRED": bool(played.violations),
         # A text that is replaced in each table is replaced in the log too, and the check of the store has to say so.
-        "I-STORE": bool(played.store_fault) is not ("tamper_checkpoint" in case["policy"]),
+        "I-STORE": bool(played.store_fault) is not played.tampered,
         "I-MODE-0600": bool(played.modes),
         "I-NOPROC": bool(played.survivors),
         "I-CANARY-FILE": not played.outside_same,

@@ -74,6 +74,8 @@ class Played:
     modes: list[str] = field(default_factory=list)
     """Files of ours that others may open."""
     store_fault: str = ""
+    tampered: bool = False
+    """True if a text was replaced in each table of the store, the log too."""
     survivors: list[int] = field(default_factory=list)
     sandboxed: bool = False
     approved: list[PendingCall] = field(default_factory=list)
@@ -469,6 +471,7 @@ class Stage:
         await app.aclose()
         if "tamper_checkpoint" in self.policy:
             _tamper(path, [("echo ok", self.world.filled(self.policy["tamper_checkpoint"])["command"])])
+            self.played.tampered = True
         if "tamper" in self.policy:
             _tamper(path, self.policy["tamper"])
         if "next_role_tools" in self.policy:
