@@ -203,8 +203,8 @@ class Composer(TextField):
         """True if Up with nothing typed takes back a queued message."""
         self.block_selected = False
         """True if y typed alone, and Esc, concern the selected block of the transcript."""
-        self.o_opens = False
-        """True if `o` typed alone opens more of the selected block."""
+        self.opens_by = ""
+        """The key that opens more of the selected block, with nothing typed: `o` or Enter."""
         self.refused_text = ""
         """The text that the app has put back and selected; what is typed next replaces it."""
         self.placed_text = ""
@@ -351,7 +351,7 @@ class Composer(TextField):
         """Return what a letter means that is typed into the empty field and not followed by another key."""
         if self.text:
             return None
-        if (key == "y" and self.block_selected) or (key == "o" and self.o_opens):
+        if (key == "y" and self.block_selected) or (key == "o" == self.opens_by):
             return self.TranscriptKey(key)
         return self.Retry() if key in ("R", "upper_r") and self.retry_offered else None
 
@@ -371,6 +371,8 @@ class Composer(TextField):
             self.post_message(self.CompletionRequested(key))
             return True
         match key:
+            case "enter" if not self.text and self.opens_by == key:
+                self.post_message(self.TranscriptKey(key))
             case "enter":
                 self._enter()
             case "ctrl+s":

@@ -130,16 +130,16 @@ class TranscriptHint(ErrorBoundary, Static):
         super().__init__("", id=id)
         self._unseen = 0
         self._selected = False
-        self._o_opens = ""
+        self._more = KeyHint()
 
     def count_unseen(self, count: int) -> None:
         """Show how many blocks arrived or grew below the view."""
         self._unseen = count
         self._show()
 
-    def show_keys(self, *, selected: bool, o_opens: str = "") -> None:
+    def show_keys(self, *, selected: bool, more: KeyHint) -> None:
         """Show or hide the keys of the selected block."""
-        self._selected, self._o_opens = selected, o_opens
+        self._selected, self._more = selected, more
         self._show()
 
     def on_click(self) -> None:
@@ -150,7 +150,7 @@ class TranscriptHint(ErrorBoundary, Static):
     def _show(self) -> None:
         keys = [KeyHint(does=f"↓ {self._unseen} new"), KeyHint(does="shows the end", id="end")] if self._unseen else []
         if self._selected:
-            more = [KeyHint("o", self._o_opens)] if self._o_opens else []
+            more = [self._more] if self._more.key else []
             keys += [KeyHint("y", "copy"), KeyHint(does="open", id="open-block"), *more, BACK]
         self.update(KeyLegend([keys]).draw())
         self.display = bool(keys)

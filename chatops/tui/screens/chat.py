@@ -414,8 +414,8 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
 
     def on_transcript_selected(self, message: "Transcript.Selected") -> None:
         """Show the keys of the selected block. They also work in the message field."""
-        self.composer.block_selected, self.composer.o_opens = bool(message.block_id), bool(message.o_opens)
-        self.query_one(TranscriptHint).show_keys(selected=bool(message.block_id), o_opens=message.o_opens)
+        self.composer.block_selected, self.composer.opens_by = bool(message.block_id), message.more.key
+        self.query_one(TranscriptHint).show_keys(selected=bool(message.block_id), more=message.more)
 
     def on_transcript_files_wanted(self, message: "Transcript.FilesWanted") -> None:
         """Open the files of a block with another program."""

@@ -22,6 +22,7 @@ from chatops.domain.files import FileRef
 from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.progress import Progress
 from chatops.domain.tools import NO_CAPABILITIES, Capabilities
+from chatops.tui.keys import KeyHint
 from chatops.tui.notice import copy
 from chatops.tui.ticker import Moving, frame_at
 from chatops.tui.transcript.blocks import (
@@ -61,7 +62,8 @@ class Transcript(Viewport, Moving):
         ("ctrl+down", "select_next"),
         ("ctrl+home", "scroll_home"),
         ("ctrl+end", "scroll_end"),
-        ("enter,space,ctrl+o", "open_block"),
+        ("space,ctrl+o", "open_block"),
+        ("enter", "open_transcript"),
     ]
 
     @dataclass
@@ -69,8 +71,8 @@ class Transcript(Viewport, Moving):
         """Posted when a block is selected, or none any more."""
 
         block_id: str
-        o_opens: str
-        """What `o` opens; empty if nothing."""
+        more: KeyHint
+        """The key that opens more of it, and what it opens; empty if nothing."""
 
     @dataclass
     class FilesWanted(Message):
@@ -364,15 +366,22 @@ class Transcript(Viewport, Moving):
             known = layout.capabilities(block.tool) if isinstance(block, ToolCardBlock) else NO_CAPABILITIES
             copy(self.app, copied_text(block, known), noun_of(block))
 
-    def open_more(self) -> None:
-        """Show what was done for the selected call if it has delegated, or open the files of the selected block."""
+    def action_open_transcript(self) -> None:
+        """Show what was done for the selected call if it has delegated, else open or fold a block."""
         if self._delegated():
             self.post_message(self.DelegatedWanted(self.selected_block))
-        elif files := self._files():
+        else:
+            self.action_open_block()
+
+    def open_files(self) -> None:
+        """Open the files of the selected block."""
+        if files := self._files():
             self.post_message(self.FilesWanted(files))
 
-    def _o_opens(self) -> str:
-        return "open its transcript" if self._delegated() else "open the file" if self._files() else ""
+    def _more(self) -> KeyHint:
+        if self._delegated():
+            return KeyHint("enter", "open its transcript")
+        return KeyHint("o", "open the file") if self._files() else KeyHint()
 
     def _delegated(self) -> bool:
         block = self._selected
@@ -393,7 +402,7 @@ class Transcript(Viewport, Moving):
         layout = self._blocks_layout
         before, self.selected_block = self.selected_block, block_id if block_id in layout.index else ""
         if before != self.selected_block:
-            self.post_message(self.Selected(self.selected_block, self._o_opens()))
+            self.post_message(self.Selected(self.selected_block, self._more()))
             self.refresh()
         if self.selected_block:
             self._bring_into_view(layout.index[self.selected_block])
@@ -441,7 +450,7 @@ class Transcript(Viewport, Moving):
         return Strip.join([Strip([mark], GUTTER), strip.crop(GUTTER)])
 
     def on_key(self, event: events.Key) -> None:
-        """Copy the selected block on y, open more on o, select none on Esc, while the transcript has the focus."""
+        """Copy the selected block on y, open its files on o, select none on Esc, while the transcript has the focus."""
         if self.selected_block and event.key in ("y", "o", "escape"):
             event.stop()
             self.press(event.key)
@@ -460,7 +469,9 @@ class Transcript(Viewport, Moving):
             case "y":
                 self.copy_block()
             case "o":
-                self.open_more()
+                self.open_files()
+            case "enter":
+                self.action_open_transcript()
             case "escape":
                 self.select_block("")
             case "ctrl+up":

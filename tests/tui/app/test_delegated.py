@@ -34,8 +34,8 @@ async def test_the_command_shows_what_the_role_of_a_task_has_said() -> None:
         assert "This session has delegated 1 task." in running.text
         session.publish(CallProposed(id=CALL.id, parent_id=ROUND, tool=CALL.name, arguments=CALL.arguments))
         await running.press("ctrl+up")
-        assert "o open its transcript" in running.text
-        await running.press("o")
+        assert "Enter open its transcript" in running.text
+        await running.press("enter")
         await running.settle()
         assert f"The session of {CALL.id}" in running.text, "the card opens it too"
 
