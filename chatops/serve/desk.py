@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from chatops.config.paths import show_folder
-from chatops.domain.decisions import Approved, Decision, MarkedDone, Principal, Rejected
+from chatops.domain.decisions import Approved, Decision, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError, NoSuchSessionError, ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, SessionId
@@ -17,7 +17,6 @@ from chatops.domain.tools import CONTAINED_APPLY, shown_verb
 from chatops.domain.wording import cut
 from chatops.runtime.call_sheet import asked_by, call_sheet, subject
 from chatops.runtime.descriptions import describe_time
-from chatops.serve.logins import Login
 from chatops.serve.pages import CallPage, call_page
 from chatops.store.base import PendingCallRow
 from chatops.wiring.app import App
@@ -175,7 +174,7 @@ class Desk:
         )
 
     def decide(
-        self, call_id: str, answer: str, *, digest: str, state: str, ticked: str, reason: str, login: Login
+        self, call_id: str, answer: str, *, digest: str, state: str, ticked: str, reason: str, place: str
     ) -> None:
         """Decide on a call as it was shown. `ticked` are the boxes of its changes, with spaces between them.
 
@@ -198,7 +197,7 @@ class Desk:
         contained = row.pending.call.name == CONTAINED_APPLY
         if contained and isinstance(decision, Approved) and row.decided is None:
             decision = self._of_ticked(call_id, state=state, ticked=ticked)
-        if not self._calls.decide(row, decision, by=self._principal(login), digest=digest):
+        if not self._calls.decide(row, decision, by=replace(self._app.principal, via=VIA, tty=place), digest=digest):
             first = self._calls.decided(row.session_id, row.pending.call.id) or "It has been decided already."
             raise ChatopsError(f"{first} The first decision counts.")
         try:
@@ -222,9 +221,6 @@ class Desk:
         if boxes and not only:
             raise ChatopsError("Nothing was decided: no file is ticked.")
         return Approved(only=None if len(only) == len(boxes) else only)
-
-    def _principal(self, login: Login) -> Principal:
-        return replace(self._app.principal, via=VIA, tty=str(login))
 
     def _row(self, call_id: str) -> PendingCallRow | None:
         rows = self._app.store.pending_calls()

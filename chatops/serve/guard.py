@@ -54,6 +54,11 @@ class Address:
         return self.origin.partition("://")[2]
 
     @property
+    def short(self) -> str:
+        """The host in logs, without the name of our own on the loopback interface, which is long and random."""
+        return self.host if self.secure else f"localhost{self.host.partition('.localhost')[2]}"
+
+    @property
     def cookie(self) -> str:
         """Name of the cookie. Browsers keep one with this prefix to this host, and to TLS."""
         return "__Host-chatops" if self.secure else "chatops"

@@ -57,7 +57,7 @@ class Login:
     used_at: float
 
     def __str__(self) -> str:
-        return f"page login {self.number} from {self.client}"
+        return f"login {self.number} from {self.client}"
 
 
 def since_boot() -> float:

@@ -133,7 +133,7 @@ class PageServer:
                 state=form.get("state", ""),
                 ticked=form.get("only", ""),
                 reason=form.get("reason", ""),
-                login=login,
+                place=f"browser page {self._address.short}, {login}",
             )
         except ChatopsError as error:
             return await self._shown(call_id, login, note=str(error), status=409)

@@ -422,7 +422,7 @@ class Day:
         assert set(counts) == SURFACES and {row["by"]["uid"] for row in decided} == {os.getuid()}
         assert counts >= self.counted, "a decision was lost"
         assert {row["tool"] for row in decided} == {"delegate", "budget_extend", "shell_exec"}
-        assert "page login 1 from " in json.dumps([row for row in decided if row["by"]["via"] == "serve"])
+        assert "login 1 from " in json.dumps([row for row in decided if row["by"]["via"] == "serve"])
         who = [f"decided by {row['by']['via']}" for row in decided]
         self.totals.update(["days", *who, *("jobs" for _ in jobs), *("not repeated" for _ in missing)])
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import sqlite3
 from pathlib import Path
 
@@ -32,7 +33,9 @@ def test_a_call_is_listed_shown_approved_and_runs_once(served: Served) -> None:
     (entry,) = [
         json.loads(line) for line in served.run("audit", "export", "--decision", "approved").stdout.splitlines()
     ]
-    assert "serve" in json.dumps(entry) and "page login 1 from 127.0.0.1" in json.dumps(entry)
+    port = served.origin.rpartition(":")[2]
+    assert entry["by"]["via"] == "serve" and entry["by"]["host"] == socket.gethostname()
+    assert entry["by"]["tty"] == f"browser page localhost:{port}, login 1 from 127.0.0.1"
     gone = served.get(f"/call/{call}", cookie=cookie)
     assert (
         gone.status == 200 and "was approved by" in gone.text and '<form method="post" action="/call' not in gone.text
@@ -48,7 +51,8 @@ def test_the_second_decision_is_told_of_the_first(served: Served) -> None:
     late = served.ask("POST", f"/call/{call}", cookie=second, form=form, origin=served.origin)
     assert late.status == 409
     assert re.search(
-        r"was denied by uid \d+ .*page login 1 from 127.0.0.1.*The first decision counts", read(late.text).text
+        r"was denied by uid \d+ .*browser page localhost:.*login 1 from 127.0.0.1.*The first decision counts",
+        read(late.text).text,
     )
     assert served.run("resume", call.partition(".")[0]).returncode == 0
     late = served.ask("POST", f"/call/{call}", cookie=second, form=form, origin=served.origin)

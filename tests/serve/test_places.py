@@ -13,7 +13,6 @@ from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.serve.desk import Desk
 from chatops.serve.guard import Address, LimitedConnection
 from chatops.serve.listening import ListenOptions, _sockets, qr_code
-from chatops.serve.logins import Login
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
 from tests.serve.served import Served, serving
@@ -25,8 +24,6 @@ from tests.support.waiting import PATIENCE
 from tests.wiring.conftest import Bench, bench
 
 __all__ = ["bench"]
-
-LOGIN = Login(number=1, client="127.0.0.1", form_token="t", since=0, used_at=0)
 
 
 @pytest.fixture
@@ -122,7 +119,7 @@ def test_behind_a_proxy_the_cookie_is_for_tls_and_the_proxy_says_who_asks(tmp_pa
         call = served.paused("run `touch made.txt`")
         assert near.decide(call, "deny", cookie.partition(";")[0]).status == 303
         page = near.get(f"/call/{call}", cookie=cookie.partition(";")[0]).text
-        assert "page login 1 from 192.0.2.7" in page
+        assert "browser page desk.example, login 1 from 192.0.2.7" in page
 
 
 class Near(Served):
@@ -148,7 +145,7 @@ def test_without_a_proxy_forwarded_headers_say_nothing(served: Served) -> None:
     path = f"/call/{call}"
     assert served.ask("POST", path, cookie=cookie, form=form, origin="https://evil.example", **forged).status == 403
     assert served.ask("POST", path, cookie=cookie, form=form, origin=served.origin, **forged).status == 303
-    assert "page login 1 from 127.0.0.1" in served.get(path, cookie=cookie).text
+    assert "login 1 from 127.0.0.1" in served.get(path, cookie=cookie).text
 
 
 def test_with_a_certificate_it_speaks_tls_and_nothing_else(tmp_path: Path, chatops_home: Path) -> None:
@@ -220,7 +217,7 @@ async def test_a_site_that_forbids_the_page_leaves_it_to_read(bench: Bench) -> N
     assert "on this surface (serve)" in shown.blocked and shown.page.call
     for answer in ("approve", "deny"):
         with pytest.raises(ChatopsError, match="on this surface"):
-            desk.decide(call.id, answer, digest=shown.digest, state=shown.state, ticked="", reason="", login=LOGIN)
+            desk.decide(call.id, answer, digest=shown.digest, state=shown.state, ticked="", reason="", place="page")
     await session.aclose()
     await app.aclose()
 
