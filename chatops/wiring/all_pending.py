@@ -67,8 +67,6 @@ class AllPending:
     def __init__(self, app: App) -> None:
         self._app = app
         self._calls = PendingCalls(app.store, rights=lambda: app.rights, data=app.paths.data)
-        self._changes: dict[str, ContainedReview | str] = {}
-        """What is to be applied, by the digest of the call."""
 
     async def waiting(self) -> Sequence[WaitingCall]:
         """Return the undecided calls, oldest turn first."""
@@ -96,13 +94,13 @@ class AllPending:
         )
 
     def _changes_of(self, pending: PendingCall) -> "ContainedReview | str | None":
-        """Return the changes that a call asks about, read once, so that what is on a screen stays the same."""
-        if pending.call.name == CONTAINED_APPLY and pending.digest not in self._changes:
-            try:
-                self._changes[pending.digest] = self._app.contained.review(pending.call.arguments)
-            except (ToolFailedError, OSError) as error:
-                self._changes[pending.digest] = str(error)
-        return self._changes.get(pending.digest)
+        """Return the changes that a call asks about, and which of them are in conflict by now."""
+        if pending.call.name != CONTAINED_APPLY:
+            return None
+        try:
+            return self._app.contained.review(pending.call.arguments)
+        except (ToolFailedError, OSError) as error:
+            return str(error)
 
     async def interrupted(self) -> Sequence[str]:
         """Return a sentence about each session with a call that a crash interrupted and no user was asked about."""

@@ -24,6 +24,7 @@ from chatops.tui.dialogs.approval_frame import BY_NAME, VIEW_KEYS, AskedCall, de
 from chatops.tui.dialogs.approval_list import CallMark, ListedCall
 from chatops.tui.dialogs.calls import CallsDialog
 from chatops.tui.dialogs.contained import (
+    DIFFER,
     IN_CONFLICT,
     about_changes,
     below_each_other,
@@ -151,11 +152,19 @@ class AllPendingScreen(CallsDialog):
     def refresh_subject(self) -> None:
         """Show what waits now. All keys wait if that is different without a key of the user."""
         undecided = {item.pending.call.id for item in self._calls.undecided}
+        changes = {call.pending.call.id: call.changes for call in self._waiting}
+        differ = [
+            item
+            for item in self._calls.undecided
+            if (call := item.pending.call.id) in changes and changes[call] != self._known[call].changes
+        ]
+        for item in differ:
+            item.seen, self._described = False, None
         super().refresh_subject()
         new = {item.pending.call.id for item in self._calls.undecided} - undecided
         gone = any(item.mark is CallMark.ELSEWHERE and item.pending.call.id in undecided for item in self._calls.items)
-        if self.can_draw and (new or gone):
-            self.note_change(self.note or "The list has changed.")
+        if self.can_draw and (new or gone or differ):
+            self.note_change(self.note or (DIFFER if differ else "The list has changed."))
             self.show_frame()
 
     async def decide(self, asked: PendingCall, decision: Decision) -> bool:
@@ -309,7 +318,7 @@ class AllPendingScreen(CallsDialog):
     def _asked(self, item: ListedCall) -> AskedCall:
         verb = "undo" if is_undo(item.pending.call.arguments) else "apply"
         able = self._able(item)
-        applies = f"{verb} {len(self._ticked(item))} of {len(able)}" if able else ""
+        applies = f"{verb} {len(self._ticked(item))} of {len(able)}" if self._found(item) else ""
         return replace(super()._asked(item), applies=applies)
 
     def listed(self) -> Content:

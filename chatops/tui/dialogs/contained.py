@@ -8,8 +8,10 @@ The page of ``/diff`` shows each file that a session changed, with the diff from
 """
 
 import asyncio
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
@@ -49,6 +51,9 @@ _ONLY_UNKNOWN = "That key is for an application whose outcome is unknown."
 _IS_UNKNOWN = "It may be half applied: R looks again and finishes, u says unknown, m marks it done."
 COMMANDS_ARE_MISSING = "What commands (shell, Python) changed is not shown here."
 SEE_GIT_DIFF = f"{COMMANDS_ARE_MISSING[:-1]}: see !git diff."
+DIFFER = "The changes differ from those that were shown. Look again."
+_LOOK_S = 1.0
+"""Seconds between two looks at the changes."""
 IN_CONFLICT = "This file is in conflict and stays as it is."
 _ELSEWHERE = "also changed outside this session"
 
@@ -138,24 +143,41 @@ class ContainedScreen(GuardedDialog):
             return
         if before is not None:
             other = "These changes are of another task."
-            differ = "The changes differ from those that were shown. Look again."
-            self.note_change(differ if before.call.id == self._pending.call.id else other)
+            self.note_change(DIFFER if before.call.id == self._pending.call.id else other)
         self._changes, self._end_seen, self.sending = None, False, False
         self.show()
-        self.run_worker(self._read(self._pending), group="changes", exclusive=True)
+        self._look(self._pending)
+
+    def _look(self, pending: PendingCall) -> None:
+        if self._shows(pending):
+            self.run_worker(self._read(pending), group="changes", exclusive=True)
+
+    def _shows(self, pending: PendingCall) -> bool:
+        return self.can_draw and self._pending is not None and self._pending.digest == pending.digest
 
     async def _read(self, pending: PendingCall) -> None:
+        """Read the changes, and again while they wait: other changes of the folder put some in conflict."""
+        began = time.monotonic()
         try:
             found = await asyncio.to_thread(self._session.contained_changes, pending.call.arguments)
         except (ChatopsError, OSError) as error:
             self.show_note(f"The changes cannot be read: {sanitize(str(error))}")
             return
-        if self._pending is pending and self.can_draw:
-            self._changes = found
-            self._ticked = {change.path for change in found.changes if not change.conflict}
-            self._index = 0
+        if self._shows(pending) and not self.sending and found != self._changes:
+            self._take(found)
+        # Many changes, which take long to read, are read less often.
+        self.set_timer(max(_LOOK_S, 10 * (time.monotonic() - began)), partial(self._look, pending))
+
+    def _take(self, found: "ContainedReview") -> None:
+        shown = self._changes.changes if self._changes is not None else ()
+        unticked = {change.path for change in shown if not change.conflict} - self._ticked
+        if self._changes is None:
             self.pause()
-            self._colour()
+        else:
+            self.note_change(DIFFER)
+        self._changes, self._index, self._end_seen = found, 0, False
+        self._ticked = {change.path for change in found.changes if not change.conflict} - unticked
+        self._colour()
 
     def _colour(self) -> None:
         """Show the diffs in the colours of the theme."""

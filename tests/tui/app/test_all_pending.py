@@ -194,6 +194,22 @@ async def test_changes_of_a_contained_turn_are_applied_once_all_of_them_were_on_
         assert decided(running) == [("list-1", Approved())]
 
 
+async def test_a_conflict_that_arises_meanwhile_is_marked_and_has_to_be_read() -> None:
+    """Two children have changed one file, and the changes of the other one were applied."""
+    lost = replace(CHANGES, changes=tuple(replace(one, conflict="changed in the workspace") for one in CHANGES.changes))
+    async with all_pending(changes(), in_session(2)) as running:
+        await running.press("G")
+        assert "a apply 1 of 1" in running.text
+        running.workspace.everywhere.list_(changes(found=lost), in_session(2))
+        await running.settle()
+        assert "The changes differ from those that were shown." in words(running)
+        running.clock.pass_(3.0)
+        await running.press("G", "a")
+        assert "[!] change a.py" in running.text and "a apply 0 of 0" in running.text
+        await running.press("a")
+        assert "Nothing can be applied: all changes are in conflict." in running.text and decided(running) == []
+
+
 async def test_single_files_of_a_contained_turn_are_applied() -> None:
     one, conflict = CHANGES.changes
     more = replace(CHANGES, changes=(conflict, one, replace(one, path="c.py", title="change c.py")))

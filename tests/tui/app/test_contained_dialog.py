@@ -12,8 +12,10 @@ from chatops.contained.text import Change, ContainedReview
 from chatops.domain.canonical import canonical
 from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.tools import CONTAINED_APPLY, CallFacts
+from chatops.tui.dialogs import contained
 from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.contained import ContainedScreen
+from tests.support.waiting import until
 from tests.tui.app.fakes import FakeSession, pending_call
 from tests.tui.app.support_app import Stage, stage
 
@@ -96,6 +98,24 @@ async def test_it_begins_with_the_list_of_files(given: dict[str, Any]) -> None:
             "[!] change b.py  +1  stays as it is: changed in the workspace",
             "",
         ]
+
+
+async def test_what_is_in_conflict_meanwhile_is_marked_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another task has changed the same file: its changes were applied while these are on the screen."""
+    monkeypatch.setattr(contained, "_LOOK_S", 0.01)
+    async with asked() as running:
+        await running.press("space")
+        conflict = replace(CHANGES[1], conflict="changed in the workspace since")
+        seen = ContainedSession.changes
+        monkeypatch.setattr(running.session, "changes", replace(seen, changes=(conflict, CHANGES[0])))
+        await until(lambda: "[!] change a.py" in running.text)
+        await running.settle()
+        assert "The changes differ from those that were shown. Look again." in running.text
+        await running.type_fast("a")
+        assert taken(running) == [] and "[ ] add Makefile" in running.text, "what was unticked stays so"
+        running.clock.pass_(3.0)
+        await running.press("tab", "space", "a")
+        assert taken(running) == [Approved(only=None)]
 
 
 async def test_an_undo_acts_after_the_pause_however_long_its_diffs_are() -> None:
