@@ -584,6 +584,34 @@ def test_the_caller_learns_which_changes_of_its_contained_children_were_not_appl
 
 
 @needs_sandbox
+@pytest.mark.parametrize("role", ["writer", "boxed"])
+@pytest.mark.parametrize("order", [("coder", "child"), ("child", "coder")])
+def test_a_parent_and_its_child_do_not_write_over_each_others_file_unseen(
+    team: Team, role: str, order: tuple[str, str]
+) -> None:
+    tools = {"primary": "fake", "tools": ["file_read", "file_write", "delegate"]}
+    team.registry(roles={"coder": tools, "writer": tools, "boxed": {**tools, "contain": True}})
+    own = call("file_write", path="out.txt", content="by the parent\n")
+    session = team.ask(delegated(role, "write it"), own).json["session_id"]
+    out = team.chatops.workspace / "out.txt"
+
+    def approve(one: dict[str, Any]) -> Ran:
+        assert team.run("approvals", "approve", one["id"], "--digest", one["digest"]).code == 0
+        return team.run("resume", session, "--output-format", "json")
+
+    asked = {"coder" if one["session_id"] == session else "child": one for one in team.pending()}
+    assert approve(asked[order[0]]).code == 3
+    assert out.exists() == (order[0] == "child"), "no call of the parent overtakes its child"
+    assert approve(asked[order[1]]).code == 3
+    assert out.read_text() == "written\n", "what was approved was the file that was not there"
+    (again,) = team.pending()
+    shown = team.run("approvals", "show", again["id"]).out
+    assert again["reason"] == "changed" and "-written" in shown and "+by the parent" in shown, shown
+    assert approve(again).code == 0
+    assert out.read_text() == "by the parent\n"
+
+
+@needs_sandbox
 def test_a_contained_role_whose_commands_do_not_ask_is_asked_about(team: Team) -> None:
     """The same command asks where the caller runs it, so the caller must not get around that."""
     tools = {"primary": "fake", "tools": ["shell_exec", "delegate"]}
