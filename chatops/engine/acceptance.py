@@ -28,6 +28,7 @@ from chatops.policy.grant import Grant
 _MAX_PROBLEMS = 12
 _LONGEST_REASON = 2_000
 _LONGEST_LINE = 400
+_LONGEST_DETAIL = 2_000
 _LONGEST_SCHEMA = 2_000
 """Characters of a schema that is repeated. Half a schema would mislead, and the system prompt has all of it."""
 MAX_WITHOUT_JSON = 3
@@ -167,7 +168,7 @@ def _result(
 
     The envelope is tried first. An object with ``success`` is an envelope, unless the schema has that member too.
     """
-    named = _named(contract.output_schema)
+    named = _properties(contract.output_schema)
     enveloped = read.get("success") is True and "result" in read
     may_be_bare = bool(contract.output_schema) and ("success" not in read or "success" in named)
     if enveloped and not facts.result_problems:
@@ -188,7 +189,7 @@ def _result(
     return None, (), (*problems, *facts.result_problems)
 
 
-def _named(schema: str) -> Mapping[str, JsonValue]:
+def _properties(schema: str) -> Mapping[str, JsonValue]:
     """Return the properties of a schema; empty if it lists none."""
     try:
         described = parsed(schema)
@@ -238,9 +239,6 @@ def _problem(problem: Problem) -> str:
     given = f" (given: {problem.given})" if problem.given else ""
     where = f"{problem.path}: " if problem.path else ""
     return one_line(f"{where}{problem.message}{given}", most=_LONGEST_LINE)
-
-
-_LONGEST_DETAIL = 2_000
 
 
 def submit(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, model: str) -> None:

@@ -44,7 +44,7 @@ from chatops.domain.wording import as_fields, cut
 from chatops.engine.replay import replay_turn
 from chatops.engine.state import TurnState
 from chatops.engine.validations import ValidationStatus, validation_states
-from chatops.engine.workflow.progress import opened
+from chatops.engine.workflow.progress import opening_events
 from chatops.engine.workflow.state import RunFinished, WorkflowState
 from chatops.headless.json_values import dumps, plain
 from chatops.headless.report import RunReport, TurnReport, as_json
@@ -139,7 +139,7 @@ class StreamJson:
 
     def resumed(self, turn: TurnState | None, *, run: WorkflowState | None = None) -> None:
         """Open the nodes of what is stored again."""
-        events = (*(opened(run) if run is not None else ()), *(replay_turn(turn) if turn is not None else ()))
+        events = (*(opening_events(run) if run is not None else ()), *(replay_turn(turn) if turn is not None else ()))
         self._write(self._tree.resumed(events, self._clock()))
 
     def event(self, published: Published) -> None:

@@ -45,13 +45,16 @@ log = logging.getLogger(__name__)
 MAX_LINE = 16 * 1024 * 1024
 """Maximum number of bytes of one message of a server."""
 _TAIL = 4_000
+"""Bytes of standard error that are kept."""
 _TAIL_SHOWN = 300
 _NAMES_ERROR = re.compile(r"^(?!at ).*(Error|Exception)\b.{0,40}: |not found|no such file|permission denied", re.I)
 _LACKS_FILE = re.compile(rb"cannot find|no module named|no such file|not found|can't open file", re.I)
 _EXIT_S = 1.0
+"""Seconds for the server to end, before and after each signal."""
 _MODULE_OPTION = re.compile(r"-[A-Za-z]*[mc]")
 _NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _LARGEST = 1_000_000_000
+"""Bytes of a file that is digested."""
 _NOT_CONFINED = {
     SandboxLevel.NONE: "Nothing confines it: it runs as you, and can read and change your files and use the network.",
     SandboxLevel.LANDLOCK: "Landlock confines it, which is less than bubblewrap.",

@@ -9,29 +9,10 @@ from chatops.domain.decisions import ANY_ARGUMENTS, ArgumentPattern, RememberedR
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import SkillUse, Verdict, tool_name
 
-SKILL_TOOL = "skill_read"
-"""The tool that reads skills. A skill in use never takes it away, because its files may be needed."""
-OTHER_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "Read": "file_read",
-        "Write": "file_write",
-        "Edit": "file_edit",
-        "MultiEdit": "file_edit",
-        "Bash": "shell_exec",
-        "Grep": "file_search",
-        "Glob": "file_list",
-        "LS": "file_list",
-        "WebFetch": "web_fetch",
-        "WebSearch": "web_search",
-    }
-)
-"""Names of tools in skills that were written for other programs."""
-_ENTRY = re.compile(r"([^\s,()]+)(\([^)]*\))?")
 Key = tuple[str | int, ...]
 """A key of a registry: ``site`` or ``own``, then keys and indexes as in the file, such as ``("own", "roles", "coder",
 "rules", 0)``. Empty: no registry says it. It names a place and decides nothing, so it is never compared.
 """
-_LIST = re.compile(rf"[\s,]*(?:{_ENTRY.pattern}(?:[\s,]+|\Z))*")
 
 
 @frozen_dataclass
@@ -114,6 +95,27 @@ BY_POLICY = "policy"
 def meet(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the strictest of `verdicts`; ALLOW for none."""
     return max(verdicts, key=lambda verdict: verdict.strictness, default=Verdict.ALLOW)
+
+
+SKILL_TOOL = "skill_read"
+"""The tool that reads skills. A skill in use never takes it away, because its files may be needed."""
+OTHER_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "Read": "file_read",
+        "Write": "file_write",
+        "Edit": "file_edit",
+        "MultiEdit": "file_edit",
+        "Bash": "shell_exec",
+        "Grep": "file_search",
+        "Glob": "file_list",
+        "LS": "file_list",
+        "WebFetch": "web_fetch",
+        "WebSearch": "web_search",
+    }
+)
+"""Names of tools in skills that were written for other programs."""
+_ENTRY = re.compile(r"([^\s,()]+)(\([^)]*\))?")
+_LIST = re.compile(rf"[\s,]*(?:{_ENTRY.pattern}(?:[\s,]+|\Z))*")
 
 
 def skill_use(name: str, allowed: str) -> SkillUse | None:

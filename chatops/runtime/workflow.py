@@ -25,7 +25,7 @@ from chatops.engine.without_model import start_gate
 from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn, WorkflowEffect, WorkflowStep
 from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, WorkflowInput
 from chatops.engine.workflow.machine import advance_run, start_run, turn_ended
-from chatops.engine.workflow.progress import asked_for
+from chatops.engine.workflow.progress import awaited_turn
 from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowState
 from chatops.policy.workflow import WorkflowSpec
 from chatops.runtime.descriptions import describe_review, way_to_continue
@@ -119,7 +119,7 @@ class WorkflowRun:
                 await self._apply(first)
             return
         await self._take_posted()
-        asked, current = asked_for(self._state), self.session.state
+        asked, current = awaited_turn(self._state), self.session.state
         if asked is None:
             await self.session.resume()
         elif current is None or current.turn_id != asked.turn_id:
@@ -368,7 +368,7 @@ async def open_run(services: Services, session_id: SessionId, *, default_role: s
 
 def turns_of(store: Store, run: WorkflowState) -> tuple[TurnState, ...]:
     """Return the turns of a run that were started, in order, without those that cannot be read."""
-    asked = asked_for(run)
+    asked = awaited_turn(run)
     ids = [record.turn_id for record in run.attempts] + ([asked.turn_id] if asked is not None else [])
     turns: list[TurnState] = []
     for turn_id in ids:

@@ -340,9 +340,8 @@ def is_sound(row: AuditRow) -> bool:
     try:
         entry = entry_of(row.body)
         real(entry.get("at"))
-        named = isinstance(entry.get("kind"), str)
-        named = named and (entry.get("session"), entry.get("number")) == (row.session_id, row.number)
-        return named and canonical(entry) == row.body
+        is_its_own = (entry.get("session"), entry.get("number")) == (row.session_id, row.number)
+        return isinstance(entry.get("kind"), str) and is_its_own and canonical(entry) == row.body
     except (ValueError, UnreadableError):
         return False
 

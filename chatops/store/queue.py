@@ -40,11 +40,13 @@ CHANNEL = "chatops_queue"
 ALIVE_S = 30.0
 """Seconds after its last sign until a worker counts as gone."""
 _FORGET_S = 86_400.0
+"""Seconds after its last sign until the row of a worker is deleted."""
 _LOOKED_AT = 32
 """Hints that a worker looks at in one go."""
 _NOW = "extract(epoch FROM clock_timestamp())::float8"
 _WORKSPACE = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LIVE = f"EXISTS (SELECT 1 FROM leases l WHERE l.session_id = {{0}}.session_id AND l.expires_at > {_NOW})"
+"""Condition: a live process owns the session of a row."""
 _CALLER = "regexp_replace({0}, '(-[^-]+){{3}}$', '')"
 """The session of a call's session: the caller's of a child, else itself."""
 
@@ -105,7 +107,7 @@ QUEUE_TABLES = (
             RETURN NEW;
         END $$""",
     "CREATE TRIGGER requested BEFORE INSERT OR UPDATE ON queue FOR EACH ROW EXECUTE FUNCTION requested()",
-    # It would be the worker's rule, and answer for others.
+    # A rule that is made in a session of the queue would be the worker's, and answer for other members.
     f"""CREATE FUNCTION no_rule() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
         SET search_path = pg_catalog, chatops, pg_temp AS $$
         BEGIN

@@ -47,6 +47,15 @@ MAX_BYTES = 256_000_000
 SEARCH_S = 10.0
 """Maximum number of seconds that one search takes."""
 _KEEP = 200_000
+"""Bytes of matches that are kept."""
+_LEFT_OUT = {
+    "matches": f"stopped at {MAX_MATCHES} matches",
+    "bytes": f"stopped after {MAX_BYTES:,} bytes, so matches may be missing; try a smaller folder",
+    "protected": "{} protected files or folders were not searched",
+    "ignored": "{} files or folders ignored by .gitignore were not searched",
+    "linked": "{} files with several hard links were not searched",
+}
+"""The sentence for each reason why matches may be missing; the keys are those of `search_worker`'s summary."""
 
 
 def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
@@ -125,7 +134,7 @@ def _result(ended: EndedCommand, *, pattern: str, literal: bool, seconds: float,
     if not separator and ended.code not in (0, None):
         raise ToolFailedError("The search failed: the folder changed during the search.")
     lines = [visible(line, limit=500) for line in found.splitlines()]
-    notes = _notes(summary, separator=bool(separator), seconds=seconds)
+    notes = _notes(summary, complete=bool(separator), seconds=seconds)
     if literal:
         notes.append(f"{visible(pattern)} is not a valid regular expression, so it was searched for as plain text")
     shown = _fitting(lines, room=room - 600)
@@ -151,18 +160,8 @@ def _fitting(lines: list[str], *, room: int) -> list[str]:
     return shown
 
 
-def _notes(summary: str, *, separator: bool, seconds: float) -> list[str]:
-    if not separator:
+def _notes(summary: str, *, complete: bool, seconds: float) -> list[str]:
+    if not complete:
         return [f"stopped after {seconds:g} s, so matches may be missing; try a smaller folder or a simpler pattern"]
     left = json.loads(summary)
     return [text.format(left[what]) for what, text in _LEFT_OUT.items() if left[what]]
-
-
-_LEFT_OUT = {
-    "matches": f"stopped at {MAX_MATCHES} matches",
-    "bytes": f"stopped after {MAX_BYTES:,} bytes, so matches may be missing; try a smaller folder",
-    "protected": "{} protected files or folders were not searched",
-    "ignored": "{} files or folders ignored by .gitignore were not searched",
-    "linked": "{} files with several hard links were not searched",
-}
-"""The sentence for each reason why matches may be missing; the keys are those of `search_worker`'s summary."""

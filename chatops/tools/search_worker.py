@@ -27,8 +27,22 @@ if TYPE_CHECKING:  # Importing it at run time would delay each search.
 
 SEPARATOR = "\x1e"
 _LINE = 65_536
+"""Bytes of a line that are searched at a time."""
 _SHOWN = 300
+"""Characters of a line that are printed."""
 _SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache", ".hypothesis"})
+
+
+class _Budget:
+    """What the search may still read and print."""
+
+    def __init__(self, *, matches: int, size: int) -> None:
+        self.matches = matches
+        self.size = size
+
+    @property
+    def is_left(self) -> bool:
+        return self.matches > 0 and self.size > 0
 
 
 def _files(top: int, job: "dict[str, Any]", left: dict[str, int]) -> Iterator[tuple[str, int, str]]:
@@ -78,7 +92,7 @@ def _opened(folder: int, name: str, left: dict[str, int]) -> int:
     return descriptor
 
 
-def _start(job: "dict[str, Any]") -> int:
+def _folder(job: "dict[str, Any]") -> int:
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(job["root"], flags)
     for part in job["below"].split("/"):
@@ -87,12 +101,12 @@ def _start(job: "dict[str, Any]") -> int:
     return descriptor
 
 
-def _search_file(path: str, descriptor: int, pattern: "re.Pattern[str]", budget: list[int]) -> None:
+def _search_file(path: str, descriptor: int, pattern: "re.Pattern[str]", budget: _Budget) -> None:
     with os.fdopen(descriptor, "rb") as handle:
         number = 0
         at_start = True
-        while budget[0] > 0 and budget[1] > 0 and (piece := handle.readline(_LINE)):
-            budget[1] -= len(piece)
+        while budget.is_left and (piece := handle.readline(_LINE)):
+            budget.size -= len(piece)
             if number == 0 and b"\0" in piece[:8192]:
                 return
             number += at_start
@@ -100,7 +114,7 @@ def _search_file(path: str, descriptor: int, pattern: "re.Pattern[str]", budget:
             text = piece.decode("utf-8", "replace").rstrip("\r\n")
             found = pattern.search(text)
             if found:
-                budget[0] -= 1
+                budget.matches -= 1
                 first = max(0, found.start() - _SHOWN // 2) if len(text) > _SHOWN else 0
                 print(f"{path}:{number}: {text[first : first + _SHOWN]}", flush=True)
 
@@ -112,22 +126,22 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     sys.path += job["path"]
     pattern = re.compile(re.escape(job["pattern"]) if job["literal"] else job["pattern"])
-    budget = [job["matches"], job["bytes"]]
+    budget = _Budget(matches=job["matches"], size=job["bytes"])
     left = {"protected": 0, "linked": 0, "ignored": 0}
     single = job["file"]
-    top = _start(job)
+    top = _folder(job)
     if single:
         descriptor = _opened(top, single, {"linked": 0})
         if descriptor >= 0:
             _search_file(os.path.normpath(os.path.join(job["below"], single)), descriptor, pattern, budget)
     else:
         for path, folder, name in _files(top, job, left):
-            if budget[0] <= 0 or budget[1] <= 0:
+            if not budget.is_left:
                 break
             descriptor = _opened(folder, name, left)
             if descriptor >= 0:
                 _search_file(path, descriptor, pattern, budget)
-    print(SEPARATOR + json.dumps({**left, "matches": budget[0] <= 0, "bytes": budget[1] <= 0}), flush=True)
+    print(SEPARATOR + json.dumps({**left, "matches": budget.matches <= 0, "bytes": budget.size <= 0}), flush=True)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from chatops.engine.workflow.inputs import (
     TurnEndInput,
     WorkflowInput,
 )
-from chatops.engine.workflow.progress import Run
+from chatops.engine.workflow.progress import RunDraft
 from chatops.engine.workflow.state import (
     AwaitingReview,
     CheckingGate,
@@ -85,7 +85,7 @@ def start_run(*, session_id: SessionId, spec: WorkflowSpec, query: str, role: st
         model=model,
         phase=RunFinished(result=RunResult.CANCELLED, answer=""),
     )
-    run = Run(blank)
+    run = RunDraft(blank)
     progress.open_run(run)
     progress.attempt(run, 0, 1)
     return run.step()
@@ -93,7 +93,7 @@ def start_run(*, session_id: SessionId, spec: WorkflowSpec, query: str, role: st
 
 def advance_run(state: WorkflowState, event: WorkflowInput) -> WorkflowStep:
     """Return the step that `event` causes in `state`. Pure and total."""
-    run = Run(state)
+    run = RunDraft(state)
     match state.phase, event:
         case RunningStep() as phase, TurnEndInput() if phase.turn_id == event.turn_id and event.status in _OVER:
             _attempt_ended(run, phase, event)
@@ -115,7 +115,7 @@ def advance_run(state: WorkflowState, event: WorkflowInput) -> WorkflowStep:
     return replace(step, word=event)
 
 
-def _attempt_ended(run: Run, phase: RunningStep, ended: TurnEndInput) -> None:
+def _attempt_ended(run: RunDraft, phase: RunningStep, ended: TurnEndInput) -> None:
     progress.record(run, phase, ended)
     known = run.state.done
     run.state = replace(run.state, done=(*known, *(call for call in ended.done if call not in known)))
@@ -133,7 +133,7 @@ def _attempt_ended(run: Run, phase: RunningStep, ended: TurnEndInput) -> None:
             _failed(run, phase.step, phase.attempt, detail, told=told, hopeless=ended.over_budget)
 
 
-def _gate_ended(run: Run, phase: CheckingGate, ended: TurnEndInput) -> None:
+def _gate_ended(run: RunDraft, phase: CheckingGate, ended: TurnEndInput) -> None:
     gate = progress.command_gate(run.state, phase)
     progress.record(run, phase, ended, gate=gate.name)
     if ended.status is TurnStatus.CANCELLED:
@@ -141,7 +141,7 @@ def _gate_ended(run: Run, phase: CheckingGate, ended: TurnEndInput) -> None:
         return
     passed = ended.status is TurnStatus.ANSWERED
     detail = texts.shortened(ended.detail)
-    progress.tell_gate(run, phase, gate, passed=passed, detail=detail)
+    progress.publish_gate(run, phase, gate, passed=passed, detail=detail)
     if passed:
         _check_gates(run, phase.step, phase.attempt, phase.answer, after=phase.gate)
         return
@@ -151,7 +151,7 @@ def _gate_ended(run: Run, phase: CheckingGate, ended: TurnEndInput) -> None:
     _failed(run, phase.step, phase.attempt, f"{head}: {detail}", told=told, hopeless=hopeless)
 
 
-def _check_gates(run: Run, step: int, attempt: int, answer: str, *, after: int) -> None:
+def _check_gates(run: RunDraft, step: int, attempt: int, answer: str, *, after: int) -> None:
     """Run the next command gate after the gate `after`. Without one, ask for a review or accept the answer."""
     following = progress.next_command(run, step, after)
     if following is not None:
@@ -162,12 +162,12 @@ def _check_gates(run: Run, step: int, attempt: int, answer: str, *, after: int) 
         _accepted(run, step, attempt, answer)
 
 
-def _accepted(run: Run, step: int, attempt: int, answer: str) -> None:
+def _accepted(run: RunDraft, step: int, attempt: int, answer: str) -> None:
     progress.close_attempt(run, step, attempt, StepResult.ACCEPTED, answer=answer)
     _go_on(run, StepOutput(step=step, text=answer))
 
 
-def _failed(run: Run, step: int, attempt: int, detail: str, *, told: str, hopeless: bool = False) -> None:
+def _failed(run: RunDraft, step: int, attempt: int, detail: str, *, told: str, hopeless: bool = False) -> None:
     """Record a failed attempt, and repeat the step if it has attempts left.
 
     An extra attempt that the user asked for is not repeated.
@@ -189,11 +189,11 @@ def _failed(run: Run, step: int, attempt: int, detail: str, *, told: str, hopele
             progress.finish(run, RunResult.FAILED, detail=f"Step {spec.name} failed: {detail}")
 
 
-def _stopped(run: Run, phase: RunningStep | CheckingGate) -> None:
+def _stopped(run: RunDraft, phase: RunningStep | CheckingGate) -> None:
     progress.wait(run, phase.step, phase.attempt, ReviewReason.STOPPED, detail="The user stopped it.")
 
 
-def _reviewed(run: Run, phase: AwaitingReview, event: ReviewStep) -> None:
+def _reviewed(run: RunDraft, phase: AwaitingReview, event: ReviewStep) -> None:
     spec = run.state.spec.step(phase.step)
     match event.review:
         case Accept() if phase.reason is ReviewReason.REVIEW:
@@ -218,12 +218,12 @@ def _reviewed(run: Run, phase: AwaitingReview, event: ReviewStep) -> None:
             pass
 
 
-def _cancelled(run: Run, phase: RunningStep | CheckingGate | AwaitingReview) -> None:
+def _cancelled(run: RunDraft, phase: RunningStep | CheckingGate | AwaitingReview) -> None:
     progress.close_attempt(run, phase.step, phase.attempt, StepResult.CANCELLED)
     progress.finish(run, RunResult.CANCELLED, detail="Cancelled by the user.")
 
 
-def _go_on(run: Run, output: StepOutput) -> None:
+def _go_on(run: RunDraft, output: StepOutput) -> None:
     """Continue with the next step, or end the run with the last result."""
     run.state = replace(run.state, outputs=(*run.state.outputs, output), done=(), told="")
     if output.step + 1 < len(run.state.spec.steps):

@@ -1,4 +1,4 @@
-"""Building blocks of a run's steps, each with the events that it publishes."""
+"""What a step of a run is made of: a draft, and functions that add a turn, a review or an end with its events."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ from chatops.engine.workflow.state import (
 from chatops.policy.workflow import CommandGate, PatternGate, StepSpec
 
 
-class Run:
+class RunDraft:
     """Builder of one step of the run. Mutable only between an input and its step; never stored, never shared."""
 
     def __init__(self, state: WorkflowState) -> None:
@@ -82,7 +82,7 @@ def contract_of(step: StepSpec, done: tuple[DoneCall, ...] = ()) -> StepContract
     )
 
 
-def opened(state: WorkflowState) -> tuple[Event, ...]:
+def opening_events(state: WorkflowState) -> tuple[Event, ...]:
     """Return the events that announce a stored run to a UI: the run, and its current attempt."""
     begun = WorkflowStarted(
         id=state.session_id,
@@ -117,12 +117,12 @@ def step_started(state: WorkflowState, step: int, number: int, turn_id: TurnId) 
     )
 
 
-def open_run(run: Run) -> None:
+def open_run(run: RunDraft) -> None:
     """Publish that the run begins."""
-    run.events += opened(run.state)
+    run.events += opening_events(run.state)
 
 
-def asked_for(state: WorkflowState) -> StartAttempt | StartGate | None:
+def awaited_turn(state: WorkflowState) -> StartAttempt | StartGate | None:
     """Return the effect of the turn that the run waits for; None if it waits for no turn.
 
     Resuming a loaded run performs it again.
@@ -146,19 +146,19 @@ def _turn(state: WorkflowState, phase: RunningStep | CheckingGate) -> StartAttem
     )
 
 
-def attempt(run: Run, step: int, number: int) -> None:
+def attempt(run: RunDraft, step: int, number: int) -> None:
     """Start an attempt at a step, as a turn of its own."""
     turn_id = run.next_turn()
-    _ask(run, RunningStep(step=step, attempt=number, turn_id=turn_id))
+    _start_turn(run, RunningStep(step=step, attempt=number, turn_id=turn_id))
     run.events.append(step_started(run.state, step, number, turn_id))
 
 
-def _ask(run: Run, phase: RunningStep | CheckingGate) -> None:
+def _start_turn(run: RunDraft, phase: RunningStep | CheckingGate) -> None:
     run.set_phase(phase)
     run.effects.append(_turn(run.state, phase))
 
 
-def record(run: Run, phase: RunningStep | CheckingGate, ended: TurnEndInput, *, gate: str = "") -> None:
+def record(run: RunDraft, phase: RunningStep | CheckingGate, ended: TurnEndInput, *, gate: str = "") -> None:
     """Record how a turn ended and what it cost."""
     kept = AttemptRecord(
         step=phase.step,
@@ -174,13 +174,13 @@ def record(run: Run, phase: RunningStep | CheckingGate, ended: TurnEndInput, *, 
     run.state = replace(run.state, attempts=(*run.state.attempts, kept))
 
 
-def record_cancelled(run: Run, phase: RunningStep | CheckingGate) -> None:
+def record_cancelled(run: RunDraft, phase: RunningStep | CheckingGate) -> None:
     """Record that a turn was in progress when the run was ended. The turn itself has what it did and cost."""
     gate = command_gate(run.state, phase).name if isinstance(phase, CheckingGate) else ""
     record(run, phase, TurnEndInput(turn_id=phase.turn_id, status=TurnStatus.CANCELLED), gate=gate)
 
 
-def next_command(run: Run, step: int, after: int) -> int | None:
+def next_command(run: RunDraft, step: int, after: int) -> int | None:
     """Return the index of the first gate after `after` that has a command."""
     gates = run.state.spec.step(step).gates
     return next((i for i, gate in enumerate(gates) if i > after and isinstance(gate, CommandGate)), None)
@@ -194,12 +194,12 @@ def command_gate(state: WorkflowState, phase: CheckingGate) -> CommandGate:
     return gate
 
 
-def run_gate(run: Run, step: int, number: int, gate: int, answer: str) -> None:
+def run_gate(run: RunDraft, step: int, number: int, gate: int, answer: str) -> None:
     """Run the command of a gate, as a turn of its own."""
-    _ask(run, CheckingGate(step=step, attempt=number, gate=gate, turn_id=run.next_turn(), answer=answer))
+    _start_turn(run, CheckingGate(step=step, attempt=number, gate=gate, turn_id=run.next_turn(), answer=answer))
 
 
-def tell_gate(run: Run, phase: CheckingGate, gate: CommandGate, *, passed: bool, detail: str) -> None:
+def publish_gate(run: RunDraft, phase: CheckingGate, gate: CommandGate, *, passed: bool, detail: str) -> None:
     """Publish the result of a gate."""
     run.events.append(
         GateChecked(
@@ -213,7 +213,7 @@ def tell_gate(run: Run, phase: CheckingGate, gate: CommandGate, *, passed: bool,
     )
 
 
-def wait(run: Run, step: int, number: int, reason: ReviewReason, *, answer: str = "", detail: str = "") -> None:
+def wait(run: RunDraft, step: int, number: int, reason: ReviewReason, *, answer: str = "", detail: str = "") -> None:
     """Wait for the user's review. The attempt stays open."""
     spec = run.state.spec.step(step)
     run.set_phase(AwaitingReview(step=step, attempt=number, reason=reason, answer=answer, detail=detail))
@@ -232,7 +232,9 @@ def wait(run: Run, step: int, number: int, reason: ReviewReason, *, answer: str 
     )
 
 
-def close_attempt(run: Run, step: int, number: int, result: StepResult, *, answer: str = "", detail: str = "") -> None:
+def close_attempt(
+    run: RunDraft, step: int, number: int, result: StepResult, *, answer: str = "", detail: str = ""
+) -> None:
     """Publish that an attempt is over."""
     run.events.append(
         StepFinished(
@@ -259,7 +261,7 @@ def failed_steps(state: WorkflowState) -> tuple[str, ...]:
     return tuple(state.spec.step(output.step).name for output in state.outputs if not has_result(output))
 
 
-def finish(run: Run, result: RunResult, *, detail: str = "") -> None:
+def finish(run: RunDraft, result: RunResult, *, detail: str = "") -> None:
     """End the run. Only a run that answered has an answer. Without a `detail` the failed steps are named."""
     failed = failed_steps(run.state)
     if failed and not detail:

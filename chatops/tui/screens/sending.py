@@ -232,7 +232,9 @@ class SendingPresenter:
             with self.drafts.until_stored(text) as take_draft:
                 session = sending.owned("The message was not sent")
                 if text.startswith("!"):
-                    await _run_command(session, text[1:], seen=text == self._composer.sent_in_view, draft=take_draft)
+                    await _run_shell_command(
+                        session, text[1:], seen=text == self._composer.sent_in_view, draft=take_draft
+                    )
                 elif not (correcting and await session.actions.correct(text.strip(), draft=take_draft)):
                     await session.submit(text.strip(), draft=take_draft)
         except ChatopsError:
@@ -372,7 +374,7 @@ class SendingPresenter:
         sent.show([*queued, *self.drafts.being_stored, *self.outbox.queued], heading=heading, marked=marked)
 
 
-async def _run_command(
+async def _run_shell_command(
     session: "Session", text: str, *, seen: bool, draft: "Callable[[], ComposerDraft | None]"
 ) -> None:
     private = text.startswith("!")
