@@ -18,7 +18,7 @@ from chatops.domain.sandbox import NARROWEST
 from chatops.domain.wording import plural
 from chatops.headless.json_values import dumps
 from chatops.headless.screen import screen, when
-from chatops.policy.patterns import show_rule
+from chatops.policy.rule_syntax import show_rule
 from chatops.policy.sandbox import describe_extra
 from chatops.store import audit
 from chatops.store.base import AuditRow

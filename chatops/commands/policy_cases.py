@@ -15,7 +15,8 @@ from annotated_types import Len
 
 from chatops.commands.application import app, run_app
 from chatops.commands.context import options
-from chatops.config.document import Document, EntryReader, read_document
+from chatops.config.document import Document, read_document
+from chatops.config.entries import EntryReader
 from chatops.config.paths import write_new_private
 from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import Approved, Edited, Rejected

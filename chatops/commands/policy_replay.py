@@ -25,9 +25,10 @@ from chatops.domain.wording import plural
 from chatops.engine.containment import ANSWERED
 from chatops.headless.screen import screen, table
 from chatops.policy.grant import Grant, rule_of
-from chatops.policy.patterns import parse_rule
+from chatops.policy.rule_syntax import parse_rule
 from chatops.policy.verdicts import ApprovalRule, Judgement, Layer
 from chatops.store.audit import entry_of, sha256
+from chatops.store.base import AuditRow
 from chatops.wiring.app import App
 from chatops.wiring.explain import place_in
 
@@ -58,47 +59,24 @@ class _Changed:
 
 def run(arguments: Namespace) -> int:
     """Judge logged calls again, and print the verdicts that differ. Exit code 0, whatever differs."""
-    changed: dict[_Changed, list[str]] = {}
-    skipped: Counter[str] = Counter()
-    judged = 0
     with app(arguments) as opened:
         names = [find_session(opened.store, name).id for name in arguments.session]
-        replayed = _Replay(opened)
+        replay = _Replay(opened, since=arguments.since or 0)
         for row in opened.store.audit():
-            if names and row.session_id not in names:
-                continue
-            try:
-                entry = entry_of(row.body)
-                if entry.get("kind") != "verdict" or entry["at"] < (arguments.since or 0):
-                    continue
-                found = replayed.judge(entry)
-            except (ValueError, LookupError, TypeError, AttributeError):  # or one that no chatops wrote
-                skipped["damaged rows"] += 1
-                continue
-            if isinstance(found, str):
-                skipped[found] += 1
-                continue
-            judged += 1
-            before = (str(entry.get("verdict")), str(entry["layer"]))
-            if before != (found.verdict.value, found.reason):
-                difference = _Changed(
-                    entry["role"],
-                    entry["tool"],
-                    *before,
-                    str(entry.get("answered_by", "")),
-                    found.verdict.value,
-                    found.reason,
-                    found.answered_by,
-                    rule_of(found),
-                    place_in(opened.loaded, found.key),
-                )
-                changed.setdefault(difference, []).append(str(entry.get("call_id")))
-    ordered = sorted(changed.items(), key=lambda one: (-len(one[1]), str(one[0])))
-    values: list[JsonValue] = [{**asdict(one), "count": len(calls), "call": calls[-1]} for one, calls in ordered]
-    if arguments.output_format == "json":
-        differing = sum(map(len, changed.values()))
-        screen().json({"judged": judged, "differing": differing, "differences": values, "not_judged": dict(skipped)})
-        return 0
+            if not names or row.session_id in names:
+                replay.take(row)
+    _report(replay, as_json=arguments.output_format == "json")
+    return 0
+
+
+def _report(replay: "_Replay", *, as_json: bool) -> None:
+    ordered = sorted(replay.changed.items(), key=lambda one: (-len(one[1]), str(one[0])))
+    count = sum(map(len, replay.changed.values()))
+    if as_json:
+        values: list[JsonValue] = [{**asdict(one), "count": len(calls), "call": calls[-1]} for one, calls in ordered]
+        skipped = dict(replay.skipped)
+        screen().json({"judged": replay.judged, "differing": count, "differences": values, "not_judged": skipped})
+        return
     rows = [
         (
             str(len(calls)),
@@ -113,20 +91,53 @@ def run(arguments: Namespace) -> int:
     ]
     if rows:
         screen().answer(table(("CALLS", "ROLE", "TOOL", "VERDICT", "BY", "SUCH AS", "NOW BY"), rows))
-    count = sum(map(len, changed.values()))
-    screen().say(f"{plural(judged, 'call')} judged, {count or 'none'} {'differs' if count == 1 else 'differ'}.")
-    for reason, number in skipped.items():
+    screen().say(f"{plural(replay.judged, 'call')} judged, {count or 'none'} {'differs' if count == 1 else 'differ'}.")
+    for reason, number in replay.skipped.items():
         screen().say(f"Not judged: {number} ({reason}).")
-    return 0
 
 
 class _Replay:
     """Judges entries of the log under the registries in force. Grants and rules are looked up once."""
 
-    def __init__(self, opened: App) -> None:
+    def __init__(self, opened: App, *, since: float) -> None:
         self._opened = opened
+        self._since = since
         self._grants: dict[tuple[str, str], Grant | ConfigError] = {}
         self._rules = tuple(row.rule for row in opened.store.rules(uid=opened.principal.uid))
+        self.judged = 0
+        self.changed: dict[_Changed, list[str]] = {}
+        """The calls on which the verdict differs."""
+        self.skipped: Counter[str] = Counter()
+        """Numbers of verdicts that cannot be judged again, by the reason."""
+
+    def take(self, row: AuditRow) -> None:
+        """Judge the call of a row again, if it is a verdict."""
+        try:
+            entry = entry_of(row.body)
+            if entry.get("kind") != "verdict" or entry["at"] < self._since:
+                return
+            found = self.judge(entry)
+        except (ValueError, LookupError, TypeError, AttributeError):  # or one that no chatops wrote
+            self.skipped["damaged rows"] += 1
+            return
+        if isinstance(found, str):
+            self.skipped[found] += 1
+            return
+        self.judged += 1
+        before = (str(entry.get("verdict")), str(entry["layer"]))
+        if before != (found.verdict.value, found.reason):
+            difference = _Changed(
+                entry["role"],
+                entry["tool"],
+                *before,
+                str(entry.get("answered_by", "")),
+                found.verdict.value,
+                found.reason,
+                found.answered_by,
+                rule_of(found),
+                place_in(self._opened.loaded, found.key),
+            )
+            self.changed.setdefault(difference, []).append(str(entry.get("call_id")))
 
     def judge(self, entry: Mapping[str, Any]) -> Judgement | str:
         """Return the verdict on a logged call now, or why it cannot be judged."""

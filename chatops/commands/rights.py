@@ -27,8 +27,8 @@ from chatops.headless.json_values import plain
 from chatops.headless.screen import screen, table, when
 from chatops.policy.budget import LIMITS, NO_BUDGET
 from chatops.policy.grant import Grant, rule_of
-from chatops.policy.patterns import show_rule
 from chatops.policy.prompt import PromptLayer
+from chatops.policy.rule_syntax import show_rule
 from chatops.policy.summary import rights_in_words
 from chatops.policy.verdicts import Judgement
 from chatops.store.base import RuleRow

@@ -3,30 +3,17 @@
 Accepts RFC 8259 JSON, plus comments from ``//`` to the end of the line wherever white space is allowed. A key that
 occurs twice in one object is an error, because parsers disagree on which one counts. Lines and columns count from 1;
 columns count characters.
-
-Objects of a file become the dataclasses of `policy` that say which keys there are, see `policy.spelled`. What pydantic
-gets is without notes and unknown keys, and with the names that the keys of objects give.
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, fields, is_dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import field
 from difflib import get_close_matches
-from functools import cache
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
-
-from pydantic import TypeAdapter, ValidationError
-from pydantic.json_schema import GenerateJsonSchema
 
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.policy.spelled import Spelled, Unwritten
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 """A parsed value."""
@@ -111,22 +98,6 @@ def dotted(path: Path) -> str:
     for part in path:
         out += f"[{part}]" if isinstance(part, int) else f".{part}" if out else part
     return out
-
-
-EXPECTED = {
-    "model_type": "expected an object {…}",
-    "dataclass_type": "expected an object {…}",
-    "dict_type": "expected an object {…}",
-    "list_type": "expected a list […]",
-    "tuple_type": "expected a list […]",
-    "string_type": "expected text in double quotes",
-    "bool_type": "expected true or false",
-    "int_type": "expected a whole number",
-    "float_type": "expected a number",
-    "missing": "this key is missing",
-    "too_short": "expected at least one entry",
-}
-"""Messages for pydantic's error types that describe the file instead of Python types."""
 
 
 @frozen_dataclass
@@ -326,157 +297,3 @@ class _Reader:
 
     def _error(self, why: str, path: Path) -> MalformedFileError:
         return MalformedFileError(why, place=self._place(self.index), path=path)
-
-
-Value = TypeVar("Value")
-_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def free_key(key: str) -> bool:
-    """Return True if a key is for other programs or for notes: ``$schema`` and ``x-…``."""
-    return key == "$schema" or key.startswith("x-")
-
-
-def variable_fault(variables: Sequence[tuple[str, str]]) -> str:
-    """Return the name of the first variable that cannot be one of a program; empty if all can."""
-    return next((name for name, value in variables if not _VARIABLE.fullmatch(name) or "\0" in value), "")
-
-
-@cache
-def keys_of(entry: type) -> dict[str, Any]:
-    """Return the keys of an object that becomes an `entry`, each with its type."""
-    hints = get_type_hints(entry, include_extras=True)
-    found = {field.name: hints[field.name] for field in fields(entry)}
-    return {key: hint for key, hint in found.items() if not any(isinstance(mark, Unwritten) for mark in _marks(hint))}
-
-
-def adapter_of(entry: type[Value]) -> TypeAdapter[Value]:
-    """Return what validates an `entry`. Made when it is first needed: a large one takes some 10 ms."""
-    if entry not in _ADAPTERS:
-        _ADAPTERS[entry] = TypeAdapter(entry)
-    return _ADAPTERS[entry]
-
-
-def spelled(value: object) -> bytes:
-    """Return a dataclass, or other values that JSON can hold, as they are stored."""
-    return json.dumps(value, default=_members).encode("ascii")
-
-
-def stored(form: type[Value], data: bytes | str) -> Value:
-    """Return the value that was stored. Raises ValueError if `data` is of another form."""
-    # Names of files may hold lone surrogates, which pydantic's own parser refuses.
-    # Some forms are strict as keys of a file, and would then take no object for themselves from Python.
-    return adapter_of(form).validate_python(json.loads(data), strict=False)
-
-
-def _members(value: Any) -> dict[str, object]:
-    return {field.name: getattr(value, field.name) for field in fields(value)}
-
-
-@frozen_dataclass(kw_only=False)
-class EntryReader:
-    """Reads the objects of one document. An unknown key is an error, or a warning where no rights are decided."""
-
-    document: Document
-    warn: Callable[[Path, str], None]
-
-    def read(self, entry: type[Value], value: Json, *, path: Path = ()) -> Value:
-        """Read the value at `path` as an `entry`. Raises ConfigError."""
-        known = self._known(value, entry, path)
-        try:
-            return adapter_of(entry).validate_json(json.dumps(known))
-        except ValidationError as error:
-            raise self._invalid(error.errors(include_url=False, include_input=False)[0], value, path) from None
-
-    def _invalid(self, detail: "ErrorDetails", value: Json, path: Path) -> ConfigError:
-        """Convert an error that pydantic found in the value at `path`."""
-        where = (*path, *error_path(detail["loc"], value, missing=detail["type"] == "missing"))
-        message = EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
-        return self.document.error(where, message[:1].lower() + message[1:])
-
-    def _known(self, value: Json, form: Any, path: Path) -> Json:
-        form = _form(form, value)
-        if isinstance(value, list):
-            inner = get_args(form)[0] if get_origin(form) is tuple else None
-            return [self._known(item, inner, (*path, index)) for index, item in enumerate(value)]
-        if not isinstance(value, dict):
-            return value
-        if is_dataclass(form) and isinstance(form, type):
-            return self._object(value, form, path)
-        if get_origin(form) is not dict or not is_dataclass(inner := get_args(form)[1]):
-            return value
-        # Notes stand in the sections of the registry only. An object there stays an entry, whatever its name: a user or
-        # role may be called x-ray, and a restriction on it must not be dropped as a note.
-        entries = {key: item for key, item in value.items() if path[1:] or isinstance(item, dict) or not free_key(key)}
-        return {key: self._known(item, inner, (*path, key)) for key, item in entries.items()}
-
-    def _object(self, value: dict[str, Json], entry: type, path: Path) -> Json:
-        keys, rights = keys_of(entry), getattr(entry, "rights_keys", None)
-        for key in value:
-            if key in keys or free_key(key):
-                continue
-            if rights is None:
-                raise self.document.error((*path, key), f"there is no such key here{nearest(key, list(keys))}")
-            if near := get_close_matches(key.casefold(), sorted(rights), n=1, cutoff=0.7):
-                why = f"there is no such key; {near[0]!r} is meant, and it decides rights"
-                raise self.document.error((*path, key), why)
-            self.warn((*path, key), f"this key is not known{nearest(key, list(keys))}")
-        known = {key: self._known(value[key], hint, (*path, key)) for key, hint in keys.items() if key in value}
-        named = "name" not in keys and any(field.name == "name" for field in fields(entry))
-        return {**known, "name": str(path[-1])} if named else known
-
-
-def _marks(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-
-
-def _form(hint: Any, value: Json) -> Any:
-    """Return the type of what a file has for a field: that of its spelling, of several the one that fits `value`."""
-    if get_origin(hint) is Annotated:
-        spelled = next((mark.form for mark in _marks(hint) if isinstance(mark, Spelled)), get_args(hint)[0])
-        return _form(spelled, value)
-    if get_origin(hint) in (Union, UnionType):
-        forms = [_form(member, value) for member in get_args(hint)]
-        kind = tuple if isinstance(value, list) else dict
-        return next((form for form in forms if get_origin(form) is kind or (kind is dict and is_dataclass(form))), None)
-    return hint
-
-
-def error_path(location: Path, value: object, *, missing: bool) -> Path:
-    """Return the part of pydantic's location of an error that is a path in the value.
-
-    The rest names the alternatives of a type, and the keys of an object. `missing`: the last part is not there.
-    """
-    path: Path = ()
-    for index, part in enumerate(location):
-        absent = missing and index == len(location) - 1
-        if isinstance(value, Mapping) and (part in value or absent):
-            path, value = (*path, part), value.get(part)
-        elif isinstance(value, list) and isinstance(part, int) and (part < len(value) or absent):
-            path, value = (*path, part), None if absent else value[part]
-    return path
-
-
-class KeySchema(GenerateJsonSchema):
-    """JSON Schema of keys as a file spells them."""
-
-    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
-        """Leave out the fields that are no keys."""
-        found = super().dataclass_schema(schema)
-        keys = keys_of(schema["cls"])
-        found["properties"] = {key: inner for key, inner in found["properties"].items() if key in keys}
-        required = [key for key in found.pop("required", ()) if key in keys]
-        return {**found, **({"required": required} if required else {})}
-
-    def default_schema(self, schema: Any) -> dict[str, Any]:
-        """Leave out defaults that are lists or objects: nearly all are empty."""
-        found = super().default_schema(schema)
-        default = found.get("default")
-        if isinstance(default, list | dict) or default == "{}":
-            del found["default"]
-        return found
-
-    def encode_default(self, dft: Any) -> Any:
-        """Spell a level by its word."""
-        return super().encode_default(getattr(dft, "word", dft))

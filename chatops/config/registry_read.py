@@ -9,25 +9,14 @@ from urllib.parse import urlsplit
 
 from pydantic import JsonValue, TypeAdapter
 
-from chatops.config.document import (
-    Document,
-    EntryReader,
-    Json,
-    KeySchema,
-    Path,
-    adapter_of,
-    free_key,
-    nearest,
-    read_document,
-    variable_fault,
-)
-from chatops.config.extras import ENGINES, installed
+from chatops.config.document import Document, Json, Path, nearest, read_document
+from chatops.config.entries import EntryReader, KeySchema, adapter_of, free_key, variable_fault
+from chatops.config.packages import ENGINES, installed
 from chatops.config.server_read import servers_in
 from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, NO_CAPABILITIES, Verdict, tool_name
-from chatops.policy.patterns import parse_rule
 from chatops.policy.registry import (
     ApprovalsSection,
     AuditSection,
@@ -45,6 +34,7 @@ from chatops.policy.registry import (
     SandboxSection,
     UserSpec,
 )
+from chatops.policy.rule_syntax import parse_rule
 from chatops.policy.servers import SERVER_MARK, McpServerSpec, ToolSetting, server_of
 from chatops.policy.spelled import LENIENT, Matches, Name, Rounds, Spelled, items, members
 from chatops.policy.workflow import Definition

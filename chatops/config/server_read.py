@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from chatops.config.document import Document, EntryReader, Json, Path, keys_of, variable_fault
+from chatops.config.document import Document, Json, Path
+from chatops.config.entries import EntryReader, keys_of, variable_fault
 from chatops.policy.servers import SERVER_MARK, McpServerSpec, ServerTransport
 
 _NAME = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")

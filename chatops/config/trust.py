@@ -32,7 +32,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from chatops.config.document import spelled, stored
+from chatops.config.entries import spelled, stored
 from chatops.config.paths import file_version, folder_identity, locked, packaged_registry, plain_file, write_private
 from chatops.config.registry import Loaded
 from chatops.config.workspace_files import MAX_BYTES, MAX_FILES, Item, ItemKind, WorkspaceFiles, read_workspace

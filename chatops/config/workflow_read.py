@@ -13,18 +13,8 @@ from typing import Annotated, Literal
 from annotated_types import Interval, Len, MaxLen
 from pydantic import JsonValue
 
-from chatops.config.document import (
-    MAX_DEPTH,
-    Document,
-    EntryReader,
-    Json,
-    KeySchema,
-    Path,
-    adapter_of,
-    key_of,
-    parse,
-    read_document,
-)
+from chatops.config.document import MAX_DEPTH, Document, Json, Path, key_of, parse, read_document
+from chatops.config.entries import EntryReader, KeySchema, adapter_of
 from chatops.config.yaml_document import parse_yaml
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass

@@ -26,7 +26,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
-from chatops.config.document import Value, spelled, stored
+from chatops.config.entries import Value, spelled, stored
 from chatops.config.failpoints import reach
 from chatops.config.paths import complete_file, folder_identity
 from chatops.domain.errors import ToolFailedError

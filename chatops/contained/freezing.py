@@ -13,16 +13,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from chatops.config.document import stored
+from chatops.config.entries import stored
 from chatops.config.failpoints import reach
-from chatops.contained.copying import (
-    MAX_DEPTH,
-    Manifest,
-    hidden_by_name,
-    is_cache,
-    is_git,
-    read_manifest,
-)
+from chatops.contained.copying import MAX_DEPTH, Manifest, hidden_by_name, is_cache, is_git, read_manifest
 from chatops.contained.folder import ABSENT, FILE, Below, Kind, State, TurnFolder, observe, opened
 from chatops.domain.canonical import digest
 from chatops.domain.errors import ToolFailedError

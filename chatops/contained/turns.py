@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chatops.config.document import spelled
+from chatops.config.entries import spelled
 from chatops.contained import applying
 from chatops.contained.applying import Applied, NotAppliedError, journal, next_undo, not_undone, undoable
 from chatops.contained.copying import GIT_CONFIGS, GIT_EMPTY, make_copy, read_manifest
@@ -37,15 +37,7 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId
 from chatops.domain.sandbox import NARROWEST, Mount
-from chatops.domain.tools import (
-    CONTAINED_APPLY,
-    CallFacts,
-    Outcome,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
-    Verdict,
-)
+from chatops.domain.tools import CONTAINED_APPLY, CallFacts, Outcome, ToolCall, ToolResult, ToolSpec, Verdict
 from chatops.domain.wording import plural
 from chatops.git.repository import config_for_reading
 from chatops.sandbox.confinement import WorkspaceAccess, confinement

@@ -27,15 +27,7 @@ from chatops.domain.decisions import Approved, Decision, Principal, Rejected
 from chatops.domain.events import AskReason
 from chatops.domain.messages import AssistantMessage, ToolMessage, total
 from chatops.domain.model import ModelTarget
-from chatops.domain.tools import (
-    BUDGET_EXTEND,
-    CallFacts,
-    Outcome,
-    ResultFacts,
-    ResultSource,
-    ToolResult,
-    Verdict,
-)
+from chatops.domain.tools import BUDGET_EXTEND, CallFacts, Outcome, ResultFacts, ResultSource, ToolResult, Verdict
 from chatops.domain.wording import plural
 from chatops.engine import calls, feedback
 from chatops.engine.draft import StepDraft

@@ -10,13 +10,7 @@ from dataclasses import asdict, replace
 
 from chatops.domain.canonical import digest
 from chatops.domain.decisions import NO_UID, Approved, Principal
-from chatops.domain.events import (
-    ApprovalRequested,
-    AskReason,
-    Status,
-    ToolFinished,
-    ToolStarted,
-)
+from chatops.domain.events import ApprovalRequested, AskReason, Status, ToolFinished, ToolStarted
 from chatops.domain.ids import RoundId
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import (

@@ -33,13 +33,7 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, ToolCall, ToolSpec, Verdict
 from chatops.engine.draft import StepDraft
 from chatops.engine.effects import DiscardCopy, InspectCall
-from chatops.engine.state import (
-    Containment,
-    ContainmentKind,
-    ContainmentPhase,
-    Finished,
-    InRound,
-)
+from chatops.engine.state import Containment, ContainmentKind, ContainmentPhase, Finished, InRound
 from chatops.policy.verdicts import Judgement
 
 CHANGING = frozenset(name for name, known in BUILT_IN_TOOLS.items() if known.writes or known.runs_anything)

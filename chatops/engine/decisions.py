@@ -4,28 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from chatops.domain.canonical import canonical, parsed
-from chatops.domain.decisions import (
-    Approved,
-    Decision,
-    Edited,
-    MarkedDone,
-    Principal,
-    Rejected,
-    RememberedRule,
-)
+from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected, RememberedRule
 from chatops.domain.events import AskReason, CallDecided
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.tools import CallFacts, Interruption, Outcome, ResultFacts, ResultSource, ToolResult, Verdict
 from chatops.engine import budgets, calls, containment, feedback, sequence
 from chatops.engine.draft import StepDraft
 from chatops.engine.effects import DecisionRecord
-from chatops.engine.state import (
-    AwaitingDecision,
-    BeforeEdit,
-    CallState,
-    Inspecting,
-    Permitted,
-)
+from chatops.engine.state import AwaitingDecision, BeforeEdit, CallState, Inspecting, Permitted
 from chatops.policy.remembered import rule_from
 
 DIALOG = "tui"

@@ -5,11 +5,7 @@ from dataclasses import replace
 
 from chatops.domain.canonical import digest
 from chatops.domain.decisions import Approved
-from chatops.domain.events import (
-    AskReason,
-    CallProposed,
-    Notice,
-)
+from chatops.domain.events import AskReason, CallProposed, Notice
 from chatops.domain.messages import AssistantMessage
 from chatops.domain.model import CONTENT_FILTER
 from chatops.domain.sandbox import NARROWEST
@@ -17,16 +13,7 @@ from chatops.domain.tools import CallFacts, Outcome, Problem, ResultSource, Tool
 from chatops.engine import calls, containment, decisions, delegation, feedback, sequence, validations
 from chatops.engine.draft import StepDraft
 from chatops.engine.round_limits import MAX_SAME
-from chatops.engine.state import (
-    BeforeEdit,
-    CallState,
-    Deferred,
-    Inspecting,
-    Mistake,
-    OwnCommand,
-    Permitted,
-    Rechecking,
-)
+from chatops.engine.state import BeforeEdit, CallState, Deferred, Inspecting, Mistake, OwnCommand, Permitted, Rechecking
 from chatops.engine.view import ALWAYS_ASKS
 from chatops.policy.verdicts import BY_POLICY
 from chatops.shell.simple_command import simple_words

@@ -2,11 +2,7 @@
 
 from dataclasses import replace
 
-from chatops.domain.events import (
-    Status,
-    ThoughtFinished,
-    TurnStatus,
-)
+from chatops.domain.events import Status, ThoughtFinished, TurnStatus
 from chatops.domain.ids import call_id, thought_id
 from chatops.domain.messages import AssistantMessage
 from chatops.domain.model import (
@@ -20,14 +16,7 @@ from chatops.domain.model import (
 from chatops.domain.tools import RawCall, ToolCall, tool_name
 from chatops.engine import acceptance, inspection, round_limits, rounds
 from chatops.engine.draft import StepDraft
-from chatops.engine.state import (
-    AwaitingModel,
-    CallState,
-    InRound,
-    Inspecting,
-    Purpose,
-    RoundRecord,
-)
+from chatops.engine.state import AwaitingModel, CallState, InRound, Inspecting, Purpose, RoundRecord
 
 
 def replied(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, duration_ms: int) -> None:

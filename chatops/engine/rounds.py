@@ -2,13 +2,7 @@
 
 from dataclasses import replace
 
-from chatops.domain.events import (
-    RoundClosed,
-    RoundStarted,
-    Status,
-    TurnCorrected,
-    TurnStatus,
-)
+from chatops.domain.events import RoundClosed, RoundStarted, Status, TurnCorrected, TurnStatus
 from chatops.domain.ids import MessageId, RoundId, round_id
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import ModelRequest, ModelTarget, Sampling, ToolChoice

@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from chatops.config.document import spelled, stored
+from chatops.config.entries import spelled, stored
 from chatops.config.paths import file_version, locked, write_private
 from chatops.domain.canonical import canonical, digest, json_or_text
 from chatops.domain.errors import ConfigError

@@ -12,8 +12,9 @@ from chatops.domain.messages import Usage
 from chatops.domain.model import ModelReply
 from chatops.domain.tools import RawCall
 from chatops.models.base import ReasoningChunk, TextChunk
-from chatops.models.calls import NO_TEXT_TOOLS, CallCollector, TextReader, TextTools
+from chatops.models.calls import CallCollector
 from chatops.models.server_json import JsonObject, as_object, as_text, call_deltas, first_choice, text_parts, usage_of
+from chatops.models.text_calls import NO_TEXT_TOOLS, TextReader, TextTools
 from chatops.models.wire import IN_CONTENT, scrub
 
 LONGEST_UNIT = 50

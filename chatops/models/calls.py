@@ -1,38 +1,25 @@
-"""Assemble the calls of a reply: from fragments in their own field, or from the text.
+"""Assemble the calls of a reply from fragments in their own field.
 
 Servers disagree about index and id: either may be missing, null, late, repeated or changing. The rule: a fragment that
 names a function starts a call, unless it clearly continues the one that it points at. A fragment without a name
 continues a call.
-
-In text, certain text is passed on at once; a possible call is held back and read by `chatops.dialects`.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from chatops.dialects import Confidence, Diagnostic, DiagnosticKind, ReadCall, Reading, Schema, Segment
 from chatops.dialects.json_reader import UnreadableValueError, read_whole, unwrap
-from chatops.dialects.writing import Family
-from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.tools import ALIASES, RawCall, ToolSpec
+from chatops.domain.tools import RawCall
 from chatops.models.server_json import CallDelta
 from chatops.models.wire import scrub
 
-if TYPE_CHECKING:
-    from chatops.dialects.reader import CallReader
-
-NAME_LIMIT = 256
+LONGEST_NAME = 256
 MAX_CALLS = 1_000
 """Maximum number of calls in one reply; beyond it a server is broken or hostile."""
 CUT_BY_LENGTH = "the reply hit the length limit inside this call"
 CUT_BY_FILTER = "the provider's filter stopped the reply inside this call"
 TWO_IN_ONE = "its arguments hold two JSON values in a row"
 IN_A_FENCE = "the arguments were in a code fence"
-UNSURE = "it may have been meant as an example and not as a call"
-"""Sentence for the user about a call with low confidence; such a call always asks."""
 
 
 class TooManyCallsError(Exception):
@@ -133,9 +120,9 @@ def _add_name(slot: _Slot, name: str) -> None:
 def _call(slot: _Slot, *, finish_reason: str, is_last: bool) -> RawCall:
     arguments, repairs = repaired(scrub(slot.arguments))
     return RawCall(
-        name=scrub(slot.name)[:NAME_LIMIT],
+        name=scrub(slot.name)[:LONGEST_NAME],
         arguments=arguments,
-        provider_id=scrub(slot.id)[:NAME_LIMIT],
+        provider_id=scrub(slot.id)[:LONGEST_NAME],
         repairs=repairs,
         problem=_problem(slot, finish_reason=finish_reason, is_last=is_last),
         extra_content=slot.extra_content,
@@ -204,132 +191,3 @@ def _holds_two(arguments: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return text[end:].lstrip().startswith("{")
-
-
-@frozen_dataclass
-class TextTools:
-    """The tools that the text of a reply may call: schemas by name, and a model's other names for them."""
-
-    tools: Mapping[str, Schema] | None = None
-    """With None, nothing in the text is a call, and only thought is separated from prose."""
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    may_call: bool = True
-    """If False, calls are dropped: the model was told not to make any."""
-
-
-NO_TEXT_TOOLS = TextTools()
-
-
-class TextToolsBuilder:
-    """Builder of the `TextTools` of one model. It caches parsed schemas between requests."""
-
-    def __init__(self, family: Family) -> None:
-        self._aliases = {**ALIASES, **family.aliases}
-        self._specs: tuple[ToolSpec, ...] = ()
-        self._tools: Mapping[str, Schema] = {}
-
-    def of(self, specs: tuple[ToolSpec, ...], *, may_call: bool) -> TextTools:
-        """Return these tools as `TextTools`; without tools, no calls are read."""
-        if not specs:
-            return NO_TEXT_TOOLS
-        if specs != self._specs:
-            self._specs, self._tools = specs, {spec.name: _schema(spec.schema) for spec in specs}
-        return TextTools(tools=self._tools, aliases=self._aliases, may_call=may_call)
-
-
-@frozen_dataclass
-class TextEnd:
-    """The end of a text: its last segments and calls, and its whole prose if that differs from what was passed on."""
-
-    segments: list[Segment]
-    calls: tuple[RawCall, ...] = ()
-    format: str = ""
-    """Format of the first call that can be run; empty without any."""
-    prose: str | None = None
-
-
-class TextReader:
-    """Reader of the text of one reply."""
-
-    def __init__(self, text_tools: TextTools) -> None:
-        self._text_tools = text_tools
-        self._raw: list[str] = []
-
-    @cached_property
-    def _reader(self) -> "CallReader":
-        # Slow to import, and not needed before a reply arrives.
-        from chatops.dialects.reader import CallReader
-
-        return CallReader(self._text_tools.tools, aliases=self._text_tools.aliases)
-
-    def feed(self, text: str) -> list[Segment]:
-        """Return the segments that are certain by now."""
-        if not text:
-            return []
-        if self._text_tools.tools is not None:
-            self._raw.append(text)
-        return self._reader.feed(text)
-
-    def close(self, *, finish_reason: str, called_natively: bool) -> TextEnd:
-        """Return the end of the text. After native calls, all of the text is prose, whatever it looks like."""
-        segments, reading = self._reader.close(finish_reason)
-        if not reading.calls and not reading.diagnostics:
-            return TextEnd(segments=segments)
-        if called_natively:
-            plain = type(self._reader)(None)
-            plain.feed("".join(self._raw))
-            return TextEnd(segments=segments, prose=plain.close(finish_reason)[1].content)
-        if not self._text_tools.may_call:
-            return TextEnd(segments=segments)
-        return TextEnd(
-            segments=segments, calls=_calls(reading), format=reading.calls[0].format if reading.calls else ""
-        )
-
-
-def _calls(reading: Reading) -> tuple[RawCall, ...]:
-    """Return everything meant as a call, in the order of the text: calls to run, and calls to answer with an error."""
-    found: list[ReadCall | Diagnostic] = [*reading.calls, *reading.diagnostics]
-    found.sort(key=lambda one: one.start)
-    return tuple(_text_call(call) if isinstance(call, ReadCall) else _broken(call) for call in found)
-
-
-def _text_call(read: ReadCall) -> RawCall:
-    repairs = tuple(str(repair) for repair in read.repairs)
-    if read.confidence is not Confidence.HIGH:
-        repairs = (*repairs, UNSURE)
-    return RawCall(name=read.name, arguments=scrub(read.arguments), repairs=repairs)
-
-
-def _broken(diagnostic: Diagnostic) -> RawCall:
-    return RawCall(
-        name=scrub(diagnostic.name)[:NAME_LIMIT],
-        arguments=scrub(_arguments_in(diagnostic.excerpt)),
-        problem=f"it {scrub(diagnostic.message)}",
-        guessed=diagnostic.kind is DiagnosticKind.MISSED,
-    )
-
-
-def _arguments_in(excerpt: str) -> str:
-    """Return the arguments if `excerpt` begins with a complete call in JSON, otherwise all of it.
-
-    The model sees its call again under the name that it gave. If the arguments were the whole object, it would see, and
-    imitate, a call inside a call.
-    """
-    from chatops.dialects.formats.json_objects import ARGUMENT_KEYS  # loaded with the reader of calls
-
-    try:
-        value, _ = json.JSONDecoder().raw_decode(excerpt)
-    except (ValueError, RecursionError):
-        return excerpt
-    if not isinstance(value, dict):
-        return excerpt
-    given = (value[key] for key in ARGUMENT_KEYS if isinstance(value.get(key), dict))
-    return next((json.dumps(arguments, ensure_ascii=False) for arguments in given), excerpt)
-
-
-def _schema(text: str) -> Schema:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

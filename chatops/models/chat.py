@@ -17,7 +17,6 @@ from chatops.domain.model import FailureKind, ModelFailure, ModelReply, ModelReq
 from chatops.models.assemble import Assembler
 from chatops.models.base import Failed, ModelEvent, ModelNotice, Replied, Retrying
 from chatops.models.body import Body, BodyBuilder
-from chatops.models.calls import NO_TEXT_TOOLS, TextTools, TextToolsBuilder
 from chatops.models.connection import ServerConnection, StatusError
 from chatops.models.failures import error_failure, explain_not_found
 from chatops.models.hosts import HOSTS, base_url, host_of, is_unloaded
@@ -35,6 +34,7 @@ from chatops.models.retry import (
     delay_before,
 )
 from chatops.models.statuses import endpoint_of, status_failure
+from chatops.models.text_calls import NO_TEXT_TOOLS, TextTools, TextToolsBuilder
 from chatops.models.tool_delivery import DeliveryChoice, InField, InPrompt, ToolDelivery, Withheld
 from chatops.models.wire import FIELDS, IN_CONTENT, ReadFile, ReasoningReplay, ReplayScope, scope_of
 from chatops.policy.registry import ModelSpec
@@ -146,8 +146,8 @@ class OpenAIChat:
                 yield Failed(failure=await self._explain(failed.failure, key=key))
                 return
             reason = failed.failure.message
-            lefts = countdown(delay)
-            for left, after in zip(lefts, [*lefts[1:], 0.0], strict=True):
+            steps = countdown(delay)
+            for left, after in zip(steps, [*steps[1:], 0.0], strict=True):
                 yield Retrying(reason=reason, attempt=attempt, attempts=ATTEMPTS, delay_s=delay, left_s=left)
                 await asyncio.sleep(left - after)
 
@@ -222,7 +222,7 @@ class OpenAIChat:
             yield replace(failed, failure=_with_partial_reply(failed.failure, reader.assembler))
             return
         reply = reader.reply()
-        for notice in self._learn(reply, plan=plan, got=reader.assembler, body=body):
+        for notice in self._learn(reply, plan=plan, assembler=reader.assembler, body=body):
             yield notice
         yield Replied(reply=self._with_cost(reply))
 
@@ -236,18 +236,20 @@ class OpenAIChat:
             case _:
                 assert_never(delivery)
 
-    def _learn(self, reply: ModelReply, *, plan: _RequestPlan, got: Assembler, body: Body) -> Iterator[ModelNotice]:
+    def _learn(
+        self, reply: ModelReply, *, plan: _RequestPlan, assembler: Assembler, body: Body
+    ) -> Iterator[ModelNotice]:
         """Remember what the reply shows about the server; yield the notices for the user."""
         if plan.dropped:
             self._memory.refuse(plan.dropped)
         if plan.reasoning_wanted:
             self._memory.learn_reasoning()
-        if got.reasoning_field in {*FIELDS, IN_CONTENT}:
-            self._reasoning_field = got.reasoning_field
+        if assembler.reasoning_field in {*FIELDS, IN_CONTENT}:
+            self._reasoning_field = assembler.reasoning_field
         if plan.remedies:
             self._delivery.confirm(plan.delivery)
         text = self._delivery.observe(
-            reply, plan.delivery, text_format=got.text_format, tools=body.tools, rest=body.messages
+            reply, plan.delivery, text_format=assembler.text_format, tools=body.tools, rest=body.messages
         )
         if text:
             yield ModelNotice(text=text)
@@ -294,6 +296,7 @@ class OpenAIChat:
         return ModelNotice(text=text)
 
     def _other_model(self, reply: ModelReply) -> ModelNotice | None:
+        """Return a notice if another model has answered than was asked."""
         asked, answered = (name.rpartition("/")[2].lower() for name in (self._spec.model_name, reply.model_id))
         if not answered or asked in answered or answered in asked:
             return None

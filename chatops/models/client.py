@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from chatops.config.extras import ENGINES, installed
+from chatops.config.packages import ENGINES, installed
 from chatops.domain import __version__
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from chatops.config.document import Value, spelled, stored
+from chatops.config.entries import Value, spelled, stored
 from chatops.domain import __version__
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass

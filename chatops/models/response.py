@@ -55,7 +55,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind, ModelReply
 from chatops.models.assemble import Assembler, Repetition, ReplyTooLargeError
 from chatops.models.base import ReasoningChunk, TextChunk, Waiting
-from chatops.models.calls import NO_TEXT_TOOLS, TextTools, TooManyCallsError
+from chatops.models.calls import TooManyCallsError
 from chatops.models.retry import AGAIN, AttemptFailure, failed_attempt, in_words
 from chatops.models.server_json import (
     BadDataError,
@@ -67,6 +67,7 @@ from chatops.models.server_json import (
     plain_line,
 )
 from chatops.models.statuses import Endpoint, stream_failure
+from chatops.models.text_calls import NO_TEXT_TOOLS, TextTools
 from chatops.policy.registry import Timeouts
 
 BUFFER_LIMIT = 1024 * 1024

@@ -34,7 +34,7 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
 from chatops.domain.tools import BUILT_IN, ToolSpec, Verdict
 from chatops.policy.grant import Grant
-from chatops.policy.patterns import show_rule
+from chatops.policy.rule_syntax import show_rule
 from chatops.policy.sandbox import beyond, describe_extra
 from chatops.policy.verdicts import ApprovalRule, Layer, Rule, meet
 

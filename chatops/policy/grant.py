@@ -50,8 +50,9 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import NO_CAPABILITIES, AccessLevel, CallFacts, Capabilities, ToolSpec, Verdict
 from chatops.policy.budget import NO_BUDGET, Budget, strictest
-from chatops.policy.patterns import covers, matches, show_rule, undecided, why_not_matched
+from chatops.policy.patterns import covers, matches, undecided, why_not_matched
 from chatops.policy.remembered import SCOPES, scope_words, why_not, why_not_made
+from chatops.policy.rule_syntax import show_rule
 from chatops.policy.sandbox import limited_by, stricter
 from chatops.policy.verdicts import ApprovalRule, Judgement, Key, Layer, Rule
 

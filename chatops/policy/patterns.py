@@ -1,9 +1,4 @@
-"""Patterns of arguments: the rule syntax of ``--approve`` (``shell_exec:git status *``), and matching against calls.
-
-Which kind of pattern a tool has follows from its `Capabilities`: words of a command, hosts, or path globs.
-
-`parse_rule` parses the output of `show_rule` back into the same pattern. `suggest_exact` and `suggest_rules` give what
-the keys ``s`` and ``r`` of the dialog offer. They always match the call they were made from.
+"""Match patterns of arguments against calls.
 
 In path globs ``*`` and ``?`` stay within one folder, ``**`` crosses folders, and everything else is literal. A wildcard
 does not match a name that starts with a dot, except in a rule that restricts: ``src/**`` should not silently permit
@@ -16,13 +11,10 @@ restrict, so it looks at every word, path and host.
 
 import json
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import assert_never
 
-from chatops.domain.canonical import canonical
 from chatops.domain.decisions import (
-    ANY_ARGUMENTS,
     AnyArguments,
     ArgumentPattern,
     ArgvPattern,
@@ -30,246 +22,14 @@ from chatops.domain.decisions import (
     HostPattern,
     PathPattern,
 )
-from chatops.domain.errors import ConfigError
-from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, Capabilities, ToolSpec, tool_name
+from chatops.domain.tools import CallFacts
 from chatops.shell.effects import Danger, effects
-from chatops.shell.harmless import credential_word, harmless_tail, known_reader
+from chatops.shell.harmless import credential_word, harmless_tail
 from chatops.shell.program_effects import may_run_code
 from chatops.shell.simple_command import bare_name, simple_words
 
-__all__ = [
-    "ToolCapabilities",
-    "matches",
-    "never_matches",
-    "parse_rule",
-    "pattern_from_list",
-    "reread",
-    "rule_text",
-    "show_rule",
-    "suggest_exact",
-    "suggest_rules",
-]
-
-_MAX_WIDER = 4
-"""Wider patterns that are offered: the narrowest and the widest ones."""
-
-ToolCapabilities = Mapping[str, Capabilities]
-"""The tools that a rule may be about, by name. A tool that is not listed has no capabilities."""
-
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_HOST = re.compile(
-    r"(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_.])?(?::[0-9]{1,5})?|\[[0-9a-fA-F:.]+\](?::[0-9]{1,5})?"
-)
-_SAFE_WORD = re.compile(r"[A-Za-z0-9_./+%,:^@=-]+")
 STAR = "*"
-
-
-def parse_rule(text: str, *, tools: ToolCapabilities = BUILT_IN_TOOLS) -> tuple[str, ArgumentPattern]:
-    """Return the tool and the pattern that `text` names.
-
-    Raises ConfigError with advice on what to write instead.
-    """
-    tool, colon, argument = text.strip().partition(":")
-    tool, argument = tool_name(tool.strip()), argument.strip()
-    if not _TOOL_NAME.fullmatch(tool):
-        raise _unreadable(text, "it has to start with the name of a tool")
-    if not colon:
-        return tool, ANY_ARGUMENTS
-    if not argument:
-        raise _unreadable(text, "nothing follows the colon")
-    if argument.startswith("{"):
-        return tool, _exact(text, argument)
-    known = tools.get(tool, NO_CAPABILITIES)
-    if known.command:
-        return tool, _argv(text, argument)
-    if known.code:
-        raise _unreadable(text, "code has no pattern")
-    if known.url:
-        return tool, HostPattern(host=_checked_host(text, argument))
-    return tool, PathPattern(glob=_checked_glob(text, argument))
-
-
-def show_rule(tool: str, pattern: ArgumentPattern) -> str:
-    """Return `tool` and `pattern` as they are written after ``--approve``."""
-    match pattern:
-        case AnyArguments():
-            return tool
-        case ExactArguments():
-            return f"{tool}:{pattern.arguments}"
-        case ArgvPattern():
-            star = pattern.words[-1:] == (STAR,)
-            words = [_quoted(word) for word in (pattern.words[:-1] if star else pattern.words)]
-            return f"{tool}:{' '.join([*words, STAR] if star else words)}"
-        case PathPattern():
-            return f"{tool}:{pattern.glob}"
-        case HostPattern():
-            return f"{tool}:{pattern.host}"
-        case _:
-            assert_never(pattern)
-
-
-def rule_text(tool: str, pattern: ArgumentPattern) -> str:
-    """Return a rule for a dialog that shows the call: as `show_rule` does, but without JSON."""
-    return f"exactly this call of {tool}" if isinstance(pattern, ExactArguments) else show_rule(tool, pattern)
-
-
-def pattern_from_list(tool: str, match: tuple[str, ...]) -> ArgumentPattern:
-    """Return the pattern of a role rule's ``match``.
-
-    Several words for a tool that is not built in are the words of a command: they match nothing if it runs none.
-
-    Raises ConfigError if it is not a pattern for `tool`.
-    """
-    if not match:
-        return ANY_ARGUMENTS
-    known = BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES)
-    if known.command or (tool not in BUILT_IN_TOOLS and len(match) > 1):
-        if not bare_name(match[0]):
-            raise ConfigError(
-                f"The first word of match is {match[0]!r}, but a rule for {tool} has to name a program.",
-                advice='Write the words of the command, e.g. ["git", "status", "*"].',
-            )
-        return ArgvPattern(words=match)
-    if known.code or len(match) != 1:
-        raise ConfigError(
-            f"match of a rule for {tool} has to be one path glob or one host.",
-            advice='Write e.g. "src/**" for files or "*.example.org" for the web.',
-        )
-    return parse_rule(f"{tool}:{match[0]}")[1]
-
-
-def reread(tool: ToolSpec, pattern: ArgumentPattern) -> ArgumentPattern:
-    """Return `pattern`, as read before anything was known of `tool`, as a pattern of the kind that the tool has.
-
-    A registry is read before the tools of a program are known, and takes their patterns for path globs.
-
-    Raises ConfigError if it is none of that kind.
-    """
-    known = tool.capabilities
-    if not isinstance(pattern, PathPattern) or not (known.runs_anything or known.url):
-        return pattern
-    return parse_rule(f"{tool.name}:{pattern.glob}", tools={tool.name: known})[1]
-
-
-def suggest_exact(tool: str, facts: CallFacts, *, tools: ToolCapabilities = BUILT_IN_TOOLS) -> ArgumentPattern:
-    """Return what an approval "for the session" remembers: this command, file or host, and nothing wider."""
-    if facts.argv:
-        candidate: ArgumentPattern = ArgvPattern(words=facts.argv)
-        usable = facts.argv[-1] != STAR and _only_command(facts)
-    elif len(facts.paths) == 1 and not facts.command:
-        candidate, usable = PathPattern(glob=facts.paths[0]), literal(facts.paths[0])
-    elif facts.hosts and len(set(facts.hosts)) == 1 and not facts.command:
-        candidate, usable = HostPattern(host=facts.hosts[0]), not facts.hosts[0].startswith(STAR)
-    else:
-        candidate, usable = ExactArguments(arguments=facts.arguments), True
-    if usable and not tools.get(tool, NO_CAPABILITIES).code and matches(candidate, facts):
-        return candidate
-    return ExactArguments(arguments=facts.arguments)
-
-
-def suggest_rules(tool: str, facts: CallFacts, *, tools: ToolCapabilities = BUILT_IN_TOOLS) -> list[ArgumentPattern]:
-    """Return what the key ``r`` offers, from narrow to wide: this call, then patterns that leave more and more open.
-
-    Each matches the call. Words are left open only for programs that are known to do no harm with them, never for one
-    whose arguments can run other programs.
-    """
-    exact = suggest_exact(tool, facts, tools=tools)
-    wider: list[ArgumentPattern] = []
-    match exact:
-        case ArgvPattern(words=words) if known := known_reader(words):
-            opened = (ArgvPattern(words=(*words[:kept], STAR)) for kept in range(len(words), known - 1, -1))
-            wider = list(opened) if matches(ArgvPattern(words=(*words[:known], STAR)), facts) else []
-        case PathPattern():
-            wider = _folders(facts)
-        case ExactArguments() if tool in tools and not tools[tool].has_pattern:
-            wider = [ANY_ARGUMENTS]
-        case _:
-            pass
-    offered = [pattern for pattern in wider if matches(pattern, facts)]
-    return [exact, *(offered if len(offered) <= _MAX_WIDER else (*offered[:1], *offered[1 - _MAX_WIDER :]))]
-
-
-def never_matches(tool: ToolSpec | None, pattern: ArgumentPattern) -> str:
-    """Return why no call of `tool` can match `pattern`; empty if one can, or if that is not known."""
-    if not isinstance(pattern, PathPattern):
-        return ""
-    if tool is not None and tool.source == BUILT_IN and not tool.capabilities.path:
-        return f"calls of {tool.name} name no file"
-    if pattern.glob.endswith("/"):
-        return f"no path ends with a slash; write {pattern.glob}**"
-    if "//" in pattern.glob:
-        return "no path has two slashes in a row"
-    return ""
-
-
-def _folders(facts: CallFacts) -> list[ArgumentPattern]:
-    """Return globs around the file of a call: its kind in its folder, its folder, everything below that."""
-    base = facts.workspace.rstrip("/") + "/"
-    path = facts.paths[0]
-    if len(base) < 2 or not path.startswith(base):
-        return []
-    folder, slash, name = path[len(base) :].rpartition("/")
-    dot, suffix = name.rpartition(".")[1:]
-    globs = [f"{folder}{slash}*{dot}{suffix}"] if dot and literal(suffix) else []
-    globs += [f"{folder}/*", f"{folder}/**"] if folder else []
-    return [PathPattern(glob=glob) for glob in globs if literal(folder)]
-
-
-def _only_command(facts: CallFacts) -> bool:
-    """Return True if the arguments consist of the command and at most a time limit."""
-    try:
-        arguments = json.loads(facts.arguments)
-    except (ValueError, RecursionError):
-        return False
-    if not isinstance(arguments, dict):
-        return False
-    return {name for name, value in arguments.items() if value is not None} <= {"command", "timeout_s"}
-
-
-def _argv(text: str, argument: str) -> ArgvPattern:
-    star = argument == STAR or argument.endswith(f" {STAR}")
-    words = simple_words(argument[:-1].rstrip() if star else argument)
-    if not words:
-        raise _unreadable(text, "the command has to be the words of one simple command")
-    if not bare_name(words[0]):
-        raise _unreadable(text, f"{words[0]!r} is a path, and a rule has to name a program")
-    if not star and words[-1] == STAR:
-        raise _unreadable(text, "a quoted * cannot be the last word")
-    return ArgvPattern(words=(*words, STAR) if star else words)
-
-
-def _exact(text: str, argument: str) -> ExactArguments:
-    try:
-        value = json.loads(argument)
-        return ExactArguments(arguments=canonical(value))
-    except (ValueError, RecursionError):
-        raise _unreadable(text, "the arguments are not a JSON object") from None
-
-
-def _checked_host(text: str, host: str) -> str:
-    if not _HOST.fullmatch(host) or (host.startswith("*.") and "." not in host[2:].strip(".")):
-        raise _unreadable(text, "a host is a name such as example.org or *.example.org")
-    return host
-
-
-def _checked_glob(text: str, glob: str) -> str:
-    parts = glob.split("/")
-    if ".." in parts or "." in parts or glob.startswith("~"):
-        raise _unreadable(text, "a path glob has no . or .. parts and no ~")
-    return glob
-
-
-def _quoted(word: str) -> str:
-    if _SAFE_WORD.fullmatch(word):
-        return word
-    return "'" + word.replace("'", "'\"'\"'") + "'"
-
-
-def _unreadable(text: str, why: str) -> ConfigError:
-    return ConfigError(
-        f"The rule {text!r} cannot be read: {why}.",
-        advice="Write e.g. file_edit, 'file_edit:src/**', 'shell_exec:git status *' or web_fetch:example.org.",
-    )
+WILDCARDS = frozenset("*?")
 
 
 def matches(pattern: ArgumentPattern, facts: CallFacts) -> bool:
@@ -404,9 +164,6 @@ def _argv_covered(words: tuple[str, ...], argv: tuple[str, ...]) -> bool:
         return words in (argv, program)
     prefix = words[:-1]
     return prefix in (argv[: len(prefix)], program[: len(prefix)])
-
-
-WILDCARDS = frozenset("*?")
 
 
 def path_matches(glob: str, *, path: str, base: str, hidden: bool = False) -> bool:

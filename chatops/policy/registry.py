@@ -14,7 +14,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import Credential, SandboxLevel, SandboxSpec
 from chatops.domain.tools import AccessLevel, Verdict
 from chatops.policy.budget import MOST, NO_BUDGET, Budget
-from chatops.policy.patterns import pattern_from_list
+from chatops.policy.rule_syntax import pattern_from_list
 from chatops.policy.sandbox import host_problem
 from chatops.policy.servers import McpServerSpec, SandboxLimits, ToolSetting
 from chatops.policy.spelled import (

@@ -7,9 +7,9 @@ from chatops.domain.decisions import ArgumentPattern
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
-from chatops.policy.patterns import never_matches, parse_rule, reread, show_rule
 from chatops.policy.registry import ModelSpec, ModelType, Registries, RegistryWarning, RoleSpec, UserSpec
 from chatops.policy.resolve import least_access, listed_tools
+from chatops.policy.rule_syntax import never_matches, parse_rule, reread, show_rule
 from chatops.policy.servers import SERVER_MARK, mcp_source, server_of
 
 MAX_TOOLS = 8

@@ -19,8 +19,8 @@ from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, AccessLevel, T
 from chatops.policy.approvers import words
 from chatops.policy.budget import strictest
 from chatops.policy.grant import Grant
-from chatops.policy.patterns import parse_rule, reread
 from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource, Registries, Registry, RoleSpec, UserSpec
+from chatops.policy.rule_syntax import parse_rule, reread
 from chatops.policy.sandbox import SandboxChange, SandboxLayers, resolve
 from chatops.policy.servers import SERVER_MARK, ToolSetting, mcp_source, server_of
 from chatops.policy.verdicts import ApprovalRule, Layer, Rule

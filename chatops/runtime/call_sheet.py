@@ -23,16 +23,10 @@ from chatops.domain.tools import BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, is_
 from chatops.engine.containment import CHANGING
 from chatops.policy.approvers import words
 from chatops.policy.budget import LIMITS, LimitName, amount
-from chatops.policy.patterns import show_rule, suggest_exact, suggest_rules
 from chatops.policy.remembered import why_not_written
+from chatops.policy.rule_syntax import show_rule, suggest_exact, suggest_rules
 from chatops.policy.sandbox import describe_extra, widened
-from chatops.runtime.descriptions import (
-    NO_OUTPUT,
-    UNKNOWN,
-    denial_sentence,
-    describe_processes,
-    describe_start,
-)
+from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, denial_sentence, describe_processes, describe_start
 from chatops.shell.effects import Danger, effects
 from chatops.shell.simple_command import simple_words
 

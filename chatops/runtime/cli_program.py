@@ -34,7 +34,8 @@ from chatops.toolkit.confine import home_folders
 from chatops.toolkit.threads import in_thread
 
 if TYPE_CHECKING:
-    from chatops.models.cli import CliEnd, CliRun
+    from chatops.models.cli import CliRun
+    from chatops.models.cli_output import CliEnd
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,8 @@ async def run_cli(
     run: "CliRun", output: Callable[[str], None], *, limits: Callable[[], SandboxSpec], protected: tuple[Path, ...]
 ) -> "CliEnd":
     """Run a program, see `models.cli.RunProgram`. `limits` are those of commands: only `require` is taken of them."""
-    from chatops.models.cli import MAX_OUTPUT, CliEnd  # slow to import
+    from chatops.models.cli import MAX_OUTPUT  # slow to import
+    from chatops.models.cli_output import CliEnd
 
     try:
         found = await in_thread(_locate, run.program, run.argv[0])

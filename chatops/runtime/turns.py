@@ -18,14 +18,7 @@ from functools import partial
 
 from chatops.config.failpoints import reach
 from chatops.domain.decisions import Approved, Rejected
-from chatops.domain.errors import (
-    ChatopsError,
-    ConfigError,
-    ConflictError,
-    NotSavedError,
-    SessionBusyError,
-    StoreError,
-)
+from chatops.domain.errors import ChatopsError, ConfigError, ConflictError, NotSavedError, SessionBusyError, StoreError
 from chatops.domain.events import Published, ToolFinished, TurnPaused, TurnStatus
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import RoleSwitchMessage, SummaryMessage
@@ -45,7 +38,8 @@ from chatops.runtime.delegation import Children
 from chatops.runtime.lease import Lease
 from chatops.runtime.performer import STOP_S, Performer
 from chatops.runtime.runner import Runner
-from chatops.runtime.services import EventBus, Services, ToolServers
+from chatops.runtime.server_wait import ServerWait
+from chatops.runtime.services import EventBus, Services
 from chatops.runtime.settings import SessionSettings, narrowed_by_user
 from chatops.runtime.view import History
 from chatops.store.base import Holder, SessionInfo
@@ -56,8 +50,6 @@ log = logging.getLogger(__name__)
 
 WATCH_S = 0.5
 """Seconds between two looks for posted decisions while a call is pending."""
-SAY_AFTER_S = 0.5
-"""Seconds after which the user is told what a turn waits for. Most MCP servers are connected by then."""
 MakeStep = Callable[[TurnState], TurnStep]
 """Makes the first step of a new turn."""
 
@@ -505,52 +497,6 @@ class Turns:
 
     def _notify(self, text: str, *, advice: str = "") -> None:
         self._bus.notify(text, advice=advice, parent_id=self.session_id)
-
-
-class ServerWait:
-    """Wait before a turn until the MCP servers that it needs are connected, unless the user continues without them.
-
-    Turns wait in the order in which they were asked for.
-    """
-
-    def __init__(self, servers: ToolServers, notify: Callable[[str], None]) -> None:
-        self._servers = servers
-        self._notify = notify
-        self._in_order = asyncio.Lock()
-        self._skipped: set[str] = set()
-        """Servers without which the user continued."""
-        self._skip: asyncio.Event | None = None
-        """Ends the current wait; None: nothing waits."""
-
-    def start_needed(self, settings: SessionSettings) -> tuple[str, ...]:
-        """Start the servers that these settings need. Return those to wait for."""
-        return tuple(name for name in self._servers.start_for(settings) if name not in self._skipped)
-
-    async def wait(self, settings: Callable[[], SessionSettings]) -> None:
-        """Wait until the servers that the settings need, which may change meanwhile, are connected or cannot be."""
-        async with self._in_order:
-            while names := self.start_needed(settings()):
-                skip = self._skip = asyncio.Event()
-                ends = {asyncio.ensure_future(self._servers.settled(names)), asyncio.ensure_future(skip.wait())}
-                try:
-                    done, _ = await asyncio.wait(ends, timeout=SAY_AFTER_S, return_when=asyncio.FIRST_COMPLETED)
-                    if not done:
-                        which = f"MCP server{'s' if names[1:] else ''} {', '.join(names)}"
-                        self._notify(f"Waiting for the {which} to connect. Esc continues without.")
-                        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                    # What did not connect by now is not waited for again.
-                    self._skipped.update(names)
-                finally:
-                    self._skip = None
-                    for end in ends:
-                        end.cancel()
-
-    def skip(self) -> bool:
-        """Let the turn start now. Return False if none waits."""
-        if self._skip is None:
-            return False
-        self._skip.set()
-        return True
 
 
 def _taken_over(by: Holder | None) -> ConflictError:

@@ -50,9 +50,10 @@ from chatops.engine.view import (
     turn_status,
 )
 from chatops.policy.grant import Grant
-from chatops.policy.patterns import matches, parse_rule, show_rule, suggest_rules
+from chatops.policy.patterns import matches
 from chatops.policy.prompt import PromptLayer
 from chatops.policy.remembered import SCOPES, rule_from
+from chatops.policy.rule_syntax import parse_rule, show_rule, suggest_rules
 from chatops.runtime.descriptions import find_decision, with_roles
 from chatops.runtime.services import EventBus, Listener, Services
 from chatops.runtime.settings import SessionSettings

@@ -23,13 +23,7 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import NARROWEST, Lack, SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, Outcome, ResultFacts, ToolResult
-from chatops.sandbox.confinement import (
-    Confinement,
-    WorkspaceAccess,
-    confinement,
-    landlock_limits,
-    sandboxed_command,
-)
+from chatops.sandbox.confinement import Confinement, WorkspaceAccess, confinement, landlock_limits, sandboxed_command
 from chatops.sandbox.covers import SandboxSetupError, mount_points
 from chatops.sandbox.credentials import environment as credential_environment
 from chatops.sandbox.credentials import uses
@@ -38,12 +32,7 @@ from chatops.sandbox.lacks import likely_cause, unreached_cause
 from chatops.sandbox.process import MAX_SHOWN, Command, EndedCommand, attempt_name, clean_environment, run_command
 from chatops.sandbox.proxy import Proxy, proxy_environment
 from chatops.toolkit.base import ToolContext
-from chatops.toolkit.confine import (
-    locate,
-    with_place,
-    with_problem,
-    world_problem,
-)
+from chatops.toolkit.confine import locate, with_place, with_problem, world_problem
 from chatops.toolkit.output import visible
 from chatops.toolkit.threads import in_thread
 

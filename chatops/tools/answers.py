@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from chatops.config.document import adapter_of
+from chatops.config.entries import adapter_of
 from chatops.dialects.json_reader import UnreadableValueError, read_value, read_whole
 from chatops.domain.canonical import JsonValue, PointerError, canonical, parsed, resolve
 from chatops.domain.tools import Problem

@@ -12,20 +12,13 @@ from dataclasses import replace
 
 from pydantic import BaseModel, ValidationError
 
-from chatops.config.document import error_path
+from chatops.config.entries import error_path
 from chatops.dialects.json_reader import UnreadableValueError, read_whole, unwrap
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import Problem, ToolCall
 from chatops.toolkit.output import visible
-from chatops.tools.schema import (
-    field_path,
-    first,
-    given,
-    kind_of,
-    schema_problems,
-    wrong,
-)
+from chatops.tools.schema import field_path, first, given, kind_of, schema_problems, wrong
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from chatops.policy.verdicts import SKILL_TOOL
 from chatops.toolkit.base import Tool
 from chatops.tools.delegation import DelegateTool
 from chatops.tools.files import file_edit, file_list, file_read, file_write
-from chatops.tools.memory import NO_SKILLS, memory_tools, scratch_tools, skill_tools
+from chatops.tools.memory import memory_tools, scratch_tools
 from chatops.tools.search import file_search
 from chatops.tools.service import (
     NO_BACKEND,
@@ -25,6 +25,7 @@ from chatops.tools.service import (
     wolfram_tools,
 )
 from chatops.tools.shell import python_tools, shell_tools
+from chatops.tools.skills import NO_SKILLS, skill_tools
 from chatops.tools.web import WebSettings, web_tools
 
 NO_FOLDERS = 'no folders are named. In your registry: "knowledge": {"papers": {"paths": ["~/papers"]}}'

@@ -14,7 +14,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from chatops.config.document import adapter_of
+from chatops.config.entries import adapter_of
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.tools import Problem
 from chatops.sandbox.process import IsolatedCallError, run_isolated

@@ -21,8 +21,8 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import CallFacts, Problem, ToolCall, ToolSpec, Verdict, tool_name
 from chatops.engine.view import read_workspace, workspace_was_read
 from chatops.policy.grant import Grant, explain
-from chatops.policy.patterns import show_rule
 from chatops.policy.remembered import scope_words, why_not_here
+from chatops.policy.rule_syntax import show_rule
 from chatops.policy.sandbox import reasons
 from chatops.policy.verdicts import Judgement, Key
 from chatops.runtime.view import SessionView

@@ -10,8 +10,8 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import SessionId
 from chatops.domain.wording import plural
 from chatops.headless.screen import when
-from chatops.policy.patterns import show_rule
 from chatops.policy.remembered import scope_words
+from chatops.policy.rule_syntax import show_rule
 
 if TYPE_CHECKING:
     from chatops.store.base import RuleRow, SessionInfo

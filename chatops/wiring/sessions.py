@@ -1,35 +1,27 @@
-"""The sessions of the workspace, and the workflow runs among them: listed, searched, opened, copied and deleted.
-
-`UserState` is what is kept for the user beside them: texts sent, drafts, working times of runs, choices on the screen.
-"""
+"""The sessions of the workspace, and the workflow runs among them: listed, searched, opened, copied and deleted."""
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 
 from chatops.config.paths import write_new_private
-from chatops.config.settings import load_settings, store_theme
 from chatops.domain.errors import ConfigError, NoSuchSessionError, SessionBusyError, SessionHeldError
 from chatops.domain.events import Notice, Published
 from chatops.domain.ids import CallId, MessageId, SessionId, child_session
-from chatops.domain.messages import AssistantMessage, Message, SummaryMessage, ToolMessage, UserMessage
-from chatops.domain.tools import CONTAINED_APPLY
+from chatops.domain.messages import AssistantMessage, UserMessage
 from chatops.domain.wording import cut, one_line, plural
 from chatops.runtime.descriptions import named_call, resume_summary
-from chatops.runtime.session import Session, owned
+from chatops.runtime.session import Session
 from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import ALL, DailyUsage, SessionInfo
-from chatops.store.sessions import copy_title
-from chatops.store.store import Store
 from chatops.wiring.app import App
 from chatops.wiring.rows import NO_TITLE, TO_REVIEW, HitRow, RunRow, SessionRow, WorkflowRow, run_state
-from chatops.wiring.stored import Settings
+from chatops.wiring.unused_copies import copy_looked_at, replaced_copies
+from chatops.wiring.user_state import UserState
 
 TITLE_AT_START = 30
 """Characters of a title in the line at the start, so that all of the line fits."""
@@ -117,7 +109,7 @@ class Runs:
 class SessionList:
     """The sessions of the workspace, as the store has them now. What opens one raises ChatopsError if it cannot."""
 
-    def __init__(self, app: App, *, runs: Runs, user: "UserState") -> None:
+    def __init__(self, app: App, *, runs: Runs, user: UserState) -> None:
         self._app = app
         self._runs = runs
         self._user = user
@@ -176,12 +168,12 @@ class SessionList:
     async def delete_replaced(self, left: SessionId, *, made: SessionId) -> None:
         """Delete the copy `left`, and others that end where the new copy `made` ends, if nothing was said in them."""
 
-        await self._delete_all(partial(_replaced_copies, left=left, made=made))
+        await self._delete_all(partial(replaced_copies, left=left, made=made))
 
     async def delete_copy_looked_at(self, left: SessionId) -> None:
         """Delete a session if it is a copy of one of another folder in which nothing was said. Raises StoreError."""
 
-        await self._delete_all(partial(_copy_looked_at, left=left))
+        await self._delete_all(partial(copy_looked_at, left=left))
 
     async def _delete_all(self, found: Callable[..., list[SessionId]]) -> None:
         draft = partial(self._user.draft, followed=False)
@@ -401,147 +393,3 @@ def _reviews_left(runs: Sequence[SessionInfo]) -> str:
     names = ", ".join(dict.fromkeys(info.run.workflow for info in runs if info.run is not None))
     many = plural(len(runs), "run")
     return f"{many} of a workflow need{'' if len(runs) > 1 else 's'} your review ({names})"
-
-
-def _replaced_copies(
-    store: Store, *, left: SessionId, made: SessionId, draft: Callable[[SessionId], str]
-) -> list[SessionId]:
-    """Return the copies in whose place the copy `made` stands: `left`, and others that end where it ends.
-
-    A copy that is open, or holds anything that the user wrote, is not among them. `draft` returns what was typed and
-    not sent. Raises StoreError.
-    """
-    new, old = store.session(made), store.session(left)
-    ends_alike = [
-        info
-        for info in store.sessions(workspace=new.workspace)
-        if info.id not in (made, left)
-        and info.title == new.title
-        and info.forked_from in (new.forked_from, old.forked_from)
-    ]
-    return [
-        info.id
-        for info in (old, *ends_alike)
-        if store.lease(info.id) is None and _is_unused(store, info, draft(info.id))
-    ]
-
-
-def _copy_looked_at(store: Store, *, left: SessionId, draft: Callable[[SessionId], str]) -> list[SessionId]:
-    """Return `left` if it is a copy of all of another folder's session to which nothing was added.
-
-    `draft` returns what was typed and not sent. Raises StoreError.
-    """
-    copy = store.session(left)
-    if copy.forked_from is None or store.lease(left) is not None:
-        return []
-    source = store.session(copy.forked_from)
-    whole = source.workspace != copy.workspace and source.head == copy.head
-    return [left] if whole and _is_unused(store, copy, draft(left)) else []
-
-
-def _is_unused(store: Store, info: SessionInfo, draft: str) -> bool:
-    """Return True if nothing was said, queued, typed or named in a copy. A question about files does not count."""
-    if info.forked_from is None or info.run is not None or info.active_turn or store.queued_messages(info.id):
-        return False
-    try:
-        said, source = store.history(info.forked_from), store.session(info.forked_from)
-    except NoSuchSessionError:
-        return False
-    history = store.history(info.id)
-    own = [one for one in history if one.id.startswith(f"{info.id}.")]
-    left_out = said[len(history) - len(own) :][:1]
-    # The text of the message that was taken back stands in the field, and in the original.
-    known_drafts = ("", *(one.text for one in left_out if isinstance(one, UserMessage)))
-    made = copy_title(left_out, source=source.title, is_copy=source.forked_from is not None, said=said)
-    named = info.title not in ("", source.title, made)
-    return not named and draft in known_drafts and not any(map(_says_something, own))
-
-
-def _says_something(message: Message) -> bool:
-    match message:
-        case UserMessage() | SummaryMessage():
-            return True
-        case AssistantMessage():
-            return bool(message.text.strip())
-        case ToolMessage():
-            return message.tool != CONTAINED_APPLY
-        case _:
-            return False
-
-
-HISTORY = 500
-"""Messages of a workspace that the composer offers again."""
-
-
-class UserState:
-    """The user's state in one workspace. Everything but the theme and the favourite roles is in the store."""
-
-    def __init__(self, settings: Settings, *, workspace: Path, file: Path) -> None:
-        """Read the history. `file` is the user's settings file."""
-        self._settings = settings
-        self._workspace = workspace
-        self._file = file
-        self._history_key = f"history:{workspace}"
-        self._history = [text for text in _listed(settings.get(self._history_key)) if isinstance(text, str)]
-        self.shows_turn_cost = load_settings(file).turn_cost
-        """True if the settings file, as it was at the start, wants tokens and cost shown after each turn."""
-
-    def history(self) -> Sequence[str]:
-        """Return what the user has sent from this workspace, oldest first."""
-        return tuple(self._history)
-
-    def remember(self, text: str) -> None:
-        """Add a text to the history of this workspace."""
-        if self._history[-1:] != [text]:
-            self._history = [*self._history, text][-HISTORY:]
-            self._settings.set(self._history_key, json.dumps(self._history))
-
-    def draft(self, session_id: SessionId, *, followed: bool) -> str:
-        """Return what was typed and not sent in a session, in any window.
-
-        `followed` selects the draft typed in a window that followed the session, else that of its owner.
-        """
-        return self._settings.fresh(self.draft_setting(session_id, followed=followed)) or ""
-
-    def draft_setting(self, session_id: SessionId, *, followed: bool) -> str:
-        """Return the name of the setting that holds the draft."""
-        return f"{'read-along-' if followed else ''}draft:{self._workspace}:{session_id}"
-
-    def save_draft(self, session_id: SessionId, *, followed: bool, text: str) -> None:
-        """Store what was typed and not sent. An empty text deletes it."""
-        self._settings.set(self.draft_setting(session_id, followed=followed), text)
-
-    async def take_queued(self, session: SessionView) -> str:
-        """Take the newest message out of the session's queue, make it the draft, and return it.
-
-        Both happen in one step. Returns an empty string if nothing is queued.
-        """
-        key = self.draft_setting(session.session_id, followed=False)
-        return await owned(session, "The queue was not changed").queue.take(into=key)
-
-    async def save_theme(self, name: str) -> None:
-        """Store the theme for this user. Raises ConfigError if that fails."""
-        await asyncio.to_thread(store_theme, self._file, name)
-
-    def favourite_roles(self) -> Sequence[str]:
-        """Return the roles that the user's settings name as favourites, in their order."""
-        return load_settings(self._file).favourite_roles
-
-    def step_times(self, session_id: SessionId) -> Sequence[float]:
-        """Return the seconds that each step of a run has worked, as stored when it was last shown."""
-        times = _listed(self._settings.get(f"step times:{session_id}"))
-        known = [float(one) for one in times if isinstance(one, int | float) and one >= 0]
-        return known if len(known) == len(times) else ()
-
-    def save_step_times(self, session_id: SessionId, seconds: Sequence[float]) -> None:
-        """Store how long each step of a run has worked."""
-        self._settings.set(f"step times:{session_id}", json.dumps([round(time, 1) for time in seconds]))
-
-
-def _listed(stored: str | None) -> list[object]:
-    """Return a stored list; an empty one if it cannot be read."""
-    try:
-        values = json.loads(stored or "[]")
-    except ValueError:
-        return []
-    return values if isinstance(values, list) else []

@@ -44,9 +44,10 @@ from chatops.wiring.explain import SessionRights
 from chatops.wiring.jobs import ChatJobs
 from chatops.wiring.rows import ModelRow, RoleRow, unknown
 from chatops.wiring.servers import LOGIN, status_lines
-from chatops.wiring.sessions import Runs, SessionList, UserState
+from chatops.wiring.sessions import Runs, SessionList
 from chatops.wiring.stored import Options
 from chatops.wiring.upkeep import Upkeep
+from chatops.wiring.user_state import UserState
 
 if TYPE_CHECKING:
     from chatops.tools.picture import Picture

@@ -24,7 +24,7 @@ from chatops.domain.messages import Message, ToolMessage
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, definition_of
 from chatops.engine.view import pending_calls, turn_status
-from chatops.policy.patterns import parse_rule, suggest_exact, suggest_rules
+from chatops.policy.rule_syntax import parse_rule, suggest_exact, suggest_rules
 from chatops.sandbox.confinement import probe
 from chatops.store.export import ExportFormat, export
 from chatops.tools.catalog import CatalogSettings, builtin_catalog

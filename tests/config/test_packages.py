@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.config.extras import ENGINES, installed
+from chatops.config.packages import ENGINES, installed
 
 
 def package(folder: Path, name: str, version: str) -> None:

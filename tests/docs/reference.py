@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from chatops.config import settings, workflow_read
-from chatops.config.document import KeySchema, adapter_of
+from chatops.config.entries import KeySchema, adapter_of
 from chatops.config.registry_read import RegistryFile
 from chatops.policy import registry, servers
 

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator
 
 from chatops.commands.parser import build_parser
-from chatops.config.document import keys_of
+from chatops.config.entries import keys_of
 from chatops.config.registry_read import RegistryFile
 from tests.docs import keys, man
 from tests.docs.reference import PAGE, page

@@ -19,7 +19,7 @@ from chatops.engine.contract import DoneCall
 from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn, WorkflowStep
 from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, TryAgain, TurnEndInput, WorkflowInput
 from chatops.engine.workflow.machine import TRANSITIONS, advance_run, start_run
-from chatops.engine.workflow.progress import asked_for
+from chatops.engine.workflow.progress import awaited_turn
 from chatops.engine.workflow.state import AwaitingReview, CheckingGate, RunFinished, RunningStep, WorkflowState
 from chatops.policy.workflow import CommandGate, StepSpec, WorkflowSpec
 from tests.engine.world import ANA
@@ -138,7 +138,7 @@ class RunWorld:
         earlier = [one.turn_id for one in self.asked if isinstance(one, StartAttempt) and one.step == effect.step]
         self.asked.append(effect)
         self.under_way = effect
-        assert asked_for(self.state) == effect, "a loaded run asks for the very same turn"
+        assert awaited_turn(self.state) == effect, "a loaded run asks for the very same turn"
         if isinstance(effect, StartAttempt):
             assert effect.after == (earlier[-1] if earlier else None)
             place = self.state.spec.steps.index(effect.step)

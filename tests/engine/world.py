@@ -56,15 +56,7 @@ from chatops.engine.inputs import (
     SpentBeside,
     ToolResultInput,
 )
-from chatops.engine.state import (
-    AwaitingModel,
-    Finished,
-    Permitted,
-    Rechecking,
-    RoundRecord,
-    TurnState,
-    new_turn,
-)
+from chatops.engine.state import AwaitingModel, Finished, Permitted, Rechecking, RoundRecord, TurnState, new_turn
 from chatops.engine.turn import TRANSITIONS, advance, start
 from chatops.engine.view import pending_calls
 from chatops.policy.grant import Grant

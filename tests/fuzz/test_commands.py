@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chatops.domain.decisions import ArgvPattern
 from chatops.domain.errors import ConfigError
-from chatops.policy.patterns import parse_rule, show_rule
+from chatops.policy.rule_syntax import parse_rule, show_rule
 from chatops.shell.effects import Danger, effects
 from chatops.shell.grammar import differs
 from chatops.shell.simple_command import simple_words

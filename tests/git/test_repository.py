@@ -14,7 +14,8 @@ from chatops.domain.decisions import ArgvPattern, ExactArguments
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import Exposure
 from chatops.git import repository as judging
-from chatops.policy.patterns import covers, matches, suggest_exact, suggest_rules
+from chatops.policy.patterns import covers, matches
+from chatops.policy.rule_syntax import suggest_exact, suggest_rules
 from chatops.tools.shell import shell_tools
 from tests.tools.toolkit import context_for, done, inspected
 

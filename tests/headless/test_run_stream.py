@@ -16,7 +16,7 @@ from chatops.domain.events import (
 )
 from chatops.domain.ids import MessageId
 from chatops.engine.state import TurnState
-from chatops.engine.workflow.progress import attempt_id, opened
+from chatops.engine.workflow.progress import attempt_id, opening_events
 from chatops.engine.workflow.state import RunningStep, RunResult, StepOutput
 from chatops.headless.formats import EventLine, Tree
 from chatops.headless.report import output_value, run_report
@@ -25,7 +25,7 @@ from tests.support.turns import asked
 
 STEP = attempt_id(run.SESSION, 0, 1)
 TURN = run.turn(1)
-BEGIN = (*opened(run.begun().state), TurnStarted(id=TURN, parent_id=run.SESSION, text="x", role="r", model="m"))
+BEGIN = (*opening_events(run.begun().state), TurnStarted(id=TURN, parent_id=run.SESSION, text="x", role="r", model="m"))
 CANCELLED = StepFinished(
     id=STEP,
     parent_id=run.SESSION,

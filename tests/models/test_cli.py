@@ -6,7 +6,7 @@ import pytest
 
 from chatops.domain.model import FailureKind
 from chatops.models.base import EngineError
-from chatops.models.cli import EventReader
+from chatops.models.cli_output import EventReader
 from tests.support.cases import for_each
 
 

@@ -12,9 +12,9 @@ from chatops.domain.model import FailureKind, ToolChoice
 from chatops.domain.tools import BUILT_IN_TOOLS, RawCall, ToolSpec
 from chatops.models.assemble import Assembler
 from chatops.models.base import ReasoningChunk, TextChunk
-from chatops.models.calls import UNSURE, TextToolsBuilder
 from chatops.models.client import RegistryClient
 from chatops.models.memory import InMemoryTextStore
+from chatops.models.text_calls import UNSURE, TextToolsBuilder
 from tests.models.asking import Events, ask, question, send, spec_for
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, call, calls, delta, says, sse, stream
 

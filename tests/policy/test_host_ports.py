@@ -4,7 +4,8 @@ import pytest
 
 from chatops.domain.decisions import HostPattern
 from chatops.domain.tools import CallFacts
-from chatops.policy.patterns import covers, matches, parse_rule, show_rule, suggest_exact
+from chatops.policy.patterns import covers, matches
+from chatops.policy.rule_syntax import parse_rule, show_rule, suggest_exact
 from tests.support.cases import for_each
 
 

@@ -6,24 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatops.domain.decisions import (
-    ANY_ARGUMENTS,
-    ArgvPattern,
-    ExactArguments,
-    HostPattern,
-    PathPattern,
-)
+from chatops.domain.decisions import ANY_ARGUMENTS, ArgvPattern, ExactArguments, HostPattern, PathPattern
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import CallFacts
-from chatops.policy.patterns import (
-    covers,
-    matches,
-    parse_rule,
-    pattern_from_list,
-    show_rule,
-    suggest_exact,
-    suggest_rules,
-)
+from chatops.policy.patterns import covers, matches
+from chatops.policy.rule_syntax import parse_rule, pattern_from_list, show_rule, suggest_exact, suggest_rules
 from chatops.shell.simple_command import simple_words, why_not_simple
 from tests.support.cases import for_each
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from chatops.domain.tools import CallFacts
-from chatops.policy.patterns import matches, parse_rule
+from chatops.policy.patterns import matches
+from chatops.policy.rule_syntax import parse_rule
 from chatops.shell.simple_command import simple_words
 from tests.support.cases import for_each
 

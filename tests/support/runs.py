@@ -43,7 +43,7 @@ from chatops.engine.without_model import start_gate
 from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn, WorkflowStep
 from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, WorkflowInput
 from chatops.engine.workflow.machine import advance_run, start_run, turn_ended
-from chatops.engine.workflow.progress import asked_for
+from chatops.engine.workflow.progress import awaited_turn
 from chatops.engine.workflow.state import AwaitingReview, WorkflowState
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer, Rule
@@ -219,7 +219,7 @@ class Played:
         for effect in step.effects:
             self._perform(effect)
         ended = turn_ended(self.turn)
-        asked = asked_for(self.state)
+        asked = awaited_turn(self.state)
         if ended is not None and asked is not None and asked.turn_id == ended.turn_id:
             self.took(ended)
 

@@ -7,8 +7,8 @@ import pytest
 from chatops.domain.errors import NotSavedError
 from chatops.domain.ids import SessionId
 from chatops.runtime.services import WorkerThread
-from chatops.wiring.sessions import UserState
 from chatops.wiring.stored import Settings
+from chatops.wiring.user_state import UserState
 from tests.store.storekit import memory_store
 
 

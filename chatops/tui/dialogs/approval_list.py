@@ -9,7 +9,7 @@ from chatops.domain.decisions import Approved, ArgumentPattern, Decision, Edited
 from chatops.domain.events import AskReason, PendingCall, ToolFinished, ToolStarted
 from chatops.domain.ids import CallId
 from chatops.domain.tools import Outcome, ResultSource
-from chatops.policy.patterns import suggest_exact
+from chatops.policy.rule_syntax import suggest_exact
 from chatops.runtime.call_sheet import CallSheet, Offer, OfferKey, call_offers, call_sheet
 
 _NOT_RUN = frozenset({Outcome.DENIED, Outcome.INVALID, Outcome.INTERRUPTED})

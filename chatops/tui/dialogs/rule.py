@@ -15,8 +15,9 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import Outcome
 from chatops.domain.wording import cut, plural
-from chatops.policy.patterns import STAR, rule_text, show_rule
+from chatops.policy.patterns import STAR
 from chatops.policy.remembered import SCOPE_NAMES, SCOPES
+from chatops.policy.rule_syntax import rule_text, show_rule
 from chatops.runtime.view import RecordedCall, RuleOffer
 from chatops.tui.dialogs.modal import TALL, Legend, Modal
 from chatops.tui.dialogs.question import Question

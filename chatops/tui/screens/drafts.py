@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from chatops.domain.ids import SessionId
     from chatops.engine.effects import ComposerDraft
     from chatops.runtime.view import SessionView
-    from chatops.wiring.sessions import UserState
+    from chatops.wiring.user_state import UserState
 
 KEEP_S = 0.5
 """Seconds of typing that may be lost."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chatops.engine.workflow.state import WorkflowState
     from chatops.runtime.session_follower import SessionFollower
     from chatops.runtime.workflow import WorkflowRun
-    from chatops.wiring.sessions import UserState
+    from chatops.wiring.user_state import UserState
 
 
 @frozen_dataclass

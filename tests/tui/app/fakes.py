@@ -71,8 +71,9 @@ from chatops.wiring.all_pending import AllPending, WaitingCall
 from chatops.wiring.explain import RightsMatrix, SessionRights
 from chatops.wiring.jobs import ChatJobs
 from chatops.wiring.rows import HitRow, ModelRow, RoleRow, RuleItem, RunRow, SessionRow, WorkflowRow
-from chatops.wiring.sessions import Runs, SessionList, UserState
+from chatops.wiring.sessions import Runs, SessionList
 from chatops.wiring.stored import Settings
+from chatops.wiring.user_state import UserState
 from chatops.wiring.workspace import FirstSession, TrustQuestions, Workspace
 
 SESSION = SessionId("20261121-101512-k3f9")

@@ -18,7 +18,7 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import UserMessage
 from chatops.domain.tools import Verdict
 from chatops.policy.budget import Budget
-from chatops.policy.patterns import suggest_exact
+from chatops.policy.rule_syntax import suggest_exact
 from chatops.runtime.session import Session, owned
 from chatops.store.audit import entry_of
 from chatops.tui.commands.replies import (

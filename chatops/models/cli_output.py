@@ -1,0 +1,216 @@
+"""Read the answer out of what a program prints: all of its text, or its events.
+
+Events of ``claude -p --output-format stream-json``, as documented in https://code.claude.com/docs/en/headless and
+https://code.claude.com/docs/en/agent-sdk/typescript (SDKMessage), November 2026: one JSON object a line. ``system``
+with subtype ``init`` names tools and MCP servers; ``stream_event`` holds an event of the Messages API; ``assistant``
+holds whole messages; ``result`` ends it.
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+
+from chatops.domain.canonical import JsonValue
+from chatops.domain.frozen_dataclass import frozen_dataclass
+from chatops.domain.model import FailureKind, ModelFailure
+from chatops.models.base import EngineError
+from chatops.models.server_json import as_list, as_object, as_text, plain_line
+
+log = logging.getLogger(__name__)
+
+_LONGEST_LINE = 8_000_000
+_STOPS: Mapping[str, str] = {"max_tokens": "length", "refusal": "content_filter"}
+_REJECTED = ("login", "log in", "api key", "authenticat", "oauth")
+_LIMITED = ("limit", "429", "overloaded")
+_UNREACHABLE = ("enotfound", "eai_again", "econnrefused", "etimedout", "connection error", "unable to connect")
+NO_NETWORK = "Check the network, or choose another model."
+_TOOLS_ON = "Nothing of its answer was used. Update the program, or choose another model."
+
+
+@frozen_dataclass
+class CliEnd:
+    """End of a run: exit code (None: stopped), and the end of its errors or why it did not run."""
+
+    code: int | None
+    errors: str = ""
+    unreached: tuple[str, ...] = ()
+    """``HOST:PORT`` that its sandbox did not reach."""
+
+
+class ReportedError(EngineError):
+    """The program itself reports that it has no answer."""
+
+
+Delta = Mapping[str, JsonValue]
+"""A piece of the answer in the form of chat completions."""
+
+
+class TextReader:
+    """Reader of a program whose whole output is the answer."""
+
+    def __init__(self) -> None:
+        self.usage: dict[str, JsonValue] = {}
+        self.finish = "stop"
+        self.finished = False
+        self._started = False
+
+    def feed(self, text: str) -> Iterator[Delta]:
+        """Yield the text."""
+        self._started = self._started or bool(text.strip())
+        yield {"content": text}
+
+    def end(self, end: CliEnd, *, name: str) -> Iterator[Delta]:
+        """Check how the program ended. Raises EngineError if that is not an answer."""
+        if end.code != 0 or not self._started:
+            raise _no_answer(end, name=name)
+        return iter(())
+
+
+class EventReader:
+    """Reader of JSON lines; see the module. Nothing is passed on before the program has shown that it has no tools."""
+
+    def __init__(self, name: str, *, login: str) -> None:
+        """Start before the first line. `name` and `login` are for messages."""
+        self.usage: dict[str, JsonValue] = {}
+        self.finish = "stop"
+        self.finished = False
+        self._name = name
+        self._login = login
+        self._line: list[str] = []
+        self._length = 0
+        self._toolless = False
+        self._streamed = False
+        self._whole: list[str] = []
+
+    def feed(self, text: str) -> Iterator[Delta]:
+        """Yield what the completed lines say. Raises EngineError for tools, errors, and endless lines."""
+        while text and not self.finished:
+            line, end, text = text.partition("\n")
+            self._line.append(line)
+            self._length += len(line)
+            if self._length > _LONGEST_LINE:
+                raise EngineError(self._failure(FailureKind.BROKEN_STREAM, "writes lines without an end"))
+            if end:
+                whole, self._line, self._length = "".join(self._line), [], 0
+                yield from self._event(whole)
+
+    def end(self, end: CliEnd, *, name: str) -> Iterator[Delta]:
+        """Read a last line without an end. Raises EngineError if the program has not finished its answer."""
+        yield from self._event("".join(self._line))
+        if not self.finished:
+            raise _no_answer(end, name=name)
+
+    def _event(self, line: str) -> Iterator[Delta]:
+        try:
+            event = as_object(json.loads(line)) if line.strip() else {}
+        except (ValueError, RecursionError):
+            log.info("%s wrote a line that is no JSON", self._name)
+            return
+        match event.get("type"):
+            case "system" if event.get("subtype") == "init":
+                self._check_tools(event)
+            case "stream_event" if not event.get("parent_tool_use_id"):
+                self._must_be_toolless()
+                yield from self._streaming(as_object(event.get("event")))
+            case "assistant" if not event.get("parent_tool_use_id"):
+                self._message(event)
+            case "result":
+                yield from self._result(event)
+
+    def _check_tools(self, event: Mapping[str, object]) -> None:
+        """Take the program's list of its tools. Raises EngineError unless it is there and empty."""
+        own = event.get("tools")
+        servers = as_list(event.get("mcp_servers"))
+        if own != [] or servers:
+            names = [as_text(one) for one in as_list(own)] + [as_text(as_object(one).get("name")) for one in servers]
+            shown = plain_line(", ".join(filter(None, names)) or "it does not name them", limit=120)
+            raise EngineError(self._failure(FailureKind.CONFIGURATION, f"has tools of its own ({shown})", _TOOLS_ON))
+        self._toolless = True
+
+    def _must_be_toolless(self) -> None:
+        if not self._toolless:
+            raise EngineError(
+                self._failure(FailureKind.CONFIGURATION, "does not say which tools of its own it has", _TOOLS_ON)
+            )
+
+    def _streaming(self, event: Mapping[str, object]) -> Iterator[Delta]:
+        """Read an event of the Messages API, https://platform.claude.com/docs/en/build-with-claude/streaming."""
+        match event.get("type"):
+            case "content_block_start":
+                self._must_be_no_call(as_object(event.get("content_block")))
+            case "content_block_delta":
+                delta = as_object(event.get("delta"))
+                if text := as_text(delta.get("text")):
+                    self._streamed = True
+                    yield {"content": text}
+                if thought := as_text(delta.get("thinking")):
+                    yield {"reasoning_content": thought}
+            case "message_delta":
+                self.finish = _STOPS.get(as_text(as_object(event.get("delta")).get("stop_reason")), "stop")
+
+    def _message(self, event: Mapping[str, object]) -> None:
+        for block in map(as_object, as_list(as_object(event.get("message")).get("content"))):
+            self._must_be_no_call(block)
+            # Errors are messages too; the result says so.
+            self._whole += [as_text(block.get("text"))] if not event.get("error") else []
+
+    def _must_be_no_call(self, block: Mapping[str, object]) -> None:
+        if "tool" in as_text(block.get("type")):
+            what = f"calls a tool of its own ({plain_line(as_text(block.get('name')), limit=60)})"
+            raise EngineError(self._failure(FailureKind.CONFIGURATION, what, _TOOLS_ON))
+
+    def _result(self, event: Mapping[str, object]) -> Iterator[Delta]:
+        text = as_text(event.get("result"))
+        if event.get("is_error") or as_text(event.get("subtype")) not in ("success", ""):
+            errors = " ".join(map(as_text, as_list(event.get("errors")))) or text or as_text(event.get("subtype"))
+            raise ReportedError(self._refused(errors, status=event.get("api_error_status")))
+        self._must_be_toolless()
+        if not self._streamed:
+            yield {"content": "".join(self._whole) or text}
+        self.usage = _usage(as_object(event.get("usage")))
+        self.finished = True
+
+    def _refused(self, text: str, *, status: object) -> ModelFailure:
+        shown, lower = plain_line(text, limit=300).rstrip("."), text.lower()
+        if isinstance(status, int):
+            rejected, limited = status in (401, 403), status in (429, 529)
+        else:
+            # The program gives no status if it failed before it asked the API: its words are all there is.
+            rejected = any(word in lower for word in _REJECTED)
+            limited = any(word in lower for word in _LIMITED)
+            if any(word in lower for word in _UNREACHABLE):
+                return self._failure(FailureKind.UNREACHABLE, f"reports: {shown}", NO_NETWORK)
+        if rejected:
+            return self._failure(FailureKind.UNAUTHORIZED, f"is not logged in: {shown}", self._login)
+        return self._failure(FailureKind.RATE_LIMITED if limited else FailureKind.SERVER_ERROR, f"reports: {shown}")
+
+    def _failure(self, kind: FailureKind, what: str, advice: str = "") -> ModelFailure:
+        return ModelFailure(
+            kind=kind, message=f"{self._name} {what}.", advice=advice or "Try again, or choose another model."
+        )
+
+
+def _no_answer(end: CliEnd, *, name: str) -> EngineError:
+    how = "was stopped" if end.code is None else f"ended with exit code {end.code}"
+    last = plain_line(end.errors.strip().rpartition("\n")[2], limit=300).rstrip(".")
+    failure = ModelFailure(
+        kind=FailureKind.BROKEN_STREAM,
+        message=f"{name} {how} without an answer{f': {last}' if last else ''}.",
+        advice="Try the same program in a terminal, or choose another model.",
+    )
+    return EngineError(failure)
+
+
+def _usage(found: Mapping[str, object]) -> dict[str, JsonValue]:
+    """Return the counts of the Messages API as those of chat completions, which count cached tokens too."""
+    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+    fresh, made, cached, written = (
+        value if isinstance(value := found.get(name), int) and not isinstance(value, bool) else 0 for name in names
+    )
+    if not found:
+        return {}
+    return {
+        "prompt_tokens": fresh + made + cached,
+        "completion_tokens": written,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
