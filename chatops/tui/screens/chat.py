@@ -129,6 +129,10 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
 
     def compose(self) -> ComposeResult:
         """Yield the widgets from top to bottom."""
+        # Classes that only the first layout sets have all widgets styled once more.
+        _, fitting = max(each for each in self.VERTICAL_BREAKPOINTS if each[0] <= self.app.size.height)
+        self.add_class(fitting, update=False)
+        self.composer.set_class(self._status.frames, "-framed", update=False)
         yield FirstScreen(id="first")
         yield Static(id="empty")
         yield TranscriptHint(id="unseen")

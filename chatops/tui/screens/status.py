@@ -113,17 +113,21 @@ class StatusPresenter:
         self._frame_composer(now)
         self._show_first_screen(current, now)
 
+    @property
+    def frames(self) -> bool:
+        """True if the window has room for a frame around the message field."""
+        return self._screen.app.size.height >= _FRAMED_FROM
+
     def _frame_composer(self, now: "Snapshot | None") -> None:
-        height = self._screen.size.height
+        height = self._screen.app.size.height
         # Without colours, no background tells the field from the transcript above it.
         self._composer.set_class(_FRAMED_FROM > height >= _LINED_FROM and not self._themes.colours, "-lined")
-        framed = height >= _FRAMED_FROM
         if now is None:
-            self._composer.frame("", "", colour="", framed=framed)
+            self._composer.frame("", "", colour="", framed=self.frames)
             return
         model = "demo" if now.is_demo else sanitize(now.model_label or now.model, newlines=False)
         colour = self._themes.role_colours.get(now.role, "")
-        self._composer.frame(sanitize(now.role, newlines=False), model, colour=colour, framed=framed)
+        self._composer.frame(sanitize(now.role, newlines=False), model, colour=colour, framed=self.frames)
 
     def _show_first_screen(self, current: OpenSession | None, now: "Snapshot | None") -> None:
         """Show what can be done here until the first message is there."""
