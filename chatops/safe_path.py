@@ -29,9 +29,16 @@ def leave_out_current_folder() -> None:
     if here in {os.path.dirname(os.path.dirname(package)), os.path.dirname(python)}:
         return
     sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry or here) != here]
+    # Resolving the path of each file would take a hundredth of a start.
+    real: dict[str, str] = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file and name != "__main__" and os.path.dirname(os.path.realpath(file)) == here:
+        if not file or name == "__main__":
+            continue
+        folder = os.path.dirname(os.path.realpath(file) if os.path.islink(file) else file)
+        if folder not in real:
+            real[folder] = os.path.realpath(folder)
+        if real[folder] == here:
             text = f"chatops: Python has imported {name} from the current folder, {os.path.basename(file)}."
             os.write(2, f"{ascii(text)[1:-1]}\n{_ADVICE}\n".encode())
             os._exit(2)
