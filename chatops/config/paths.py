@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import shutil
 import stat
@@ -118,6 +117,8 @@ class Paths:
 
     def last_good_copy(self, registry: Path) -> Path:
         """Return the file with the last good copy of a registry."""
+        import hashlib  # slow to import
+
         return self.last_good / f"{hashlib.sha256(os.fsencode(registry)).hexdigest()[:32]}.json"
 
     @property

@@ -16,8 +16,8 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 
 _MOST = 1024 * 1024
 """Maximum number of bytes of the file that are read."""
-_THEME = re.compile(r"^theme[ \t]*:[^\r\n]*", re.MULTILINE)
-_PLAIN = re.compile(r"(?!(?:true|false|null|yes|off)$)[a-z][a-z0-9-]{2,}")
+_THEME = r"(?m)^theme[ \t]*:[^\r\n]*"
+_PLAIN = r"(?!(?:true|false|null|yes|off)$)[a-z][a-z0-9-]{2,}"
 """Names that need no quotes in YAML."""
 
 
@@ -100,9 +100,9 @@ def store_theme(path: Path, name: str) -> None:
     try:
         text = _text(path)
         wanted = {**_members(path, text), "theme": name}
-        line = f"theme: {name if _PLAIN.fullmatch(name) else json.dumps(name)}"
+        line = f"theme: {name if re.fullmatch(_PLAIN, name) else json.dumps(name)}"
         if "theme" in _members(path, text):
-            changed = _THEME.sub(lambda _: line, text, count=1)
+            changed = re.sub(_THEME, lambda _: line, text, count=1)
         else:
             changed = f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n"
         if _members(path, changed) != wanted:

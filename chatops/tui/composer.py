@@ -29,7 +29,7 @@ ALONE_S = 0.35
 """Seconds after which a letter that stands alone in the field counts as a key. Until then it may start a text."""
 _FOLD_LINES = 10
 _FOLD_CHARACTERS = 2_000
-_ITEM = re.compile(r"\[pasted (\d+) lines?, [^\]#]* #(\d+)\]")
+_ITEM = r"\[pasted (\d+) lines?, [^\]#]* #(\d+)\]"
 MAX_SHOWN = 6
 _OTHERS = 4
 """Lines of the window that are not for the list: the message field, the status line and some of the transcript."""
@@ -126,7 +126,7 @@ class Folds:
 
     def unfold(self, text: str) -> str:
         """Return `text` with each known item replaced by its paste. Anything else stays as typed."""
-        return _ITEM.sub(lambda found: self._texts.get(int(found[2]), found[0]), text)
+        return re.sub(_ITEM, lambda found: self._texts.get(int(found[2]), found[0]), text)
 
     def clear(self) -> None:
         """Forget the pastes after the message was sent."""

@@ -116,7 +116,7 @@ _QUERY_BACKGROUND = "\x1b]11;?\x1b\\"
 
 _ALT = re.compile(r"\x1b[0-9=-]")
 """Alt keys that Textual takes for the signs which a Mac keyboard types with them, such as 2 for ™."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 """Control characters that a terminal would obey if a paste were shown as it came. Line ends and tabs stay."""
 
 
@@ -403,7 +403,7 @@ class TerminalDriver(Driver):
         """Turn a token into events. Return False if the parser does not know the sequence and waits for more."""
         match token:
             case Pasted(text=text):
-                self.process_message(events.Paste(_CONTROL.sub("", text)))
+                self.process_message(events.Paste(re.sub(_CONTROL, "", text)))
             case Typed(text=text) if text == ESCAPE:
                 self.process_message(events.Key("escape", ESCAPE))
             case Typed(text=text) if _ALT.fullmatch(text):

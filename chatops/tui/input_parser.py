@@ -55,18 +55,18 @@ _SEQUENCE = re.compile(
     rf"|\x1b{_STRING}[^\x07\x1b]*(?:\x07|\x1b\\)"
 )
 _CUT_SHORT = re.compile(rf"\x1b(?:|\[M[\s\S]{{0,2}}|\[[0-?]*[ -/]*|[OP_]|{_STRING}[^\x07\x1b]{{0,4096}}\x1b?)\Z")
-_MAY_CONTINUE = re.compile(r"[\[O\]\x1b]|P(?:[\d>!$+@|]|\Z)|_(?:G|\Z)")
+_MAY_CONTINUE = r"[\[O\]\x1b]|P(?:[\d>!$+@|]|\Z)|_(?:G|\Z)"
 """Characters after an escape that may be the rest of a sequence which a slow line has cut."""
 _AFTER_ESCAPE = re.compile(r"\x1b([^\x1b])?([^\x1b]*)")
-_ANSWER_BEGUN = re.compile(r"\x1b(?:\]\d|P[\d>!$+@|]|_G)")
+_ANSWER_BEGUN = r"\x1b(?:\]\d|P[\d>!$+@|]|_G)"
 """Start of an answer of the terminal, which no keys send."""
-_REST_OF_ANSWER = re.compile(r"[ -~]{0,4096}(?:\x07|\x1b\\)")
-_END_OF_ANSWER = re.compile(r"\\")
+_REST_OF_ANSWER = r"[ -~]{0,4096}(?:\x07|\x1b\\)"
+_END_OF_ANSWER = r"\\"
 _BROKEN_OFF = re.compile(r"\x1b\[[0-?]*[ -/]*(?=\x1b)")
 """An unfinished sequence followed by another one. It is dropped."""
 _PASTE_MARKS_ON = re.compile(r"\x1b\[\?2004;[13]\$y")
 """The terminal's answer that bracketed paste is on."""
-_REST_OF_MOUSE = re.compile(r"\[<\d+;\d+;\d+[Mm]")
+_REST_OF_MOUSE = r"\[<\d+;\d+;\d+[Mm]"
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -122,7 +122,7 @@ class InputParser:
         """
         self._after_escape = False
         """True if the Esc key was the last result. The next text may be the rest of a late sequence."""
-        self._rest_of_answer: re.Pattern[str] | None = None
+        self._rest_of_answer: str | None = None
         """Set if the start of an answer was dropped: the next text may be its rest."""
 
     @property
@@ -182,7 +182,7 @@ class InputParser:
         patience = ESCAPE_S if self._held == ESCAPE else HELD_S
         if self._held and self._paste is None and now - self._held_since >= patience:
             self._after_escape = self._held == ESCAPE
-            if _ANSWER_BEGUN.match(self._held):
+            if re.match(_ANSWER_BEGUN, self._held):
                 self._rest_of_answer = _END_OF_ANSWER if self._held.endswith(ESCAPE) else _REST_OF_ANSWER
             else:
                 found.append(Typed(self._held))
@@ -192,8 +192,8 @@ class InputParser:
     def _is_next_key(self, text: str, gap: float) -> bool:
         """Return True if `text`, read `gap` seconds after an escape, is not the rest of a sequence or of an Alt key."""
         if gap >= APART_S:
-            return text in ("P", "_") or not _MAY_CONTINUE.match(text)
-        return not _MAY_CONTINUE.match(text) and not self._alt_acts(text[0])
+            return text in ("P", "_") or not re.match(_MAY_CONTINUE, text)
+        return not re.match(_MAY_CONTINUE, text) and not self._alt_acts(text[0])
 
     def _parse_paste(self, text: str, found: list[InputToken], now: float) -> str:
         """Consume the paste's part of `text` and return the rest."""
@@ -214,9 +214,9 @@ class InputParser:
         return ""
 
     def _parse_typed(self, text: str, found: list[InputToken], now: float) -> None:
-        if self._after_escape and (late := _REST_OF_MOUSE.match(text)):
+        if self._after_escape and (late := re.match(_REST_OF_MOUSE, text)):
             text = text[late.end() :]
-        if self._rest_of_answer is not None and (late := self._rest_of_answer.match(text)):
+        if self._rest_of_answer is not None and (late := re.match(self._rest_of_answer, text)):
             text = text[late.end() :]
         if _PASTE_MARKS_ON.search(text):
             self._max_lines = _FLOOD_LINES_MARKED

@@ -139,7 +139,7 @@ _SHOWN: Mapping[str, str] = MappingProxyType(
         for name in ("home", "end", "up", "down", "left", "right", "insert", "enter", "tab", "space")
     }
 )
-_KEY = re.compile(
+_KEY = (
     r"(?:ctrl|alt)\+(?:[a-z0-9]|underscore|home|end|up|down|left|right|pageup|pagedown|f\d\d?|enter)"
     r"|shift\+(?:tab|f\d\d?|enter)|f(?:[1-9]|1\d|2[0-4])|pageup|pagedown|insert"
 )
@@ -210,7 +210,7 @@ def _read(key: str, name: str) -> str:
     read = "+".join(parts)
     if read in _TAKEN:
         raise ConfigError(f"keys: {name} cannot be {key.strip()}: {_TAKEN[read]}.")
-    if not _KEY.fullmatch(read):
+    if not re.fullmatch(_KEY, read):
         raise ConfigError(
             f"keys: {name} cannot be {key.strip()!r}. Use ctrl+ or alt+ with a letter, a function key, PgUp or PgDn."
         )

@@ -30,7 +30,7 @@ _PROGRAMS = (
 )
 """The variable that shows that a program can work, and its command."""
 _TIMEOUT_S = 3
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 
 def show_notice(app: App[Any], text: str) -> str:
@@ -56,7 +56,7 @@ def copy(app: App[Any], text: str, what: str) -> None:
 
 def plain(text: str) -> str:
     """Strip control characters, which may be escape sequences of a terminal: the end of a paste, for example."""
-    return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return re.sub(_CONTROL, "", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def program(environ: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -15,7 +15,7 @@ _NO_SCREENS = frozenset({"", "dumb", "unknown"})
 _ESCAPES = b"\x1b["
 _MOST = 60
 """Maximum number of characters of a text."""
-_OTHER = re.compile(r"[^ A-Za-z0-9_.?:,'\"-]")
+_OTHER = r"[^ A-Za-z0-9_.?:,'\"-]"
 """All but plain characters, of which a terminal obeys none, and no notification reads one as a separator."""
 _PUSH_TITLE, _POP_TITLE = "\x1b[22;2t", "\x1b[23;2t"
 """Keep the window's title, and put it back."""
@@ -113,7 +113,7 @@ class Attention:
     def _text(self) -> str:
         texts = list(self._pending.values())
         text = texts[0] if len(texts) == 1 else f"{plural(len(texts), 'decision')} pending"
-        return _OTHER.sub("_", text)[:_MOST]
+        return re.sub(_OTHER, "_", text)[:_MOST]
 
     def _notify(self) -> None:
         for sequence in (f"\x1b]9;chatops: {self._text}\x1b\\", f"\x1b]777;notify;chatops;{self._text}\x1b\\"):

@@ -73,10 +73,10 @@ LIGHT = Theme(
         "error-muted": "#fbe3e6",
     },
 )
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 """Names of themes. None of them leads out of the folder."""
-_VARIABLE = re.compile(r"[a-z][a-z0-9-]{0,63}")
-_PERCENT = re.compile(r" (?:100|\d\d?)%$")
+_VARIABLE = r"[a-z][a-z0-9-]{0,63}"
+_PERCENT = r" (?:100|\d\d?)%$"
 _STYLES = frozenset({"none", "bold", "dim", "italic", "underline", "reverse", "strike"})
 _MOST = 200
 """Maximum number of themes listed."""
@@ -313,12 +313,12 @@ def user_theme_names(folder: Path) -> tuple[str, ...]:
         names = sorted(file.stem for file in folder.glob("*.yaml"))
     except OSError:
         return ()
-    return tuple(name for name in names if _NAME.fullmatch(name))[:_MOST]
+    return tuple(name for name in names if re.fullmatch(_NAME, name))[:_MOST]
 
 
 def read_user_theme(folder: Path, name: str) -> Theme:
     """Read the theme of that name. Raises ConfigError, which names file and field."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise ConfigError(f"{name!r} cannot be the name of a theme. Use letters, digits, - and _.")
     from chatops.config.settings import read_members  # what reads YAML is not needed for themes of ours
 
@@ -355,11 +355,11 @@ def _theme_of(name: str, members: Mapping[str, object]) -> Theme:
 
 def _variable(key: str, value: object) -> str:
     """Return the value of a CSS variable. A value that the app's styles cannot use would end the app."""
-    if not _VARIABLE.fullmatch(key):
+    if not re.fullmatch(_VARIABLE, key):
         raise ConfigError(f"variables: {key!r} is not a valid name. Use small letters, digits and -.")
     if key.endswith("-style") and isinstance(value, str) and value and _STYLES.issuperset(value.split()):
         return value
-    name, _, share = value.rpartition(" ") if isinstance(value, str) and _PERCENT.search(value) else (value, "", "")
+    name, _, share = value.rpartition(" ") if isinstance(value, str) and re.search(_PERCENT, value) else (value, "", "")
     _colour(f"variables: {key}", name)
     return f"{name} {share}".rstrip()
 
