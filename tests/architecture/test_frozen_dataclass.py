@@ -51,9 +51,21 @@ def test_a_value_compares_hashes_and_reads_as_one_of_the_standard_library(given:
     assert pickle.loads(pickle.dumps(quick)) == quick
 
 
-def test_a_value_does_not_change() -> None:
-    with pytest.raises(FrozenInstanceError):
-        Quick(number=1).number = 2  # type: ignore[misc]
+@for_each("name", ["number", "note", "other"])
+def test_a_value_does_not_change_and_says_so_as_one_of_the_standard_library(name: str) -> None:
+    for change, *value in ((delattr,), (setattr, 2)):
+        with pytest.raises((FrozenInstanceError, TypeError)) as quick:
+            change(Quick(number=1), name, *value)
+        with pytest.raises(quick.type, match=re.escape(str(quick.value))):
+            change(Slow(number=1), name, *value)
+
+
+def test_dataclasses_of_others_are_made_by_the_standard_library_itself() -> None:
+    @dataclass(frozen=True)
+    class Other:
+        number: int
+
+    assert Other.__setattr__.__code__.co_filename == "<string>"
 
 
 def test_a_class_keeps_methods_of_its_own() -> None:
