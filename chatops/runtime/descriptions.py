@@ -57,7 +57,7 @@ def find_decision(store: Store, session: SessionId, call_id: CallId) -> Decision
 
 def describe_decision(answer: DecisionRow) -> str:
     """Return the decision in words: ``denied by uid 1000 (ana) via approvals on box, pts/3, at 10:15:12``."""
-    return f"{_decision_word(answer.decision)} by {_decider(answer.by)} at {describe_time(answer.decided_at)}"
+    return f"{decision_word(answer.decision)} by {_decider(answer.by)} at {describe_time(answer.decided_at)}"
 
 
 def describe_review(review: ReviewStep, *, at: float | None = None) -> str:
@@ -83,7 +83,7 @@ def describe_time(at: float) -> str:
     return f"{day}{when:%H:%M:%S}"
 
 
-def _decision_word(decision: Recorded) -> str:
+def decision_word(decision: Recorded) -> str:
     """Return the decision as one word or two, such as "approved"."""
     match decision:
         case Approved(extra=extra):
@@ -236,7 +236,7 @@ def _call_clause(one: CallState, grant: Grant, answers: Mapping[CallId, Decision
 
 
 def _decided_clause(call: ToolCall, facts: CallFacts, decided: DecisionRow) -> str:
-    return f"{_decision_word(decided.decision)} in another terminal, not resumed yet: {named_call(call, facts)}"
+    return f"{decision_word(decided.decision)} in another terminal, not resumed yet: {named_call(call, facts)}"
 
 
 def _outcome_clause(call: ToolCall, grant: Grant) -> str:

@@ -23,6 +23,7 @@ from chatops.engine.recovery import unknown_attempts
 from chatops.engine.view import waits_for_child
 from chatops.headless.pending import answers
 from chatops.runtime.descriptions import (
+    decision_word,
     denial_sentence,
     describe_decision,
     find_decision,
@@ -53,7 +54,7 @@ def standing(queued: "PendingCallRow") -> str:
         if queued.pending.denial is not None:
             return "cannot run now"
         return "outcome unknown" if queued.pending.outcome_unknown else "pending"
-    return f"{queued.decided.decision.kind} by {queued.decided.by}"
+    return f"{decision_word(queued.decided.decision)} by {queued.decided.by}"
 
 
 class PendingCalls:

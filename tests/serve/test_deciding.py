@@ -88,6 +88,9 @@ def test_a_reason_reaches_the_model(served: Served) -> None:
     call = served.paused("run `touch made.txt`")
     cookie = served.log_in()
     assert served.decide(call, "reason", cookie, reason="not on a <Friday> & never").status == 303
+    listed = read(served.get("/", cookie=cookie).text).text
+    assert "Decided, not resumed yet" in listed and "denied by uid" in listed
+    assert "denied by uid" in served.run("approvals", "list").stdout
     resumed = served.run("resume", call.partition(".")[0], "--output-format", "json")
     assert "not on a <Friday> & never" in json.loads(resumed.stdout)["answer"]
     assert not (served.workspace / "made.txt").exists()
@@ -99,7 +102,7 @@ def test_one_of_two_calls_is_decided(served: Served) -> None:
     cookie = served.log_in()
     assert "2 calls waiting" in served.get("/", cookie=cookie).text
     assert served.decide(first, "approve", cookie).status == 303
-    waiting, _, decided = served.get("/", cookie=cookie).text.partition("Decided, not run yet")
+    waiting, _, decided = served.get("/", cookie=cookie).text.partition("Decided, not resumed yet")
     one, two = ("<code>touch one.txt</code>", "<code>touch two.txt</code>")
     assert "1 call waiting" in waiting and two in waiting and one not in waiting
     assert one in decided and "approved by uid" in decided
