@@ -39,6 +39,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import math
 import os
 import secrets
 import socket
@@ -47,7 +49,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.domain.errors import ConflictError, SessionHeldError
+from chatops.domain.errors import ConflictError, SessionHeldError, UnreadableError
 from chatops.store import sessions
 from chatops.store.base import Holder, LeaseRow, StorePart
 from chatops.store.connection import Connection, SqlRow, integer, real, text
@@ -57,7 +59,10 @@ if TYPE_CHECKING:
 
     from chatops.domain.ids import SessionId
 
+log = logging.getLogger(__name__)
+
 _A_DAY = 86_400.0
+_UNKNOWN = Holder(host="an unknown host", pid=0, boot_id="", pid_started="")
 HOLDER = "host, pid, boot_id, pid_started, machine"
 """Columns of `leases` that say which process holds one."""
 _COLUMNS = f"{HOLDER}, expires_at, since, requested_by, stop, token"
@@ -194,10 +199,17 @@ class Leases(StorePart):
             self._rows.run(sql, self._clock() + ttl_s, session_id, token)
 
     def lease(self, session_id: SessionId) -> LeaseRow | None:
-        """Return the lease of a session; None if no live process holds it. Raises NoSuchSessionError."""
+        """Return the lease of a session; None if no live process holds it. Raises NoSuchSessionError.
+
+        A damaged row is a lease of a process that nobody knows, so that lists of sessions can be shown.
+        """
         with self._rows.read():
             full = sessions.full_id(self._rows, session_id)
-            lease = stored(self._rows, full)
+            try:
+                lease = stored(self._rows, full)
+            except UnreadableError as error:
+                log.warning("the lease of session %s: %s", full, error)
+                return LeaseRow(holder=_UNKNOWN, since=0.0, expires_at=math.inf)
         return self._if_live(lease, now=self._clock())
 
     def _if_live(self, lease: LeaseRow | None, *, now: float) -> LeaseRow | None:

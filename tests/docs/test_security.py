@@ -1,4 +1,4 @@
-"""Each promise of SECURITY.md names a test that exists."""
+"""Each promise of SECURITY.md names a test that exists and asserts something."""
 
 import ast
 import re
@@ -18,5 +18,8 @@ def test_every_promise_names_a_test_that_is_there() -> None:
         (named,) = _TEST.findall(promise)
         file, name = named
         tree = ast.parse((ROOT / file).read_text())
-        tests = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        defined = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        tests = {node.name: node for node in defined}
         assert name in tests, f"{promise}\nnames a test that {file} lacks"
+        test = tests[name]
+        assert any(isinstance(node, ast.Assert) for node in ast.walk(test)) or "raises(" in ast.unparse(test), promise

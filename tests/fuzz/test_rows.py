@@ -13,6 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 from chatops.domain.canonical import canonical
+from tests.e2e.installation import Installation
 from tests.fuzz.bounded import altered, hold
 from tests.mcp.test_servers import RAW
 from tests.support.command_line import CommandLine
@@ -100,7 +101,7 @@ class Rows:
     """A store with a session of each kind, which every example begins with."""
 
     def __init__(self, chatops: CommandLine, home: Path) -> None:
-        self.chatops, self.path = chatops, home / "data" / "chatops.db"
+        self.chatops, self.home, self.path = chatops, home, home / "data" / "chatops.db"
         assert chatops("-p", "read note.txt", "--role", "coder").code == 0
         waiting = [chatops.paused(f"run `touch {chatops.workspace}/effect{number}`") for number in range(2)]
         assert chatops("approvals", "deny", waiting[1][1]).code == 0
@@ -138,19 +139,21 @@ class Rows:
                 file.unlink()
         self.path.write_bytes(self.whole)
 
-    def damage(self, one: Damage) -> None:
+    def damage(self, one: Damage) -> str:
+        """Damage a row, and return what was and is in it."""
         table = chosen(self.tables, one.at[0])
         with closing(self.opened()) as raw, suppress(sqlite3.IntegrityError, OverflowError), raw:
             raw.execute("PRAGMA foreign_keys = OFF")
             columns = [(row[1], row[2]) for row in raw.execute(f"PRAGMA table_info({table})")]
             column = chosen([name for name, _ in columns], one.at[2])
             keys = [name for name in ("seq", "turn_id", "session_id", "key", "id") if name in dict(columns)]
-            rows = raw.execute(f"SELECT {keys[0]}, {column} FROM {table} ORDER BY 1").fetchall()
-            key, value = rows[one.at[1] % len(rows)]
-            changed = self.changed(value, one.how, [other for _, other in rows])
+            rows = raw.execute(f"SELECT {keys[0]}, {column}, * FROM {table} ORDER BY 1").fetchall()
+            key, value, *rest = rows[one.at[1] % len(rows)]
+            changed = self.changed(value, one.how, [other for _, other, *_ in rows])
             if isinstance(changed, str) and "\ud800" in changed:
                 changed = changed.encode("utf-8", "surrogatepass")
             raw.execute(f"UPDATE {table} SET {column} = ? WHERE {keys[0]} = ?", (changed, key))
+        return f"{rest}{changed}"
 
     def changed(self, value: Any, how: tuple[str, int, Any], others: list[Any]) -> Any:
         kind, at, by = how
@@ -189,6 +192,28 @@ class Rows:
             assert not any(sign in shown for sign in RAW), shown
             assert not list(self.chatops.workspace.glob("effect*")), shown
 
+    def open(self, example: tuple[list[Damage], int]) -> None:
+        """Open the chat on a session. One that no damaged row names is shown."""
+        damages, number = example
+        self.restore()
+        damaged = "".join(map(self.damage, damages))
+        session, words = list(zip(self.sessions, ("note.txt", "effect0", "effect1"), strict=True))[number % 3]
+        with Installation(self.chatops.workspace, self.home).open("-r", session, "--role", "coder") as chat:
+            text = chat.wait_until(lambda text: "ctx " in text or not chat.processes(), what="the chat or its end")
+            if opened := bool(chat.processes()):
+                chat.wait_quiet(0.5)
+                text = chat.text()
+                chat.press("ctrl+q")
+            chat.wait_exit()
+            text = text if opened else chat.text()
+            shown = f"{text}\n{chat.raw.decode(errors='replace')}"
+        assert "unexpected error" not in shown and "Traceback" not in shown, text
+        assert "EVIL" not in chat.title
+        assert text.strip()
+        assert not list(self.chatops.workspace.glob("effect*")), shown
+        if session not in damaged:
+            assert opened and words in text, text
+
 
 @pytest.fixture
 def rows(chatops_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Iterator[Rows]:
@@ -203,3 +228,9 @@ def rows(chatops_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
 @pytest.mark.more
 def test_no_row_makes_a_command_fail_without_words_or_runs_anything(rows: Rows) -> None:
     hold(rows.hold, EXAMPLES, kept=KEPT, few=8)
+
+
+@pytest.mark.more
+def test_the_chat_starts_whatever_is_in_a_row_and_shows_the_rest(rows: Rows) -> None:
+    kept = [([Damage(("leases", 0, column), ("whole", 0, []))], 1) for column in ("since", "pid")]
+    hold(rows.open, st.tuples(DAMAGES, st.integers(0, 9)), kept=kept, few=3)
