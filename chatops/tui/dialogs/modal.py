@@ -83,6 +83,7 @@ class Legend(Static):
 class Palette(ErrorBoundary, LateClickHook, PaletteHooks):
     """Opened by ctrl+p. Tolerates paging, clicking and closing while its list is being built."""
 
+    CSS_PATH = "dialogs.tcss"
     VERTICAL_BREAKPOINTS = Modal.VERTICAL_BREAKPOINTS
 
     def on_mount(self) -> None:

@@ -21,7 +21,6 @@ from chatops.tui.keys import DEFAULTS, KeyGroup
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
-from chatops.tui.screens.finding import FindPresenter
 from chatops.tui.screens.messages import BackgroundWork, Batch, Changed, FollowedChanged, WorkProgressed
 from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.screens.sending import SendingPresenter, is_command
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
     from chatops.tui.commands.completion import Completer
     from chatops.tui.screens.commands import CommandPresenter
+    from chatops.tui.screens.finding import FindPresenter
     from chatops.tui.transcript.transcript import Transcript
     from chatops.tui.transcript.viewport import Viewport
     from chatops.tui.workflow import WorkflowPanel
@@ -78,7 +78,6 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
             keep_unsent=keep_unsent,
         )
         self._dialogs = DecisionDialogs(self, self.composer)
-        self._finding = FindPresenter(self, self.composer, self._drawing)
         self.switcher = SessionSwitcher(
             self,
             self.composer,
@@ -120,6 +119,12 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
                 ScreenAction.QUIT: self._quit,
             },
         )
+
+    @cached_property
+    def _finding(self) -> "FindPresenter":
+        from chatops.tui.screens.finding import FindPresenter  # with its bar, which the first paint needs not
+
+        return FindPresenter(self, self.composer, self._drawing)
 
     @cached_property
     def _completer(self) -> "Completer":
