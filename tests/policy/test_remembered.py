@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chatops.domain.decisions import (
@@ -193,6 +193,8 @@ RULES = st.builds(
 )
 
 
+@example(rule(ArgvPattern(words=("ls", "-la")), RuleScope.FOLDER), command("ls -la", folder="9:9:/ws"), {*RuleScope})
+@example(rule(ArgvPattern(words=("ls", "-la")), RuleScope.ROLE), command("ls -la"), {RuleScope.SESSION})
 @given(made=RULES, facts=FACTS, scopes=st.sets(st.sampled_from(list(RuleScope))))
 def test_a_rule_never_answers_beyond_its_scope(made: RememberedRule, facts: CallFacts, scopes: set[RuleScope]) -> None:
     held = grant(scopes=tuple(scopes))

@@ -142,7 +142,7 @@ async def test_only_the_named_header_of_permitted_requests_gets_it(server: int, 
     base = "$API_TOKEN_BASE_URL"
     command = "; ".join(
         (
-            f'curl -sS -H "X-Other: $API_TOKEN" -d "$API_TOKEN" "{base}/a/$API_TOKEN"',
+            f'curl -sS -H "X-Other: $API_TOKEN" -H "X-Same: Bearer $API_TOKEN" -d "$API_TOKEN" "{base}/a/$API_TOKEN"',
             f'{CURL} "{base}/b"',
             f'{CURL} -X DELETE "{base}/a/x"',
             f'{CURL} --path-as-is "{base}/a/../b"',
