@@ -8,7 +8,6 @@ import re
 from chatops.dialects.formats.base import TOO_EARLY, Early
 from chatops.dialects.masks import quotation_around
 from chatops.dialects.message import ANYTHING, Continuation, Mode, ParserState, ScanProgress, in_code_span, wait
-from chatops.domain.frozen_dataclass import frozen_dataclass
 
 _TAGS = (
     "think",
@@ -33,6 +32,8 @@ _TOKENS = {
     "|channel": r"<channel\|>",
 }
 _LONGEST_TAG = 200
+_LONGEST_CLOSING = 48
+"""Characters of a closing tag: no more than that is held back."""
 _TAG_ENDS = re.compile(r"(?:\s[^<>]{0,160})?>")
 _GEMMA_BEGINS = re.compile(r">?\s{0,8}[a-z]{0,8}\Z")
 _GEMMA_THINKS = re.compile(r">\s{0,8}(?:thought|think|thinking|analysis)\b[^\S\n]*\n?")
@@ -55,18 +56,9 @@ _LONGEST_TAG_END = 4
 _CLOSING_TAG_ENDS = re.compile(r"\s{0,3}>")
 
 
-@frozen_dataclass
-class ThoughtMarks:
-    """One way to mark thought."""
-
-    ends: re.Pattern[str]
-    """The closing tag of a thought. Group `opens` matches a nested opening tag instead."""
-    longest: int = 48
-    """Maximum length of the tags in characters: no more than that is held back."""
-
-
-def _paired(opening: str, closing: str) -> ThoughtMarks:
-    return ThoughtMarks(ends=re.compile(rf"(?P<opens>{opening})|{closing}", re.IGNORECASE))
+def _paired(opening: str, closing: str) -> re.Pattern[str]:
+    """Return the pattern of the closing tag of a thought. Group `opens` matches a nested opening tag instead."""
+    return re.compile(rf"(?P<opens>{opening})|{closing}", re.IGNORECASE)
 
 
 _OF_TAGS = {
@@ -82,15 +74,15 @@ ARROWS = _paired("◁think▷", "◁/think▷")
 """`◁think▷`, Kimi-VL."""
 XTML = _paired(r"<\|open\|>\s?think\s?<\|sep\|>", r"<\|close\|>\s?think\s?<\|sep\|>")
 """`<|open|>think<|sep|>`, Kimi K3."""
-CHANNEL = ThoughtMarks(ends=re.compile(r"(?P<opens>(?!))|<\|(?:end|return|call|eom|eot)\|>|(?=<\|start\|>)"))
+CHANNEL = re.compile(r"(?P<opens>(?!))|<\|(?:end|return|call|eom|eot)\|>|(?=<\|start\|>)")
 """A message in a channel that is meant only for the model itself."""
 
 OPENING = frozenset({*_OF_TAGS, *_OF_TOKENS})
 """Words of tags that open thought."""
 
 
-def _opened_by(word: str, text: str, after: int) -> tuple[ThoughtMarks, int] | Early | None:
-    """Return the thought that the tag with `word` opens, and the index where it begins.
+def _opened_by(word: str, text: str, after: int) -> tuple[re.Pattern[str], int] | Early | None:
+    """Return what ends the thought that the tag with `word` opens, and the index where it begins.
 
     `after` is the end of the word. Return None if the tag opens no thought.
     """
@@ -111,20 +103,20 @@ def _opened_by(word: str, text: str, after: int) -> tuple[ThoughtMarks, int] | E
 class InThought:
     """Mode inside a thought: text is passed on as reasoning until the matching closing tag."""
 
-    __slots__ = ("_depth", "_then", "_thought")
+    __slots__ = ("_depth", "_ends", "_then")
 
-    def __init__(self, thought: ThoughtMarks, then: Mode) -> None:
-        """Set the thought whose opening tag was passed, and the mode after it."""
-        self._thought = thought
+    def __init__(self, ends: re.Pattern[str], then: Mode) -> None:
+        """Set what ends the thought whose opening tag was passed, and the mode after it."""
+        self._ends = ends
         self._then = then
         self._depth = 1
 
     def __call__(self, state: ParserState) -> bool:
         """Pass thought up to its closing tag."""
         text = state.text
-        hold = len(text) if state.final else _tag_begun(text, state.at, self._thought.longest)
+        hold = len(text) if state.final else _tag_begun(text, state.at)
         scan = state.at
-        while (tag := self._thought.ends.search(text, scan)) and tag.start() < hold:
+        while (tag := self._ends.search(text, scan)) and tag.start() < hold:
             if text[tag.start() - 1] == "`":
                 if tag.end() == len(text) and not state.final:
                     hold = tag.start()
@@ -148,9 +140,9 @@ class InThought:
         return False if state.final else state.pause(ANYTHING)
 
 
-def _tag_begun(text: str, start: int, longest: int) -> int:
+def _tag_begun(text: str, start: int) -> int:
     """Return the index from which the end of `text` may be an incomplete tag."""
-    begin = max(start, len(text) - longest)
+    begin = max(start, len(text) - _LONGEST_CLOSING)
     for found in _TAG_OPENS.finditer(text, begin):
         at = found.start()
         closing = _LAST_PART if text.startswith(_PARTS, at) else _CLOSINGS[text[at]]
@@ -159,7 +151,7 @@ def _tag_begun(text: str, start: int, longest: int) -> int:
     return len(text)
 
 
-def think(state: ParserState, found: re.Match[str], thought: ThoughtMarks, begin: int) -> Continuation:
+def think(state: ParserState, found: re.Match[str], ends: re.Pattern[str], begin: int) -> Continuation:
     """Begin thought at `begin`, after the tag that was found."""
     hidden = in_code_span(state, found.start())
     if hidden is not None:
@@ -174,7 +166,7 @@ def think(state: ParserState, found: re.Match[str], thought: ThoughtMarks, begin
     state.pass_content(found.start())
     state.skip(begin)
     state.backtick_runs.clear()
-    state.mode = InThought(thought, after_thought)
+    state.mode = InThought(ends, after_thought)
     return ScanProgress.ADVANCED
 
 

@@ -109,8 +109,7 @@ class Lack:
 
 @frozen_dataclass
 class Mount:
-    """A path of this machine, shown at another place in the sandbox."""
+    """A path of this machine, shown read-only at another place in the sandbox."""
 
     source: str
     target: str
-    writable: bool = False

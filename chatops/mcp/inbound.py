@@ -138,7 +138,7 @@ async def _drain(stream: asyncio.StreamReader) -> None:
 class Inbound:
     """The messages of one connection."""
 
-    def __init__(self, on_change: Callable[[], None], *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, on_change: Callable[[], None]) -> None:
         """Start with nothing seen. `on_change` is called for announcements that are not passed on."""
         self.version = ""
         """Version of the protocol, once it is known."""
@@ -147,8 +147,7 @@ class Inbound:
         self.dropped = 0
         """Number of notifications that were dropped."""
         self._on_change = on_change
-        self._clock = clock
-        self._second = clock()
+        self._second = time.monotonic()
         self._seen = 0
 
     async def passed_on(self, message: types.JSONRPCMessage) -> types.JSONRPCMessage | None:
@@ -158,7 +157,7 @@ class Inbound:
         if isinstance(message, types.JSONRPCError) or self._admits():
             return message
         if isinstance(message, types.JSONRPCRequest) or message.method in _NEVER_DROPPED:
-            await asyncio.sleep(max(0.0, self._second + 1 - self._clock()))
+            await asyncio.sleep(max(0.0, self._second + 1 - time.monotonic()))
             return message
         self.dropped += 1
         if message.method == _LIST_CHANGED:
@@ -168,7 +167,7 @@ class Inbound:
         return None
 
     def _admits(self) -> bool:
-        now = self._clock()
+        now = time.monotonic()
         if now >= self._second + 1:
             self._second, self._seen = now, 0
         self._seen += 1

@@ -188,7 +188,7 @@ class BodyBuilder:
             fields |= self._tool_fields(request, without=without)
         tools = len(fields.get("tools", b""))
         fields["stream"] = encode(self._spec.stream)
-        if self._spec.stream and self._host.include_usage:
+        if self._spec.stream:
             fields["stream_options"] = b'{"include_usage":true}'
         fields |= {name: encode(value) for name, value in self._parameters(request.sampling, without).items()}
         fields |= {name: encode(value) for name, value in self._extra.items()}

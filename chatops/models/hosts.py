@@ -20,8 +20,6 @@ class HostProfile:
     base_path: str = "/v1"
     usual_url: str = ""
     """Used in advice only: requests go only to addresses that the user configured."""
-    include_usage: bool = True
-    """True if the server understands `stream_options`."""
     tool_choice_none: bool = True
     """True if the server obeys `tool_choice: "none"`; otherwise the tools are left out."""
     short_ids: bool = False

@@ -57,7 +57,7 @@ def further(view: View, mounts: tuple[Mount, ...]) -> list[str]:
             mode = _mode_below(view.source, parts)
             if not mode or stat.S_ISLNK(mode):
                 raise SandboxSetupError(f"there is no place for {visible(str(target))}, or a link on the way to it")
-        args += ["--bind" if mount.writable else "--ro-bind", mount.source, mount.target]
+        args += ["--ro-bind", mount.source, mount.target]
     return args
 
 

@@ -81,7 +81,6 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         reduced_motion: bool = False,
         traits: TerminalTraits | None = None,
         charset: str = "utf-8",
-        on_painted: Callable[[], None] | None = None,
         keep_unsent: Callable[[Sequence[str]], bool] = lambda texts: False,
         chooses: bool = False,
     ) -> None:
@@ -89,8 +88,8 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
         `clock` returns monotonic seconds. `theme`, `keys`, `notifications`, `reduced_motion` and `problem` come from
         the user's settings, `themes` is the folder of the user's own themes. `traits` and `charset` say what the
-        terminal can show. `on_painted` is called once after the first paint. `keep_unsent` stores messages sent before
-        there is a session, and returns False if it cannot. `chooses`: the session picker comes first.
+        terminal can show. `keep_unsent` stores messages sent before there is a session, and returns False if it cannot.
+        `chooses`: the session picker comes first.
         """
         self._traits = traits or TerminalTraits()
         super().__init__()
@@ -107,7 +106,6 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self._quitting: asyncio.Task[None] | None = None
         self._opener = opener
         self._clock = clock
-        self._on_painted = on_painted
         self._interrupted_at: float | None = None
         self.key_order = KeyOrder(self, held=chooses)
         """Keys that wait for what an earlier one opens, and at first for the session picker."""
@@ -168,8 +166,6 @@ class ChatopsApp(ErrorBoundary, AppHooks):
     def _after_first_paint(self) -> None:
         if not self.is_headless:
             self.set_timer(COLLECT_AFTER_S, settle_collector)
-        if self._on_painted is not None:
-            self._on_painted()
         self.run_worker(self._open_first(), group="open")
 
     async def _open_first(self) -> None:
