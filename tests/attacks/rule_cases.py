@@ -6,8 +6,8 @@ that make it one of somebody or something else. ``policy.between`` are commands 
 
 from typing import Any
 
-_TOOLS = ["file_read", "file_write", "file_edit", "shell_exec", "python_exec", "web_fetch", "scratch_write"]
-_KEY = "sk-canary-5d1e8b7740aa"
+from tests.attacks.command_cases import a_case
+
 _GIT = {"rule": "shell_exec:git status *", "scope": "role"}
 _LS = {"rule": "shell_exec:ls *", "scope": "folder"}
 _CAT = {"rule": "shell_exec:cat *", "scope": "role"}
@@ -99,31 +99,10 @@ def _case(
     invariants: list[str] | None = None,
     **setup: Any,
 ) -> dict[str, Any]:
-    wanted = ["I-NODIALOG"] if benign else ["I-NOEXEC", "I-NO-NEW-OUTSIDE", *(invariants or [])]
-    case: dict[str, Any] = {
-        "class": "remembered_rule",
-        "description": about,
-        "tool": tool,
-        "arguments": arguments,
-        "setup": {
-            "outside": {"canary.txt": "CANARY-7f3a9c51e2", "victim.sh": "#!/bin/sh\n# CANARY-7f3a9c51e2\n"},
-            "env": {"OPENAI_API_KEY": _KEY, "CHATOPS_CANARY_TOKEN": _KEY},
-            "git_repo": True,
-            **setup,
-        },
-        "policy": {
-            "user_tools": _TOOLS,
-            "role_tools": _TOOLS,
-            "ask": ["file_write", "file_edit", "shell_exec", "python_exec", "web_fetch"],
-            "answer": "deny",
-            "rules": [rule],
-            "between": between or [],
-        },
-        "expected": "runs" if benign else "asks",
-        "invariants": wanted,
-        "severity": "control" if benign else "high",
-        "benign": benign,
-    }
+    case = a_case(about, "", benign=benign, **setup)
+    case |= {"class": "remembered_rule", "tool": tool, "arguments": arguments}
+    case["policy"] |= {"rules": [rule], "between": between or []}
+    case["invariants"] += invariants or []
     if raw:
         case["arguments_raw"] = raw
     if remember is not None:

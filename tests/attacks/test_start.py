@@ -27,18 +27,7 @@ def test_modules_of_the_current_folder_are_never_imported(tmp_path: Path, path: 
     if path != str(REPOSITORY):
         # The interpreter itself imports this one before any line of ours.
         (tmp_path / "sitecustomize.py").unlink()
-    done = subprocess.run(
-        [sys.executable, "-m", "chatops", "-p", "hello", "--model", "demo"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert not (tmp_path / "PWNED").exists()
+    runs_nothing_of(tmp_path, path, sys.executable, "-m", "chatops")
 
 
 @pytest.mark.some(1)
@@ -48,9 +37,13 @@ def test_the_installed_program_imports_nothing_of_the_folder(tmp_path: Path, pat
     for name in {*SHADOWED, *LOADED_EARLY, *BY_THE_INTERPRETER} - imported_by_the_script():
         if name != "sitecustomize" and name != "warnings":
             (tmp_path / f"{name}.py").write_text("open('PWNED', 'w')\n")
+    runs_nothing_of(tmp_path, path, PROGRAM)
+
+
+def runs_nothing_of(folder: Path, path: str, *program: str | Path) -> None:
     done = subprocess.run(
-        [PROGRAM, "-p", "hello", "--model", "demo"],
-        cwd=tmp_path,
+        [*program, "-p", "hello", "--model", "demo"],
+        cwd=folder,
         env=os.environ | {"PYTHONPATH": path},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -59,7 +52,7 @@ def test_the_installed_program_imports_nothing_of_the_folder(tmp_path: Path, pat
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert not (tmp_path / "PWNED").exists()
+    assert not (folder / "PWNED").exists()
 
 
 def imported_by_the_script() -> set[str]:

@@ -131,8 +131,7 @@ def test_doctor_names_a_call_whose_process_died(path: Path) -> None:
     with closing(Store(path, alive=lambda holder: holder != DEAD)) as store:
         session_id = store.create_session(workspace="/w", role="coder", persona="p").id
         turn = store.next_turn_id(session_id)
-        step = kit.first(turn, session_id)
-        store.commit(step)
+        step = kit.begun(store, turn, session_id)
         call = kit.a_call(turn)
         store.commit(kit.then(step, kit.in_round(CallState(call=call, status=kit.started())), effects=(kit.run(call),)))
         lease = store.acquire_lease(session_id, this_process())

@@ -55,6 +55,13 @@ def processes(home: Path) -> set[Process]:
     return family(NO_PROCESS, mark=f"CHATOPS_HOME={home}")
 
 
+def goes_on(chatops: CommandLine, job: str) -> None:
+    """Start a job again, which takes effect once."""
+    assert chatops("jobs", "resume", job).code == 0
+    assert chatops("jobs", "wait", job).code == 0
+    assert (chatops.workspace / "log.txt").read_text() == "once\n"
+
+
 def until(holds: Any) -> None:
     end = time.monotonic() + PATIENCE
     while not holds():
@@ -140,9 +147,7 @@ def test_a_decider_that_is_killed_leaves_a_job_that_was_not_started(chatops: Com
     assert not (chatops.workspace / "log.txt").exists()
     late = chatops("approvals", "approve", call_id)
     assert (late.code, f"chatops jobs resume {job}" in late.err) == (1, True)
-    assert chatops("jobs", "resume", job).code == 0
-    assert chatops("jobs", "wait", job).code == 0
-    assert (chatops.workspace / "log.txt").read_text() == "once\n"
+    goes_on(chatops, job)
 
 
 @pytest.mark.more
@@ -164,13 +169,17 @@ def server() -> Iterator[tuple[FakeOpenAI, list[Reply]]]:
         assert running.violations == []
 
 
+def once(chatops: CommandLine, running: FakeOpenAI, replies: list[Reply]) -> tuple[Path, dict[str, Any]]:
+    """Let the server ask once for an effect; the registry that names it, and its content."""
+    replies.append(calls(call("shell_exec", command="echo once >> log.txt")))
+    file = Path(registry_for(chatops.workspace, running.url, tools=["shell_exec"]))
+    return file, json.loads(file.read_text())
+
+
 def test_a_decider_without_the_models_key_does_not_start_the_job(
     chatops: CommandLine, server: tuple[FakeOpenAI, list[Reply]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running, replies = server
-    replies.append(calls(call("shell_exec", command="echo once >> log.txt")))
-    file = Path(registry_for(chatops.workspace, running.url, tools=["shell_exec"]))
-    value = json.loads(file.read_text())
+    file, value = once(chatops, *server)
     value["models"]["fake"]["api_key_env"] = "FAKE_KEY"
     file.write_text(json.dumps(value))
     monkeypatch.setenv("FAKE_KEY", "k-123456")
@@ -185,18 +194,13 @@ def test_a_decider_without_the_models_key_does_not_start_the_job(
     assert shown(chatops, job)["why"] == "its model's key is missing: FAKE_KEY is not set"
     assert not (chatops.workspace / "log.txt").exists()
     monkeypatch.setenv("FAKE_KEY", "k-123456")
-    assert chatops("jobs", "resume", job).code == 0
-    assert chatops("jobs", "wait", job).code == 0
-    assert (chatops.workspace / "log.txt").read_text() == "once\n"
+    goes_on(chatops, job)
 
 
 def test_a_decider_with_another_key_does_not_start_the_job_until_the_user_does(
     chatops: CommandLine, server: tuple[FakeOpenAI, list[Reply]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running, replies = server
-    replies.append(calls(call("shell_exec", command="echo once >> log.txt")))
-    file = Path(registry_for(chatops.workspace, running.url, tools=["shell_exec"]))
-    value = json.loads(file.read_text())
+    file, value = once(chatops, *server)
     value["models"]["fake"]["api_key_env"] = "FAKE_KEY"
     file.write_text(json.dumps(value))
     monkeypatch.setenv("FAKE_KEY", "k-123456")
@@ -204,18 +208,13 @@ def test_a_decider_with_another_key_does_not_start_the_job_until_the_user_does(
     monkeypatch.setenv("FAKE_KEY", "k-654321")
     said = "Decided, not started: its model fake has another key in FAKE_KEY now."
     assert said in chatops("approvals", "approve", call_id).err
-    assert chatops("jobs", "resume", job).code == 0
-    assert chatops("jobs", "wait", job).code == 0
-    assert (chatops.workspace / "log.txt").read_text() == "once\n"
+    goes_on(chatops, job)
 
 
 def test_a_job_whose_model_is_at_another_address_is_not_started_for_the_sake_of_a_backup(
     chatops: CommandLine, server: tuple[FakeOpenAI, list[Reply]]
 ) -> None:
-    running, replies = server
-    replies.append(calls(call("shell_exec", command="echo once >> log.txt")))
-    file = Path(registry_for(chatops.workspace, running.url, tools=["shell_exec"]))
-    value = json.loads(file.read_text())
+    file, value = once(chatops, *server)
     value["models"]["spare"] = dict(value["models"]["fake"])
     value["roles"]["coder"]["backup_1"] = "spare"
     file.write_text(json.dumps(value))
@@ -236,10 +235,7 @@ def test_a_job_whose_model_is_at_another_address_is_not_started_for_the_sake_of_
 def test_a_model_that_was_chosen_in_the_chat_is_bound_to_its_address_when_the_chat_leaves_the_job(
     chatops: CommandLine, chatops_home: Path, server: tuple[FakeOpenAI, list[Reply]]
 ) -> None:
-    running, replies = server
-    replies.append(calls(call("shell_exec", command="echo once >> log.txt")))
-    file = Path(registry_for(chatops.workspace, running.url, tools=["shell_exec"]))
-    value = json.loads(file.read_text())
+    file, value = once(chatops, *server)
     value["models"]["spare"] = dict(value["models"]["fake"])
     file.write_text(json.dumps(value))
     job, (call_id,) = waiting(chatops, "go", "--registry", str(file))
@@ -386,9 +382,7 @@ def test_a_killed_job_is_listed_as_interrupted_and_resumed(
     until(lambda: shown(chatops, job)["state"] == "interrupted")
     waited = chatops("jobs", "wait", job)
     assert (waited.code, f"chatops jobs resume {job}" in waited.err) == (1, True)
-    assert chatops("jobs", "resume", job).code == 0
-    assert chatops("jobs", "wait", job).code == 0
-    assert (chatops.workspace / "log.txt").read_text() == "once\n"
+    goes_on(chatops, job)
 
 
 @pytest.mark.more

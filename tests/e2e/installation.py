@@ -5,7 +5,7 @@ import re
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +14,7 @@ from chatops.store.base import JournalRow, SessionInfo
 from chatops.store.store import Store
 from tests.e2e import fork_server
 from tests.support.command_line import Ran, program_environment
-from tests.support.fake_openai import SeenRequest
+from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest
 from tests.support.terminal import Terminal
 from tests.support.waiting import PATIENCE
 
@@ -101,6 +101,18 @@ class Installation:
             )
         started = [sys.executable, "-m", "chatops", *words]
         return ChatTerminal(started, env=env, cwd=self.workspace, cols=cols, rows=rows, kitty=kitty)
+
+    @contextmanager
+    def chat(
+        self, replies: Iterable[Reply] | Callable[[SeenRequest], Reply], *, role: str = "coder", **terminal: Any
+    ) -> Iterator[tuple[FakeOpenAI, "ChatTerminal"]]:
+        """Open the chat in a role on a strict server with these replies. `terminal` is for `open`."""
+        with FakeOpenAI(replies) as server:
+            self.use(registry(server.url))
+            with self.open("--role", role, **terminal) as chat:
+                chat.ready(role)
+                yield server, chat
+        assert server.violations == []
 
     def run(self, *arguments: str) -> Ran:
         """A command in another terminal of the same user."""

@@ -44,16 +44,13 @@ def test_what_no_tool_may_read_is_not_attached(installation: Installation) -> No
     (installation.workspace / "link.txt").symlink_to(outside)
     (installation.workspace / "binary").write_bytes(bytes(range(256)))
     os.mkfifo(installation.workspace / "pipe")
-    with FakeOpenAI([says("Nothing.")]) as server:
-        installation.use(registry(server.url))
-        with installation.open() as terminal:
-            terminal.ready("assistant")
-            terminal.say("see @.netrc @link.txt @binary @pipe @../outside.txt @/etc/passwd @gone.txt, @ana ")
-            terminal.wait_for("not attached: .netrc: ")
-            terminal.wait_for("not attached: binary: neither text nor an image")
-            terminal.wait_for("not attached: gone.txt: no such file in this workspace")
-            terminal.wait_for("not attached: /etc/passwd: no such file in this workspace")
-            terminal.wait_for("Nothing.")
+    with installation.chat([says("Nothing.")], role="assistant") as (server, terminal):
+        terminal.say("see @.netrc @link.txt @binary @pipe @../outside.txt @/etc/passwd @gone.txt, @ana ")
+        terminal.wait_for("not attached: .netrc: ")
+        terminal.wait_for("not attached: binary: neither text nor an image")
+        terminal.wait_for("not attached: gone.txt: no such file in this workspace")
+        terminal.wait_for("not attached: /etc/passwd: no such file in this workspace")
+        terminal.wait_for("Nothing.")
     (request,) = server.requests
     assert request.last_user == ("see @.netrc @link.txt @binary @pipe @../outside.txt @/etc/passwd @gone.txt, @ana")
 

@@ -19,24 +19,20 @@ def test_a_running_turn_is_handed_over_and_decided_from_the_window_that_follows_
             return says(DONE)
         return calls(call("shell_exec", command=EFFECT), text="I will do that. ", wait=Wait(event=goes_on))
 
-    with FakeOpenAI(reply) as server:
-        installation.use(registry(server.url))
-        with installation.open("--role", "coder") as terminal:
-            terminal.ready("coder")
-            terminal.say("write it down")
-            terminal.wait_for("I will do that.")
-            terminal.say("/background")
-            terminal.wait_for("as soon as the current step is done")
-            goes_on.set()
-            terminal.wait_for("1 approval pending")
-            terminal.wait_for("no process runs it now. F2 opens it here")
-            terminal.press("ctrl+g")
-            terminal.decide("a")
-            terminal.wait_for(DONE)
-            terminal.say("/jobs")
-            terminal.wait_for("done")
-        assert server.violations == []
-        assert len(server.requests) == 2
+    with installation.chat(reply) as (server, terminal):
+        terminal.say("write it down")
+        terminal.wait_for("I will do that.")
+        terminal.say("/background")
+        terminal.wait_for("as soon as the current step is done")
+        goes_on.set()
+        terminal.wait_for("1 approval pending")
+        terminal.wait_for("no process runs it now. F2 opens it here")
+        terminal.press("ctrl+g")
+        terminal.decide("a")
+        terminal.wait_for(DONE)
+        terminal.say("/jobs")
+        terminal.wait_for("done")
+    assert len(server.requests) == 2
     assert installation.count == 1
 
 

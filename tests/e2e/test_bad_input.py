@@ -77,18 +77,14 @@ def test_a_server_that_refuses_and_then_does_not(installation: Installation) -> 
         error(401, "Incorrect API key provided: sk-abc"),
         error(404, "The model `fake-model` does not exist", code="model_not_found"),
     ]
-    with FakeOpenAI([*refusals, says("Here I am.")]) as server:
-        installation.use(registry(server.url))
-        with installation.open() as terminal:
-            terminal.ready("assistant")
-            terminal.say("a long thought")
-            shows(terminal, "refuses the key", "api_key_env", "Press R to retry", "a long thought")
-            terminal.press("R")
-            shows(terminal, "does not know model 'fake-model'", "chatops models list", "Press R to retry")
-            terminal.press("R")
-            terminal.wait_for("Here I am.")
-        assert server.violations == []
-        assert [request.last_user for request in server.requests] == ["a long thought"] * 3
+    with installation.chat([*refusals, says("Here I am.")], role="assistant") as (server, terminal):
+        terminal.say("a long thought")
+        shows(terminal, "refuses the key", "api_key_env", "Press R to retry", "a long thought")
+        terminal.press("R")
+        shows(terminal, "does not know model 'fake-model'", "chatops models list", "Press R to retry")
+        terminal.press("R")
+        terminal.wait_for("Here I am.")
+    assert [request.last_user for request in server.requests] == ["a long thought"] * 3
 
 
 def test_calls_that_cannot_run_are_shown_and_told_and_never_asked_about(installation: Installation) -> None:

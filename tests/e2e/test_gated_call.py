@@ -116,27 +116,24 @@ def test_on_the_demo_model_the_same(installation: Installation) -> None:
 
 
 def test_no_key_acts_too_early_later_is_a_banner_and_ctrl_g_brings_it_back(installation: Installation) -> None:
-    with FakeOpenAI(once_then("Written down.")) as server:
-        installation.use(registry(server.url))
-        with installation.open("--role", "coder") as terminal:
-            terminal.ready("coder")
-            terminal.say("write it down")
-            terminal.wait_for(TITLE)
-            terminal.send("a")
-            terminal.wait_for("in the message field")
-            assert installation.count == 0
-            terminal.dialog()
-            terminal.press("escape")
-            terminal.wait_for("1 approval pending – ctrl+g  (Shell)")
-            assert TITLE not in terminal.text()
-            assert terminal.screen()[-3].strip("│").split() == ["a"], terminal.text()
-            assert installation.count == 0
-            assert len(server.requests) == 1
-            terminal.press("ctrl+g")
-            assert EFFECT in terminal.dialog()
-            terminal.press("a")
-            terminal.wait_for("Written down.")
-            terminal.wait_gone("ctrl+g")
+    with installation.chat(once_then("Written down.")) as (server, terminal):
+        terminal.say("write it down")
+        terminal.wait_for(TITLE)
+        terminal.send("a")
+        terminal.wait_for("in the message field")
+        assert installation.count == 0
+        terminal.dialog()
+        terminal.press("escape")
+        terminal.wait_for("1 approval pending – ctrl+g  (Shell)")
+        assert TITLE not in terminal.text()
+        assert terminal.screen()[-3].strip("│").split() == ["a"], terminal.text()
+        assert installation.count == 0
+        assert len(server.requests) == 1
+        terminal.press("ctrl+g")
+        assert EFFECT in terminal.dialog()
+        terminal.press("a")
+        terminal.wait_for("Written down.")
+        terminal.wait_gone("ctrl+g")
     assert installation.count == 1
 
 

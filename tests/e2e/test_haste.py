@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pytest
 
 from chatops.tui.dialogs.key_gate import PAUSE_S
-from tests.e2e.installation import ChatTerminal, Installation, dialog_of, registry
-from tests.support.fake_openai import FakeOpenAI, call, calls, says
+from tests.e2e.installation import ChatTerminal, Installation, dialog_of
+from tests.support.fake_openai import call, calls, says
 
 SHOWN = re.compile(r"^> (\d)  \w+", re.MULTILINE)
 NAMED = "not taken: {}, too early"
@@ -25,14 +25,12 @@ DRAWN_S = 0.2
 def asked(installation: Installation, count: int) -> Iterator[ChatTerminal]:
     """Open the chat on so many calls. Each writes its number into `ran.txt`."""
     wanted = calls(*(call("shell_exec", command=f"printf {number} >> ran.txt") for number in range(1, count + 1)))
-    with FakeOpenAI(lambda request: says("All decided.") if request.tool_results else wanted) as server:
-        installation.use(registry(server.url))
-        with installation.open("--role", "coder", rows=44) as terminal:
-            terminal.ready("coder")
-            terminal.say("go")
-            terminal.dialog()
-            terminal.wait_quiet(0.6)
-            yield terminal
+    done = says("All decided.")
+    with installation.chat(lambda request: done if request.tool_results else wanted, rows=44) as (_, terminal):
+        terminal.say("go")
+        terminal.dialog()
+        terminal.wait_quiet(0.6)
+        yield terminal
 
 
 def ran(installation: Installation) -> set[int]:

@@ -109,18 +109,20 @@ class User:
         with self.installation.store() as store:
             waiting = [one.pending for one in store.pending_calls() if one.decided is None]
         for one in waiting:
-            if one.reason is AskReason.OUTCOME_UNKNOWN:
-                done = self.run("approvals", "deny", one.call.id)
-            else:
-                done = self.run("approvals", "approve", one.call.id)
+            word = "deny" if one.reason is AskReason.OUTCOME_UNKNOWN else "approve"
+            done = self.run("approvals", word, one.call.id)
             assert done.code == 0, done.err
 
+    def go_on(self) -> Ran:
+        """Resume what has begun, or begin."""
+        with self.installation.store() as store:
+            begun = [one.id for one in store.sessions() if one.messages]
+        return self.run("resume", begun[0]) if begun else self.ask()
+
     def finish(self) -> Ran:
-        """Go on until there is an answer; AssertionError if that takes too long or a command fails."""
+        """Go on until it has ended well; AssertionError if that takes too long or a command fails."""
         for _ in range(ENOUGH):
-            with self.installation.store() as store:
-                begun = [one.id for one in store.sessions() if one.messages]
-            ran = self.run("resume", begun[0]) if begun else self.ask()
+            ran = self.go_on()
             self.codes.append(ran.code)
             assert ran.code in (0, 3), ran.err
             assert "Traceback" not in ran.err

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from chatops.domain.decisions import Approved
-from tests.e2e.installation import EFFECT, TITLE, Installation, answers_each_call_once, registry
-from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
+from tests.e2e.installation import EFFECT, TITLE, Installation, answers_each_call_once
+from tests.support.fake_openai import Completion, SeenRequest, call, calls, says
 
 
 def asks(request: SeenRequest) -> Completion:
@@ -18,24 +18,20 @@ def asks(request: SeenRequest) -> Completion:
 
 @pytest.mark.more
 def test_the_dialog_closes_by_itself_and_the_turn_goes_on(installation: Installation) -> None:
-    with FakeOpenAI(asks) as server:
-        installation.use(registry(server.url))
-        with installation.open("--role", "coder") as terminal:
-            terminal.ready("coder")
-            terminal.say("write it down")
-            terminal.dialog()
-            (waiting,) = json.loads(installation.run("approvals", "list", "--output-format", "json").out)
-            done = installation.run("approvals", "approve", waiting["id"])
-            assert done.code == 0, done.err
-            terminal.wait_for("Understood.")
-            terminal.wait_gone(TITLE)
-            seen = re.compile(r"Answered elsewhere: .*approved.* via.* approvals")
-            terminal.wait_until(lambda text: seen.search(" ".join(text.split())) is not None, what="who answered")
-            again = installation.run("approvals", "approve", waiting["id"])
-            assert again.code == 1
-            assert re.search(r"it was approved by uid \d+.* via approvals on .* at \d\d:\d\d:\d\d", again.err)
-        assert server.violations == []
-        assert answers_each_call_once(server.requests[-1])
+    with installation.chat(asks) as (server, terminal):
+        terminal.say("write it down")
+        terminal.dialog()
+        (waiting,) = json.loads(installation.run("approvals", "list", "--output-format", "json").out)
+        done = installation.run("approvals", "approve", waiting["id"])
+        assert done.code == 0, done.err
+        terminal.wait_for("Understood.")
+        terminal.wait_gone(TITLE)
+        seen = re.compile(r"Answered elsewhere: .*approved.* via.* approvals")
+        terminal.wait_until(lambda text: seen.search(" ".join(text.split())) is not None, what="who answered")
+        again = installation.run("approvals", "approve", waiting["id"])
+        assert again.code == 1
+        assert re.search(r"it was approved by uid \d+.* via approvals on .* at \d\d:\d\d:\d\d", again.err)
+    assert answers_each_call_once(server.requests[-1])
     assert installation.count == 1
     with installation.store() as store:
         (decision,) = store.decisions()

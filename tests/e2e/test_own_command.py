@@ -3,8 +3,8 @@
 import pytest
 
 from chatops.sandbox.confinement import probe
-from tests.e2e.installation import Installation, registry
-from tests.support.fake_openai import FakeOpenAI, SeenRequest, says
+from tests.e2e.installation import Installation
+from tests.support.fake_openai import SeenRequest, says
 
 
 def roles(request: SeenRequest) -> list[str]:
@@ -12,23 +12,19 @@ def roles(request: SeenRequest) -> list[str]:
 
 
 def test_its_result_goes_with_the_next_message_unless_it_is_private(installation: Installation) -> None:
-    with FakeOpenAI(lambda request: says(f"You said: {request.last_user}")) as server:
-        installation.use(registry(server.url))
-        with installation.open("--role", "coder") as terminal:
-            terminal.ready("coder")
-            for command, printed in (("!echo shown-$((40+2))", "shown-42"), ("!!echo hidden-$((40+3))", "hidden-43")):
-                terminal.say(command)
-                if not probe().program:
-                    terminal.dialog()
-                    terminal.decide("a")
-                terminal.wait_for(printed)
-            terminal.say("what did it print")
-            terminal.wait_for("You said: what did it print")
-        (request,) = server.requests
-        assert roles(request)[-5:] == ["user", "assistant", "tool", "assistant", "user"]
-        assert "shown-42" in str(request.body)
-        assert "hidden" not in str(request.body)
-        assert server.violations == []
+    with installation.chat(lambda request: says(f"You said: {request.last_user}")) as (server, terminal):
+        for command, printed in (("!echo shown-$((40+2))", "shown-42"), ("!!echo hidden-$((40+3))", "hidden-43")):
+            terminal.say(command)
+            if not probe().program:
+                terminal.dialog()
+                terminal.decide("a")
+            terminal.wait_for(printed)
+        terminal.say("what did it print")
+        terminal.wait_for("You said: what did it print")
+    (request,) = server.requests
+    assert roles(request)[-5:] == ["user", "assistant", "tool", "assistant", "user"]
+    assert "shown-42" in str(request.body)
+    assert "hidden" not in str(request.body)
 
 
 @pytest.mark.more

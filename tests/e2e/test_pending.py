@@ -89,21 +89,18 @@ def test_an_approval_calls_a_user_back_whose_terminal_has_not_the_focus(
         left.wait()
         return writes(request)
 
-    with FakeOpenAI(writes_later) as server:
-        installation.use(registry(server.url))
-        with installation.open("--role", "coder") as terminal:
-            terminal.ready("coder")
-            before = terminal.title
-            terminal.say("write it down")
-            terminal.send("\x1b[O")
-            left.set()
-            terminal.dialog()
-            if settings:
-                assert b"\x1b]9;" not in terminal.raw and terminal.title == before
-                return
-            terminal.wait_until(lambda _: terminal.title == "? Approve Shell? chatops", what="the title")
-            assert terminal.raw.count(b"\x1b]9;chatops: Approve Shell?\x1b\\") == 1
-            assert terminal.raw.count(b"\x1b]777;notify;chatops;Approve Shell?\x1b\\\x07") == 1
-            terminal.send("\x1b[I")
-            terminal.wait_until(lambda _: b"\x1b[23;2t" in terminal.raw, what="the title to be put back")
-            terminal.press("d")
+    with installation.chat(writes_later) as (_, terminal):
+        before = terminal.title
+        terminal.say("write it down")
+        terminal.send("\x1b[O")
+        left.set()
+        terminal.dialog()
+        if settings:
+            assert b"\x1b]9;" not in terminal.raw and terminal.title == before
+            return
+        terminal.wait_until(lambda _: terminal.title == "? Approve Shell? chatops", what="the title")
+        assert terminal.raw.count(b"\x1b]9;chatops: Approve Shell?\x1b\\") == 1
+        assert terminal.raw.count(b"\x1b]777;notify;chatops;Approve Shell?\x1b\\\x07") == 1
+        terminal.send("\x1b[I")
+        terminal.wait_until(lambda _: b"\x1b[23;2t" in terminal.raw, what="the title to be put back")
+        terminal.press("d")

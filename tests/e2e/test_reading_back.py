@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.e2e.installation import ChatTerminal, Installation, registry
-from tests.support.fake_openai import FakeOpenAI, Raw, Reply, SeenRequest, Step, Wait, call, calls, delta, says, sse
+from tests.e2e.installation import ChatTerminal, Installation
+from tests.support.fake_openai import Raw, Reply, SeenRequest, Step, Wait, call, calls, delta, says, sse
 
 LINES = "\n\n".join(f"Line {number} of the answer." for number in range(60))
 GROWING = (
@@ -55,11 +55,8 @@ class Server:
 
 @contextmanager
 def opened(installation: Installation, server: Server) -> Iterator[ChatTerminal]:
-    with FakeOpenAI(server) as running:
-        installation.use(registry(running.url))
-        with installation.open("--role", "coder", cols=80, rows=24) as terminal:
-            terminal.ready("coder")
-            yield terminal
+    with installation.chat(server, cols=80, rows=24) as (_, terminal):
+        yield terminal
 
 
 @pytest.mark.more

@@ -72,30 +72,26 @@ def writes(request: SeenRequest) -> Completion:
 @pytest.mark.parametrize(("role", "effects"), [("operator", 1), ("researcher", 0)])
 def test_a_role_switch_while_a_call_waits_then_decide(role: str, effects: int, installation: Installation) -> None:
     """Under a role that has the tool `a` runs it; under one that has not, only denying is offered."""
-    with FakeOpenAI(writes) as server:
-        installation.use(registry(server.url))
-        with installation.open("--role", "coder") as terminal:
-            terminal.ready("coder")
-            terminal.say("write it down")
-            terminal.dialog()
-            terminal.press("escape")
-            terminal.wait_for("1 approval pending – ctrl+g")
-            switch(terminal, role)
-            terminal.wait_for(f"coder → {role}")
-            assert installation.count == 0
-            terminal.press("ctrl+g")
-            shown = terminal.dialog("a approve once" if effects else "d deny")
-            assert "Approve Shell?" in shown or "Not permitted now: Shell" in shown
-            assert "coder (local)" in shown
-            assert ("Denied by: tools of role researcher" in shown) is (effects == 0)
-            assert ("a approve once" in shown) is (effects == 1)
-            if not effects:
-                assert "Roles coder or operator could run" in shown
-            terminal.press("a" if effects else "d")
-            terminal.wait_for("Understood.")
-            assert TITLE not in terminal.text()
-        last = server.requests[-1]
-        assert server.violations == []
+    with installation.chat(writes) as (server, terminal):
+        terminal.say("write it down")
+        terminal.dialog()
+        terminal.press("escape")
+        terminal.wait_for("1 approval pending – ctrl+g")
+        switch(terminal, role)
+        terminal.wait_for(f"coder → {role}")
+        assert installation.count == 0
+        terminal.press("ctrl+g")
+        shown = terminal.dialog("a approve once" if effects else "d deny")
+        assert "Approve Shell?" in shown or "Not permitted now: Shell" in shown
+        assert "coder (local)" in shown
+        assert ("Denied by: tools of role researcher" in shown) is (effects == 0)
+        assert ("a approve once" in shown) is (effects == 1)
+        if not effects:
+            assert "Roles coder or operator could run" in shown
+        terminal.press("a" if effects else "d")
+        terminal.wait_for("Understood.")
+        assert TITLE not in terminal.text()
+    last = server.requests[-1]
     assert installation.count == effects
     assert len(server.requests) == 2
     (result,) = last.tool_results

@@ -7,22 +7,19 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.e2e.installation import ChatTerminal, Installation, registry
+from tests.e2e.installation import ChatTerminal, Installation
 from tests.support.emulator import Cell
-from tests.support.fake_openai import FakeOpenAI, says
+from tests.support.fake_openai import says
 
 ANSWER = "The invoice is due on Friday."
 
 
 @contextmanager
 def answered(installation: Installation, **env: str) -> Iterator[ChatTerminal]:
-    with FakeOpenAI(lambda _: says(ANSWER)) as server:
-        installation.use(registry(server.url))
-        with installation.open("--role", "coder", env=env) as terminal:
-            terminal.ready("coder")
-            terminal.say("When is it due?")
-            terminal.wait_for(ANSWER)
-            yield terminal
+    with installation.chat(lambda _: says(ANSWER), env=env) as (_, terminal):
+        terminal.say("When is it due?")
+        terminal.wait_for(ANSWER)
+        yield terminal
 
 
 def place(terminal: ChatTerminal, words: str) -> tuple[int, int]:

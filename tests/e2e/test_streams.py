@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.installation import Installation, registry
-from tests.support.fake_openai import FakeOpenAI, Pause, Raw, Reply, SeenRequest, Step, delta, sse
+from tests.e2e.installation import Installation
+from tests.support.fake_openai import Pause, Raw, Reply, SeenRequest, Step, delta, sse
 from tests.support.terminal import Terminal
 
 COLS, ROWS = 90, 26
@@ -89,19 +89,16 @@ def test_a_stream_is_shown_to_its_end_whatever_comes_between(installation: Insta
         ident = f"END-{request.last_user.split()[1]}"
         return reply(random.Random(ident), ident, at_once=ident.endswith("-3"))
 
-    with FakeOpenAI(answer) as server:
-        installation.use(registry(server.url))
-        with installation.open("--role", "coder", cols=COLS, rows=ROWS) as terminal:
-            terminal.ready("coder")
-            for number in range(STREAMS):
-                terminal.say(f"stream {number}")
-                if number:
-                    interfere(terminal, chance)
-                terminal.wait_for(f"END-{number}")
-                terminal.wait_for("tokens unknown")  # Shown in a window of this width while no turn runs.
-                terminal.wait_quiet(0.3)
-                shown = terminal.cells()
-                paint_again(terminal)
-                terminal.wait_quiet(0.3)
-                # The scroll bar is approximate: blocks far from the view have estimated heights.
-                assert [row[:-1] for row in shown] == [row[:-1] for row in terminal.cells()], number
+    with installation.chat(answer, cols=COLS, rows=ROWS) as (_, terminal):
+        for number in range(STREAMS):
+            terminal.say(f"stream {number}")
+            if number:
+                interfere(terminal, chance)
+            terminal.wait_for(f"END-{number}")
+            terminal.wait_for("tokens unknown")  # Shown in a window of this width while no turn runs.
+            terminal.wait_quiet(0.3)
+            shown = terminal.cells()
+            paint_again(terminal)
+            terminal.wait_quiet(0.3)
+            # The scroll bar is approximate: blocks far from the view have estimated heights.
+            assert [row[:-1] for row in shown] == [row[:-1] for row in terminal.cells()], number

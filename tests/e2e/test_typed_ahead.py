@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.e2e.installation import EFFECT, ChatTerminal, Installation, registry
+from tests.e2e.installation import EFFECT, ChatTerminal, Installation
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 
 SCREENS = {
@@ -38,11 +38,8 @@ def answers(request: SeenRequest) -> Completion:
 
 @contextmanager
 def chat(installation: Installation, role: str) -> Iterator[tuple[ChatTerminal, FakeOpenAI]]:
-    with FakeOpenAI(answers) as server:
-        installation.use(registry(server.url))
-        with installation.open("--role", role) as terminal:
-            terminal.ready(role)
-            yield terminal, server
+    with installation.chat(answers, role=role) as (server, terminal):
+        yield terminal, server
 
 
 def type_keys(terminal: ChatTerminal, keys: str, gap: float) -> None:

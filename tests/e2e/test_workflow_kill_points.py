@@ -6,28 +6,24 @@ most once, no answer is asked for twice that was stored, and every request is on
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from chatops.config.failpoints import RUN_NAMES, VARIABLE, Failpoint
+from chatops.config.failpoints import RUN_NAMES, Failpoint
 from chatops.domain.events import AskReason
 from chatops.domain.tools import Outcome
 from chatops.runtime.workflow import turns_of
 from chatops.store.base import JournalRow
 from tests.e2e.fork_server import ForkServer
 from tests.e2e.installation import Installation, answers_each_call_once, registry
+from tests.e2e.test_kill_points import COMMAND, KILLED, User
 from tests.store.storekit import problems
 from tests.support.command_line import Ran
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls
 from tests.support.workflows import answer, step
 
-KILLED = -9
-COMMAND = "dd if=mark.txt of=count.txt oflag=append conv=notrunc status=none"
 RULES = ("--approve", f"shell_exec:{COMMAND}", "--approve", "shell_exec:test -s mark.txt")
-ENOUGH = 6
-"""Commands after which a user would give up."""
 
 REACHED: dict[Failpoint, int] = {
     "after_commit": 18,
@@ -60,44 +56,24 @@ def model(request: SeenRequest) -> Completion:
     return answer("told")
 
 
-@dataclass(kw_only=True)
-class Operator:
+class Operator(User):
     """Someone at a shell who wants the run to end, and never runs twice what may have run."""
 
-    installation: Installation
-    fork_server: ForkServer
-    codes: list[int] = field(default_factory=list)
-
-    def command(self, *arguments: str, dying: str = "") -> Ran:
-        """One command; `dying`: where it is killed."""
-        env = {"CHATOPS_HOME": str(self.installation.home), VARIABLE: dying}
-        return self.fork_server.run(*self.installation.flags, *arguments, cwd=self.installation.workspace, env=env)
-
-    def run(self, *, dying: str = "") -> Ran:
+    def begin(self, *, dying: str = "") -> Ran:
         """Begin the run."""
-        return self.command("workflow", "run", "release", "release it", *RULES, dying=dying)
+        return self.run("workflow", "run", "release", "release it", *RULES, dying=dying)
 
-    def finish(self) -> Ran:
-        """Go on until the run has ended well; AssertionError if that takes too long or a command fails."""
-        for _ in range(ENOUGH):
-            with self.installation.store() as store:
-                begun = [one.id for one in store.runs()]
-            ran = self.command("workflow", "resume", begun[0], *RULES) if begun else self.run()
-            self.codes.append(ran.code)
-            assert ran.code in (0, 3), ran.err
-            assert "Traceback" not in ran.err
-            if ran.code == 0:
-                return ran
-            self.leave_unknown()
-        raise AssertionError(f"No end after {ENOUGH} commands: {self.codes}")
-
-    def leave_unknown(self) -> None:
-        """A call that may have run is not run again."""
+    def go_on(self) -> Ran:
+        """Resume the run, or begin it."""
         with self.installation.store() as store:
-            waiting = [one.pending for one in store.pending_calls() if one.decided is None]
-        for one in waiting:
-            assert one.reason is AskReason.OUTCOME_UNKNOWN
-            assert self.command("approvals", "deny", one.call.id).code == 0
+            begun = [one.id for one in store.runs()]
+        return self.run("workflow", "resume", begun[0], *RULES) if begun else self.begin()
+
+    def answer(self) -> None:
+        """A call that may have run is not run again. Nothing else is asked about."""
+        with self.installation.store() as store:
+            assert {one.pending.reason for one in store.pending_calls()} <= {AskReason.OUTCOME_UNKNOWN}
+        super().answer()
 
     def journal(self) -> list[JournalRow]:
         """Every attempt at a call of the run."""
@@ -138,7 +114,7 @@ POINTS = [
 def test_a_run_killed_there_goes_on_and_takes_effect_once(
     place: str, number: int, operator: Operator, server: FakeOpenAI
 ) -> None:
-    assert operator.run(dying=f"{place}:{number}").code == KILLED
+    assert operator.begin(dying=f"{place}:{number}").code == KILLED
     assert operator.finish().out == "told\n"
     attempts = [row for row in operator.journal() if "count.txt" in row.arguments and "dd " in row.arguments]
     assert len(attempts) == 1, attempts
@@ -163,6 +139,6 @@ def test_the_table_knows_every_place_of_a_run() -> None:
     ["after_commit", *(pytest.param(name, marks=pytest.mark.kill) for name in REACHED if name != "after_commit")],
 )
 def test_there_is_no_later_place_for_a_run_to_die(place: Failpoint, operator: Operator) -> None:
-    ran = operator.run(dying=f"{place}:{REACHED[place] + 1}")
+    ran = operator.begin(dying=f"{place}:{REACHED[place] + 1}")
     assert ran.code == 0, f"{place} is reached more often than {REACHED[place]} times"
-    assert json.loads(operator.command("workflow", "list", "--output-format", "json").out)["runs"]
+    assert json.loads(operator.run("workflow", "list", "--output-format", "json").out)["runs"]

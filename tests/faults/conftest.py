@@ -1,21 +1,17 @@
 """The two entry points, and a provider behind them."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.fork_server import ForkServer, shared
+from tests.e2e.conftest import fork_server, installation
+from tests.e2e.fork_server import ForkServer
 from tests.e2e.installation import Installation
 from tests.faults.entry_points import FaultyChat, Pipe, Provider, patient_registry
 from tests.faults.stage import Stage
 
-
-@pytest.fixture
-def installation(tmp_path: Path, chatops_home: Path) -> Installation:
-    """An empty workspace but for `note.txt`, nothing configured."""
-    return Installation.with_note(tmp_path / "project", chatops_home)
+__all__ = ["fork_server", "installation"]
 
 
 @pytest.fixture
@@ -23,12 +19,6 @@ def provider() -> Iterator[Provider]:
     """A strict server under the test's command."""
     with Provider() as running:
         yield running
-
-
-@pytest.fixture(scope="session")
-def fork_server() -> ForkServer:
-    """The launcher of the program."""
-    return shared()
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,13 @@
 """An installation for each test, and what starts programs for each module."""
 
-from pathlib import Path
-
 import pytest
 
+from tests.e2e.conftest import installation
 from tests.e2e.fork_server import ForkServer, shared
-from tests.e2e.installation import Installation
+
+__all__ = ["installation"]
 
 TOOL = "tests.kill.note_tool"
-
-
-@pytest.fixture
-def installation(tmp_path: Path, chatops_home: Path) -> Installation:
-    """An empty workspace but for `note.txt`, nothing configured."""
-    return Installation.with_note(tmp_path / "project", chatops_home)
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,15 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from chatops.domain.errors import ChatopsError
+from chatops.domain.tools import ToolResult
+from chatops.mcp.servers import Servers
 from tests.mcp.conftest import World
 from tests.mcp.test_login import accounts, browse, log_in, stored
 from tests.mcp.test_login import entry as other_entry
@@ -55,22 +57,26 @@ def held(grants: Grants) -> Iterator[threading.Event]:
         go.set()
 
 
+@asynccontextmanager
+async def renewing(world: World, servers: Servers, grants: Grants) -> AsyncIterator[asyncio.Future[ToolResult]]:
+    """Begin a call whose login the server holds back while it renews it."""
+    grants.access.clear()
+    with held(grants) as there:
+        call = asyncio.ensure_future(world.run(servers, "w__whoami"))
+        await asyncio.to_thread(there.wait)
+        yield call
+
+
 async def test_a_call_that_stops_while_its_login_is_renewed_does_not_lose_it(world: World, grants: Grants) -> None:
     async with world.servers(w=entry(grants)) as servers:
         await log_in(servers)
         await servers.connect(["w"])
-        grants.access.clear()
-        with held(grants) as there:
-            call = asyncio.ensure_future(world.run(servers, "w__whoami"))
-            await asyncio.to_thread(there.wait)
+        async with renewing(world, servers, grants) as call:
             call.cancel()
             with suppress(asyncio.CancelledError):
                 await call
         assert (await world.run(servers, "w__whoami")).content == "you"
-        grants.access.clear()
-        with held(grants) as there:
-            call = asyncio.ensure_future(world.run(servers, "w__whoami"))
-            await asyncio.to_thread(there.wait)
+        async with renewing(world, servers, grants) as call:
             call.cancel()
             ending = asyncio.ensure_future(servers.aclose())
             await asyncio.wait((call,))
@@ -94,10 +100,7 @@ async def test_a_login_that_is_removed_while_it_is_renewed_stays_removed(world: 
     async with world.servers(w=entry(grants)) as servers:
         await log_in(servers)
         await servers.connect(["w"])
-        grants.access.clear()
-        with held(grants) as there:
-            call = asyncio.ensure_future(world.run(servers, "w__whoami"))
-            await asyncio.to_thread(there.wait)
+        async with renewing(world, servers, grants) as call:
             stored(world).unlink()
         with suppress(AssertionError):
             await call

@@ -119,8 +119,7 @@ def test_the_summary_includes_decisions_of_other_processes() -> None:
     assert resume_summary(store, info) == ""
     turn = store.next_turn_id(info.id)
     call = kit.a_call(turn)
-    step = kit.first(turn, info.id)
-    store.commit(step)
+    step = kit.begun(store, turn, info.id)
     assert resume_summary(store, store.session(info.id)) == "reply cut off"
     step = kit.then(step, kit.in_round(CallState(call=call, status=kit.awaiting())))
     store.commit(step)

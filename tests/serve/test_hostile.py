@@ -69,8 +69,7 @@ def ask(
     """Let a call with these facts wait; its id."""
     session = session or store.create_session(workspace="/w", role="coder", persona="", title="t")
     turn = store.next_turn_id(session.id)
-    step = kit.first(turn, session.id)
-    store.commit(step)
+    step = kit.begun(store, turn, session.id)
     call = ToolCall(id=CallId(f"{turn}.1.1"), name=tool, arguments=facts.arguments)
     status = AwaitingDecision(facts=facts, digest="d" * 64, reason=AskReason.POLICY, why="tool asks")
     status = replace(status, **{name: more.pop(name) for name in ("reason", "why", "interruption") if name in more})

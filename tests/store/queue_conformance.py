@@ -212,8 +212,7 @@ class QueueConformance:
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
         call = kit.a_call(turn)
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         given: list[Decision] = [
             Edited(arguments='{"a":"\ud800"}'),
             Rejected(reason="no"),

@@ -216,8 +216,7 @@ class SessionConformance:
     def test_a_fork_of_the_whole_session_takes_no_rules_of_its_session(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         lasting = kit.remembered(scope=RuleScope.FOLDER)
         store.commit(kit.then(step, kit.finished(), kit.assistant(turn), rules=(kit.remembered(), lasting)))
         store.queue_message(session.id, "later")
@@ -277,8 +276,7 @@ class SessionConformance:
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
         call = kit.a_call(turn)
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         ask = kit.then(step, kit.in_round(CallState(call=call, status=kit.awaiting())))
         store.commit(ask)
         fork = store.fork_session(session.id)
@@ -391,8 +389,7 @@ class SessionConformance:
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
         mine, other = kit.remembered(), kit.remembered(role="reviewer", source="c2")
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         step = kit.then(step, kit.awaiting_model(turn), rules=(mine, other))
         store.commit(step)
         step = kit.then(step, kit.awaiting_model(turn), rules=(mine,))
@@ -412,8 +409,7 @@ class SessionConformance:
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
         folder, role = kit.remembered(scope=RuleScope.FOLDER), kit.remembered(scope=RuleScope.ROLE, uid=7)
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         store.commit(kit.then(step, kit.finished(), kit.assistant(turn), rules=(kit.remembered(), folder, role)))
         other = store.create_session(workspace="/w", role="r", persona="p")
         assert kit.rules(store, other.id) == [folder, role]
@@ -430,8 +426,7 @@ class SessionConformance:
     def test_a_use_of_a_rule_is_counted_and_logged_with_the_start_of_its_call(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         step = kit.then(step, kit.awaiting_model(turn), rules=(kit.remembered(),))
         store.commit(step)
         (row,) = store.rules()
@@ -450,8 +445,7 @@ class SessionConformance:
     def test_a_session_is_a_job_as_long_as_its_turn_is_the_last_one(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         assert (store.job(session.id), store.jobs()) == (None, [])
         job = JobRow(
             session=store.session(session.id),

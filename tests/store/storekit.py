@@ -184,10 +184,16 @@ def then(step: TurnStep, phase: Phase, *messages: Message, **carried: Any) -> Tu
     return TurnStep(state=following, messages=messages, **carried)
 
 
+def begun(store: Store, turn: TurnId, session_id: SessionId) -> TurnStep:
+    """Begin a turn; its first step, which is stored."""
+    step = first(turn, session_id)
+    store.commit(step)
+    return step
+
+
 def pending_turn(store: Store, session: SessionInfo, turn: TurnId, calls: int = 2) -> TurnStep:
     """Begin a turn and bring it to where so many calls wait; its last step."""
-    step = first(turn, session.id)
-    store.commit(step)
+    step = begun(store, turn, session.id)
     states = [CallState(call=a_call(turn, n + 1), status=awaiting(f"d{n + 1}")) for n in range(calls)]
     ask = then(step, in_round(*states))
     store.commit(ask)

@@ -57,8 +57,7 @@ def test_rules_do_not_come_along_into_a_copy(path: Path) -> None:
     with closing(Store(path)) as store:
         session = store.create_session(workspace="/w", role="coder", persona="p").id
         turn = store.next_turn_id(session)
-        step = kit.first(turn, session)
-        store.commit(step)
+        step = kit.begun(store, turn, session)
         store.commit(kit.then(step, kit.awaiting_model(turn), rules=rules))
     with closing(Store(copy_of(path))) as copy:
         assert copy.rules() == []

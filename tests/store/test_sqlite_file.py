@@ -97,8 +97,7 @@ def test_stored_values_are_there_after_opening_again(path: Path) -> None:
         session_id = a_session(store)
         turn = store.next_turn_id(session_id)
         call = kit.a_call(turn)
-        step = kit.first(turn, session_id)
-        store.commit(step)
+        step = kit.begun(store, turn, session_id)
         ask = kit.then(step, kit.in_round(CallState(call=call, status=kit.awaiting())), rules=(kit.remembered(),))
         store.commit(ask)
         assert store.post_decision(kit.decided(call))
@@ -196,8 +195,7 @@ def test_a_full_disk_is_reported_and_keeps_what_was_saved(path: Path) -> None:
         session_id = a_session(store)
         turn = store.next_turn_id(session_id)
         call = kit.a_call(turn)
-        step = kit.first(turn, session_id)
-        store.commit(step)
+        step = kit.begun(store, turn, session_id)
         # This file may not grow any further, which SQLite reports just as it does a full disk.
         pages = store._rows.one("PRAGMA page_count")
         assert pages is not None

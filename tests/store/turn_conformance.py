@@ -31,8 +31,7 @@ class TurnConformance:
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
         spent = Usage(input_tokens=7, output_tokens=2)
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         done = kit.then(replace(step, state=replace(step.state, usage=spent)), kit.finished())
         store.commit(done)
         assert store.load_turn(turn) == done.state
@@ -69,8 +68,7 @@ class TurnConformance:
     def test_a_finished_turn_keeps_its_checkpoint_and_is_no_longer_active(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         done = kit.then(step, kit.finished(), kit.assistant(turn))
         store.commit(done)
         assert store.load_turn(turn) == done.state
@@ -119,8 +117,7 @@ class TurnConformance:
     def test_a_step_that_does_not_follow_is_a_conflict_and_stores_nothing(
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         second = kit.then(step, kit.finished("one"), kit.assistant(turn, "one"))
         gap = kit.then(second, kit.finished("three"), kit.assistant(turn, "three", 3))
         with pytest.raises(ConflictError):
@@ -135,8 +132,7 @@ class TurnConformance:
 
     def test_the_very_same_step_again_is_recognised(self, store: Store, session: SessionInfo, turn: TurnId) -> None:
         call = kit.a_call(turn)
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         store.commit(step)
         runs = kit.then(
             step,
@@ -155,8 +151,7 @@ class TurnConformance:
         self, store: Store, opened: Callable[[], Store], session: SessionInfo, turn: TurnId
     ) -> None:
         call = kit.a_call(turn)
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         runs = kit.then(step, kit.in_round(CallState(call=call, status=kit.started())), effects=(kit.run(call),))
         store.commit(runs)
         with pytest.raises(ConflictError):
@@ -166,8 +161,7 @@ class TurnConformance:
     def test_the_same_state_and_nothing_else_is_harmless_from_anywhere(
         self, store: Store, opened: Callable[[], Store], session: SessionInfo, turn: TurnId
     ) -> None:
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         opened().commit(TurnStep(state=step.state))
         with pytest.raises(ConflictError):
             opened().commit(TurnStep(state=replace(step.state, phase=kit.finished())))
@@ -179,8 +173,7 @@ class TurnConformance:
             store.commit(kit.first(turn, session.id))
 
     def test_one_turn_of_a_session_at_a_time(self, store: Store, session: SessionInfo, turn: TurnId) -> None:
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         second = store.next_turn_id(session.id)
         with pytest.raises(ConflictError):
             store.commit(kit.first(second, session.id, parent=kit.user(turn).id))
@@ -203,8 +196,7 @@ class TurnConformance:
         self, store: Store, session: SessionInfo, turn: TurnId, world: World
     ) -> None:
         call = kit.a_call(turn)
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         runs = kit.then(step, kit.in_round(CallState(call=call, status=kit.started())), effects=(kit.run(call),))
         store.commit(runs)
         (row,) = store.journal(turn)
@@ -220,8 +212,7 @@ class TurnConformance:
 
     def test_the_same_attempt_is_never_started_twice(self, store: Store, session: SessionInfo, turn: TurnId) -> None:
         call = kit.a_call(turn)
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         phase = kit.in_round(CallState(call=call, status=kit.started()))
         runs = kit.then(step, phase, effects=(kit.run(call),))
         store.commit(runs)
@@ -236,8 +227,7 @@ class TurnConformance:
         self, store: Store, session: SessionInfo, turn: TurnId
     ) -> None:
         call = kit.a_call(turn)
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         phase = kit.in_round(CallState(call=call, status=kit.started()))
         outcomes = [Outcome.UNKNOWN, Outcome.SUCCESS, Outcome.FAILED]
         step = kit.then(step, phase, effects=(kit.run(call),))
@@ -250,8 +240,7 @@ class TurnConformance:
         assert seen == [Outcome.UNKNOWN, Outcome.SUCCESS, Outcome.SUCCESS]
 
     def test_a_result_without_an_intent_is_refused(self, store: Store, session: SessionInfo, turn: TurnId) -> None:
-        step = kit.first(turn, session.id)
-        store.commit(step)
+        step = kit.begun(store, turn, session.id)
         with pytest.raises(StoreError):
             store.commit(kit.then(step, kit.finished(), results=(kit.closing(kit.a_call(turn)),)))
         assert store.load_turn(turn) == step.state

@@ -187,9 +187,8 @@ async def test_a_letter_that_is_no_key_of_the_search_starts_a_message() -> None:
 
 
 async def test_a_place_in_a_folded_card_is_shown_open_and_folded_again() -> None:
-    async with Host().run_test(size=(80, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 20)) as pilot:
         output = "\n".join(f"line {number}" for number in range(60)) + "\nend"
         reads = [read_card(number, f"text {number}") for number in range(3)]
         app.transcript.set_blocks([shell_card(output), *users(30), *reads, *users(0)])

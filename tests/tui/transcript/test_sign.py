@@ -71,9 +71,8 @@ class Host(App[None]):
 
 
 async def test_the_sign_shows_time_and_tokens_and_goes_when_text_flows_without_moving_any_line() -> None:
-    async with Host().run_test(size=(60, 10)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(60, 10)) as pilot:
         await pilot.pause()
         assert app.shown[-1].strip() in SPINNER and app.shown[-3].endswith("message 29")
         app.happens(ReasoningDelta(id=f"{ROUND}.thought", parent_id=ROUND, text="x" * 50))
@@ -87,9 +86,8 @@ async def test_the_sign_shows_time_and_tokens_and_goes_when_text_flows_without_m
 
 async def test_a_long_wait_for_the_first_token_says_what_is_awaited_where_there_is_room() -> None:
     for width in (70, 40):
-        async with Host().run_test(size=(width, 10)) as pilot:
-            app = pilot.app
-            assert isinstance(app, Host)
+        app = Host()
+        async with app.run_test(size=(width, 10)):
             app.passes(2)
             assert "waiting" not in app.shown[-1]
             app.passes(2)
@@ -101,9 +99,8 @@ async def test_a_long_wait_for_the_first_token_says_what_is_awaited_where_there_
 
 
 async def test_the_sign_comes_back_when_text_stalls_and_its_end_moves_no_line() -> None:
-    async with Host().run_test(size=(60, 10)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(60, 10)):
         app.happens(says("Hi"), Put(block=AnswerBlock(id="a", text="Hi", open=True)))
         app.passes(1)
         assert app.shown[-1].strip() == "Hi"
@@ -118,9 +115,8 @@ async def test_the_sign_comes_back_when_text_stalls_and_its_end_moves_no_line() 
 
 
 async def test_the_view_of_a_user_who_has_scrolled_away_stays() -> None:
-    async with Host().run_test(size=(60, 10)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(60, 10)) as pilot:
         await pilot.pause()
         app.transcript.action_page_up()
         before = app.shown
@@ -132,9 +128,8 @@ async def test_the_view_of_a_user_who_has_scrolled_away_stays() -> None:
 
 
 async def test_the_card_of_a_running_call_moves_and_then_stands_still() -> None:
-    async with Host().run_test(size=(60, 10)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(60, 10)):
         proposed = CallProposed(id=CallId("call"), parent_id=ROUND, tool="shell_exec", arguments=CARD.arguments)
         app.happens(proposed, Put(block=CARD))
         signs = set()
@@ -150,9 +145,8 @@ async def test_the_card_of_a_running_call_moves_and_then_stands_still() -> None:
 
 
 async def test_with_reduced_motion_only_seconds_are_shown() -> None:
-    async with Host(moves=False).run_test(size=(60, 10)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host(moves=False)
+    async with app.run_test(size=(60, 10)):
         app.happens(ReasoningDelta(id=f"{ROUND}.thought", parent_id=ROUND, text="x" * 50))
         app.passes(0.5)
         assert not app.shown[-1]
@@ -167,9 +161,8 @@ def so_far(done: int, total: int, *, since: float = 0.0) -> Progress:
 
 
 async def test_long_work_of_a_command_shows_a_bar_and_the_rest_and_goes() -> None:
-    async with Host().run_test(size=(90, 10)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(90, 10)):
         app.happens(ENDED)
         since = app.clock()
         app.transcript.show_work(so_far(0, 400, since=since))
@@ -185,9 +178,8 @@ async def test_long_work_of_a_command_shows_a_bar_and_the_rest_and_goes() -> Non
 
 
 async def test_a_card_shows_how_far_its_call_is_while_it_is_inspected_or_runs() -> None:
-    async with Host().run_test(size=(90, 10)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(90, 10)):
         card = replace(CARD, status=CardStatus.UNSETTLED)
         app.happens(CallProposed(id=CallId("call"), parent_id=ROUND, tool=card.tool, arguments=""), Put(block=card))
 
@@ -211,9 +203,8 @@ async def test_a_card_shows_how_far_its_call_is_while_it_is_inspected_or_runs() 
 
 
 async def test_with_reduced_motion_progress_is_words_that_change_once_a_second() -> None:
-    async with Host(moves=False).run_test(size=(90, 10)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host(moves=False)
+    async with app.run_test(size=(90, 10)):
         app.happens(ENDED)
         app.clock.pass_(1)
         since = app.clock() - 3

@@ -98,9 +98,8 @@ CARD = ToolCardBlock(
 
 
 async def test_a_long_session_opens_at_its_end() -> None:
-    async with Host().run_test(size=(80, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 20)) as pilot:
         app.transcript.set_blocks(users(300))
         await pilot.pause()
         assert "message 299" in screen(app)[-1]
@@ -108,9 +107,8 @@ async def test_a_long_session_opens_at_its_end() -> None:
 
 
 async def test_new_text_scrolls_into_view_until_the_user_scrolls_away() -> None:
-    async with Host().run_test(size=(80, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 20)) as pilot:
         transcript = app.transcript
         transcript.set_blocks(users(50))
         transcript.apply([Put(block=AnswerBlock(id="a", text="start\n\n", open=True))])
@@ -131,9 +129,8 @@ async def test_new_text_scrolls_into_view_until_the_user_scrolls_away() -> None:
 
 
 async def test_paging_back_to_the_end_follows_again() -> None:
-    async with Host().run_test(size=(80, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 20)) as pilot:
         app.transcript.set_blocks(users(60))
         await pilot.pause()
         await pilot.press("pageup", "pageup")
@@ -146,9 +143,8 @@ async def test_paging_back_to_the_end_follows_again() -> None:
 
 
 async def test_the_wheel_scrolls_and_releases_the_end() -> None:
-    async with Host().run_test(size=(80, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 20)) as pilot:
         app.transcript.set_blocks(users(60))
         await pilot.pause()
         await pilot._post_mouse_events([MouseScrollUp], app.transcript, button=0)
@@ -158,9 +154,8 @@ async def test_the_wheel_scrolls_and_releases_the_end() -> None:
 
 @pytest.mark.more
 async def test_scrolling_up_a_page_shows_the_lines_before_with_one_kept() -> None:
-    async with Host().run_test(size=(80, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 20)) as pilot:
         app.transcript.set_blocks(long_answers(40))
         await pilot.pause()
         first = screen(app)[0]
@@ -170,9 +165,8 @@ async def test_scrolling_up_a_page_shows_the_lines_before_with_one_kept() -> Non
 
 
 async def test_enter_and_click_open_and_fold_a_card() -> None:
-    async with Host().run_test(size=(80, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 20)) as pilot:
         app.transcript.set_blocks([UserBlock(id="u", text="hi"), CARD, NoticeBlock(id="n", text="below")])
         await pilot.pause()
         assert not any("second line" in line for line in screen(app))
@@ -195,9 +189,8 @@ async def test_enter_and_click_open_and_fold_a_card() -> None:
 
 
 async def test_the_keyboard_goes_from_block_to_block_and_shows_each_without_colour() -> None:
-    async with Host().run_test(size=(80, 10)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 10)) as pilot:
         blocks: list[Block] = [ToolCardBlock(id="card", tool="one", arguments="{}"), *users(30)]
         app.transcript.set_blocks([*blocks, AnswerBlock(id="answer", text="one\n\ntwo")])
         await pilot.pause()
@@ -217,9 +210,8 @@ async def test_the_keyboard_goes_from_block_to_block_and_shows_each_without_colo
 
 
 async def test_a_card_stays_open_when_its_state_changes() -> None:
-    async with Host().run_test(size=(80, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 20)) as pilot:
         running = ToolCardBlock(id="card", tool="file_read", arguments="{}", status=CardStatus.RUNNING)
         app.transcript.set_blocks([running])
         app.transcript.toggle("card")
@@ -229,9 +221,8 @@ async def test_a_card_stays_open_when_its_state_changes() -> None:
 
 
 async def test_blocks_can_be_inserted_before_others_and_removed() -> None:
-    async with Host().run_test(size=(80, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 20)) as pilot:
         transcript = app.transcript
         transcript.set_blocks([UserBlock(id="u", text="one"), CARD])
         transcript.apply([Put(block=AnswerBlock(id="a", text="two"), before="card")])
@@ -247,9 +238,8 @@ async def test_blocks_can_be_inserted_before_others_and_removed() -> None:
 
 
 async def test_a_selection_is_copied_as_the_text_without_gutter_and_fill() -> None:
-    async with Host().run_test(size=(80, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 20)) as pilot:
         app.transcript.set_blocks([UserBlock(id="u", text="hello\nworld"), AnswerBlock(id="a", text="漢字 and more")])
         await pilot.pause()
         await pilot.mouse_down(Transcript, offset=(2, 0))
@@ -265,9 +255,8 @@ async def test_a_selection_is_copied_as_the_text_without_gutter_and_fill() -> No
 
 
 async def test_a_selection_is_drawn_and_does_not_change_the_text() -> None:
-    async with Host().run_test(size=(80, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 20)) as pilot:
         app.transcript.set_blocks([AnswerBlock(id="a", text="漢字 and more")])
         await pilot.pause()
         plain = app.transcript.render_line(0)
@@ -281,9 +270,8 @@ async def test_a_selection_is_drawn_and_does_not_change_the_text() -> None:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("theme", sorted(name for name in BUILTIN_THEMES if not name.startswith("ansi-")))
 async def test_selected_text_can_be_read_in_every_theme(theme: str) -> None:
-    async with Host().run_test(size=(40, 12)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(40, 12)) as pilot:
         app.theme = theme
         app.transcript.set_blocks([AnswerBlock(id="a", text="words and `code`\n\n```python\nx = 1  # why\n```"), CARD])
         await pilot.pause()
@@ -297,9 +285,8 @@ async def test_selected_text_can_be_read_in_every_theme(theme: str) -> None:
 
 
 async def test_a_new_width_redraws_everything_and_keeps_the_position() -> None:
-    async with Host().run_test(size=(100, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(100, 20)) as pilot:
         transcript = app.transcript
         transcript.set_blocks([*users(40, words=30), NoticeBlock(id="n", text="the end")])
         await pilot.pause()
@@ -325,9 +312,8 @@ async def drawn_ahead(pilot: Pilot[None], transcript: Transcript) -> int:
 async def test_a_long_session_draws_no_more_blocks_than_a_short_one() -> None:
     drawn = {}
     for count in (60, 3_000):
-        async with Host().run_test(size=(80, 20)) as pilot:
-            app = pilot.app
-            assert isinstance(app, Host)
+        app = Host()
+        async with app.run_test(size=(80, 20)) as pilot:
             app.transcript.set_blocks(long_answers(count))
             await pilot.pause()
             drawn[count] = await drawn_ahead(pilot, app.transcript)
@@ -339,9 +325,8 @@ async def test_a_long_session_draws_no_more_blocks_than_a_short_one() -> None:
 
 
 async def test_paging_through_blocks_that_were_never_drawn_skips_no_line() -> None:
-    async with Host().run_test(size=(80, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 20)) as pilot:
         transcript = app.transcript
         texts = [" ".join(f"`{number}.{word}`" for word in range(number * 37 % 300)) for number in range(60)]
         transcript.set_blocks([AnswerBlock(id=f"a{number}", text=text) for number, text in enumerate(texts)])
@@ -361,9 +346,8 @@ async def test_paging_through_blocks_that_were_never_drawn_skips_no_line() -> No
 
 @pytest.mark.more
 async def test_lines_far_from_the_view_are_dropped_and_drawn_again() -> None:
-    async with Host().run_test(size=(80, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 20)) as pilot:
         transcript = app.transcript
         with (
             mock.patch("chatops.tui.transcript.layout._MAX_KEPT", 500),
@@ -398,9 +382,8 @@ def test_lines_drawn_again_while_markdown_is_imported_may_be_fewer(monkeypatch: 
 
 
 async def test_streamed_and_whole_answers_look_the_same_on_the_screen() -> None:
-    async with Host().run_test(size=(80, 60)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 60)) as pilot:
         transcript = app.transcript
         transcript.set_blocks([])
         transcript.apply([Put(block=AnswerBlock(id="a", text=MARKDOWN[:1], open=True))])
@@ -420,9 +403,8 @@ async def test_streamed_and_whole_answers_look_the_same_on_the_screen() -> None:
 
 
 async def test_markup_in_a_session_is_plain_text() -> None:
-    async with Host().run_test(size=(80, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 20)) as pilot:
         app.transcript.set_blocks([UserBlock(id="u", text="[@click=app.bell]x [/foo]")])
         await pilot.pause()
         assert "[@click=app.bell]x [/foo]" in screen(app)[0]
@@ -433,9 +415,8 @@ async def test_markup_in_a_session_is_plain_text() -> None:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("theme", ["textual-light", "textual-dark", "ansi-dark"])
 async def test_every_block_is_drawn_in_every_theme_and_size(theme: str) -> None:
-    async with Host().run_test(size=(80, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 20)) as pilot:
         app.transcript.set_blocks(samples())
         app.theme = theme
         await pilot.pause()
@@ -447,9 +428,8 @@ async def test_every_block_is_drawn_in_every_theme_and_size(theme: str) -> None:
 
 async def test_plain_until_the_parser_is_there_then_markdown() -> None:
     with mock.patch.object(answer, "_loaded", []):
-        async with Host().run_test(size=(80, 20)) as pilot:
-            app = pilot.app
-            assert isinstance(app, Host)
+        app = Host()
+        async with app.run_test(size=(80, 20)) as pilot:
             app.transcript.set_blocks([AnswerBlock(id="a", text="**bold** words")])
             await pilot.pause()
             assert screen(app)[0].strip() == "**bold** words"
@@ -460,9 +440,8 @@ async def test_plain_until_the_parser_is_there_then_markdown() -> None:
 
 
 async def test_an_idle_transcript_has_no_timer() -> None:
-    async with Host().run_test(size=(80, 20)) as pilot:
-        app = pilot.app
-        assert isinstance(app, Host)
+    app = Host()
+    async with app.run_test(size=(80, 20)) as pilot:
         app.transcript.set_blocks(users(5))
         for _ in range(50):
             await pilot.pause(0.01)
