@@ -20,6 +20,7 @@ from tests.mcp.test_login import accounts, browse, log_in, stored
 from tests.mcp.test_login import entry as other_entry
 from tests.support.oauth_server import Accounts
 from tests.support.sdk_oauth_server import Grants, serving
+from tests.support.waiting import PATIENCE
 
 __all__ = ["accounts"]
 CANARY = "canary0123456789"
@@ -47,7 +48,7 @@ def held(grants: Grants) -> Iterator[threading.Event]:
 
     def hold() -> None:
         there.set()
-        go.wait(60)
+        go.wait(2 * PATIENCE)
 
     grants.renewing = hold
     try:
@@ -197,14 +198,14 @@ def test_processes_renew_one_after_the_other_and_a_killed_one_leaves_the_rest_of
     end(login)
     with held(grants) as there:
         processes = [start("check") for _ in range(3)]
-        assert there.wait(60)
+        assert there.wait(PATIENCE)
     said = [told(process) for process in processes]
     assert all("w: ready" in one for one in said), said
     assert (len(grants.used), grants.reused) == (1, [])
 
     end(login)
     with held(grants) as there, start("check") as process:
-        assert there.wait(60)
+        assert there.wait(PATIENCE)
         process.kill()
     # The server has taken the refresh token, and its answer is lost.
     said.append(told(start("check")))
