@@ -148,11 +148,13 @@ class Rows:
             column = chosen([name for name, _ in columns], one.at[2])
             keys = [name for name in ("seq", "turn_id", "session_id", "key", "id") if name in dict(columns)]
             rows = raw.execute(f"SELECT {keys[0]}, {column}, * FROM {table} ORDER BY 1").fetchall()
-            key, value, *rest = rows[one.at[1] % len(rows)]
+            _, value, *rest = rows[one.at[1] % len(rows)]
             changed = self.changed(value, one.how, [other for _, other, *_ in rows])
             if isinstance(changed, str) and "\ud800" in changed:
                 changed = changed.encode("utf-8", "surrogatepass")
-            raw.execute(f"UPDATE {table} SET {column} = ? WHERE {keys[0]} = ?", (changed, key))
+            # A number such as `seq` is that of a row in its session only.
+            same = " AND ".join(f"{name} IS ?" for name, _ in columns)
+            raw.execute(f"UPDATE {table} SET {column} = ? WHERE {same}", (changed, *rest))
         return f"{rest}{changed}"
 
     def changed(self, value: Any, how: tuple[str, int, Any], others: list[Any]) -> Any:
