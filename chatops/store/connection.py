@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -101,6 +101,10 @@ class Connection:
         """Run the block in one read transaction, so that its queries see the same moment."""
         with self._transaction("BEGIN"):
             yield
+
+    def query(self) -> AbstractContextManager[None]:
+        """Run the block, which has one query. Over a network that is faster than a transaction."""
+        return self.read()
 
     def all(self, sql: str, *values: Value) -> list[SqlRow]:
         """Return all rows of a query."""

@@ -247,7 +247,7 @@ class DecisionQueue(StorePart):
         A damaged one is left out, so it cannot be approved.
         """
         principal = self._rows.PRINCIPAL
-        with self._rows.read():
+        with self._rows.query():
             found = self._rows.all(
                 f"SELECT q.session_id, q.turn_id, q.body, q.requested_at, p.decision, p.by, p.decided_at, {principal} "
                 "FROM pending q LEFT JOIN posted p ON p.call_id = q.call_id AND p.digest = q.digest "
@@ -305,7 +305,7 @@ class DecisionQueue(StorePart):
 
         A commit consumes a decision if its step holds a DecisionRecord for the call or settles the call.
         """
-        with self._rows.read():
+        with self._rows.query():
             found = self._rows.all(
                 f"SELECT call_id, digest, decision, by, {self._rows.PRINCIPAL} FROM posted "
                 "WHERE turn_id = ? ORDER BY seq",

@@ -106,11 +106,10 @@ def chain_ids(rows: Connection, head: MessageId | None) -> list[MessageId]:
 
 def bodies(rows: Connection, ids: Iterable[MessageId]) -> tuple[Message, ...]:
     """Return the messages with these ids, in this order. A damaged or missing one becomes a notice in its place."""
-    messages: list[Message] = []
-    for message_id in ids:
-        row = rows.one("SELECT body FROM messages WHERE id = ?", message_id)
-        messages.append(codec.damaged_message(message_id) if row is None else _readable(row[0], message_id))
-    return tuple(messages)
+    ids = tuple(ids)
+    stored = rows.all(f"SELECT id, body FROM messages WHERE id {rows.ONE_OF}", rows.listed(ids))
+    found = {row[0]: row[1] for row in stored}
+    return tuple(_readable(found.get(one), one) for one in ids)
 
 
 def decoded(body: Value, message_id: MessageId) -> Message:

@@ -81,7 +81,8 @@ _SETTINGS = {
     "tcp_user_timeout": "10s",
     "standard_conforming_strings": "on",
 }
-_LOCK = "SELECT version, now FROM begin_write()"
+_WRITE = "BEGIN READ WRITE; SELECT version, now FROM begin_write()"
+_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _CONNECTION = {
     "application_name": "chatops",
     "connect_timeout": "5",
@@ -169,6 +170,8 @@ class Postgres(Connection):
         """Number of changes that this connection has made."""
         self._pooled = 0
         """The process of the server behind a pooler; 0 if there is no pooler."""
+        self._is_first = False
+        """True until a transaction, or a query without one, has executed a statement."""
         self._now: float | None = None
         """Time of the write transaction that is open."""
         with self._lock, self._translated():
@@ -179,7 +182,16 @@ class Postgres(Connection):
                 raise
 
     def run(self, sql: str, *values: Any) -> Any:
-        """Execute one statement."""
+        """Execute one statement, the first one over a new connection if the old one turns out to be lost."""
+        if self._is_first:
+            self._is_first = False
+            link = self._connected()
+            try:
+                return self.run(sql, *values)
+            except psycopg.Error:
+                if not link.closed:
+                    raise
+            self._connected()
         assert self._link is not None
         statement, numbers = _rewritten(sql, tuple(value is None for value in values))
         # A plan that is kept knows no pattern, so it would leave out an index of trigrams.
@@ -294,22 +306,31 @@ class Postgres(Connection):
                 # If nothing passes the connection any more, this ends it.
                 self._ear.execute("")
 
+    @contextmanager
+    def query(self) -> Iterator[None]:
+        """Run the block, which has one query, without a transaction."""
+        with self._lock, self._translated():
+            self._must_be_open()
+            self._is_first = True
+            try:
+                yield
+            finally:
+                self._is_first = False
+
     def _alone(self, sql: str) -> SqlRow:
         """Return the first row of a query outside of any transaction."""
-        with self._translated():
-            self._must_be_open()
-            return self._first(sql).fetchone() or (None,)
+        with self.query():
+            return self.one(sql) or (None,)
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:
-        with self._lock, self._translated():
-            self._must_be_open()
+        with self.query():
             writes = begin != "BEGIN"
-            self._first("BEGIN READ WRITE" if writes else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
+                begun = self.run(_WRITE if writes else _READ)
                 self._must_be_same_process()
-                if writes:
-                    version, now = self.one(_LOCK) or (None, None)
+                if writes and begun.nextset():
+                    version, now = begun.fetchone()
                     self._now = real(now)
                     self._must_be_known(integer(version))
                 yield
@@ -323,17 +344,6 @@ class Postgres(Connection):
                 raise
             finally:
                 self._now = None
-
-    def _first(self, sql: str) -> Any:
-        """Execute the first statement of a transaction, over a new connection if the old one turns out to be lost."""
-        link = self._connected()
-        try:
-            return self.run(sql)
-        except psycopg.Error:
-            if not link.closed:
-                raise
-        self._connected()
-        return self.run(sql)
 
     def _connected(self) -> Link:
         if self._link is None or self._link.closed:
@@ -476,7 +486,7 @@ class Postgres(Connection):
                 )
             case errors.ReadOnlySqlTransaction():
                 why, advice = "the database is read-only", "Name the server that takes writes, or wait for it."
-            case errors.UndefinedTable() if self._pooled:
+            case errors.UndefinedTable() | errors.UndefinedFunction() if self._pooled:
                 return self._not_for_poolers()
             # Without a right to the schema its tables are not found.
             case errors.InsufficientPrivilege() | errors.UndefinedTable() | errors.UndefinedFunction():

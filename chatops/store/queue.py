@@ -33,7 +33,7 @@ from chatops.store.connection import SqlRow, integer, text, text_or_none
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from chatops.store.base import Holder, LeaseRow, SessionInfo
+    from chatops.store.base import LeaseRow, SessionInfo
 
 CHANNEL = "chatops_queue"
 """The channel of NOTIFY. What is sent is the workspace."""
@@ -189,10 +189,9 @@ class Queue(StorePart):
 
         `new`: at one that begins, else at one that goes on. `but` are left out.
         """
-        me, now = self._process(), self._clock()
-        with self._rows.read():
+        with self._rows.query():
             found = self._rows.all(
-                "SELECT q.session_id, q.workspace, q.requester, s.active_turn FROM hints h "
+                "SELECT q.session_id, q.workspace, q.requester, s.active_turn, l.session_id FROM hints h "
                 "JOIN queue q ON q.session_id = h.session_id JOIN sessions s ON s.id = h.session_id "
                 f"LEFT JOIN leases l ON l.session_id = h.session_id WHERE h.not_before <= {_NOW} "
                 f"AND q.workspace {self._rows.ONE_OF} AND NOT q.session_id {self._rows.ONE_OF} "
@@ -201,16 +200,19 @@ class Queue(StorePart):
                 "ORDER BY h.seq LIMIT ?",
                 self._rows.listed(tuple(workspaces)),
                 self._rows.listed(tuple(but)),
-                me.machine,
+                self._process().machine,
                 _LOOKED_AT,
             )
-            hinted = map(_hint, found)
-            return next((one for one in hinted if self._may_be_opened(one.session_id, me, now)), None)
+        return next(
+            (_hint(row) for row in found if row[-1] is None or self._may_be_opened(SessionId(text(row[0])))), None
+        )
 
-    def _may_be_opened(self, session_id: SessionId, me: Holder, now: float) -> bool:
-        lease = self._if_live(leases.stored(self._rows, session_id), now=now)
+    def _may_be_opened(self, session_id: SessionId) -> bool:
+        with self._rows.query():
+            stored = leases.stored(self._rows, session_id)
+        lease = self._if_live(stored, now=self._clock())
         # A lease that this process could not release is one that it releases when it opens the session again.
-        return lease is None or lease.holder == me
+        return lease is None or lease.holder == self._process()
 
     def wait_for_hint(self, timeout_s: float) -> None:
         """Wait until workers are notified, and no longer than `timeout_s` seconds. Raises StoreError."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 import secrets
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.domain.errors import StoreError, UnreadableError
+from chatops.domain.errors import NoSuchSessionError, StoreError, UnreadableError
 from chatops.domain.ids import TurnId
 from chatops.store import leases, messages, sessions, turns
 from chatops.store.audit import AuditLog
@@ -98,7 +99,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
 
     def level_of(self, role: str) -> AccessLevel | None:
         """Return the highest level that the database lets a role have; None if it may nothing."""
-        with self._rows.read():
+        with self._rows.query():
             return self._rows.level_of(role)
 
     def decider(self, session_id: SessionId, member: str, approvers: Sequence[str]) -> Decider:
@@ -114,7 +115,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
 
     def foreign(self, session_id: SessionId) -> str:
         """Return the role of the database that a session belongs to, if this process may not drive it; else empty."""
-        with self._rows.read():
+        with self._rows.query():
             return self._rows.foreign(session_id)
 
     def must_be_own(self, session_id: SessionId) -> None:
@@ -178,6 +179,8 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
 
     def session(self, session_id: SessionId) -> SessionInfo:
         """Return a session by its id or a unique prefix of it. Raises NoSuchSessionError."""
+        with suppress(NoSuchSessionError), self._rows.query():
+            return sessions.info(self._rows, session_id)
         with self._rows.read():
             return sessions.info(self._rows, sessions.full_id(self._rows, session_id))
 
@@ -352,7 +355,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
 
     def setting(self, key: str) -> str | None:
         """Return a setting of the application, or None: last role of a workspace, default model, drafts."""
-        with self._rows.read():
+        with self._rows.query():
             row = self._rows.one("SELECT value FROM settings WHERE key = ?", self._rows.setting_key(key))
         return None if row is None else text(row[0])
 

@@ -40,6 +40,7 @@ as a turn's does. The run determines the next turn, and no other one may start i
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from chatops.config.failpoints import reach
@@ -112,7 +113,7 @@ class Turns(StorePart):
         # SQLite adds them up, because there may be thousands.
         rows = self._rows
         sums = ", ".join(f"sum({rows.NUMBER.format(column='usage', field=name)})" for name in (*_COUNTS, "cost"))
-        with rows.read():
+        with rows.query():
             found = rows.one(
                 f"SELECT count(*), {sums} FROM turns WHERE session_id = ? AND turn_id IS DISTINCT FROM ? "
                 f"AND {rows.IS_OBJECT.format(column='usage')}",
@@ -259,7 +260,7 @@ def load(rows: Connection, turn_id: TurnId) -> TurnState:
     try:
         session_id = text(row[2])
         stored = codec.decode_state(
-            text(row[0]), version=integer(row[1]), grant_of=lambda digest: stored_grant(rows, session_id, digest)
+            text(row[0]), version=integer(row[1]), grant_of=cache(partial(stored_grant, rows, session_id))
         )
         # What is known of a turn, as that it was copied, is stored by its id.
         if (stored.state.turn_id, stored.state.session_id) != (turn_id, session_id):

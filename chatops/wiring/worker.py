@@ -203,10 +203,10 @@ class Worker:
 
     def _why_not(self, opened: App, hint: Hint) -> str:
         """Return why a turn must not go on here, as a clause; empty if it may. Raises ChatopsError."""
-        info = self._store.session(hint.session_id)
         if hint.active_turn is not None:
             role, targets = "", self._store.load_turn(hint.active_turn).grant.models
         else:
+            info = self._store.session(hint.session_id)
             role = info.role or opened.loaded.registry.default_role
             if role not in opened.rights.roles():
                 return f"there is no role {role}"
@@ -224,7 +224,7 @@ class Worker:
         """Drive a turn until it waits for a user or is over, then release its session and look at its hint again."""
         wait_s: float | None = REFUSED_S
         try:
-            queued = await in_thread(self._store.queued_messages, hint.session_id)
+            queued = await in_thread(self._store.queued_messages, hint.session_id) if hint.active_turn is None else ()
             session = await opened.open_session(hint.session_id, attended=False, attaches="".join(queued[:1]))
             try:
                 if await self._go_on(session):
