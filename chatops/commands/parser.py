@@ -254,6 +254,8 @@ class _Group:
         worker.add_argument("--workspace", dest="folders", metavar="ID=DIR", action="append", help=help_folder)
         actions = self._group("queue", "turns that wait for a worker or a decision", "worker.queue")
         self._listing(actions, "list", "turns that are not over, and why no worker takes one")
+        cancel = self._action(actions, "cancel", "take back what you have queued and no worker has taken")
+        cancel.add_argument("id", metavar="ID", help=SESSION)
         self._action(actions, "sweep", "let workers look at every turn that can go on")
 
     def _serve(self) -> None:

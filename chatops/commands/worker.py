@@ -5,13 +5,15 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from chatops.commands.context import options, show_list, stored
+from chatops.commands.context import find_session, options, show_list, stored
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
+from chatops.domain.ids import SessionId
 from chatops.domain.wording import plural
 from chatops.headless.screen import screen, when
 from chatops.startup import answer_keys_first, settle_collector
 from chatops.store.queue import QueuedRow, WorkerRow, workspace_name
+from chatops.store.store import Store
 from chatops.toolkit.threads import DaemonThreadExecutor
 from chatops.wiring.stored import Storage, open_store
 
@@ -52,9 +54,12 @@ def _folders(named: Sequence[str]) -> dict[str, Path]:
 
 
 def put(arguments: Namespace, prompt: str) -> int:
-    """Put a prompt into the queue of workspace ``--queue``, and print the id of its session."""
+    """Put a prompt into the queue of workspace ``--queue``, with ``-r`` into a session there, and print its id."""
+    further = arguments.session is not None
     given = {
-        "-r or -c": arguments.session is not None or arguments.last,
+        "-c": arguments.last,
+        "-r and --role": further and arguments.role,
+        "-r and --model": further and arguments.model,
         "--background": arguments.background,
         "--contain": arguments.contain,
         "--approve": arguments.approve,
@@ -68,13 +73,16 @@ def put(arguments: Namespace, prompt: str) -> int:
     if refused := next((name for name, is_given in given.items() if is_given), ""):
         raise ConfigError(
             f"--queue does not go with {refused}: the registry of the worker says what the turn may do.",
-            advice="It takes --role and --model.",
+            advice="It takes --role and --model, or -r with a session that you have queued.",
         )
     workspace_name(arguments.queue)
     with stored(arguments, storage=Storage.NEEDED) as opened:
-        session_id = opened.store.queue_turn(
-            prompt, workspace=arguments.queue, role=arguments.role or "", model=arguments.model or ""
-        )
+        if further:
+            session_id = _queue_further(opened.store, arguments, prompt)
+        else:
+            session_id = opened.store.queue_turn(
+                prompt, workspace=arguments.queue, role=arguments.role or "", model=arguments.model or ""
+            )
         able = [one for one in opened.store.workers() if arguments.queue in one.workspaces]
     view = screen()
     if arguments.output_format == "text":
@@ -86,8 +94,32 @@ def put(arguments: Namespace, prompt: str) -> int:
     return 0
 
 
+def _queue_further(store: Store, arguments: Namespace, prompt: str) -> SessionId:
+    session = find_session(store, arguments.session)
+    if session.queue != arguments.queue:
+        where = f"in the queue of {session.queue}" if session.queue else "in no queue"
+        raise ConfigError(f"Session {session.id} is {where}.", advice="To queue a session of its own, leave -r out.")
+    store.queue_further(session.id, prompt)
+    return session.id
+
+
+def _cancel(arguments: Namespace) -> int:
+    with stored(arguments, storage=Storage.NEEDED) as opened:
+        opened.store.must_be_shared()
+        session_id = find_session(opened.store, arguments.id).id
+        if not opened.store.cancel_queued(session_id):
+            raise ConfigError(
+                f"Nothing of session {session_id} waits for a worker.",
+                advice="If a worker has taken it: deny what it asks for, chatops approvals list.",
+            )
+    screen().answer(f"Cancelled: {session_id}")
+    return 0
+
+
 def queue(arguments: Namespace) -> int:
     """Run the chosen action of ``chatops queue``."""
+    if arguments.action == "cancel":
+        return _cancel(arguments)
     if arguments.action == "sweep":
         with stored(arguments, storage=Storage.NEEDED) as opened:
             opened.store.must_be_shared()

@@ -9,9 +9,12 @@ no right to the schema. The principal of what a member does is ``session_user``,
 
 Each session has a `principal`, the role that made it. It is driven by clients of that role, or by workers if it is in
 `queue`. A member puts one there by the function `queue_prompt` alone, which makes the session: so no turn in it comes
-from a client. Forced row security lets a member read all rows but the personal ones of others (drafts, last roles), and
-write the rows of sessions that the member drives. So a member can store anything in such a session: it is the member's
-own chatops that takes its turns, on a machine of the member. No worker continues it, and no other member.
+from a client. Its requester alone queues more in it (`queue_further`), and takes back what no worker has taken yet
+(`cancel_queued`).
+
+Forced row security lets a member read all rows but the personal ones of others (drafts, last roles), and write the rows
+of sessions that the member drives. So a member can store anything in such a session: it is the member's own chatops
+that takes its turns, on a machine of the member. No worker continues it, and no other member.
 
 What others rely on is written otherwise. A decision is posted by the function `post_decision`, which takes the
 principal from ``session_user``; a member can insert one in no other way. The log of decisions takes one in another's
@@ -124,6 +127,38 @@ _FUNCTIONS = (
                 SELECT _id, _place, '', _role, _model, '', coalesce(max(activity), 0) + 1, _now, _now FROM sessions;
             INSERT INTO queue (session_id, workspace) VALUES (_id, _workspace);
             INSERT INTO queued_texts (session_id, text) VALUES (_id, _prompt);
+        END""",
+        language="plpgsql VOLATILE",
+    ),
+    _function(
+        "queue_further(_id text, _prompt text) RETURNS void",
+        """BEGIN
+            PERFORM begin_write();
+            IF NOT EXISTS (SELECT 1 FROM queue WHERE session_id = _id AND requester = session_user::text) THEN
+                RAISE insufficient_privilege USING MESSAGE = format('%s was not queued by %s', _id, session_user);
+            END IF;
+            INSERT INTO queued_texts (session_id, text) VALUES (_id, _prompt);
+        END""",
+        language="plpgsql VOLATILE",
+    ),
+    # With a lease, also one that has expired, a worker may be about to send the message.
+    _function(
+        "cancel_queued(_id text) RETURNS boolean",
+        """BEGIN
+            PERFORM begin_write();
+            IF is_member() AND NOT EXISTS
+                    (SELECT 1 FROM queue WHERE session_id = _id AND requester = session_user::text) THEN
+                RAISE insufficient_privilege USING MESSAGE = format('%s was not queued by %s', _id, session_user);
+            END IF;
+            DELETE FROM queued_texts WHERE session_id = _id AND is_queued(_id)
+                AND NOT EXISTS (SELECT 1 FROM leases WHERE session_id = _id);
+            IF NOT FOUND THEN
+                RETURN false;
+            END IF;
+            DELETE FROM hints WHERE session_id = _id AND is_new;
+            UPDATE queue SET cancelled_by = session_user, cancelled_at = extract(epoch FROM clock_timestamp())
+                WHERE session_id = _id;
+            RETURN true;
         END""",
         language="plpgsql VOLATILE",
     ),

@@ -54,7 +54,9 @@ QUEUE_TABLES = (
     """CREATE TABLE queue (
         session_id TEXT COLLATE "C" PRIMARY KEY REFERENCES sessions(id) ON DELETE CASCADE,
         workspace TEXT COLLATE "C" NOT NULL,
-        requester TEXT COLLATE "C" NOT NULL DEFAULT session_user
+        requester TEXT COLLATE "C" NOT NULL DEFAULT session_user,
+        cancelled_by TEXT COLLATE "C",
+        cancelled_at DOUBLE PRECISION
     )""",
     """CREATE TABLE hints (
         session_id TEXT COLLATE "C" PRIMARY KEY REFERENCES queue(session_id) ON DELETE CASCADE,
@@ -106,7 +108,7 @@ QUEUE_TABLES = (
             NEW.requester := session_user;
             RETURN NEW;
         END $$""",
-    "CREATE TRIGGER requested BEFORE INSERT OR UPDATE ON queue FOR EACH ROW EXECUTE FUNCTION requested()",
+    "CREATE TRIGGER requested BEFORE INSERT ON queue FOR EACH ROW EXECUTE FUNCTION requested()",
     # A rule that is made in a session of the queue would be the worker's, and answer for other members.
     f"""CREATE FUNCTION no_rule() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
         SET search_path = pg_catalog, chatops, pg_temp AS $$
@@ -183,6 +185,19 @@ class Queue(StorePart):
             made = self._free_id(self._clock())
             rows.run("SELECT queue_prompt(?, ?, ?, ?, ?, ?)", made, place, role, model, workspace, prompt)
         return made
+
+    def queue_further(self, session_id: SessionId, prompt: str) -> None:
+        """Queue a further message in a session that this role has queued. Raises StoreError."""
+        with self._rows.write():
+            self._rows.run("SELECT queue_further(?, ?)", session_id, prompt)
+
+    def cancel_queued(self, session_id: SessionId) -> bool:
+        """Delete the messages of a session that no worker has taken yet. Return False if there are none.
+
+        Raises StoreError if another role has queued them.
+        """
+        with self._rows.write():
+            return self._rows.one("SELECT cancel_queued(?)", session_id) == (True,)
 
     def next_hint(self, workspaces: Collection[str], *, but: Collection[SessionId], new: bool) -> Hint | None:
         """Return the oldest hint at a session of these workspaces that no other live process owns; None: there is none.

@@ -91,6 +91,13 @@ def test_a_turn_is_queued_driven_by_a_worker_decided_elsewhere_and_goes_on_at_an
         assert "The workers of repo go on with it" in decided.err
         wait_until(lambda: session not in rows(chatops), "the turn is over")
         assert (folder / "out.txt").read_text() == "hello"
+        further = chatops("-p", "write more to more.txt", "-r", session, "--queue", "repo")
+        assert (further.code, further.out.strip()) == (0, session), further.err
+        wait_until(lambda: session in waiting(chatops), "the call waits")
+        assert chatops("queue", "cancel", session).code == 2
+        chatops("approvals", "approve", waiting(chatops)[session])
+        wait_until(lambda: session not in rows(chatops), "the turn is over")
+        assert (folder / "more.txt").read_text() == "more"
         second.send_signal(signal.SIGTERM)
         assert second.wait() == 0
     with psycopg.connect(database.url) as member:
@@ -101,6 +108,17 @@ def test_a_turn_is_queued_driven_by_a_worker_decided_elsewhere_and_goes_on_at_an
         rule = f"INSERT INTO chatops.rules {columns} VALUES ('always', '', '', '', 0, %s)".encode()
         made = [member.execute(rule, (f"{one}.1.1.1",)).rowcount for one in (session, f"{session}-1-1-1", "other-1-1")]
         assert made == [0, 0, 1]
+
+
+def test_what_no_worker_has_taken_is_cancelled(chatops: CommandLine, database: Server) -> None:
+    session = chatops("-p", "hello", "--queue", "repo").out.strip()
+    other = chatops("-p", "more", "-r", session, "--queue", "other")
+    assert (other.code, "is in the queue of repo" in other.err) == (2, True)
+    assert chatops("-p", "more", "-r", session, "--role", "coder", "--queue", "repo").code == 2
+    cancelled = chatops("queue", "cancel", session)
+    assert (cancelled.code, session in cancelled.out, rows(chatops)) == (0, True, {})
+    again = chatops("queue", "cancel", session)
+    assert (again.code, "Nothing of session" in again.err) == (2, True)
 
 
 def test_what_a_worker_lacks_is_said_where_no_other_one_can_take_a_turn(

@@ -477,6 +477,31 @@ def test_a_member_queues_a_prompt_and_drives_nothing_of_it(team: Team) -> None:
             assert team.content() == before, attack
 
 
+def test_who_has_queued_a_prompt_queues_more_and_takes_back_what_no_worker_has_taken(team: Team) -> None:
+    queued = team.ana.queue_turn("List it", workspace="api", role="coder", model="")
+    before = team.content()
+    for use in (team.ben.cancel_queued, lambda session: team.ben.queue_further(session, "Delete it")):
+        with pytest.raises(StoreError, match="was not queued by ben"):
+            use(queued)
+    for call in (f"cancel_queued('{queued}')", f"queue_further('{queued}', 'x')"):
+        assert as_role(team, "eve", f"SELECT chatops.{call}")
+    assert team.content() == before
+    team.ana.queue_further(queued, "Count it")
+    token = team.keeper.acquire_lease(queued, holder())
+    assert team.ana.cancel_queued(queued) is False
+    team.keeper.release_lease(queued, holder(), token)
+    assert team.keeper.queued_messages(queued) == ("List it", "Count it")
+    assert team.ana.cancel_queued(queued) is True
+    assert (team.ana.queued(), team.keeper.next_hint(["api"], but=(), new=True)) == ([], None)
+    recorded = "SELECT requester, cancelled_by, cancelled_at > 0 FROM queue"
+    assert team.keeper._rows.all(recorded) == [("ana", "ana", True)]
+    assert team.ana.cancel_queued(queued) is False
+    other = team.ana.create_session(workspace="/w", role="r", persona="p").id
+    team.ana.queue_message(other, "hello")
+    assert team.keeper.cancel_queued(other) is False
+    assert team.ana.queued_messages(other) == ("hello",)
+
+
 def test_what_workers_drive_is_written_by_their_role_alone(team: Team, session: SessionInfo) -> None:
     drive = into("queue", session_id=f"'{session.id}'", workspace="'api'")
     assert as_role(team, "keeper", drive) == ""
