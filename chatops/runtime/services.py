@@ -7,9 +7,10 @@ half-way.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
@@ -91,6 +92,30 @@ class WorkerThread:
     def close(self) -> None:
         """Wait for the calls that have started, and end the thread."""
         self._pool.shutdown(wait=True)
+
+
+@contextmanager
+def changes(store: Store, *names: str) -> Iterator[Callable[..., Awaitable[None]]]:
+    """Yield a function that sleeps for some seconds, or until another process has changed something.
+
+    `names` are those of `Connection.listen`. Events given to the function end the sleep too.
+    """
+    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+    async def pause(seconds: float, *events: asyncio.Event) -> None:
+        waits = [asyncio.ensure_future(event.wait()) for event in (changed, *events)]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        changed.clear()
+
+    ends = store.listen(partial(loop.call_soon_threadsafe, changed.set), *names)
+    try:
+        yield pause
+    finally:
+        ends()
 
 
 class ToolLookup(Protocol):

@@ -24,7 +24,7 @@ from chatops.engine.view import pending_calls
 from chatops.engine.workflow.state import WorkflowState
 from chatops.policy.grant import Grant
 from chatops.runtime.lease import LEASE_S, LOOK_S
-from chatops.runtime.services import Services
+from chatops.runtime.services import Services, changes
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import History, SessionView, Snapshot
 from chatops.store.base import Holder, LeaseRow, SessionInfo
@@ -262,23 +262,24 @@ class SessionFollower(SessionView):
         """Read the store when it has changed, and the lease every time: a process that dies writes nothing."""
         last_version, before = -1, self.request_state
         await self._mark(self._services.holder)
-        while True:
-            await asyncio.sleep(LOOK_S)
-            try:
-                version = await self._services.worker(self._services.store.data_version)
-                if version != last_version:
-                    await self._look()
-                    last_version = version
-                else:
-                    await self._look_at_holder()
-                if self.request_state is not before:
-                    before = self.request_state
-                    self._on_change()
-            except StoreError as error:
-                log.warning("the session could not be read: %s", error)
-            except Exception:
-                # A bug in drawing must not end the task that follows the session.
-                log.exception("a change of the session could not be shown")
+        with changes(self._services.store, self.session_id) as pause:
+            while True:
+                await pause(LOOK_S)
+                try:
+                    version = await self._services.worker(self._services.store.data_version)
+                    if version != last_version:
+                        await self._look()
+                        last_version = version
+                    else:
+                        await self._look_at_holder()
+                    if self.request_state is not before:
+                        before = self.request_state
+                        self._on_change()
+                except StoreError as error:
+                    log.warning("the session could not be read: %s", error)
+                except Exception:
+                    # A bug in drawing must not end the task that follows the session.
+                    log.exception("a change of the session could not be shown")
 
     async def _mark(self, by: Holder | None) -> None:
         """Store that the session is on a screen, so that its user is not notified elsewhere."""

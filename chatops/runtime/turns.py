@@ -39,7 +39,7 @@ from chatops.runtime.lease import Lease
 from chatops.runtime.performer import STOP_S, Performer
 from chatops.runtime.runner import Runner
 from chatops.runtime.server_wait import ServerWait
-from chatops.runtime.services import EventBus, Services
+from chatops.runtime.services import EventBus, Services, changes
 from chatops.runtime.settings import SessionSettings, narrowed_by_user
 from chatops.runtime.view import History
 from chatops.store.base import Holder, SessionInfo
@@ -261,15 +261,16 @@ class Turns:
     async def _watch_decisions(self) -> None:
         """Take posted decisions for as long as the turn is paused."""
         last_version = -1
-        while (state := self.runner.state) is not None and turn_status(state) is TurnStatus.PAUSED:
-            try:
-                version = await self._services.worker(self._services.store.data_version)
-                if version != last_version:
-                    last_version = version
-                    await self.take_decisions()
-            except StoreError:
-                log.exception("posted decisions could not be read")
-            await asyncio.sleep(WATCH_S)
+        with changes(self._services.store, self.info.id if self.info is not None else "") as pause:
+            while (state := self.runner.state) is not None and turn_status(state) is TurnStatus.PAUSED:
+                try:
+                    version = await self._services.worker(self._services.store.data_version)
+                    if version != last_version:
+                        last_version = version
+                        await self.take_decisions()
+                except StoreError:
+                    log.exception("posted decisions could not be read")
+                await pause(WATCH_S)
 
     # Starting
 

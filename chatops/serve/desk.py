@@ -5,7 +5,8 @@ A decision is posted as ``chatops approvals`` posts it, with the same checks. No
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from chatops.config.paths import show_folder
@@ -17,8 +18,9 @@ from chatops.domain.tools import CONTAINED_APPLY, shown_verb
 from chatops.domain.wording import cut
 from chatops.runtime.call_sheet import asked_by, call_sheet, subject
 from chatops.runtime.descriptions import describe_time
+from chatops.runtime.services import changes
 from chatops.serve.pages import CallPage, call_page
-from chatops.store.base import PendingCallRow
+from chatops.store.base import CALLS, PendingCallRow
 from chatops.wiring.app import App
 from chatops.wiring.jobs import Job, JobState, job_of, start_if_job, why_not
 from chatops.wiring.pending import PendingCalls, standing
@@ -105,6 +107,10 @@ class Desk:
             *((job.id, job.state.value, job.why) for job in self._jobs()),
         ]
         return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
+
+    def changes(self) -> AbstractContextManager[Callable[..., Awaitable[None]]]:
+        """Return how to pause until what waits may have changed, see `runtime.services.changes`."""
+        return changes(self._app.store, CALLS)
 
     def data_version(self) -> int:
         """Return a number that changes whenever another process writes to the store. Fast."""

@@ -244,20 +244,20 @@ class PageServer:
     async def _watch(self) -> None:
         """Look for changes while anybody gets them."""
         self._looked = -1
-        while self._streams and not self._ending.is_set():
-            try:
-                number = await self._worker(self._desk.data_version)
-                if number != self._looked:
-                    self._looked = number
-                    version = await self._worker(self._desk.version)
-                    if version != self._version:
-                        self._version = version
-                        async with self._changed:
-                            self._changed.notify_all()
-            except ChatopsError as error:
-                log.warning("the store could not be read: %s", error)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), LOOK_S)
+        with self._desk.changes() as pause:
+            while self._streams and not self._ending.is_set():
+                try:
+                    number = await self._worker(self._desk.data_version)
+                    if number != self._looked:
+                        self._looked = number
+                        version = await self._worker(self._desk.version)
+                        if version != self._version:
+                            self._version = version
+                            async with self._changed:
+                                self._changed.notify_all()
+                except ChatopsError as error:
+                    log.warning("the store could not be read: %s", error)
+                await pause(LOOK_S, self._ending)
         async with self._changed:
             self._changed.notify_all()
 

@@ -22,6 +22,8 @@ ALL = 1_000_000
 """A limit that no list reaches."""
 IN_QUEUE = "queue:"
 """Beginning of `SessionInfo.workspace` of a session that workers drive, before the name of their workspace."""
+CALLS = "calls"
+"""What is listened to for calls of any session: one waits, waits no more, or was decided. See `Connection.listen`."""
 SAVED = "Saving works again: this session is stored now."
 """Notice once `Store.save` has worked."""
 

@@ -131,9 +131,13 @@ class Connection:
         sql = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {changes}"
         self.run(sql, *values.values())
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait until another process notifies this one, and no longer than `timeout_s` seconds."""
-        time.sleep(timeout_s)
+    def listen(self, wake: Callable[[], object], *names: str) -> Callable[[], object]:
+        """Call `wake` in a thread when another process may have changed what one of these names stands for.
+
+        Names are ids of sessions, `base.CALLS`, and `base.IN_QUEUE` with a workspace. Return how to end it. A file
+        notifies of nothing, so whoever listens also looks from time to time.
+        """
+        return lambda: None
 
     def put_setting(self, key: str, value: str, *, role: str = "") -> None:
         """Store a setting, in a database that of another `role` if one is given."""

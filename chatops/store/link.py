@@ -1,24 +1,37 @@
-"""A connection to PostgreSQL that ends if nothing passes it any more.
+"""Connections to PostgreSQL: each ends if nothing passes it any more, and one hears what other processes notify.
 
 A firewall, a router or a pooler may drop all packets of a connection and keep it open on this side: nothing ends it,
 and what keeps TCP alive is answered on the way. So whoever waits for a statement would wait for ever. A limit for each
 statement would end searches and copies that take long. So a second connection asks the server if it still works on the
 statement. All of this takes less than the time after which tools have to be stopped because their lease is not renewed.
+
+The database notifies in the transaction that changes something. Any role that can connect can listen, also one that may
+read nothing. So all that is sent is a mark of what has changed, which several sessions share.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
-from collections.abc import Generator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Generator, Mapping, Set
+from contextlib import closing, suppress
+from functools import partial
+from hashlib import sha256
 from typing import Any, TypeVar, cast
 
 import psycopg
+
+from chatops.store.queue import CHANNEL
+
+log = logging.getLogger(__name__)
 
 SILENT_S = 5.0
 """Seconds without an answer after which the server is asked by another connection."""
 _ON_ITS_WAY_S = 1.0
 """Seconds for an answer that the server has given while it was asked."""
+AGAIN_S = 2.0
+"""Seconds from a failure of the connection that listens to the next try."""
 T = TypeVar("T")
 
 
@@ -69,3 +82,56 @@ class Link(psycopg.Connection[Any]):
                 return other.execute(found.encode(), [self.process]).rowcount > 0
         except psycopg.Error:
             return False
+
+
+class Listener:
+    """Wakes whoever waits for a name when the database notifies of it, in a thread that runs while anyone waits."""
+
+    def __init__(self, connect: Callable[[], Link]) -> None:
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._waiting: dict[Callable[[], object], Set[str]] = {}
+        self._listens = False
+
+    def add(self, wake: Callable[[], object], names: tuple[str, ...]) -> Callable[[], object]:
+        """Call `wake` whenever one of these names may have changed, until the function that is returned is called."""
+        marks = {sha256(name.encode()).hexdigest()[:6] for name in names}
+        with self._lock:
+            self._waiting[wake] = marks
+            if not self._listens:
+                self._listens = True
+                threading.Thread(target=self._listen, name="listener", daemon=True).start()
+        return partial(self._waiting.pop, wake, None)
+
+    def close(self) -> None:
+        """Wake nobody any more."""
+        self._waiting.clear()
+
+    def _is_wanted(self) -> bool:
+        with self._lock:
+            self._listens = bool(self._waiting)
+            return self._listens
+
+    def _listen(self) -> None:
+        while self._is_wanted():
+            try:
+                with closing(self._connect()) as link:
+                    link.execute(f"LISTEN {CHANNEL}".encode())
+                    # Nothing told this process what happened before.
+                    self._wake(None)
+                    while self._is_wanted():
+                        if heard := {one.payload for one in link.notifies(timeout=SILENT_S, stop_after=1)}:
+                            self._wake(heard)
+                        else:
+                            # If nothing passes the connection any more, this ends it.
+                            link.execute("")
+            except psycopg.Error as error:
+                log.info("nothing is heard of the database: %s", error)
+                time.sleep(AGAIN_S)
+
+    def _wake(self, heard: Set[str] | None) -> None:
+        for wake, marks in tuple(self._waiting.items()):
+            if heard is None or heard & marks:
+                # Its event loop may have ended.
+                with suppress(RuntimeError):
+                    wake()

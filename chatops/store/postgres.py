@@ -57,9 +57,9 @@ from chatops.domain.wording import plural
 from chatops.store import members
 from chatops.store.connection import Connection, SqlRow, Value, integer, real, text
 from chatops.store.files import SessionFiles
-from chatops.store.link import Link
+from chatops.store.link import Link, Listener
 from chatops.store.opening import void_approvals
-from chatops.store.queue import CHANNEL, QUEUE_TABLES
+from chatops.store.queue import QUEUE_TABLES
 from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, Migration
 from chatops.store.sqlite_errors import DISK_FULL
 
@@ -161,8 +161,7 @@ class Postgres(Connection):
         self.place = shown(self._parameters)
         super().__init__(cast("Any", None), path=Path(os.devnull), unsaved=unsaved)
         self._link: Link | None = None
-        self._ear: Link | None = None
-        """The connection that listens; None: nobody has waited yet."""
+        self._listener = Listener(lambda: Link.to(self._parameters))
         self._role = ""
         self.is_owner = False
         """True if the role of this connection owns the tables, as that of workers does: no level binds it."""
@@ -290,21 +289,13 @@ class Postgres(Connection):
         """Close the connection. Idempotent."""
         with self._lock:
             self._closed = True
-            for link in (self._link, self._ear):
-                if link is not None:
-                    link.close()
+            self._listener.close()
+            if self._link is not None:
+                self._link.close()
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait for a notification of the queue on a connection of its own. The first time, return at once."""
-        with self._translated():
-            if self._ear is None or self._ear.closed:
-                self._ear = Link.to(self._parameters)
-                self._ear.execute(f"LISTEN {CHANNEL}".encode())
-                # Nothing told this process what happened before.
-                return
-            if not any(True for _ in self._ear.notifies(timeout=timeout_s, stop_after=1)):
-                # If nothing passes the connection any more, this ends it.
-                self._ear.execute("")
+    def listen(self, wake: Callable[[], object], *names: str) -> Callable[[], object]:
+        """Call `wake` when another process may have changed what a name stands for, see `Connection.listen`."""
+        return self._listener.add(wake, names)
 
     @contextmanager
     def query(self) -> Iterator[None]:

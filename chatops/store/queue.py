@@ -27,7 +27,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import SessionId, TurnId
 from chatops.store import leases, sessions
-from chatops.store.base import IN_QUEUE, StorePart
+from chatops.store.base import CALLS, IN_QUEUE, StorePart
 from chatops.store.connection import SqlRow, integer, text, text_or_none
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from chatops.store.base import LeaseRow, SessionInfo
 
-CHANNEL = "chatops_queue"
-"""The channel of NOTIFY. What is sent is the workspace."""
+CHANNEL = "chatops"
+"""The channel of NOTIFY. What is sent is the mark of a name, see `Connection.listen`."""
 ALIVE_S = 30.0
 """Seconds after its last sign until a worker counts as gone."""
 _FORGET_S = 86_400.0
@@ -51,6 +51,21 @@ _CALLER = "regexp_replace({0}, '(-[^-]+){{3}}$', '')"
 """The session of a call's session: the caller's of a child, else itself."""
 
 QUEUE_TABLES = (
+    f"""CREATE FUNCTION changed(name text) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp
+        AS $$ SELECT pg_notify('{CHANNEL}', left(encode(sha256(convert_to(name, 'UTF8')), 'hex'), 6)) $$""",
+    f"""CREATE FUNCTION changed() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+        SET search_path = pg_catalog, chatops, pg_temp AS $$
+        BEGIN
+            PERFORM changed(split_part(CASE TG_OP WHEN 'DELETE' THEN OLD.turn_id ELSE NEW.turn_id END, '.', 1));
+            IF TG_TABLE_NAME <> 'turns' THEN
+                PERFORM changed('{CALLS}');
+            END IF;
+            RETURN NULL;
+        END $$""",
+    *(
+        f"CREATE TRIGGER changed AFTER {when} FOR EACH ROW EXECUTE FUNCTION changed()"
+        for when in ("INSERT OR UPDATE ON turns", "INSERT OR DELETE ON pending", "INSERT ON posted")
+    ),
     """CREATE TABLE queue (
         session_id TEXT COLLATE "C" PRIMARY KEY REFERENCES sessions(id) ON DELETE CASCADE,
         workspace TEXT COLLATE "C" NOT NULL,
@@ -97,7 +112,7 @@ QUEUE_TABLES = (
             IF FOUND THEN
                 INSERT INTO hints (session_id, is_new) VALUES (found_session, TG_TABLE_NAME <> 'posted')
                     ON CONFLICT (session_id) DO UPDATE SET not_before = 0, is_new = hints.is_new AND excluded.is_new;
-                PERFORM pg_notify('{CHANNEL}', found_workspace);
+                PERFORM changed('{IN_QUEUE}' || found_workspace);
             END IF;
             RETURN NULL;
         END $$""",
@@ -229,10 +244,6 @@ class Queue(StorePart):
         # A lease that this process could not release is one that it releases when it opens the session again.
         return lease is None or lease.holder == self._process()
 
-    def wait_for_hint(self, timeout_s: float) -> None:
-        """Wait until workers are notified, and no longer than `timeout_s` seconds. Raises StoreError."""
-        self._rows.wait(timeout_s)
-
     def unhint(self, session_id: SessionId, *, wait_s: float = 0.0) -> bool:
         """Delete the hint of a session that was left, unless it can go on: then return True, and notify the workers.
 
@@ -279,7 +290,7 @@ class Queue(StorePart):
 
     def _notify(self, which: str, *values: str) -> None:
         for (workspace,) in self._rows.all(which, *values):
-            self._rows.run("SELECT pg_notify(?, ?)", CHANNEL, workspace)
+            self._rows.run("SELECT changed(?)", f"{IN_QUEUE}{text(workspace)}")
 
     def sign_of_life(
         self, worker: str, *, slots: int, workspaces: Sequence[str], refused: Mapping[SessionId, str]

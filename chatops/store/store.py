@@ -368,6 +368,10 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
         """Return a number that changes when another connection has written: a cheap hint for polling."""
         return self._rows.changes()
 
+    def listen(self, wake: Callable[[], object], *names: str) -> Callable[[], object]:
+        """Call `wake` in a thread when another process may have changed a name, see `Connection.listen`."""
+        return self._rows.listen(wake, *names)
+
     def save(self) -> None:
         """Store what only this process has because the file could not be written. Then `unsaved` is empty.
 

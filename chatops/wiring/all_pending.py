@@ -19,7 +19,8 @@ from chatops.domain.ids import SessionId
 from chatops.domain.tools import CONTAINED_APPLY
 from chatops.runtime.call_sheet import Fact, Form, Weight
 from chatops.runtime.descriptions import describe_time, find_decision
-from chatops.store.base import DecisionRow, PendingCallRow
+from chatops.runtime.services import changes
+from chatops.store.base import CALLS, DecisionRow, PendingCallRow
 from chatops.wiring.app import App
 from chatops.wiring.pending import PendingCalls
 from chatops.wiring.rows import NO_TITLE
@@ -113,18 +114,20 @@ class AllPending:
 
     async def _watch(self, on_change: Callable[[Sequence[WaitingCall]], None]) -> None:
         before: Sequence[WaitingCall] | None = None
-        while True:
-            began = time.monotonic()
-            try:
-                found = await self.waiting()
-                if found != before:
-                    before = found
-                    on_change(found)
-            except Exception:
-                # Neither a store that cannot be read for a moment nor a bug in drawing ends the task.
-                log.exception("what waits could not be shown")
-            # Many calls, which take long to read, are read less often.
-            await asyncio.sleep(max(LOOK_S, 10 * (time.monotonic() - began)))
+        with changes(self._app.store, CALLS) as pause:
+            while True:
+                began = time.monotonic()
+                try:
+                    found = await self.waiting()
+                    if found != before:
+                        before = found
+                        on_change(found)
+                except Exception:
+                    # Neither a store that cannot be read for a moment nor a bug in drawing ends the task.
+                    log.exception("what waits could not be shown")
+                # Many calls, which take long to read, are read less often.
+                await asyncio.sleep(rest := 10 * (time.monotonic() - began))
+                await pause(max(0.0, LOOK_S - rest))
 
     async def decide(self, call: WaitingCall, decision: Decision) -> str:
         """Post a decision on exactly what `call` shows. A job is started again.

@@ -37,6 +37,7 @@ from chatops.policy.resolve import User
 from chatops.runtime.lease import LEASE_S, LOOK_S
 from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
+from chatops.store.base import IN_QUEUE
 from chatops.store.queue import Hint
 from chatops.store.store import Store
 from chatops.toolkit.threads import in_thread
@@ -87,16 +88,19 @@ class Worker:
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT. A second one stops at once what is still driven."""
         loop = asyncio.get_running_loop()
+        woken = partial(loop.call_soon_threadsafe, self._wake)
+        listened = self._store.listen(woken, *(f"{IN_QUEUE}{name}" for name in self._folders))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leave)
         takes = [partial(self._take, new) for new in self._wanted]
-        beside = [asyncio.create_task(self._repeat(work)) for work in (self._listen, takes[True], self._live)]
+        beside = [asyncio.create_task(self._repeat(work)) for work in (takes[True], self._live)]
         try:
             await self._repeat(takes[False], says=True)
             if self._driven:
                 self._say(f"Leaving {len(self._driven)} turns after the step that runs.")
                 await asyncio.gather(*self._driven.values(), return_exceptions=True)
         finally:
+            listened()
             for task in beside:
                 task.cancel()
             with suppress(StoreError):
@@ -128,10 +132,6 @@ class Worker:
                     self._say(f"{error} {error.advice}".strip())
                     failed = True
                 await asyncio.sleep(AGAIN_S)
-
-    async def _listen(self) -> None:
-        await in_thread(self._store.wait_for_hint, POLL_S)
-        self._wake()
 
     async def _live(self) -> None:
         await self._sign()

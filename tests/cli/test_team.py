@@ -1,5 +1,6 @@
 """Commands on one store in PostgreSQL, as two machines would give them."""
 
+import asyncio
 import json
 import os
 import re
@@ -15,9 +16,14 @@ import pytest
 from chatops import Chat
 from chatops.config.paths import find_paths, packaged_registry
 from chatops.domain.secrets import spellings
+from chatops.wiring import all_pending
+from chatops.wiring.all_pending import AllPending
+from chatops.wiring.app import App
+from chatops.wiring.stored import Options
 from tests.support.command_line import REPOSITORY, CommandLine, registry_for
 from tests.support.fake_openai import Call, FakeOpenAI, calls, says
 from tests.support.postgres import find_programs, server
+from tests.support.waiting import PATIENCE
 
 
 @pytest.mark.postgres
@@ -47,6 +53,30 @@ def test_a_call_waits_is_decided_and_runs_from_one_database(
         assert chatops("sessions", "delete", session, "--yes").code == 0
         assert session not in chatops("sessions", "list", "--all").out
     assert list(tmp_path.rglob("chatops.db")) == []
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(find_programs() is None, reason="no PostgreSQL server is installed")
+async def test_what_waits_is_shown_as_soon_as_another_process_has_stored_it(
+    chatops: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(all_pending, "LOOK_S", 1e6)
+    shown = asyncio.Queue[list[str]]()
+    with server() as running:
+        monkeypatch.setenv("CHATOPS_STORE", running.url)
+        app = App(Options(workspace=chatops.workspace, via="tui"))
+        watching = AllPending(app).watch(lambda calls: shown.put_nowait([call.pending.call.id for call in calls]))
+
+        async def next_shown() -> list[str]:
+            return await asyncio.wait_for(shown.get(), PATIENCE)
+
+        assert await next_shown() == []
+        _, call = await asyncio.to_thread(chatops.paused, "write hello to out.txt")
+        assert await next_shown() == [call]
+        assert (await asyncio.to_thread(chatops, "approvals", "approve", call)).code == 0
+        assert await next_shown() == []
+        watching.cancel()
+        await app.aclose()
 
 
 @pytest.mark.postgres

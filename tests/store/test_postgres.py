@@ -3,16 +3,20 @@
 import itertools
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 
 import psycopg
 import pytest
 
 from chatops.domain.errors import ConfigError, NotSavedError, SessionHeldError, StoreError, UnreadableError
 from chatops.domain.secrets import HIDDEN, know
+from chatops.engine.state import CallState
+from chatops.store.base import CALLS, IN_QUEUE
 from chatops.store.opening import copied_key
 from chatops.store.postgres import Postgres, escaped, parameters, unescaped
 from chatops.store.schema import SCHEMA_VERSION
@@ -21,6 +25,7 @@ from tests.store import storekit as kit
 from tests.store.conformance import World, holder
 from tests.store.test_stores import Conformance
 from tests.support.postgres import Server, find_programs, server
+from tests.support.waiting import PATIENCE
 
 needs_server = pytest.mark.skipif(find_programs() is None, reason="no PostgreSQL server is installed")
 _NUMBERS = itertools.count()
@@ -112,6 +117,39 @@ class TestOwnPromises:
         execute(url, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
         store.set_setting("a", "2")
         assert store.setting("a") == "2"
+
+    def test_whoever_listens_hears_what_concerns_it_and_no_name(self, store: Store, url: str) -> None:
+        one, two = (store.create_session(workspace="/w", role="r", persona="p") for _ in range(2))
+        turn, heard = store.next_turn_id(one.id), SimpleQueue[str]()
+
+        def heard_of(change: Callable[[], object]) -> set[str]:
+            change()
+            execute(url, "SELECT chatops.changed('end')")
+            return set(iter(partial(heard.get, timeout=PATIENCE), "end"))
+
+        store.listen(partial(heard.put, "begin"), "begin")
+        # It listens by then.
+        assert heard.get(timeout=PATIENCE) == "begin"
+        # What is heard at once is told in the order in which it was asked for.
+        names = (one.id, two.id, CALLS, f"{IN_QUEUE}api", "end")
+        for name in names:
+            store.listen(partial(heard.put, name), name)
+        with closing(Store(Postgres(url))) as other, psycopg.connect(url, autocommit=True) as anyone:
+            anyone.execute("LISTEN chatops")
+            assert heard_of(lambda: other.commit(kit.first(turn, one.id))) == {one.id}
+            waits = kit.in_round(CallState(call=kit.a_call(turn), status=kit.awaiting("d1")))
+            step = kit.then(kit.first(turn, one.id), waits)
+            assert heard_of(lambda: other.commit(step)) == {one.id, CALLS}
+            assert heard_of(lambda: other.post_decision(kit.decided(kit.a_call(turn)))) == {one.id, CALLS}
+            for workspace, found in (("other", set[str]()), ("api", {f"{IN_QUEUE}api"})):
+                queue = partial(other.queue_turn, "hello", workspace=workspace, role="", model="")
+                assert heard_of(queue) == found
+            sent = [sent.payload for sent in anyone.notifies(timeout=PATIENCE, stop_after=6)]
+            assert {len(payload) for payload in sent} == {6}
+        # What happens while it is cut off may concern everyone.
+        ours = "pid <> pg_backend_pid() AND datname = current_database()"
+        execute(url, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
+        assert {heard.get(timeout=PATIENCE) for _ in range(6)} == {*names, "begin"}
 
     def test_in_a_copy_no_earlier_approval_counts(self, store: Store, url: str) -> None:
         session = store.create_session(workspace="/w", role="r", persona="p")
