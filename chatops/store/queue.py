@@ -4,7 +4,9 @@ Theory of operation
 
 A row of `queue` gives a session to the workers of a workspace, for good, and says which role of the database asked for
 it. What there is to do follows from what else is stored. The view `runnable` has the sessions that can go on without
-anyone: a message is queued and no turn is unfinished, or the turn does not wait for a user, or someone has decided.
+anyone: a message is queued and no turn is unfinished, or the turn does not wait for a user, or someone has decided. A
+lease that nobody has released says that a worker may have died within the turn: one call may wait for a user while the
+outcome of another one is unknown. So that session can go on, too.
 
 A row of `hints` is only a hint that a session may be runnable: workers look at hints, so that they need not look at all
 sessions. Triggers write it in the very transaction that queues the message or posts the decision, whoever does that,
@@ -98,7 +100,9 @@ QUEUE_TABLES = (
             SELECT {_CALLER.format("p.session_id")} AS session_id, bool_or(d.call_id IS NOT NULL) AS decided
             FROM pending p LEFT JOIN posted d ON d.call_id = p.call_id AND d.digest = p.digest GROUP BY 1
         ) w ON w.session_id = s.id
-        WHERE s.active_turn IS NOT NULL AND w.decided IS NOT FALSE""",
+        WHERE s.active_turn IS NOT NULL AND (
+            w.decided IS NOT FALSE OR EXISTS (SELECT 1 FROM leases l WHERE l.session_id = s.id)
+        )""",
     f"""CREATE FUNCTION hint() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
         SET search_path = pg_catalog, chatops, pg_temp AS $$
         DECLARE found_session text; found_workspace text;

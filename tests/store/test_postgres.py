@@ -151,6 +151,23 @@ class TestOwnPromises:
         execute(url, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
         assert {heard.get(timeout=PATIENCE) for _ in range(6)} == {*names, "begin"}
 
+    def test_a_sweep_finds_the_turn_of_a_dead_worker_although_a_call_waits(self, store: Store) -> None:
+        queued = store.queue_turn("hello", workspace="api", role="", model="")
+        turn = store.next_turn_id(queued)
+        first = replace(kit.first(turn, queued), takes_queued=True)
+        store.commit(first)
+        waits = kit.in_round(CallState(call=kit.a_call(turn), status=kit.awaiting("d1")))
+        store.commit(kit.then(first, waits))
+        assert store.sweep() == (0, 1)
+        token = store.acquire_lease(queued, holder("dead"), ttl_s=0)
+        assert store.sweep() == (1, 0)
+        hint = store.next_hint(["api"], but=(), new=False)
+        assert hint is not None
+        assert (hint.session_id, hint.active_turn) == (queued, turn)
+        assert store.unmatched() == (0, 0)
+        store.release_lease(queued, holder("dead"), token)
+        assert store.sweep() == (0, 1)
+
     def test_in_a_copy_no_earlier_approval_counts(self, store: Store, url: str) -> None:
         session = store.create_session(workspace="/w", role="r", persona="p")
         turn = store.next_turn_id(session.id)
