@@ -60,7 +60,7 @@ def _build_in(mode: str) -> None:
     _listen()
     _raising(chatops.tui.transcript.projector.Projector, "feed_all", "handler")
     _raising(chatops.tui.status.StatusLine, "show", "widget")
-    _raising(chatops.tui.transcript.layout, "_lines", "drawing", times=2)
+    _raising(chatops.tui.transcript.layout, "block_lines", "drawing", times=2)
     _raising(chatops.tui.transcript.transcript.Transcript, "render_lines", "always", times=-1)
 
 

@@ -280,10 +280,17 @@ MUTANTS = (
     ),
     Mutant(
         promise="the strictest verdict counts",
+        file="policy/grant.py",
+        before="deciding = max(reasons,",
+        after="deciding = min(reasons,",
+        tests=("tests/policy", "tests/engine"),
+    ),
+    Mutant(
+        promise="a child is compared with the strictest of its caller's verdicts",
         file="policy/verdicts.py",
         before="return max(verdicts,",
         after="return min(verdicts,",
-        tests=("tests/policy", "tests/engine"),
+        tests=("-m", "more or not more", "-o", "faulthandler_timeout=0", "tests/policy/test_delegation.py"),
     ),
     Mutant(
         promise="a rule of another role is suspended",
