@@ -88,7 +88,7 @@ def test_a_mistake_is_told_in_full_then_in_one_line_and_then_it_ends(chatops: Co
         assert "Arguments: python_exec(code: string)" in first
         assert second == third
         assert "very call was not valid before" in second
-        assert "(wrong: cod, code)" in second
+        assert "(wrong: code, cod)" in second
         assert {call["outcome"] for call in ran.json["calls"]} == {"invalid"}
 
 

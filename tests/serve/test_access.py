@@ -168,7 +168,7 @@ def test_another_user_of_the_machine_gets_nothing_with_the_link(shared: Served, 
     assert nobody.startswith("HTTP/1.1 403 ") and "for another user of this machine" in nobody
     assert "set-cookie" not in nobody
     assert shared.log_in(link), "nor does it use the link up"
-    assert "Page login " in shared.until_said("If that was not you")
+    assert "Login " in shared.until_said("If that was not you")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells whose a connection is")

@@ -126,7 +126,9 @@ class TestCopying:
             assert target.history(one.id) == source.history(one.id)
             assert target.queued_messages(one.id) == source.queued_messages(one.id)
         assert [one.id for one in target.sessions()] == [one.id for one in source.sessions()]
-        assert (target.audit(), audit.verify(target.audit(), ())[0]) == (source.audit(), [])
+        # A database records who writes a row into it.
+        rows = [replace(row, written_by="") for row in target.audit()]
+        assert (rows, audit.verify(target.audit(), ())[0]) == (source.audit(), [])
         assert target.decisions() == source.decisions()
         assert [job.options for job in target.jobs()] == ['{"seal":"s"}']
         turn = target.session(self.waits).active_turn

@@ -167,8 +167,8 @@ def test_problems_name_the_field_the_value_and_the_nearest_valid_name() -> None:
     [(path, _, shown)] = problems('{"command":"x","edits":[{"old":"a"},{"old":3}]}')
     assert (path, shown) == ("edits[1].old", "3")
     assert problems('{"command":"x","edits":[{"odl":"a"}]}') == [
-        ("edits[0].odl", "is not a key of this object; did you mean 'old'?", "a"),
         ("edits[0].old", "is required but missing", ""),
+        ("edits[0].odl", "is not a key of this object; did you mean 'old'?", "a"),
     ]
 
 
