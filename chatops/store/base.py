@@ -23,7 +23,7 @@ ALL = 1_000_000
 IN_QUEUE = "queue:"
 """Beginning of `SessionInfo.workspace` of a session that workers drive, before the name of their workspace."""
 CALLS = "calls"
-"""What is listened to for calls of any session: one waits, waits no more, or was decided. See `Connection.listen`."""
+"""Name for `Connection.listen`: a call of any session waits, waits no more, or was decided."""
 SAVED = "Saving works again: this session is stored now."
 """Notice once `Store.save` has worked."""
 

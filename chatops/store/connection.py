@@ -135,7 +135,7 @@ class Connection:
         """Call `wake` in a thread when another process may have changed what one of these names stands for.
 
         Names are ids of sessions, `base.CALLS`, and `base.IN_QUEUE` with a workspace. Return how to end it. A file
-        notifies of nothing, so whoever listens also looks from time to time.
+        notifies of nothing, so a listener also looks from time to time.
         """
         return lambda: None
 

@@ -1,7 +1,7 @@
 """Connections to PostgreSQL: each ends if nothing passes it any more, and one hears what other processes notify.
 
 A firewall, a router or a pooler may drop all packets of a connection and keep it open on this side: nothing ends it,
-and what keeps TCP alive is answered on the way. So whoever waits for a statement would wait for ever. A limit for each
+and what keeps TCP alive is answered on the way. So a client would wait for ever. A limit for each
 statement would end searches and copies that take long. So a second connection asks the server if it still works on the
 statement. All of this takes less than the time after which tools have to be stopped because their lease is not renewed.
 
@@ -85,7 +85,7 @@ class Link(psycopg.Connection[Any]):
 
 
 class Listener:
-    """Wakes whoever waits for a name when the database notifies of it, in a thread that runs while anyone waits."""
+    """Wakes listeners when the database notifies of their name, in a thread that runs while one waits."""
 
     def __init__(self, connect: Callable[[], Link]) -> None:
         self._connect = connect

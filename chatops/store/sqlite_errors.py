@@ -1,4 +1,4 @@
-"""What SQLite refuses, as a message for the user with the next step.
+"""Word the errors of SQLite for the user, each with the next step.
 
 SQLite gives one code to several causes: a full disk, no more descriptors and a drive without locks are found out here.
 """

@@ -34,7 +34,7 @@ _SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__", ".venv", ".
 
 
 class _Budget:
-    """What the search may still read and print."""
+    """Number of matches and bytes that are left for the search."""
 
     def __init__(self, *, matches: int, size: int) -> None:
         self.matches = matches

@@ -1,4 +1,4 @@
-"""What is kept for the user beside the sessions: texts sent, drafts, working times of runs, choices on the screen."""
+"""Keep what the user has beside the sessions: texts sent, drafts, working times of runs, choices on the screen."""
 
 import asyncio
 import json

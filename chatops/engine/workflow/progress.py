@@ -1,4 +1,4 @@
-"""What a step of a run is made of: a draft, and functions that add a turn, a review or an end with its events."""
+"""Drafts of a step of a run, and functions that add a turn, a review or an end with its events."""
 
 from dataclasses import replace
 
