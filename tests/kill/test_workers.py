@@ -1,13 +1,14 @@
-"""Workers of one queue that are killed, stopped and cut off, on hosts that cannot see each other's processes.
+"""Workers of one queue that are killed, stopped and cut off, each on a host of its own.
 
     CHATOPS_WORKER_TURNS=200 CHATOPS_WORKER_KILLS=40 .venv/bin/python -m pytest -m kill -s tests/kill/test_workers.py
 
-Each worker has a machine id of its own, by a mount that only it sees, so it can tell nothing of another one's
-processes. Each call adds a line to a file; a line that is there twice is a second effect. The tests print what they
-have measured. ``CHATOPS_WORKER_TURNS`` and ``CHATOPS_WORKER_KILLS`` are how many turns and kills there are,
-``CHATOPS_KILL_SEED`` which.
+A host is a network namespace with a machine id of its own, and all of them have one name. A cable, which can be pulled,
+joins it to the network of the database and the model. What runs there is an ordinary user. Each call adds a line to a
+file; a line that is there twice is a second effect. The tests print what they have measured. ``CHATOPS_WORKER_TURNS``
+and ``CHATOPS_WORKER_KILLS`` are how many turns and kills there are, ``CHATOPS_KILL_SEED`` which.
 """
 
+import ctypes
 import os
 import random
 import shutil
@@ -20,34 +21,39 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from chatops.domain.ids import SessionId
+from chatops.domain.tools import AccessLevel
 from chatops.runtime.lease import LEASE_S
 from chatops.store.postgres import Postgres
 from chatops.store.store import Store
 from tests.kill.approver import approve_all
-from tests.store.test_connections import Proxy, free_port
+from tests.store.test_connections import free_port, use_certificate
 from tests.support.command_line import program_environment, registry_for
 from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, call, calls, says
 from tests.support.postgres import Server, find_programs, server
+from tests.support.sockets import CERTIFICATES
 from tests.support.waiting import PATIENCE
 
 TURNS = int(os.environ.get("CHATOPS_WORKER_TURNS", "24"))
 KILLS = int(os.environ.get("CHATOPS_WORKER_KILLS", "8"))
 SEED = int(os.environ.get("CHATOPS_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
-MAY_MOUNT = os.getuid() == 0 and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
+_CABLE = "unshare -nm ip link add eth0 type veth peer name eth1"
+MAY_MAKE_HOSTS = not os.getuid() and not subprocess.run(_CABLE.split(), capture_output=True, check=False).returncode
 FAKETIME = shutil.which("faketime")
 TAKEOVER_S = LEASE_S + 12
+DECISIONS = 5
 
 pytestmark = [
     pytest.mark.kill,
     pytest.mark.skipif(find_programs() is None, reason="no PostgreSQL server is installed"),
-    pytest.mark.skipif(not MAY_MOUNT, reason="it needs the right to mount, for machines of their own"),
+    pytest.mark.skipif(not MAY_MAKE_HOSTS, reason="it needs the rights to mount and to make networks, for hosts"),
 ]
 
 
@@ -60,40 +66,84 @@ def script(request: SeenRequest) -> Reply:
     return calls(call("shell_exec", command=f"echo {name} >> effects.txt; sleep {seconds}; echo {name}"))
 
 
-class Team:
-    """A database, a model and workers on machines of their own."""
+HERE = "10.77.0.1"
+"""The address of the database and the model in the network of a test."""
+_CLONE_NEWNET = 0x40000000
+HOST = f"""
+set -e
+mount --bind "$1" /etc/machine-id
+ip link add eth0 type veth peer name "$2" netns {os.getpid()}
+ip addr add "$3/16" dev eth0
+ip link set lo up
+ip link set eth0 up
+nsenter --target {os.getpid()} --net ip link set "$2" master hosts up
+shift 3
+exec setpriv --reuid=nobody --regid=nogroup --clear-groups "$@"
+"""
 
-    def __init__(self, running: Server, port: int, folder: Path, model: str) -> None:
-        self.server, self.port, self.folder = running, port, folder
-        self.workspace = folder / "repo"
+
+@contextmanager
+def network() -> Iterator[None]:
+    """Move this thread into a network of its own, to which hosts can be joined. What it starts is there too."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path("/proc/thread-self/ns/net").open() as before:
+        assert libc.unshare(_CLONE_NEWNET) == 0
+        try:
+            for what in (
+                "link set lo up",
+                "link add hosts type bridge",
+                f"addr add {HERE}/16 dev hosts",
+                "link set hosts up",
+            ):
+                subprocess.run(["ip", *what.split()], check=True)
+            yield
+        finally:
+            assert libc.setns(before.fileno(), _CLONE_NEWNET) == 0
+
+
+class Team:
+    """A database, a model and workers on hosts of their own."""
+
+    def __init__(self, running: Server, port: int, model: str) -> None:
+        self.server = running
+        self._address = (
+            f"postgresql://chatops@localhost:{port}/postgres?hostaddr={HERE}&sslrootcert={CERTIFICATES / 'ca.pem'}"
+        )
+        self.folder, self.workspace = running.folder, running.folder / "repo"
         self.workspace.mkdir()
+        shutil.chown(self.workspace, "nobody")
         self._registry = registry_for(self.workspace, model, tools=["shell_exec"])
         self._started: list[subprocess.Popen[bytes]] = []
+        self._cables: dict[int, str] = {}
 
     def store(self) -> Store:
         """The store, as a member uses it."""
         return Store(Postgres(self.server.url))
 
-    def put(self, *prompts: str) -> list[str]:
-        """Queue these prompts."""
-        store = self.store()
+    def put(self, *prompts: str, by: str = "chatops") -> list[str]:
+        """Queue these prompts of a role of the database."""
+        store = Store(Postgres(self.server.url.replace("chatops@", f"{by}@")))
         try:
             return [store.queue_turn(one, workspace="repo", role="coder", model="") for one in prompts]
         finally:
             store.close()
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:
-        """Start a process on a machine of its own."""
-        machine = self.folder / uuid.uuid4().hex
+        """Start a process on a host of its own."""
+        machine, number = self.folder / uuid.uuid4().hex, len(self._started)
         machine.write_text(f"{machine.name}\n")
+        home, cable = self.folder / f"home-{machine.name}", f"host{number}"
+        home.mkdir()
+        shutil.chown(home, "nobody")
         environment = program_environment() | {
-            "CHATOPS_HOME": str(self.folder / f"home-{machine.name}"),
-            "CHATOPS_STORE": self.server.url,
+            "HOME": str(home),
+            "CHATOPS_HOME": str(home / "chatops"),
+            "CHATOPS_STORE": self._address,
         }
-        mounted = f'mount --bind {machine} /etc/machine-id && exec "$@"'
+        host = (str(machine), cable, f"10.77.{1 + number // 250}.{1 + number % 250}")
         with (self.folder / "said.txt").open("ab") as said:
             process = subprocess.Popen(
-                ["unshare", "-m", "sh", "-c", mounted, "sh", *command],
+                ["unshare", "-nm", "sh", "-c", HOST, "sh", *host, *command],
                 cwd=self.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -102,12 +152,26 @@ class Team:
                 start_new_session=True,
             )
         self._started.append(process)
+        self._cables[process.pid] = cable
         return process
+
+    def pull(self, process: subprocess.Popen[bytes]) -> None:
+        """Pull the cable of a host: packets vanish, and nobody is told."""
+        subprocess.run(["ip", "link", "set", self._cables[process.pid], "down"], check=True)
+
+    def plug(self, process: subprocess.Popen[bytes]) -> None:
+        """Put the cable of a host back."""
+        subprocess.run(["ip", "link", "set", self._cables[process.pid], "up"], check=True)
 
     def worker(self, *before: str, slots: int = 2) -> subprocess.Popen[bytes]:
         """Start a worker, by what stands `before` the command."""
         flags = ("--registry", self._registry, "--workspace", f"repo={self.workspace}", "--concurrency", str(slots))
         return self.start(*before, sys.executable, "-m", "chatops", "worker", *flags)
+
+    def decide(self, word: str, call_id: str) -> subprocess.Popen[bytes]:
+        """Start the command that decides a call."""
+        chatops = (sys.executable, "-m", "chatops", "--registry", self._registry)
+        return self.start(*chatops, "approvals", word, call_id)
 
     def approver(self) -> subprocess.Popen[bytes]:
         """Start what approves all that waits."""
@@ -149,11 +213,12 @@ class Team:
 
 
 @pytest.fixture
-def team(tmp_path: Path) -> Iterator[Team]:
+def team() -> Iterator[Team]:
     """A team without workers yet."""
     port = free_port()
-    with server(port=port) as running, FakeOpenAI(script) as fake:
-        made = Team(running, port, tmp_path, fake.url)
+    with network(), server(port=port, address=HERE) as running, FakeOpenAI(script, address=HERE) as fake:
+        use_certificate(running, "good")
+        made = Team(running, port, fake.url)
         try:
             yield made
         finally:
@@ -192,13 +257,17 @@ def test_kills_of_workers_approvers_and_the_database_cost_no_turn_and_repeat_no_
     for _ in range(KILLS):
         time.sleep(chance.uniform(0.2, 2.5))
         what = chance.choices(("worker", "approver", "database"), (7, 2, 1))[0]
-        counts[what] += 1
         if what == "database":
+            counts[what] += 1
             team.server.stop("immediate")
             team.server.start()
             continue
         group, again = (workers, team.worker) if what == "worker" else (approvers, team.approver)
         victim = group.pop(chance.randrange(len(group)))
+        if pulled := chance.random() < 0.5:
+            # As if the power failed: the database is not told that nobody is there.
+            team.pull(victim)
+        counts[what + " without power" * pulled] += 1
         killed[victim.pid] = time.monotonic()
         victim.kill()
         victim.wait()
@@ -231,11 +300,12 @@ def test_a_worker_that_was_stopped_beyond_its_lease_and_goes_on_has_no_second_ef
     stopped.send_signal(signal.SIGSTOP)
     other = team.worker()
     took = wait_until(lambda: "unknown" in str(team.one("SELECT body FROM chatops.pending")), "another one takes it")
+    wait_until(lambda: not team.one("SELECT count(*) FROM chatops.leases"), "it waits")
+    # The first owner gets it back, while its tool still runs.
+    other.send_signal(signal.SIGSTOP)
     stopped.send_signal(signal.SIGCONT)
     wait_until(lambda: approve_waiting(team), "the call is left unknown")
     wait_until(lambda: team.open == 0, "the turn is over")
-    other.kill()
-    other.wait()
     team.put("line after 0")
     wait_until(lambda: approve_waiting(team), "the stopped worker goes on with others")
     wait_until(lambda: team.open == 0, "the turn is over")
@@ -243,6 +313,35 @@ def test_a_worker_that_was_stopped_beyond_its_lease_and_goes_on_has_no_second_ef
     assert team.effects == {"stopped": 1, "after": 1}
     print(f"\ntaken over {took:.1f} s after SIGSTOP")
     assert took <= TAKEOVER_S
+
+
+def test_of_two_decisions_one_wins_and_rights_that_were_taken_meanwhile_hold(team: Team) -> None:
+    owner = Postgres(team.server.url)
+    store = Store(owner)
+    with psycopg.connect(team.server.url, autocommit=True) as admin:
+        admin.execute("CREATE ROLE ana LOGIN")
+    owner.grant("ana", AccessLevel.OPERATOR)
+    worker = team.worker(slots=4)
+    team.put(*(f"line n{number} 0" for number in range(DECISIONS)))
+    (hers,) = team.put("line revoked 0", by="ana")
+    wait_until(lambda: team.one("SELECT count(*) FROM chatops.pending") == DECISIONS + 1, "all calls wait")
+    wait_until(lambda: not team.one("SELECT count(*) FROM chatops.leases"), "nobody owns them")
+    worker.send_signal(signal.SIGSTOP)
+    calls_of = {row.session_id: str(row.pending.call.id) for row in store.pending_calls()}
+    revoked, ends = calls_of.pop(SessionId(hers)), Counter[tuple[int, ...]]()
+    for one in calls_of.values():
+        deciding = [team.decide(word, one) for word in ("approve", "deny")]
+        ends[tuple(sorted(process.wait() for process in deciding))] += 1
+    assert team.decide("approve", revoked).wait() == 0
+    owner.grant("ana", AccessLevel.VIEWER)
+    store.close()
+    worker.send_signal(signal.SIGCONT)
+    wait_until(lambda: team.open == 0, "all is over")
+    print(f"\n{DECISIONS} calls approved and denied at once: exit codes {dict(ends)}, {len(team.effects)} effects")
+    said = (team.folder / "said.txt").read_text()
+    assert (ends, said.count("The first decision counts.")) == ({(0, 1): DECISIONS}, DECISIONS)
+    assert team.effects.total() == said.count("Approved: ") - 1
+    assert "revoked" not in team.effects
 
 
 @pytest.mark.skipif(FAKETIME is None, reason="faketime is not installed")
@@ -260,29 +359,27 @@ def test_a_tool_that_outlives_its_lease_runs_once_beside_a_worker_whose_clock_is
 
 
 def test_a_worker_that_cannot_renew_stops_its_tool_and_works_again_when_the_network_is_back(team: Team) -> None:
-    with closing(Proxy(team.port)) as proxy:
-        there = f"postgresql://chatops@127.0.0.1:{proxy.port}/postgres?sslmode=disable"
-        cut_off = team.worker("env", f"CHATOPS_STORE={there}")
-        team.put("line cut 301.5")
-        wait_until(lambda: approve_waiting(team), "the call waits")
-        wait_until(lambda: _running("sleep 301.5"), "the tool runs")
-        proxy.cut(ends=False)
-        began = time.monotonic()
-        stopped = wait_until(lambda: not _running("sleep 301.5"), "the tool is stopped")
-        other = team.worker()
-        wait_until(lambda: "unknown" in str(team.one("SELECT body FROM chatops.pending")), "another one takes it")
-        took = time.monotonic() - began
-        wait_until(lambda: approve_waiting(team), "the call is left unknown")
-        wait_until(lambda: team.open == 0, "the turn is over")
-        other.kill()
-        other.wait()
-        wait_until(lambda: time.monotonic() > began + 60, "the network is away for a minute")
-        team.put("line after 0")
-        proxy.mend()
-        back = wait_until(lambda: team.one("SELECT count(*) FROM chatops.pending"), "the call waits")
-        wait_until(lambda: approve_waiting(team), "the call waits")
-        wait_until(lambda: team.open == 0, "the turn is over")
-        assert cut_off.poll() is None
+    cut_off = team.worker()
+    team.put("line cut 301.5")
+    wait_until(lambda: approve_waiting(team), "the call waits")
+    wait_until(lambda: _running("sleep 301.5"), "the tool runs")
+    team.pull(cut_off)
+    began = time.monotonic()
+    stopped = wait_until(lambda: not _running("sleep 301.5"), "the tool is stopped")
+    other = team.worker()
+    wait_until(lambda: "unknown" in str(team.one("SELECT body FROM chatops.pending")), "another one takes it")
+    took = time.monotonic() - began
+    wait_until(lambda: approve_waiting(team), "the call is left unknown")
+    wait_until(lambda: team.open == 0, "the turn is over")
+    other.kill()
+    other.wait()
+    wait_until(lambda: time.monotonic() > began + 60, "the network is away for a minute")
+    team.put("line after 0")
+    team.plug(cut_off)
+    back = wait_until(lambda: team.one("SELECT count(*) FROM chatops.pending"), "the call waits")
+    wait_until(lambda: approve_waiting(team), "the call waits")
+    wait_until(lambda: team.open == 0, "the turn is over")
+    assert cut_off.poll() is None
     assert team.effects == {"cut": 1, "after": 1}
     print(
         f"\ntool stopped {stopped:.1f} s after the cut, taken over {took:.1f} s after it, "
@@ -302,22 +399,32 @@ def _running(words: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("how", ["fast", "immediate"])
-def test_a_database_that_is_restarted_under_load_needs_no_restarted_worker(team: Team, how: str) -> None:
+@pytest.mark.parametrize("how", ["fast", "immediate", "cut"])
+def test_a_database_that_is_away_under_load_needs_no_restarted_worker(team: Team, how: str) -> None:
     workers = [team.worker() for _ in range(2)]
     approver = team.approver()
     team.put(*(f"line n{number} 0.2" for number in range(TURNS)))
     wait_until(lambda: len(team.effects) >= TURNS // 4, "a part has run")
-    team.server.stop(how)
-    team.server.start()
+    if how == "cut":
+        for process in (*workers, approver):
+            team.pull(process)
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() > began + 60, "the network is away for a minute")
+        for process in (*workers, approver):
+            team.plug(process)
+    else:
+        team.server.stop(how)
+        team.server.start()
     before = team.effects.total()
     took = wait_until(lambda: team.effects.total() > before, "work goes on")
     wait_until(lambda: team.open == 0, "every turn ends")
     outcomes = Counter(str(row[0]) for row in team.rows("SELECT outcome FROM chatops.journal"))
-    print(f"\n{how}: next effect {took:.1f} s after the restart; {dict(outcomes)}")
+    print(f"\n{how}: next effect {took:.1f} s after it is back; {dict(outcomes)}")
     assert [process.poll() for process in (*workers, approver)] == [None] * 3
     assert max(team.effects.values()) == 1
-    assert outcomes == {"success": TURNS}
+    assert outcomes.total() == TURNS
+    assert how == "cut" or outcomes == {"success": TURNS}
+    assert took <= 12
 
 
 def test_waiting_turns_hold_nothing_lost_hints_are_found_and_decisions_pass_new_turns(team: Team) -> None:

@@ -329,6 +329,7 @@ class FakeOpenAI:
         pages: Mapping[str, Reply] | None = None,
         models_reply: Reply | None = None,
         tls: ssl.SSLContext | None = None,
+        address: str = "127.0.0.1",
     ) -> None:
         self._script = replies if callable(replies) else iter(replies)
         self._models = models
@@ -337,7 +338,7 @@ class FakeOpenAI:
         self._strict = strict
         self._pages = dict(pages or {})
         self._models_reply = models_reply
-        self._tls = tls
+        self._tls, self._address = tls, address
         self.requests: list[SeenRequest] = []
         """Chat requests, in order of arrival."""
         self.others: list[SeenRequest] = []
@@ -353,8 +354,8 @@ class FakeOpenAI:
 
     @property
     def root(self) -> str:
-        """``http://127.0.0.1:PORT``, with `tls` ``https://…``."""
-        return f"http{'' if self._tls is None else 's'}://127.0.0.1:{self.port}"
+        """``http://127.0.0.1:PORT``, or another `address`; with `tls` ``https://…``."""
+        return f"http{'' if self._tls is None else 's'}://{self._address}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -400,7 +401,7 @@ class FakeOpenAI:
 
     async def _open(self) -> None:
         self._closing = asyncio.Event()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=64 * 1024 * 1024, ssl=self._tls)
+        self._server = await asyncio.start_server(self._serve, self._address, 0, limit=64 * 1024 * 1024, ssl=self._tls)
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def _shut(self) -> None:

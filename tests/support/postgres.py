@@ -16,19 +16,22 @@ def find_programs() -> Path | None:
 
 
 class Server:
-    """A server that listens on a socket, and on loopback if asked to. It can be stopped and started again."""
+    """A server that listens on a socket, and on an address if asked to. It can be stopped and started again."""
 
-    def __init__(self, folder: Path, *, port: int = 0, durable: bool = False) -> None:
+    def __init__(self, folder: Path, *, port: int = 0, durable: bool = False, address: str = "127.0.0.1") -> None:
         programs = find_programs()
         assert programs is not None
         self.folder, self._programs, self._port, self._durable = folder, programs, port, durable
+        self._address = address if port else ""
         self.url = f"postgresql://chatops@/postgres?host={folder}{f'&port={port}' if port else ''}"
         if os.getuid() == 0:
             shutil.chown(folder, "nobody")
         self._run("initdb", "-D", "data", "-U", "chatops", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        with (folder / "data" / "pg_hba.conf").open("a") as permitted:
+            permitted.write("hostssl all all samenet trust\n")
 
     def start(self) -> None:
-        listens = f"-c listen_addresses={'127.0.0.1' if self._port else ''} -c port={self._port or 5432}"
+        listens = f"-c listen_addresses={self._address} -c port={self._port or 5432}"
         options = f"{listens} -c unix_socket_directories={self.folder} -c fsync={'on' if self._durable else 'off'}"
         self._run("pg_ctl", "-w", "-D", "data", "-l", "log", "-o", options, "start")
 
@@ -44,14 +47,14 @@ class Server:
 
 
 @contextmanager
-def server(*, port: int = 0, durable: bool = False) -> Iterator[Server]:
-    """Yield a server that runs, also at `port` of loopback unless that is 0, then stop it and remove its folder.
+def server(*, port: int = 0, durable: bool = False, address: str = "127.0.0.1") -> Iterator[Server]:
+    """Yield a server that runs, also at `port` of `address` unless that is 0, then stop it and remove its folder.
 
     One that is `durable` flushes to the disk.
     """
     folder = Path(tempfile.mkdtemp(prefix="chatops-pg-"))
     try:
-        made = Server(folder, port=port, durable=durable)
+        made = Server(folder, port=port, durable=durable, address=address)
         made.start()
         try:
             yield made
