@@ -11,6 +11,7 @@ and ``CHATOPS_WORKER_KILLS`` are how many turns and kills there are, ``CHATOPS_K
 import ctypes
 import os
 import random
+import shlex
 import shutil
 import signal
 import statistics
@@ -37,15 +38,21 @@ from tests.kill.approver import approve_all
 from tests.store.test_connections import free_port, use_certificate
 from tests.support.command_line import program_environment, registry_for
 from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, call, calls, says
-from tests.support.postgres import Server, find_programs, server
+from tests.support.postgres import AS_NOBODY, Server, find_programs, server
 from tests.support.sockets import CERTIFICATES
 from tests.support.waiting import PATIENCE
 
 TURNS = int(os.environ.get("CHATOPS_WORKER_TURNS", "24"))
 KILLS = int(os.environ.get("CHATOPS_WORKER_KILLS", "8"))
 SEED = int(os.environ.get("CHATOPS_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
-_CABLE = "unshare -nm ip link add eth0 type veth peer name eth1"
-MAY_MAKE_HOSTS = not os.getuid() and not subprocess.run(_CABLE.split(), capture_output=True, check=False).returncode
+_NEEDED = (
+    "unshare -nm ip link add eth0 type veth peer name eth1".split(),
+    # Through another program, as `faketime` starts it.
+    [*AS_NOBODY, "env", sys.executable, "-c", ""],
+)
+MAY_MAKE_HOSTS = not os.getuid() and not any(
+    subprocess.run(command, capture_output=True, check=False).returncode for command in _NEEDED
+)
 FAKETIME = shutil.which("faketime")
 TAKEOVER_S = LEASE_S + 12
 DECISIONS = 5
@@ -53,7 +60,7 @@ DECISIONS = 5
 pytestmark = [
     pytest.mark.kill,
     pytest.mark.skipif(find_programs() is None, reason="no PostgreSQL server is installed"),
-    pytest.mark.skipif(not MAY_MAKE_HOSTS, reason="it needs the rights to mount and to make networks, for hosts"),
+    pytest.mark.skipif(not MAY_MAKE_HOSTS, reason="it needs the right to make networks, and a Python for nobody"),
 ]
 
 
@@ -78,7 +85,7 @@ ip link set lo up
 ip link set eth0 up
 nsenter --target {os.getpid()} --net ip link set "$2" master hosts up
 shift 3
-exec setpriv --reuid=nobody --regid=nogroup --clear-groups "$@"
+exec {shlex.join(AS_NOBODY)} "$@"
 """
 
 

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+AS_NOBODY = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
+"""Starts a command of root as an ordinary user."""
+
 
 def find_programs() -> Path | None:
     """Return the folder with the programs of the newest version that is installed."""
@@ -41,7 +44,7 @@ class Server:
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), *arguments]
         if os.getuid() == 0:
-            command = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", *command]
+            command = [*AS_NOBODY, *command]
         with (self.folder / f"{program}.out").open("a+") as out:
             subprocess.run(command, cwd=self.folder, check=True, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
 
