@@ -67,7 +67,7 @@ MARK = "\ufdd0"
 _STRANGE = re.compile("[\0\ud800-\udfff\ufdd0]")
 _ESCAPED = re.compile(f"{MARK}([0-9a-f]{{4}})")
 _PARAMETER = re.compile(r"\?(\d*)|%")
-_MIGRATING = 0x63687073
+MIGRATING = 0x63687073
 """Key of the advisory lock that processes take which create or migrate the tables."""
 _SETTINGS = {
     "search_path": "chatops, pg_temp",
@@ -395,23 +395,10 @@ class Postgres(Connection):
         if not self._is_made():
             self._must_own("update the tables")
             with link.transaction():
-                self.run("SELECT pg_advisory_xact_lock(?)", _MIGRATING)
-                if self._version() < 0:
-                    # Whoever owns the schema can drop what is in it.
-                    other = "nspowner <> (SELECT oid FROM pg_roles WHERE rolname = current_user)"
-                    if self.one(f"SELECT 1 FROM pg_namespace WHERE nspname = 'chatops' AND {other}") is not None:
-                        raise StoreError(
-                            f"The schema chatops in {self.place} belongs to another role.",
-                            advice="Connect as that role, or drop the schema.",
-                        )
-                    self.run("CREATE SCHEMA IF NOT EXISTS chatops")
-                    for statement in _OWN_TABLES:
-                        self.run(statement)
-                version = self._version()
-                self._must_be_known(version)
-                for migration in MIGRATIONS[version:]:
-                    self._migrate(migration)
-                members.secure(self)
+                self.run("SELECT pg_advisory_xact_lock(?)", MIGRATING)
+                # Unless another process has made them meanwhile.
+                if not self._is_made():
+                    self._make()
         cluster = "SELECT system_identifier || ':' || (SELECT oid FROM pg_database WHERE datname = current_database())"
         here = text((self.one(f"{cluster} FROM pg_control_system()") or (None,))[0])
         known = text((self.one("SELECT place FROM store") or (None,))[0])
@@ -422,6 +409,28 @@ class Postgres(Connection):
                 if known not in ("", here):
                     void_approvals(lambda sql, values=(): self.run(sql, *values))
                 self.run("UPDATE store SET place = ?", here)
+
+    def _make(self) -> None:
+        """Create the tables of this version, or make them from those of an earlier one."""
+        if self._version() < 0:
+            # Whoever owns the schema can drop what is in it.
+            other = "nspowner <> (SELECT oid FROM pg_roles WHERE rolname = current_user)"
+            if self.one(f"SELECT 1 FROM pg_namespace WHERE nspname = 'chatops' AND {other}") is not None:
+                raise StoreError(
+                    f"The schema chatops in {self.place} belongs to another role.",
+                    advice="Connect as that role, or drop the schema.",
+                )
+            self.run("CREATE SCHEMA IF NOT EXISTS chatops")
+            for statement in _OWN_TABLES:
+                self.run(statement)
+        else:
+            # The first lock of a writer is there, too. In another order each could wait for the other.
+            self.run("LOCK TABLE store")
+        version = self._version()
+        self._must_be_known(version)
+        for migration in MIGRATIONS[version:]:
+            self._migrate(migration)
+        members.secure(self)
 
     def _must_be_known(self, version: int) -> None:
         if version > SCHEMA_VERSION:

@@ -4,6 +4,7 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,7 @@ from chatops.domain.secrets import HIDDEN, know
 from chatops.engine.state import CallState
 from chatops.store.base import CALLS, IN_QUEUE
 from chatops.store.opening import copied_key
-from chatops.store.postgres import Postgres, escaped, parameters, unescaped
+from chatops.store.postgres import MIGRATING, Postgres, escaped, parameters, unescaped
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store
 from tests.store import storekit as kit
@@ -110,6 +111,21 @@ class TestOwnPromises:
         assert store.setting("a") == "1"
         store.set_setting("a", "3")
         assert store.setting("a") == "3"
+
+    def test_of_processes_that_start_at_once_one_makes_the_tables(self, url: str) -> None:
+        with psycopg.connect(url) as first, ThreadPoolExecutor() as pool:
+            first.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATING])
+            opened = [pool.submit(lambda: Store(Postgres(url)).close()) for _ in range(3)]
+            waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            while first.execute(waiting).fetchone() != (3,):
+                time.sleep(0.02)
+            first.commit()
+            for one in opened:
+                one.result(PATIENCE)
+            made = first.execute("SELECT DISTINCT xmin::text FROM pg_policy").fetchall()
+            table = "SELECT DISTINCT xmin::text FROM pg_attribute WHERE attrelid = 'chatops.file_bodies'::regclass"
+            assert made == first.execute(table).fetchall()
+            assert len(made) == 1
 
     def test_a_lost_connection_is_made_again_without_a_word(self, store: Store, url: str) -> None:
         store.set_setting("a", "1")
