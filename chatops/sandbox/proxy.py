@@ -6,7 +6,7 @@ A command with `hosts` runs in a network of its own (`supervisor`). The proxy ac
 others to the named hosts. It speaks CONNECT (for TLS) and plain HTTP in absolute form, which is what the usual
 variables make pip, git, npm, cargo, go and curl do.
 
-Each request is decided on its own (`Proxy.target`):
+Each request is decided on its own (`Proxy.checked_address`):
 
 - The host and port have to be covered by an entry of `hosts`. An entry without a port covers 80 and 443 only.
 - A name is resolved once, here. Every one of its addresses has to be public, and one that was checked is the one
@@ -41,11 +41,11 @@ from chatops.toolkit.addresses import (
     BadUrlError,
     Resolver,
     Target,
-    inner,
     literal_address,
     public_address,
     read_url,
     system_resolver,
+    why_inner,
 )
 from chatops.toolkit.output import visible
 
@@ -56,12 +56,17 @@ PORT = 3128
 _MAX_HEAD = 32_768
 """Bytes of a request's first line and headers."""
 _HEAD_S = 30.0
+"""Seconds for a request's first line and headers."""
 _CONNECT_S = 20.0
+"""Seconds for resolving a name and connecting."""
 _PIECE = 65_536
+"""Bytes copied at a time."""
 _MAX_RECORDED = 100
+"""Maximum length of `unreached`."""
 _MAX_CONNECTIONS = 64
 """At a time; further ones wait. Each takes two descriptors of the app, which a command could use up otherwise."""
-_AGAIN_S = 0.2
+_ACCEPT_RETRY_S = 0.2
+"""Seconds until a connection that was not accepted is tried again."""
 _REQUEST = re.compile(rb"([A-Z]{1,20}) ([\x21-\x7e]{1,8000}) HTTP/1\.[01]")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e\x80-\xff\t]*)")
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
@@ -118,14 +123,14 @@ class Proxy:
             try:
                 await task
             except (asyncio.CancelledError, OSError) as error:
-                # The command has run; only its way out had failed.
+                # The command has run, so its result stays; only its network had failed.
                 log.debug("the proxy ended: %s", type(error).__name__)
 
     async def _serve(self, channel: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         channel.setblocking(False)
         ready: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(channel, _settle, ready)
+        loop.add_reader(channel, _set_ready, ready)
         try:
             await ready
         finally:
@@ -148,7 +153,7 @@ class Proxy:
             try:
                 while True:
                     await free.acquire()
-                    accepted = await _accepted(listener)
+                    accepted = await _accept(listener)
                     task = asyncio.create_task(self._connection(accepted))
                     connections.add(task)
                     task.add_done_callback(ended)
@@ -180,44 +185,18 @@ class Proxy:
             return
         for use in self.uses if head.method != "CONNECT" else ():
             if target := use.reached_by(head.target):
-                await self._use(use, replace(head, target=target), reader, writer)
+                await self._pass_on(replace(head, target=target), reader, writer, use)
                 return
-        try:
-            async with asyncio.timeout(_CONNECT_S):
-                there = await asyncio.open_connection(await self.address(head.target), head.target.port)
-        except RefusedError as error:
-            self._record(head.target)
-            await _answer(writer, 403, f"chatops refuses {_name(head.target)}: {error}")
-            return
-        except (OSError, TimeoutError) as error:
-            self._record(head.target)
-            await _answer(writer, 502, f"{_name(head.target)} could not be reached: {type(error).__name__}")
-            return
-        try:
-            if head.method == "CONNECT":
-                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(_quiet(_copy(reader, there[1])))
-                    group.create_task(_quiet(_copy(there[0], writer)))
-            else:
-                there[1].write(_written(head))
-                if (b"expect", b"100-continue") in head.headers:
-                    writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-                await _until_second(_body(reader, there[1], head), _copy(there[0], writer))
-        finally:
-            there[1].close()
+        await self._pass_on(head, reader, writer)
 
-    async def _use(self, use: Use, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer a request to the rewritten address of a credential, over TLS."""
-        name = _name(head.target)
+    async def _pass_on(
+        self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, use: Use | None = None
+    ) -> None:
+        """Send a request to its server and the reply back; with `use`, put its credential in."""
+        name = _host_and_port(head.target)
         try:
-            if refusal := use.refusal(head.method, head.target.path):
-                raise RefusedError(refusal)
             async with asyncio.timeout(_CONNECT_S):
-                address = await self.address(head.target, (name,))
-                server = await asyncio.open_connection(
-                    address, head.target.port, ssl=_tls(), server_hostname=head.target.host, limit=_MAX_HEAD
-                )
+                from_server, to_server = await self._connect(head, use)
         except RefusedError as error:
             self._record(head.target)
             await _answer(writer, 403, f"chatops refuses {name}: {error}")
@@ -227,31 +206,53 @@ class Proxy:
             await _answer(writer, 502, f"{name} could not be reached: {type(error).__name__}")
             return
         try:
-            server[1].write(_written(replace(head, headers=use.headers(head.headers))))
+            if head.method == "CONNECT":
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_ignoring_breaks(_copy(reader, to_server)))
+                    group.create_task(_ignoring_breaks(_copy(from_server, writer)))
+                return
+            to_server.write(_request_bytes(head if use is None else replace(head, headers=use.headers(head.headers))))
             if (b"expect", b"100-continue") in head.headers:
                 writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            scrubber, origin = Scrubber(self.uses), head.target.origin
-            reply = send_reply(server[0], writer, method=head.method, origin=origin, scrubber=scrubber)
-            await _until_second(_body(reader, server[1], head), reply)
+            if use is None:
+                reply = _copy(from_server, writer)
+            else:
+                scrubber, origin = Scrubber(self.uses), head.target.origin
+                reply = send_reply(from_server, writer, method=head.method, origin=origin, scrubber=scrubber)
+            await _until_second(_copy_body(reader, to_server, head), reply)
         except BadReplyError as error:
             await _answer(writer, 502, f"chatops does not pass on what {name} answered: {error}")
         finally:
-            server[1].close()
+            to_server.close()
 
-    async def address(self, target: Target, hosts: tuple[str, ...] = ()) -> str:
+    async def _connect(self, head: Head, use: Use | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to the server of a request, for a credential over TLS. Raises RefusedError, OSError."""
+        target = head.target
+        if use is None:
+            return await asyncio.open_connection(await self.checked_address(target), target.port)
+        if refusal := use.refusal(head.method, target.path):
+            raise RefusedError(refusal)
+        # A credential names its own server, so that need not be among the hosts of the sandbox.
+        address = await self.checked_address(target, (_host_and_port(target),))
+        return await asyncio.open_connection(
+            address, target.port, ssl=_tls(), server_hostname=target.host, limit=_MAX_HEAD
+        )
+
+    async def checked_address(self, target: Target, hosts: tuple[str, ...] = ()) -> str:
         """Return the checked address to dial, by `hosts` or those of the sandbox. Raises RefusedError."""
-        name, hosts = _name(target), hosts or self.hosts
+        name, hosts = _host_and_port(target), hosts or self.hosts
         entry = next((entry for entry in hosts if covers_host(entry, name)), None)
         if entry is None:
             raise RefusedError("it is not among the hosts of the sandbox (sandbox.hosts)")
-        if inner(target):
-            # An inner address: only in its usual spelling, and as an entry of its own.
+        if why_inner(target):
+            # Only in its usual spelling: in another one, an address can pass for a name or for another address.
             try:
                 spelled = str(ipaddress.ip_address(target.host))
             except ValueError:
                 spelled = ""
             if spelled != target.host or name not in {host.lower() for host in hosts}:
-                raise RefusedError(f"{inner(target)} It has to be named literally, with its port.")
+                raise RefusedError(f"{why_inner(target)} It has to be named literally, with its port.")
             return spelled
         try:
             return await public_address(target, resolver=self.resolver)
@@ -259,7 +260,7 @@ class Proxy:
             raise RefusedError(str(error)) from error
 
     def _record(self, target: Target) -> None:
-        name = visible(_name(target), limit=200)
+        name = visible(_host_and_port(target), limit=200)
         if name not in self.unreached and len(self.unreached) < _MAX_RECORDED:
             self.unreached.append(name)
 
@@ -294,10 +295,10 @@ def read_head(data: bytes) -> Head:
                 raise RefusedError("only http:// is proxied; https needs CONNECT")
     except BadUrlError as error:
         raise RefusedError(f"its URL {error}") from error
-    return Head(method=method, target=target, headers=tuple(headers), length=_length(headers))
+    return Head(method=method, target=target, headers=tuple(headers), length=_body_length(headers))
 
 
-def _length(headers: list[tuple[bytes, bytes]]) -> int | None:
+def _body_length(headers: list[tuple[bytes, bytes]]) -> int | None:
     """Return the length of the body, None if it is chunked. Raises RefusedError if that is not certain."""
     lengths = [value for name, value in headers if name == b"content-length"]
     codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
@@ -310,7 +311,7 @@ def _length(headers: list[tuple[bytes, bytes]]) -> int | None:
     return int(lengths[0]) if lengths else 0
 
 
-def _written(head: Head) -> bytes:
+def _request_bytes(head: Head) -> bytes:
     """Return the request as the server gets it, made from what was parsed."""
     named = {
         value.strip().lower() for name, values in head.headers if name == b"connection" for value in values.split(b",")
@@ -322,10 +323,10 @@ def _written(head: Head) -> bytes:
     return b"\r\n".join([*lines, b"Connection: close", b"", b""])
 
 
-async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: Head) -> None:
+async def _copy_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: Head) -> None:
     """Send exactly the body of the request. What follows it is not read."""
     if head.length is not None:
-        await _exactly(reader, writer, head.length)
+        await _copy_exactly(reader, writer, head.length)
         return
     while True:
         line = await reader.readuntil(b"\r\n")
@@ -334,7 +335,7 @@ async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head
             raise ConnectionAbortedError("a malformed chunk")
         size = int(chunk[1], 16)
         writer.write(b"%x\r\n" % size)
-        await _exactly(reader, writer, size)
+        await _copy_exactly(reader, writer, size)
         if await reader.readexactly(2) != b"\r\n":
             raise ConnectionAbortedError("a malformed chunk, or a trailer")
         writer.write(b"\r\n")
@@ -343,7 +344,7 @@ async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head
             return
 
 
-async def _exactly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, size: int) -> None:
+async def _copy_exactly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, size: int) -> None:
     while size:
         data = await reader.read(min(size, _PIECE))
         if not data:
@@ -363,7 +364,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def _until_second(first: Awaitable[None], second: Awaitable[None]) -> None:
     """Run both until the second has ended."""
-    sending = asyncio.ensure_future(_quiet(first))
+    sending = asyncio.ensure_future(_ignoring_breaks(first))
     try:
         await second
     finally:
@@ -372,22 +373,22 @@ async def _until_second(first: Awaitable[None], second: Awaitable[None]) -> None
             await sending
 
 
-async def _accepted(listener: socket.socket) -> socket.socket:
+async def _accept(listener: socket.socket) -> socket.socket:
     """Accept the next connection, later if this process has no descriptor left for it."""
     while True:
         try:
             return (await asyncio.get_running_loop().sock_accept(listener))[0]
         except OSError as error:
             log.debug("a connection through the proxy was not accepted: %s", type(error).__name__)
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_ACCEPT_RETRY_S)
 
 
-def _settle(ready: "asyncio.Future[None]") -> None:
+def _set_ready(ready: "asyncio.Future[None]") -> None:
     if not ready.done():
         ready.set_result(None)
 
 
-async def _quiet(direction: Awaitable[None]) -> None:
+async def _ignoring_breaks(direction: Awaitable[None]) -> None:
     with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         await direction
 
@@ -403,6 +404,6 @@ async def _answer(writer: asyncio.StreamWriter, status: int, text: str) -> None:
     await writer.drain()
 
 
-def _name(target: Target) -> str:
+def _host_and_port(target: Target) -> str:
     """Return ``host:port`` with brackets around an IPv6 address."""
     return f"[{target.host}]:{target.port}" if ":" in target.host else f"{target.host}:{target.port}"

@@ -133,7 +133,7 @@ def literal_address(host: str) -> str:
         return ""
 
 
-def inner(target: Target, *, allowed: frozenset[str] = frozenset()) -> str:
+def why_inner(target: Target, *, allowed: frozenset[str] = frozenset()) -> str:
     """Return why a target is not public, judged by its name alone; empty if it may be public.
 
     Makes no name server request.
@@ -175,7 +175,7 @@ async def public_address(target: Target, *, resolver: Resolver, allowed: frozens
 
     Raises BadUrlError.
     """
-    refusal = inner(target, allowed=allowed)
+    refusal = why_inner(target, allowed=allowed)
     if refusal:
         raise BadUrlError(refusal)
     literal = literal_address(target.host)

@@ -25,10 +25,10 @@ from chatops.toolkit.addresses import (
     BadUrlError,
     Resolver,
     Target,
-    inner,
     public_address,
     read_url,
     system_resolver,
+    why_inner,
 )
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import with_problem
@@ -120,7 +120,7 @@ def _inspect(url: str, facts: CallFacts, settings: WebSettings) -> CallFacts:
         target = read_url(url)
     except BadUrlError as error:
         return with_problem(facts, "url", str(error), given=url)
-    refusal = inner(target, allowed=settings.allowed_addresses) or _other_port(target, settings)
+    refusal = why_inner(target, allowed=settings.allowed_addresses) or _other_port(target, settings)
     return replace(facts, refusal=refusal, hosts=(host_of(target),), network=True)
 
 
