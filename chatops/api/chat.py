@@ -19,7 +19,7 @@ from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.events import Event, PendingCall, Published, TurnStatus
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.ids import SessionId
+from chatops.domain.ids import SessionId, session_of
 from chatops.domain.messages import Usage
 from chatops.domain.tools import ENGINE_CALLS
 from chatops.engine.inputs import DecideCall
@@ -115,7 +115,7 @@ class Asked:
                     f"{self.tool} ({self.id}) waits no longer: it was decided, or has changed.",
                     advice="chatops audit list shows what was decided.",
                 )
-            return start_if_job(store, SessionId(self.id.partition(".")[0]))
+            return start_if_job(store, session_of(self.id))
 
 
 @frozen_dataclass

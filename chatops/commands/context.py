@@ -13,10 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.commands.workspace import typed
+from chatops.commands.workspace import read_confirmation
 from chatops.config.paths import REGISTRY_VARIABLE, SITE_REGISTRY, Paths, find_paths
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
-from chatops.domain.ids import CallId, SessionId
+from chatops.domain.ids import CallId, SessionId, session_of
 from chatops.domain.tools import AccessLevel
 from chatops.headless.screen import screen, table
 from chatops.policy.budget import parse_budget
@@ -72,7 +72,7 @@ def show_list(
 def confirm(question: str, *, word: str = "yes") -> bool:
     """Print a question that tells the user to type `word`. Return True if that is done. For yes, y is enough."""
     screen().say(question)
-    return typed(word)
+    return read_confirmation(word)
 
 
 def options(arguments: "Namespace", *, via: str = "headless", storage: Storage = Storage.NEEDED) -> Options:
@@ -201,8 +201,7 @@ def find_call(store: "Store", name: str) -> "PendingCallRow":
         raise ConfigError(f"{name!r} could mean several pending calls: {ids}.", advice="Give the whole id.")
     from chatops.runtime.descriptions import describe_decision, find_decision
 
-    session = SessionId(name.partition(".")[0])
-    if "." in name and (answer := find_decision(store, session, CallId(name))) is not None:
+    if "." in name and (answer := find_decision(store, session_of(name), CallId(name))) is not None:
         raise ChatopsError(
             f"No pending call {name!r}: it was {describe_decision(answer)}, and the first decision counts.",
             advice="chatops audit list shows what was decided.",

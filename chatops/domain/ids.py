@@ -24,6 +24,16 @@ def call_id(round_: RoundId, index: int) -> CallId:
     return CallId(f"{round_}.{index}")
 
 
+def session_of(call: str) -> SessionId:
+    """Return the id of the session of a call."""
+    return SessionId(call.partition(".")[0])
+
+
+def round_of(call: str) -> RoundId:
+    """Return the id of the round of a call."""
+    return RoundId(call.rpartition(".")[0])
+
+
 def child_session(call: CallId) -> SessionId:
     """Return the id of the session that works on a delegated call, the same after each restart."""
     return SessionId(call.replace(".", "-"))

@@ -32,7 +32,7 @@ from chatops.domain.errors import (
     UnreadableError,
 )
 from chatops.domain.events import CallDecided, Event, PendingCall, Published, ToolStarted, TurnStatus
-from chatops.domain.ids import CallId, RoundId, TurnId, child_session, turn_of
+from chatops.domain.ids import CallId, TurnId, child_session, round_of, turn_of
 from chatops.domain.messages import AssistantMessage, Message, NoticeMessage
 from chatops.domain.tools import CallFacts, DelegationFacts, Outcome, ResultFacts, ToolCall, ToolResult, Verdict
 from chatops.domain.usage import total
@@ -282,8 +282,7 @@ class ChildOfCall:
                 await self.tell()
                 while decided:
                     event = decided.pop(0)
-                    number = RoundId(self._call_id.rpartition(".")[0])
-                    self._children.publish(replace(event, id=self._call_id, parent_id=number))
+                    self._children.publish(replace(event, id=self._call_id, parent_id=round_of(self._call_id)))
                 await changed.wait()
             # Until its result is there, the caller must not look as if it waits for the user.
             await self.tell()

@@ -16,7 +16,7 @@ from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.errors import ConfigError, StoreError
 from chatops.domain.events import Notice, PendingCall
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.ids import CallId, SessionId
+from chatops.domain.ids import CallId, SessionId, round_of, session_of
 from chatops.domain.messages import Usage
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import Finished, TurnState
@@ -83,13 +83,13 @@ class SessionFollower(SessionView):
 
     is_followed = True
 
-    def __init__(self, services: Services, found: _Stored) -> None:
+    def __init__(self, services: Services, stored: _Stored) -> None:
         super().__init__(services)
-        self._source = self._found = found
+        self._source: _Stored = stored
         self._on_change: Callable[[], None] = lambda: None
-        self._asked_at: float | None = None
-        """When this process requested the lease, in seconds of the monotonic clock; None: it does not."""
-        self._asking = False
+        self._requested_at: float | None = None
+        """Monotonic time in seconds of this process's request for the lease; None without one."""
+        self._requesting = False
         """True while the request may not be in the store yet."""
         self._following = asyncio.create_task(self._follow(), name="session follower")
 
@@ -98,30 +98,30 @@ class SessionFollower(SessionView):
     @property
     def run(self) -> WorkflowState | None:
         """The workflow run that the session belongs to, if any."""
-        return self._found.run
+        return self._source.run
 
     @property
     def is_job(self) -> bool:
         """True if its last turn continues in the background."""
-        return self._found.is_job
+        return self._source.is_job
 
     @property
     def lease(self) -> LeaseRow | None:
         """The current lease; None if no live process holds it."""
-        return self._found.lease
+        return self._source.lease
 
     @property
     def request_state(self) -> LeaseRequestState:
         """Progress of the request for the lease."""
-        lease, me = self._found.lease, self._services.holder
+        lease, me = self._source.lease, self._services.holder
         if lease is None:
             return LeaseRequestState.FREE
         if lease.holder == me:
             return LeaseRequestState.GRANTED
-        if self._asked_at is None or lease.requested_by != me:
+        if self._requested_at is None or lease.requested_by != me:
             # The request is void once another process has asked as well, or has got the lease.
             return LeaseRequestState.HELD
-        overdue = time.monotonic() - self._asked_at >= ANSWER_S
+        overdue = time.monotonic() - self._requested_at >= ANSWER_S
         return LeaseRequestState.OVERDUE if overdue else LeaseRequestState.REQUESTED
 
     @property
@@ -137,24 +137,24 @@ class SessionFollower(SessionView):
 
     @property
     def pending(self) -> tuple[PendingCall, ...]:
-        """Calls that wait for a decision. None of them has one that the owner is about to take."""
-        decided = {(one.call_id, one.digest) for one in self._found.posted}
-        return tuple(one for one in super().pending if (one.call.id, one.digest) not in decided)
+        """Calls that wait for a decision, without those whose decision the owner has not taken yet."""
+        posted = {(decision.call_id, decision.digest) for decision in self._source.posted}
+        return tuple(pending for pending in super().pending if (pending.call.id, pending.digest) not in posted)
 
     def snapshot(self) -> Snapshot:
         """Return the session as of the last look at the store."""
-        return replace(super().snapshot(), queued=self._found.queued)
+        return replace(super().snapshot(), queued=self._source.queued)
 
     def whereabouts(self) -> str:
         """Return which process owns the session, in words."""
-        lease = self._found.lease
+        lease = self._source.lease
         if lease is None:
             return "this session is not open anywhere now"
         return f"this session is open elsewhere (pid {lease.holder.pid} on {lease.holder.host})"
 
     def since(self) -> str:
         """Return since when the owner has had the session, in local time."""
-        lease = self._found.lease
+        lease = self._source.lease
         return since(lease, now=time.time()) if lease is not None else ""
 
     def on_change(self, changed: Callable[[], None]) -> None:
@@ -176,32 +176,40 @@ class SessionFollower(SessionView):
         Returns False if another decision came first or the call is no longer pending. Raises ConfigError if the site
         does not let users decide here.
         """
-        self._services.rights.check_surface(self._services.by.via)
-        if isinstance(decision, Approved) and decision.remember is not None:
-            if whose := await self._services.worker(self._services.store.foreign, self.session_id):
-                raise ConfigError(
-                    f"Nothing was decided: a rule of yours does not answer in a session of {whose}.",
-                    advice="Approve the call once.",
-                )
-        shown = pending_calls(self.state) if self.state is not None else ()
-        pending = next((one for one in shown if one.call.id == call_id), None)
-        if pending is not None and pending.approvers and not isinstance(decision, Rejected):
-            by, session = self._services.by, SessionId(call_id.partition(".")[0])
-            known = await self._services.worker(self._services.store.decider, session, by.member, pending.approvers)
-            self._services.rights.check_decider(pending, by, known, foreign=False, containment=None)
+        await self._check_decision(call_id, decision)
         decided = DecideCall(call_id=call_id, digest=digest, decision=decision, by=self._services.by)
-        taken = await self._services.worker(self._services.store.post_decision, decided)
-        await self._look()
-        if taken:
+        posted = await self._services.worker(self._services.store.post_decision, decided)
+        await self._read_all()
+        if posted:
             text = "Your decision counts. The session continues in the window that has it open."
-            if self._found.lease is None:
+            if self._source.lease is None:
                 started = await in_thread(self._services.start_job, self.session_id)
                 text = started or "The session continues once it is opened: /takeover opens it here."
                 text = f"Your decision counts. {text}"
             # One notice for all calls of a round.
-            round_id = call_id.rpartition(".")[0]
-            self._bus.publish(Notice(id=f"{round_id}.decided", parent_id=self.session_id, text=text))
-        return taken
+            self._bus.publish(Notice(id=f"{round_of(call_id)}.decided", parent_id=self.session_id, text=text))
+        return posted
+
+    async def _check_decision(self, call_id: CallId, decision: Decision) -> None:
+        """Raise ConfigError if this user may not decide so, or not here."""
+        store, worker, rights, by = (
+            self._services.store,
+            self._services.worker,
+            self._services.rights,
+            self._services.by,
+        )
+        rights.check_surface(by.via)
+        if isinstance(decision, Approved) and decision.remember is not None:
+            if whose := await worker(store.foreign, self.session_id):
+                raise ConfigError(
+                    f"Nothing was decided: a rule of yours does not answer in a session of {whose}.",
+                    advice="Approve the call once.",
+                )
+        calls = pending_calls(self.state) if self.state is not None else ()
+        pending = next((call for call in calls if call.call.id == call_id), None)
+        if pending is not None and pending.approvers and not isinstance(decision, Rejected):
+            decider = await worker(store.decider, session_of(call_id), by.member, pending.approvers)
+            rights.check_decider(pending, by, decider, foreign=False, containment=None)
 
     async def cancel(self) -> bool:
         """Return False: nothing runs in this process."""
@@ -214,26 +222,26 @@ class SessionFollower(SessionView):
         old owner have an unknown outcome, and it starts nothing more. Raises SessionHeldError, StoreError.
         """
         store, worker, me = self._services.store, self._services.worker, self._services.holder
-        lease = self._found.lease
+        lease = self._source.lease
         match self.request_state:
             case LeaseRequestState.HELD:
-                self._asked_at, self._asking = time.monotonic(), True
+                self._requested_at, self._requesting = time.monotonic(), True
                 try:
                     await worker(store.request_lease, self.session_id, me)
                 except StoreError:
-                    self._asked_at = None
+                    self._requested_at = None
                     raise
                 finally:
-                    self._asking = False
+                    self._requesting = False
             case LeaseRequestState.OVERDUE if lease is not None:
                 await worker(store.seize_lease, self.session_id, me, of=lease.holder, ttl_s=LEASE_S)
             case LeaseRequestState.FREE:
                 await worker(store.reserve_lease, self.session_id, me, ttl_s=LEASE_S)
                 # Counts as requested, so that `aclose` releases the lease if the session is not opened.
-                self._asked_at = time.monotonic()
+                self._requested_at = time.monotonic()
             case _:
                 pass
-        await self._look()
+        await self._read_all()
 
     def stop(self) -> None:
         """Stop following: this process has opened the session."""
@@ -246,8 +254,8 @@ class SessionFollower(SessionView):
         if self._following.done():
             return
         self.stop()
-        await self._mark(None)
-        if self._asked_at is None:
+        await self._mark_followed(None)
+        if self._requested_at is None:
             return
         store, worker, me = self._services.store, self._services.worker, self._services.holder
         try:
@@ -261,17 +269,17 @@ class SessionFollower(SessionView):
     async def _follow(self) -> None:
         """Read the store when it has changed, and the lease every time: a process that dies writes nothing."""
         last_version, before = -1, self.request_state
-        await self._mark(self._services.holder)
+        await self._mark_followed(self._services.holder)
         with changes(self._services.store, self.session_id) as pause:
             while True:
                 await pause(LOOK_S)
                 try:
                     version = await self._services.worker(self._services.store.data_version)
                     if version != last_version:
-                        await self._look()
+                        await self._read_all()
                         last_version = version
                     else:
-                        await self._look_at_holder()
+                        await self._read_lease()
                     if self.request_state is not before:
                         before = self.request_state
                         self._on_change()
@@ -281,31 +289,31 @@ class SessionFollower(SessionView):
                     # A bug in drawing must not end the task that follows the session.
                     log.exception("a change of the session could not be shown")
 
-    async def _mark(self, by: Holder | None) -> None:
+    async def _mark_followed(self, by: Holder | None) -> None:
         """Store that the session is on a screen, so that its user is not notified elsewhere."""
         try:
             await self._services.worker(self._services.store.mark_followed, self.session_id, by)
         except StoreError as error:
             log.warning("it is not stored that session %s is followed: %s", self.session_id, error)
 
-    async def _look(self) -> None:
-        found = await self._services.worker(_read, self._services.store, self.session_id, self._found)
-        if found != self._found:
-            self._source = self._found = found
+    async def _read_all(self) -> None:
+        found = await self._services.worker(_read_stored, self._services.store, self.session_id, self._source)
+        if found != self._source:
+            self._source = found
             self._check_request()
             self._on_change()
 
-    async def _look_at_holder(self) -> None:
+    async def _read_lease(self) -> None:
         lease = await self._services.worker(self._services.store.lease, self.session_id)
-        self._source = self._found = replace(self._found, lease=lease)
+        self._source = replace(self._source, lease=lease)
         self._check_request()
 
     def _check_request(self) -> None:
         """Notify the user if the request is void because another process has asked since, or has got the lease."""
-        lease, me = self._found.lease, self._services.holder
-        if self._asked_at is None or self._asking or lease is None or me in (lease.holder, lease.requested_by):
+        lease, me = self._source.lease, self._services.holder
+        if self._requested_at is None or self._requesting or lease is None or me in (lease.holder, lease.requested_by):
             return
-        self._asked_at = None
+        self._requested_at = None
         other = lease.requested_by or lease.holder
         self.notify(
             f"Another chatops (host {other.host}, pid {other.pid}) has requested this session since and gets it.",
@@ -315,26 +323,26 @@ class SessionFollower(SessionView):
 
 async def follow_session(services: Services, session_id: SessionId) -> SessionFollower:
     """Follow a stored session, whether or not another process owns it. Raises NoSuchSessionError, UnreadableError."""
-    return SessionFollower(services, await services.worker(_read, services.store, session_id, None))
+    return SessionFollower(services, await services.worker(_read_stored, services.store, session_id, None))
 
 
-def _read(store: Store, session_id: SessionId, before: _Stored | None) -> _Stored:
+def _read_stored(store: Store, session_id: SessionId, before: _Stored | None) -> _Stored:
     info = store.session(session_id)
     turn = info.active_turn or info.last_turn
     state = store.load_turn(turn) if turn is not None else None
-    if state is not None and isinstance(state.phase, Finished) and info.head not in {one.id for one in state.messages}:
-        # A message was appended after the turn, so the turn is part of the history.
-        state = None
+    if state is not None and isinstance(state.phase, Finished):
+        if all(message.id != info.head for message in state.messages):
+            # A message was appended after the turn, so the turn is part of the history.
+            state = None
     same = before is not None and (before.info.head, before.state) == (info.head, state)
     history = before.history if before is not None and same else History()
-    followed = state.turn_id if state is not None else None
-    before_followed = before.state.turn_id if before is not None and before.state is not None else None
-    if before is not None and (same or (followed is not None and followed == before_followed)):
-        # Only the followed turn adds to the usage, so the sum of the others is kept. This runs at every step of that
-        # turn.
+    turn_id = state.turn_id if state is not None else None
+    turn_before = before.state.turn_id if before is not None and before.state is not None else None
+    if before is not None and (same or (turn_id is not None and turn_id == turn_before)):
+        # Only the followed turn adds to the usage. It runs this at every step, so the sum of the others is kept.
         spent = before.spent
     else:
-        spent = store.usage(info.id, besides=followed)
+        spent = store.usage(info.id, besides=turn_id)
     if not same:
         history.load(store.history(info.id), state, spent=spent)
     return _Stored(

@@ -13,7 +13,7 @@ from chatops.config.paths import show_folder
 from chatops.domain.decisions import Approved, Decision, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError, NoSuchSessionError, ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.ids import CallId, SessionId
+from chatops.domain.ids import CallId, session_of
 from chatops.domain.tools import CONTAINED_APPLY, shown_verb
 from chatops.domain.wording import cut
 from chatops.runtime.call_sheet import asked_by, call_sheet, subject
@@ -234,8 +234,7 @@ class Desk:
 
     def _gone(self, call_id: str) -> ShownCall | None:
         """Return what was decided on a call that does not wait any more."""
-        session = SessionId(call_id.partition(".")[0])
-        decided = self._calls.decided(session, CallId(call_id)) if "." in call_id else ""
+        decided = self._calls.decided(session_of(call_id), CallId(call_id)) if "." in call_id else ""
         if not decided:
             return None
         then = self._then.get(call_id, "")

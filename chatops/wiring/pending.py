@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.decisions import Approved, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError, UnreadableError
-from chatops.domain.ids import SessionId
+from chatops.domain.ids import SessionId, session_of
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.engine.inputs import DecideCall
@@ -127,7 +127,7 @@ class PendingCalls:
         Raises ConfigError if the call has approvers, `by` is none, and the decision would let it run.
         """
         if pending.approvers and not isinstance(decision, Rejected):
-            known = self._store.decider(SessionId(pending.call.id.partition(".")[0]), by.member, pending.approvers)
+            known = self._store.decider(session_of(pending.call.id), by.member, pending.approvers)
             self._rights().check_decider(pending, by, known, foreign=False, containment=None)
         decided = DecideCall(call_id=pending.call.id, digest=pending.digest, decision=decision, by=by)
         return self._store.post_decision(decided)

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from chatops.domain.decisions import Approved, ArgumentPattern, Decision, Edited, MarkedDone, Rejected
 from chatops.domain.events import AskReason, PendingCall, ToolFinished, ToolStarted
-from chatops.domain.ids import CallId
+from chatops.domain.ids import CallId, session_of
 from chatops.domain.tools import Outcome, ResultSource
 from chatops.policy.rule_syntax import suggest_exact
 from chatops.runtime.call_sheet import CallSheet, Offer, OfferKey, call_offers, call_sheet
@@ -201,7 +201,7 @@ class ApprovalList:
 
 
 def _session(item: ListedCall) -> str:
-    return item.pending.call.id.partition(".")[0]
+    return session_of(item.pending.call.id)
 
 
 def _place(call_id: CallId) -> tuple[int, ...]:
