@@ -42,9 +42,9 @@ def settle_streams() -> None:
 
     A pipe gets what Python would write, which is UTF-8 in a C locale too: scripts must read unchanged text.
     """
-    from chatops.domain.charset import SPELLED, charset_of, register
+    from chatops.domain.charset import SPELLED, charset_of, register_spelling
 
-    register()
+    register_spelling()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             charset = charset_of(_environment(), stream=stream.encoding) if stream.isatty() else stream.encoding

@@ -33,7 +33,7 @@ from chatops.acp.commands import COMMANDS
 from chatops.acp.session import EditorSession, Reply, opened
 from chatops.acp.show import Card, Commands, Plan, Settings, Text, Update, Window
 from chatops.domain import __version__
-from chatops.domain.canonical import JsonValue, parsed
+from chatops.domain.canonical import JsonValue, parse_json
 from chatops.domain.decisions import AnswerAction
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
 from chatops.domain.events import TurnStatus
@@ -155,7 +155,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     None: it is none of them. Empty: it is to be ignored.
     """
     try:
-        message: Any = parsed(line.decode())
+        message: Any = parse_json(line.decode())
         if b"\\ud" in line.lower():
             # Half of a character can be neither stored nor sent on.
             message = json.loads(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))

@@ -6,7 +6,7 @@ from argparse import Namespace
 from importlib.util import find_spec
 
 from chatops.commands.application import with_app
-from chatops.commands.workspace import whole
+from chatops.commands.workspace import too_broad
 from chatops.config.extras import not_installed
 from chatops.domain.errors import ConfigError
 
@@ -22,7 +22,7 @@ def run(arguments: Namespace) -> int:
         )
     from chatops.acp import wire
 
-    return with_app(arguments, lambda opened: wire.run(opened, is_whole=whole), via="acp", broken_ok=True)
+    return with_app(arguments, lambda opened: wire.run(opened, is_whole=too_broad), via="acp", broken_ok=True)
 
 
 def _is_pipe(descriptor: int) -> bool:

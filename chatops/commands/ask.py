@@ -10,7 +10,7 @@ from typing import TextIO
 
 from chatops.commands.application import warn_of_use, with_app
 from chatops.commands.context import find_session, last_session
-from chatops.commands.workspace import WAY_OUT, whole
+from chatops.commands.workspace import FOLDER_ADVICE, too_broad
 from chatops.domain.errors import ConfigError, SessionBusyError
 from chatops.domain.ids import SessionId
 from chatops.headless.formats import OutputFormat
@@ -25,13 +25,16 @@ MAX_INPUT = 4_000_000
 """Maximum bytes of standard input: more than any model takes, so more is a mistake."""
 
 COLLECT_AFTER_S = 1.0
-"""Seconds from opening the session until garbage is collected."""
-PATIENCE_S = 3.0
+"""Seconds from opening the session until the garbage collector runs: by then the request's modules are imported."""
+SAY_WAITING_AFTER_S = 3.0
 """Seconds before chatops tells the user that it waits for standard input."""
 
 
 def run(arguments: Namespace) -> int:
-    """Run the prompt. Exit codes: see `chatops --help`. The prompt is complete before anything is opened."""
+    """Run the prompt and return the exit code, see `chatops --help`.
+
+    The prompt is read to its end first, so that no store is open while standard input is awaited.
+    """
     if arguments.session == "":
         raise ConfigError("With -p, -r needs a session.", advice="chatops sessions list shows them; -c takes the last.")
     if arguments.queue is None:
@@ -39,9 +42,9 @@ def run(arguments: Namespace) -> int:
     view = screen()
     prompt = read_prompt(arguments.prompt, sys.stdin, view)
     if arguments.queue is not None:
-        from chatops.commands.worker import put
+        from chatops.commands.worker import queue_prompt
 
-        return put(arguments, prompt)
+        return queue_prompt(arguments, prompt)
 
     async def work(app: App) -> int:
         session = await app.open_session(_session_id(app, arguments), attended=False, attaches=arguments.prompt)
@@ -54,10 +57,9 @@ def run(arguments: Namespace) -> int:
         ):
             view.say(notice)
         if arguments.background:
-            from chatops.commands.jobs import begin
+            from chatops.commands.jobs import begin_job
 
-            return await begin(app, session, prompt, arguments)
-        # Once the modules that the request needs are imported as well.
+            return await begin_job(app, session, prompt, arguments)
         asyncio.get_running_loop().call_later(COLLECT_AFTER_S, settle_collector)
         return await ask(
             session,
@@ -67,25 +69,26 @@ def run(arguments: Namespace) -> int:
             on_approval=OnApproval(arguments.on_approval),
         )
 
-    # What continues in another process has to be stored.
+    # Another process continues the turn from the store.
     storage = Storage.NEEDED if arguments.background else Storage.WANTED
     return with_app(arguments, work, session=arguments.session or "", storage=storage)
 
 
 def check_folder(named: str | None) -> None:
-    """Raise ConfigError if the current folder is a whole one, and the workspace was not named."""
-    if not named and (what := whole(".")):
+    """Raise ConfigError if the current folder is too broad for a workspace, unless the user has named one."""
+    if not named and (what := too_broad(".")):
         raise ConfigError(
-            f"This folder is {what}, and there is no terminal to confirm it on.", advice=f"{WAY_OUT} (. for this one)"
+            f"This folder is {what}, and there is no terminal to confirm it on.",
+            advice=f"{FOLDER_ADVICE} (. for this one)",
         )
 
 
 def read_prompt(argument: str, stdin: TextIO | None, view: Screen, *, usage: str = 'chatops -p "PROMPT"') -> str:
-    """Return the argument, or standard input, or both: then the input follows as context.
+    """Return the argument, or standard input, or both: the input then follows as context.
 
     Raises ConfigError, which names `usage`, if the prompt is empty.
     """
-    piped = _piped(stdin, view, needed=not argument) if stdin is not None else ""
+    piped = _read_piped(stdin, view, needed=not argument) if stdin is not None else ""
     if argument.strip() and piped.strip():
         return f"{argument}\n\nStandard input:\n\n{piped}"
     prompt = argument if argument.strip() else piped
@@ -96,13 +99,13 @@ def read_prompt(argument: str, stdin: TextIO | None, view: Screen, *, usage: str
 
 def _session_id(app: App, arguments: Namespace) -> SessionId | None:
     if arguments.session:
-        return _chat(find_session(app.store, arguments.session)).id
+        return _require_chat(find_session(app.store, arguments.session)).id
     if arguments.last:
-        return _chat(last_session(app.store, app.workspace)).id
+        return _require_chat(last_session(app.store, app.workspace)).id
     return None
 
 
-def _chat(info: SessionInfo) -> SessionInfo:
+def _require_chat(info: SessionInfo) -> SessionInfo:
     """Raise SessionBusyError for a workflow run that is not over: it takes no prompts."""
     if info.run is not None and not info.run.result:
         raise SessionBusyError(
@@ -112,7 +115,7 @@ def _chat(info: SessionInfo) -> SessionInfo:
     return info
 
 
-def _piped(stdin: TextIO, view: Screen, *, needed: bool) -> str:
+def _read_piped(stdin: TextIO, view: Screen, *, needed: bool) -> str:
     """Return what was piped or redirected in. A terminal is never read: the user would not know that chatops waits."""
     try:
         descriptor = stdin.fileno()
@@ -121,7 +124,7 @@ def _piped(stdin: TextIO, view: Screen, *, needed: bool) -> str:
         return stdin.read() if needed else ""
     if stdin.isatty() or not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
         return ""
-    if not select.select([descriptor], [], [], PATIENCE_S)[0]:
+    if not select.select([descriptor], [], [], SAY_WAITING_AFTER_S)[0]:
         view.say("Waiting for standard input to end; < /dev/null if there is nothing to read.")
     try:
         data = stdin.buffer.read(MAX_INPUT + 1)

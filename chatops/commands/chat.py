@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from chatops.commands.workspace import WAY_OUT, confirmed
+from chatops.commands.workspace import FOLDER_ADVICE, confirm_workspace
 from chatops.config.paths import find_paths
 from chatops.config.settings import UserSettings, load_settings
 from chatops.domain.charset import charset_of
@@ -43,8 +43,8 @@ def run(arguments: "Namespace") -> int:
         sys.stderr.write(f"chatops: {traits.problem}\n")
         return USAGE
     # A named session works in its own workspace, which was confirmed when it started.
-    if not arguments.session and not confirmed(getattr(arguments, "workspace", None) or "."):
-        sys.stderr.write(f"chatops: nothing was started. {WAY_OUT}\n")
+    if not arguments.session and not confirm_workspace(getattr(arguments, "workspace", None) or "."):
+        sys.stderr.write(f"chatops: nothing was started. {FOLDER_ADVICE}\n")
         return USAGE
     answer_keys_first()
     asyncio.run(_chat(arguments, traits))

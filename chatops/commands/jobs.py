@@ -223,7 +223,7 @@ async def _stop_here(opened: App, session_id: SessionId) -> None:
 # Starting
 
 
-async def begin(opened: App, session: Session, prompt: str, arguments: Namespace) -> int:
+async def begin_job(opened: App, session: Session, prompt: str, arguments: Namespace) -> int:
     """Store the turn of a prompt, start its process and print the session's id. The session is closed here.
 
     Raises SessionBusyError if the last turn is not over, ChatopsError if nothing can be stored.

@@ -9,6 +9,7 @@ from importlib import import_module
 
 from chatops.commands.argument_parser import Parser
 
+# Spelled out, although enums of other packages have them: importing those would delay every start.
 FORMATS = ("text", "json")
 RUN_FORMATS = ("text", "json", "stream-json")
 LEVELS = ("viewer", "user", "operator", "admin")
@@ -36,30 +37,34 @@ def handler(arguments: Namespace) -> Callable[[Namespace], int]:
 
 
 def parse(words: Sequence[str]) -> Namespace:
-    """Parse a command line. One of options alone starts a chat, which does not wait for the parsers of commands."""
+    """Parse a command line."""
     return build_parser(words).parse_args(words)
 
 
 def build_parser(words: Sequence[str] | None = None) -> Parser:
-    """Return the parser of the whole command line, or the parts of it that `words` need."""
-    common = _common()
+    """Return the parser of the whole command line, or the parts of it that `words` need.
+
+    Options alone start a chat, which does not wait for the parsers of all commands.
+    """
+    common = _common_flags()
     parser = Parser(
         prog="chatops", description=DESCRIPTION, epilog=EPILOG, parents=[common], allow_abbrev=False, add_help=True
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    _chat(parser)
+    _add_chat_flags(parser)
     if words is not None and parser.are_all_options(words):
         parser.set_defaults(command=None)
         return parser
     parser.actions = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser, title="commands")
-    _Group(parser.actions, common).fill()
+    _Commands(parser.actions, common).fill()
     return parser
 
 
-def _common(*, workspace: bool = True) -> Parser:
+def _common_flags(*, workspace: bool = True) -> Parser:
     """Return the flags that may come before or after any command. For a worker --workspace means something else.
 
-    Defaults are suppressed, so that the inner parser resets nothing.
+    Here and below, a flag that may also come before the command has `argparse.SUPPRESS` as its default: any other
+    default of the command's parser would replace the given value.
     """
     common = Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
     group = common.add_argument_group("everywhere")
@@ -76,7 +81,7 @@ def _common(*, workspace: bool = True) -> Parser:
     return common
 
 
-def _chat(parser: Parser) -> None:
+def _add_chat_flags(parser: Parser) -> None:
     group = parser.add_argument_group("chat (without a command)")
     group.add_argument("--role", metavar="ROLE", help="start in this role")
     group.add_argument("--model", metavar="MODEL", help="use this model of the registry")
@@ -103,7 +108,7 @@ def _chat(parser: Parser) -> None:
         help="answer without the screen and exit; reads standard input too",
     )
     headless = parser.add_argument_group("with -p")
-    _run_flags(headless)
+    _add_run_flags(headless)
     headless.add_argument("--max-rounds", metavar="N", type=_positive_number, help="stop after N rounds of tool calls")
     headless.add_argument(
         "--contain", action="store_true", help="work on a copy, and ask once about all changes (exit code 3)"
@@ -118,12 +123,11 @@ def _chat(parser: Parser) -> None:
 
 
 def _add_formats(parser: argparse.ArgumentParser) -> None:
-    # Without a default, so that one given before the command is kept; the parser of the chat has it.
     help_text = "%(choices)s (default: text)"
     parser.add_argument("--output-format", choices=FORMATS, default=argparse.SUPPRESS, help=help_text)
 
 
-def _run_flags(group: "argparse._ActionsContainer") -> None:
+def _add_run_flags(group: "argparse._ActionsContainer") -> None:
     group.add_argument("--output-format", choices=RUN_FORMATS, default="text", help="%(choices)s (default: text)")
     group.add_argument(
         "--approve", metavar="RULE", action="append", default=[], help="allow matching calls in this run; repeatable"
@@ -140,7 +144,7 @@ def _run_flags(group: "argparse._ActionsContainer") -> None:
     )
 
 
-def _with_store(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
+def _add_store(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
     command.add_argument("--store", metavar="FILE", help="read this store file, such as a backup")
     return command
 
@@ -179,8 +183,8 @@ def _attempt(text: str) -> tuple[int, int]:
     return _positive_number(step), _positive_number(attempt)
 
 
-class _Group:
-    """Adds the commands. It is a class only to hold the two objects that each of them needs."""
+class _Commands:
+    """The commands and their flags. It is a class only to hold the two objects that each command needs."""
 
     def __init__(self, commands: "argparse._SubParsersAction[Parser]", common: Parser) -> None:
         self._commands = commands
@@ -223,11 +227,11 @@ class _Group:
         deny.add_argument("--reason", metavar="TEXT", default="", help="reason that the model gets")
 
     def _resume(self) -> None:
-        resume = self._plain(
+        resume = self._add_command(
             "resume", "continue a turn whose calls have been decided, without the screen", "workflow.resume"
         )
         resume.add_argument("session", metavar="SESSION", help=SESSION)
-        _run_flags(resume)
+        _add_run_flags(resume)
 
     def _jobs(self) -> None:
         actions = self._group("jobs", "turns that continue in the background")
@@ -245,8 +249,8 @@ class _Group:
         resume.add_argument("--foreground", action="store_true", help="in this process, until it is over or needs you")
 
     def _workers(self) -> None:
-        worker = self._plain(
-            "worker", "drive turns of the queue, for a team with a database", common=_common(workspace=False)
+        worker = self._add_command(
+            "worker", "drive turns of the queue, for a team with a database", common=_common_flags(workspace=False)
         )
         help_slots = "turns at a time (default: %(default)s)"
         worker.add_argument("--concurrency", metavar="N", type=_positive_number, default=2, help=help_slots)
@@ -259,7 +263,7 @@ class _Group:
         self._action(actions, "sweep", "let workers look at every turn that can go on")
 
     def _serve(self) -> None:
-        serve = self._plain("serve", "decide in a browser or on a phone what waits in all sessions")
+        serve = self._add_command("serve", "decide in a browser or on a phone what waits in all sessions")
         help_port = "listen at this port (default: 8322, or another one if that is taken)"
         serve.add_argument("--port", metavar="N", type=_port, help=help_port)
         serve.add_argument("--host", metavar="HOST", help="listen for other machines too; needs --url and TLS")
@@ -269,18 +273,18 @@ class _Group:
             "--behind-proxy", action="store_true", help="another server does TLS and forwards to here"
         )
         serve.add_argument("--url", metavar="https://NAME", help="the one address that browsers use, with TLS")
-        self._plain("acp", "work in an editor, which starts this (Agent Client Protocol)")
+        self._add_command("acp", "work in an editor, which starts this (Agent Client Protocol)")
 
     def _sessions(self) -> None:
         actions = self._group("sessions", "stored sessions")
-        listing = _with_store(self._listing(actions, "list", "sessions of this folder, newest first (of all: --all)"))
+        listing = _add_store(self._listing(actions, "list", "sessions of this folder, newest first (of all: --all)"))
         listing.add_argument("--all", action="store_true", help="of all workspaces")
         listing.add_argument(
             "--limit", metavar="N", type=_positive_number, default=200, help="the newest N (default: 200)"
         )
-        show = _with_store(self._listing(actions, "show", "print a session"))
+        show = _add_store(self._listing(actions, "show", "print a session"))
         show.add_argument("session", metavar="SESSION", help=SESSION)
-        search = _with_store(self._listing(actions, "search", "find text in sessions of this folder (of all: --all)"))
+        search = _add_store(self._listing(actions, "search", "find text in sessions of this folder (of all: --all)"))
         search.add_argument("text", metavar="TEXT")
         search.add_argument("--all", action="store_true", help="in all workspaces")
         rename = self._action(actions, "rename", "give a session another title")
@@ -288,7 +292,7 @@ class _Group:
         rename.add_argument("title", metavar="TITLE")
         fork = self._action(actions, "fork", "copy a session up to now")
         fork.add_argument("session", metavar="SESSION", help=SESSION)
-        export = _with_store(self._action(actions, "export", "write a session to stdout or a file"))
+        export = _add_store(self._action(actions, "export", "write a session to stdout or a file"))
         export.add_argument("session", metavar="SESSION", help=SESSION)
         export.add_argument("--format", choices=EXPORTS, default="md", help="%(choices)s (default: md)")
         export.add_argument("--output", metavar="FILE", help="write here instead of stdout; never overwrites")
@@ -356,7 +360,7 @@ class _Group:
         listed.add_argument("--offline", action="store_true", help="only what is configured; no server is asked")
         known = self._listing(models, "prices", "what each configured model costs per million tokens")
         known.add_argument("--refresh", action="store_true", help="load the newest known prices first")
-        connect = self._plain("connect", "ask an endpoint for its models and keep one")
+        connect = self._add_command("connect", "ask an endpoint for its models and keep one")
         connect.add_argument("url", metavar="URL", help="such as http://127.0.0.1:11434")
         connect.add_argument("--model", metavar="ID", help="the model's name at the endpoint, instead of picking one")
         connect.add_argument("--name", metavar="NAME", help="what the registry calls it")
@@ -420,26 +424,26 @@ class _Group:
                 parser.add_argument("--sign", metavar="KEY", help="with -o: sign it with ssh-keygen, in FILE.sig")
         verify = self._action(audit, "verify", "check that no row was removed, changed, moved or inserted")
         verify.add_argument("--anchor", metavar="FILE", help="an earlier export, or lines of the system's log")
-        trust = self._plain("trust", "trust what a folder brings: notes, workflows, skills")
+        trust = self._add_command("trust", "trust what a folder brings: notes, workflows, skills")
         trust.add_argument("folder", metavar="DIR", nargs="?", help="the folder (default: the current one)")
         answer = trust.add_mutually_exclusive_group()
         answer.add_argument("--revoke", action="store_true", help="forget what you trust there")
         answer.add_argument("--digest", metavar="HEX", help="do not ask: trust it if this is still its digest")
-        doctor = self._plain("doctor", "check the installation; each problem with the next step")
+        doctor = self._add_command("doctor", "check the installation; each problem with the next step")
         doctor.add_argument("--model", metavar="MODEL", help="check only this model, and ask it to call a tool")
         doctor.add_argument(
             "--tasks", action="store_true", help="with --model: let it do twenty small tasks, and keep its score"
         )
         doctor.add_argument("--yes", action="store_true", help="with --tasks: do not ask before it starts")
         _add_formats(doctor)
-        parse = self._plain(
+        parse = self._add_command(
             "parse",
             "read tool calls out of text, JSON lines in and out",
             description='reads one JSON object per line from standard input, {"text": "...", "tools": {"NAME": {JSON '
             'Schema}}, "finish_reason": "stop"}, the last two of which may be left out, and answers each on one line',
         )
         parse.add_argument("--tools", metavar="FILE", help="the tools on offer, for lines without tools of their own")
-        completions = self._plain("completions", "print a shell completion script")
+        completions = self._add_command("completions", "print a shell completion script")
         completions.add_argument("shell", metavar="SHELL", choices=SHELLS, help="%(choices)s")
         completions.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
@@ -452,7 +456,6 @@ class _Group:
         run = self._action(actions, "run", "run a workflow until it ends or needs you")
         run.add_argument("name", metavar="NAME", help="as workflow list shows it")
         run.add_last_word("query", metavar="QUERY", help="the request; also from standard input")
-        # If they are not given here, those given before the command count.
         run.add_argument("--model", metavar="MODEL", help="for steps that name none", default=argparse.SUPPRESS)
         help_role = "for steps that name none (default: the default role)"
         run.add_argument("--role", metavar="ROLE", help=help_role, default=argparse.SUPPRESS)
@@ -460,35 +463,35 @@ class _Group:
             "--max-iterations", metavar="N", type=_positive_number, help="model calls of each attempt at a step"
         )
         run.add_argument("--max-retries", metavar="N", type=_positive_number, help="attempts at each step, in all")
-        self._driving(run)
+        self._add_run_options(run)
         resume = self._action(actions, "resume", "resume a run")
         resume.add_argument("id", metavar="ID", help="as workflow list shows it")
-        word = resume.add_mutually_exclusive_group()
+        review = resume.add_mutually_exclusive_group()
         for name, text in (
             ("accept", "the answer under review is good"),
             ("retry", "retry the step"),
             ("skip", "skip the step, where it allows that"),
             ("stop", "end the run as failed"),
         ):
-            word.add_argument(f"--{name}", dest="word", action="store_const", const=name, help=text)
+            review.add_argument(f"--{name}", dest="word", action="store_const", const=name, help=text)
         resume.add_argument("--tell", metavar="TEXT", help="with --retry: what the next attempt has to know")
         about = "the step and attempt under review, as shown; refused if the run is not waiting for it"
         resume.add_argument("--attempt", metavar="STEP.ATTEMPT", type=_attempt, help=about)
-        self._driving(resume)
+        self._add_run_options(resume)
         cancel = self._action(actions, "cancel", "end a run, and the turn under way with it")
         cancel.add_argument("id", metavar="ID", help="as workflow list shows it")
         self._action(actions, "schema", "the JSON Schema of a workflow in a file of its own")
 
-    def _driving(self, parser: Parser) -> None:
-        _run_flags(parser)
+    def _add_run_options(self, parser: Parser) -> None:
+        _add_run_flags(parser)
         parser.add_argument("--summary", action="store_true", help="only the result, no progress")
 
     def _group(self, name: str, text: str, handler: str = "") -> "argparse._SubParsersAction[Parser]":
-        parser = self._plain(name, text, handler)
+        parser = self._add_command(name, text, handler)
         parser.actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
         return parser.actions
 
-    def _plain(
+    def _add_command(
         self, name: str, text: str, handler: str = "", *, description: str = "", common: Parser | None = None
     ) -> Parser:
         """Add a command. It is run by `handler` (``module.function``), or by ``run`` of the module of its name."""

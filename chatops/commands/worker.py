@@ -53,7 +53,7 @@ def _folders(named: Sequence[str]) -> dict[str, Path]:
     return folders
 
 
-def put(arguments: Namespace, prompt: str) -> int:
+def queue_prompt(arguments: Namespace, prompt: str) -> int:
     """Put a prompt into the queue of workspace ``--queue``, with ``-r`` into a session there, and print its id."""
     further = arguments.session is not None
     given = {

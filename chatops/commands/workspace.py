@@ -8,11 +8,11 @@ import os
 import pwd
 import sys
 
-WAY_OUT = "Start it in the folder of a project, or name one: chatops --workspace DIR"
+FOLDER_ADVICE = "Start it in the folder of a project, or name one: chatops --workspace DIR"
 
 
-def whole(folder: str) -> str:
-    """Return a description of `folder` if it is the file system or the user's home folder, else empty."""
+def too_broad(folder: str) -> str:
+    """Return what `folder` is if it is too broad: the whole file system or the user's home folder. Else empty."""
     try:
         real = os.path.realpath(os.path.expanduser(folder))
     except FileNotFoundError:
@@ -23,18 +23,18 @@ def whole(folder: str) -> str:
     return "your whole home folder" if real in {os.path.realpath(home) for home in _homes()} else ""
 
 
-def confirmed(folder: str) -> bool:
-    """Return True if this workspace is meant. Asks on the terminal if it is a whole one; anything but yes is no."""
-    what = whole(folder)
+def confirm_workspace(folder: str) -> bool:
+    """Return True if the user means this workspace. Asks on the terminal if it is too broad; anything but yes is no."""
+    what = too_broad(folder)
     if not what:
         return True
     path = "".join(c if c.isprintable() else repr(c)[1:-1] for c in os.path.realpath(os.path.expanduser(folder)))
     sys.stdout.write(f"{path} is {what}: the model could ask to read anything in it.\nWork there all the same? [y/N] ")
     sys.stdout.flush()
-    return typed("yes")
+    return read_confirmation("yes")
 
 
-def typed(word: str) -> bool:
+def read_confirmation(word: str) -> bool:
     """Read a line from the terminal. Return True if it is `word`; instead of yes, y is enough, in any case."""
     answer = sys.stdin.readline().strip()
     return answer.lower() in ("y", "yes") if word == "yes" else answer == word

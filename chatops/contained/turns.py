@@ -32,7 +32,7 @@ from chatops.contained.folder import (
 from chatops.contained.freezing import ChangeList, Ran, freeze, frozen, recorded, selected, shown
 from chatops.contained.text import Change, ContainedReview, describe, review
 from chatops.contained.undoing import UndoList, changed_files, contained_calls, undo_list
-from chatops.domain.canonical import canonical, parsed
+from chatops.domain.canonical import canonical, parse_json
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId
@@ -147,7 +147,7 @@ def _asked(data: Path, arguments: str) -> tuple[TurnFolder, int, list[str] | Non
 
     Raises ToolFailedError.
     """
-    given: Any = parsed(arguments)
+    given: Any = parse_json(arguments)
     number = given.get("list", 1) if isinstance(given, Mapping) else None
     if not isinstance(number, int):
         raise ToolFailedError("There is no such contained turn.")
@@ -491,7 +491,7 @@ def _mount(source: Path, target: Path) -> Mount:
 def _relative(arguments: str, workspace: Path) -> str:
     """Return arguments in which absolute paths of the workspace are relative to it, so that they name the copy."""
     try:
-        given = parsed(arguments)
+        given = parse_json(arguments)
     except ValueError:
         return arguments
     if not isinstance(given, Mapping):

@@ -13,6 +13,9 @@ from typing import cast
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 """Any value that JSON can hold."""
 
+MAX_NESTED = 200
+"""Levels of nesting that can be written again. Python's own JSON writer fails at a depth that depends on its caller."""
+
 
 def canonical(value: JsonValue) -> str:
     """Return `value` as canonical JSON text.
@@ -22,7 +25,7 @@ def canonical(value: JsonValue) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def parsed(text: str) -> JsonValue:
+def parse_json(text: str) -> JsonValue:
     """Parse JSON text.
 
     Raises ValueError for anything else: NaN, the infinities, nesting too deep, and an object with a duplicate key,
@@ -30,15 +33,11 @@ def parsed(text: str) -> JsonValue:
     """
     try:
         value: JsonValue = json.loads(
-            text, object_pairs_hook=_unambiguous, parse_constant=_no_number, parse_float=_finite
+            text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant, parse_float=_finite_float
         )
     except RecursionError:
         raise ValueError("nested too deeply") from None
     return value
-
-
-MAX_NESTED = 200
-"""Levels of nesting that can be written again. Python's own JSON writer fails at a depth that depends on its caller."""
 
 
 def json_or_text(text: str) -> JsonValue:
@@ -47,7 +46,7 @@ def json_or_text(text: str) -> JsonValue:
     Text of a model may be no JSON, contain NaN, numbers out of range or duplicate keys, or be nested without end.
     """
     try:
-        value = parsed(text)
+        value = parse_json(text)
     except ValueError:
         return text
     return text if _too_deep(value) else value
@@ -56,30 +55,30 @@ def json_or_text(text: str) -> JsonValue:
 def _too_deep(value: JsonValue) -> bool:
     level = [value]
     for _ in range(MAX_NESTED):
-        level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, Mapping | list)]
+        level = [inner for outer in level for inner in _children(outer) if isinstance(inner, Mapping | list)]
         if not level:
             return False
     return True
 
 
-def _inside(value: JsonValue) -> Iterable[JsonValue]:
+def _children(value: JsonValue) -> Iterable[JsonValue]:
     if isinstance(value, Mapping):
         return value.values()
     return value if isinstance(value, list) else ()
 
 
-def _unambiguous(pairs: list[tuple[str, JsonValue]]) -> JsonValue:
+def _unique_keys(pairs: list[tuple[str, JsonValue]]) -> JsonValue:
     value = dict(pairs)
     if len(value) != len(pairs):
         raise ValueError("a key is given twice")
     return value
 
 
-def _no_number(name: str) -> JsonValue:
+def _refuse_constant(name: str) -> JsonValue:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _finite(digits: str) -> float:
+def _finite_float(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
         raise ValueError(f"{digits} is out of range")

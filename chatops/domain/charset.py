@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 SPELLED = "chatops.spelled"
-"""Name of the error handler that `register` makes, for ``str.encode`` and text streams."""
+"""Name of the error handler that `register_spelling` registers, for ``str.encode`` and text streams."""
 _EXACT = "chatops.exact"
 _CONTROLS = {0x2400 + code: code for code in range(0x20)} | {0x2421: 0x7F}
-"""Code points of the pictures of control characters, with the control characters that they stand for."""
+"""Code points of the pictures of control characters (U+2400 to U+2421), with the controls that they show."""
 
 _DASHES = "‐‑‒–—―−─━┄┅┈┉╌╍═╴╶╸╺"
 _BARS = "│┃┆┇┊┋╎╏║╵╷╹╻▌▎▏▐▍▋▊▉"
 _CORNERS = "╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛┣┫┳┻╋╔╗╚╝╠╣╦╩╬╪╫╡╢╞╟"
-_FULL = "█▀▄░▒▓▔▁▂▃▅▆▇"
+_BLOCKS = "█▀▄░▒▓▔▁▂▃▅▆▇"
 _OTHERS = {
     "…": "~",
     "·": "-",
@@ -60,11 +60,11 @@ ONE_CELL: Mapping[str, str] = MappingProxyType(
     dict.fromkeys(_DASHES, "-")
     | dict.fromkeys(_BARS, "|")
     | dict.fromkeys(_CORNERS, "+")
-    | dict.fromkeys(_FULL, "#")
+    | dict.fromkeys(_BLOCKS, "#")
     | _OTHERS
 )
 """Symbols of the UI and of typography, with an ASCII character of the same width."""
-_LONGER: Mapping[str, str] = MappingProxyType({"…": "...", "→": "->", "←": "<-"})
+_SPELLED_OUT: Mapping[str, str] = MappingProxyType({"…": "...", "→": "->", "←": "<-"})
 
 
 def charset_of(environ: Mapping[str, str], *, stream: str) -> str:
@@ -73,51 +73,51 @@ def charset_of(environ: Mapping[str, str], *, stream: str) -> str:
     `stream` is the encoding that Python writes in. It counts if it is not UTF-8, or if no locale is set at all, because
     an unset locale says nothing about the terminal.
     """
-    chosen = _codec(stream)
+    stream_codec = _codec(stream)
     locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or ""
     name, dot, codeset = locale.partition("@")[0].partition(".")
-    if chosen != "utf-8":
-        return chosen
+    if stream_codec != "utf-8":
+        return stream_codec
     if name in ("C", "POSIX") and not dot:
         return "ascii"
-    return _codec(codeset) if codeset else chosen
+    return _codec(codeset) if codeset else stream_codec
 
 
-def register() -> None:
+def register_spelling() -> None:
     """Register the error handler `SPELLED` in this process: symbols as ASCII, everything else as Python escapes."""
-    codecs.register_error(SPELLED, _spelled)
+    codecs.register_error(SPELLED, _replace_with_ascii)
 
 
-def _spelled(error: UnicodeError) -> tuple[str, int]:
+def _replace_with_ascii(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    return "".join(spelled(char) for char in error.object[error.start : error.end]), error.end
+    return "".join(to_ascii(char) for char in error.object[error.start : error.end]), error.end
 
 
-def spelled(char: str) -> str:
+def to_ascii(char: str) -> str:
     """Return one character in ASCII: a symbol of the same meaning, else a Python escape."""
-    sign = _LONGER.get(char) or ONE_CELL.get(char)
+    sign = _SPELLED_OUT.get(char) or ONE_CELL.get(char)
     return sign or char.encode("ascii", "backslashreplace").decode("ascii")
 
 
-def exact(text: str, charset: str) -> str:
+def with_code_points(text: str, charset: str) -> str:
     """Return `text` with the code point of each character that the terminal cannot show.
 
     This is for text that the user approves, where a replacement could be mistaken for the real character.
     """
     if text.isascii():
         return text
-    codecs.register_error(_EXACT, _numbered)
+    codecs.register_error(_EXACT, _replace_with_code_points)
     return text.encode(charset, _EXACT).decode(charset)
 
 
-def _numbered(error: UnicodeError) -> tuple[str, int]:
+def _replace_with_code_points(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    return "".join(_number(char) for char in error.object[error.start : error.end]), error.end
+    return "".join(_code_point(char) for char in error.object[error.start : error.end]), error.end
 
 
-def _number(char: str) -> str:
+def _code_point(char: str) -> str:
     """Return the code point in the form used for invisible characters.
 
     Pictures of control characters give the code point of the control.
@@ -127,6 +127,7 @@ def _number(char: str) -> str:
 
 
 def _codec(name: str) -> str:
+    """Return Python's name of a character set. One that Python does not know counts as ASCII, its safest reading."""
     try:
         return codecs.lookup(name).name
     except LookupError:

@@ -6,7 +6,7 @@ from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Literal
 
-from chatops.domain.canonical import digest, json_or_text, parsed
+from chatops.domain.canonical import digest, json_or_text, parse_json
 from chatops.domain.endings import Ending
 from chatops.domain.files import FileRef
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -228,7 +228,7 @@ class ToolSpec:
 def written_path(known: Capabilities, arguments: str) -> str:
     """Return the path of the file that a call with these arguments (JSON) writes; empty if it writes none."""
     try:
-        given = parsed(arguments)
+        given = parse_json(arguments)
         return known.writes.format_map(given) if isinstance(given, Mapping) else ""
     except (ValueError, LookupError):
         return ""

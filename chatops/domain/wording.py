@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from chatops.domain.canonical import JsonValue, parsed
+from chatops.domain.canonical import JsonValue, parse_json
 from chatops.domain.sanitize import sanitize
 
 _LEAST_SHOWN = 0.0001
@@ -20,7 +20,7 @@ def as_fields(text: str) -> str:
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:
-        return "\n".join(_lines(parsed(text)))
+        return "\n".join(_lines(parse_json(text)))
     except (ValueError, RecursionError):
         return text
 

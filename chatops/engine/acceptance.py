@@ -9,7 +9,7 @@ When the rounds are used up one closing call without tools is left, and its answ
 
 from collections.abc import Mapping, Sequence
 
-from chatops.domain.canonical import JsonValue, canonical, parsed
+from chatops.domain.canonical import JsonValue, canonical, parse_json
 from chatops.domain.events import AnswerRefused, Status, TurnStatus
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import RoundId
@@ -100,7 +100,7 @@ Acceptance = Accepted | GivenUp | Refused
 def judge_answer(contract: StepContract, facts: AnswerFacts, messages: Sequence[Message], grant: Grant) -> Acceptance:
     """Check an answer, parsed as `facts`, in a turn with `messages`."""
     try:
-        read = parsed(facts.value) if facts.value else None
+        read = parse_json(facts.value) if facts.value else None
     except ValueError:
         read = None
     if not isinstance(read, Mapping) or not read:
@@ -192,7 +192,7 @@ def _result(
 def _properties(schema: str) -> Mapping[str, JsonValue]:
     """Return the properties of a schema; empty if it lists none."""
     try:
-        described = parsed(schema)
+        described = parse_json(schema)
     except ValueError:
         return {}
     named = described.get("properties") if isinstance(described, Mapping) else None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from chatops.domain.canonical import canonical, parsed
+from chatops.domain.canonical import canonical, parse_json
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Principal, Rejected, RememberedRule
 from chatops.domain.events import AskReason, CallDecided
 from chatops.domain.sandbox import NARROWEST
@@ -89,7 +89,7 @@ def _may_give_extra(status: AwaitingDecision, decision: Approved, by: Principal)
 
 def _with_only(arguments: str, only: tuple[str, ...] | None) -> str:
     """Return the arguments of `CONTAINED_APPLY` with the changes that the user approved."""
-    given = parsed(arguments)
+    given = parse_json(arguments)
     kept = {name: value for name, value in given.items() if name != "only"} if isinstance(given, Mapping) else {}
     return canonical(kept if only is None else {**kept, "only": list(only)})
 

@@ -19,7 +19,7 @@ from enum import StrEnum
 from itertools import product
 from math import prod
 
-from chatops.domain.canonical import JsonValue, PointerError, canonical, parsed, resolve
+from chatops.domain.canonical import JsonValue, PointerError, canonical, parse_json, resolve
 from chatops.domain.endings import without_ending
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage
@@ -232,7 +232,7 @@ def _is_claimed(message: ToolMessage, contract: StepContract, claims: _Claims) -
 
 def _key(subject: Sequence[Subject], arguments: str) -> _Key:
     try:
-        read = parsed(arguments)
+        read = parse_json(arguments)
     except ValueError:
         read = None
     given = read if isinstance(read, Mapping) else {}
@@ -306,7 +306,7 @@ def reported(content: str) -> tuple[Problem, ...]:
     """
     text = _bare(content)
     try:
-        read = parsed(text)
+        read = parse_json(text)
     except ValueError:
         if text.startswith("{"):
             return (_error("result", f"it cannot be read, so it does not count as a pass: {text}"),)
@@ -323,7 +323,7 @@ def reported(content: str) -> tuple[Problem, ...]:
 def denied(content: str) -> tuple[Problem, ...]:
     """Return what in a result contradicts the success of its tool; empty if nothing does or the result is not JSON."""
     try:
-        read = parsed(_bare(content))
+        read = parse_json(_bare(content))
     except ValueError:
         return ()
     if read is False:
@@ -334,7 +334,7 @@ def denied(content: str) -> tuple[Problem, ...]:
 def exit_code(content: str) -> tuple[Problem, ...]:
     """Return the reasons why a result does not report exit code 0; empty if it does."""
     try:
-        read = parsed(_bare(content))
+        read = parse_json(_bare(content))
     except ValueError:
         read = None
     code = read.get("exit_code") if isinstance(read, Mapping) else None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 from unicodedata import combining, east_asian_width
 from weakref import WeakKeyDictionary, WeakSet, ref
 
-from chatops.domain.charset import SPELLED, exact, register
+from chatops.domain.charset import SPELLED, register_spelling, with_code_points
 from chatops.domain.sanitize import piped, sanitize
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Screen:
 
         A terminal would continue a long line where labels begin. So such a line is broken here, as in the dialog.
         """
-        text = exact(text, getattr(self.out, "encoding", None) or "utf-8")
+        text = with_code_points(text, getattr(self.out, "encoding", None) or "utf-8")
         if self.out.isatty():
             width = _columns(self.out)
             text = "\n".join(part for line in sanitize(text).split("\n") for part in _broken(line, width))
@@ -228,7 +228,7 @@ def screen() -> Screen:
 def printable(text: str, stream: TextIO) -> str:
     """Spell what the stream cannot encode (lone surrogates, accents in ASCII) in ASCII characters."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    register()
+    register_spelling()
     return text.encode(encoding, SPELLED).decode(encoding)
 
 

@@ -226,7 +226,7 @@ class Assembler:
         return ModelReply(
             text=self.text,
             reasoning=self.reasoning,
-            calls=self._calls.finished(finish_reason=finish) or self._text_calls,
+            calls=self._calls.finish(finish_reason=finish) or self._text_calls,
             finish_reason=finish,
             usage=self.usage,
             model_id=self.model_id,

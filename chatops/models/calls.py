@@ -14,6 +14,7 @@ from chatops.models.server_json import CallDelta
 from chatops.models.wire import scrub
 
 LONGEST_NAME = 256
+"""Maximum characters of a name or id, as stored."""
 MAX_CALLS = 1_000
 """Maximum number of calls in one reply; beyond it a server is broken or hostile."""
 CUT_BY_LENGTH = "the reply hit the length limit inside this call"
@@ -83,25 +84,27 @@ class CallCollector:
         known = self._by_id.get(delta.id)
         if known is not None and known.index == delta.index:
             return known
+        # Another id at the same index: some servers generate a new id for every fragment, others never count up.
         if not delta.name:
-            # Some servers generate a new id for every fragment.
             return slot
-        continues = delta.name == slot.name and slot.arguments != "" and not _is_whole(slot.arguments)
+        continues = delta.name == slot.name and slot.arguments != "" and not _is_complete(slot.arguments)
         return slot if continues else None
 
     def _slot_without_index(self, delta: CallDelta) -> _Slot | None:
         last = self._slots[-1] if self._slots else None
         known = self._by_id.get(delta.id) if delta.id else None
         if known is not None:
-            return None if delta.name and _is_whole(known.arguments) else known
+            # Some servers give all calls of a tool the same id.
+            return None if delta.name and _is_complete(known.arguments) else known
         if delta.name or last is None:
             return None
-        return None if delta.id and last.id and _is_whole(last.arguments) else last
+        # A new id after a complete call is a call whose name comes late.
+        return None if delta.id and last.id and _is_complete(last.arguments) else last
 
-    def finished(self, *, finish_reason: str) -> tuple[RawCall, ...]:
-        """Return the calls, each with the problem that prevents running it, if any."""
+    def finish(self, *, finish_reason: str) -> tuple[RawCall, ...]:
+        """Return the calls of the complete reply, each with the problem that prevents running it, if any."""
         slots = [slot for slot in self._slots if slot.name or slot.id or slot.arguments]
-        return tuple(_call(slot, finish_reason=finish_reason, is_last=slot is slots[-1]) for slot in slots)
+        return tuple(_raw_call(slot, finish_reason=finish_reason, is_last=slot is slots[-1]) for slot in slots)
 
 
 def _add_name(slot: _Slot, name: str) -> None:
@@ -117,8 +120,8 @@ def _add_name(slot: _Slot, name: str) -> None:
         slot.name += name
 
 
-def _call(slot: _Slot, *, finish_reason: str, is_last: bool) -> RawCall:
-    arguments, repairs = repaired(scrub(slot.arguments))
+def _raw_call(slot: _Slot, *, finish_reason: str, is_last: bool) -> RawCall:
+    arguments, repairs = repair_arguments(scrub(slot.arguments))
     return RawCall(
         name=scrub(slot.name)[:LONGEST_NAME],
         arguments=arguments,
@@ -129,14 +132,14 @@ def _call(slot: _Slot, *, finish_reason: str, is_last: bool) -> RawCall:
     )
 
 
-def repaired(arguments: str) -> tuple[str, tuple[str, ...]]:
+def repair_arguments(arguments: str) -> tuple[str, tuple[str, ...]]:
     """Return arguments repaired to the only JSON object that they can mean, and the repairs.
 
     Arguments that are an object already, or that have no meaning or several, are returned unchanged without repairs.
     """
     if not arguments.strip() or _is_object(arguments):
         return arguments, ()
-    inside = _inside_a_fence(arguments)
+    inside = _text_in_fence(arguments)
     repairs = [IN_A_FENCE] if inside else []
     try:
         read = read_whole(inside or arguments)
@@ -149,7 +152,7 @@ def repaired(arguments: str) -> tuple[str, tuple[str, ...]]:
     return text, tuple(dict.fromkeys(str(repair) for repair in (*repairs, *read.repairs, *unwrapped)))
 
 
-def _inside_a_fence(arguments: str) -> str:
+def _text_in_fence(arguments: str) -> str:
     text = arguments.strip()
     if not (text.startswith("```") and text.endswith("```")):
         return ""
@@ -167,12 +170,13 @@ def _is_object(arguments: str) -> bool:
 def _problem(slot: _Slot, *, finish_reason: str, is_last: bool) -> str:
     if is_last and finish_reason == "length":
         return CUT_BY_LENGTH
-    if is_last and finish_reason == "content_filter" and not _is_whole(slot.arguments):
+    if is_last and finish_reason == "content_filter" and not _is_complete(slot.arguments):
         return CUT_BY_FILTER
-    return TWO_IN_ONE if _holds_two(slot.arguments) else ""
+    return TWO_IN_ONE if _holds_two_objects(slot.arguments) else ""
 
 
-def _is_whole(arguments: str) -> bool:
+def _is_complete(arguments: str) -> bool:
+    """Return True for valid JSON. The last character is looked at first, as this runs at every fragment."""
     if not arguments.rstrip().endswith("}"):
         return False
     try:
@@ -182,7 +186,7 @@ def _is_whole(arguments: str) -> bool:
     return True
 
 
-def _holds_two(arguments: str) -> bool:
+def _holds_two_objects(arguments: str) -> bool:
     text = arguments.strip()
     if not text.startswith("{") or not text.endswith("}"):
         return False

@@ -1,6 +1,7 @@
 """The models of a registry behind one client. Cheap to import: the SDK is loaded with the first request.
 
-An installed package may add a type of models: an entry point of the group ``chatops.models`` with the type's name.
+An installed package may add a type of models, called an engine here: an entry point of the group ``chatops.models``
+with the type's name.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ class RegistryClient:
 
     `remembered` stores what was learned about endpoints (texts by key). A caller that persists it avoids a refused
     request after the next start. `api_key_env` is looked up in `environ`. `read_file` reads images of messages.
-    `demo` and `cli` make the clients of models of these types.
+    `demo` and `cli` create the client of a model whose type is DEMO or CLI.
     """
 
     def __init__(
@@ -186,8 +187,8 @@ def warm_up() -> None:
         importlib.import_module("anyio._backends._asyncio")
 
 
-def package_of(engine: str) -> str:
-    """Return the package that has an engine, with its version; empty if none is installed."""
+def engine_package(engine: str) -> str:
+    """Return name and version of the package that provides an engine; empty if none is installed."""
     entry = next((entry for entry in installed(ENGINES) if entry.name == engine), None)
     if entry is None:
         return ""
@@ -209,7 +210,7 @@ def package_engine(spec: ModelSpec) -> ModelClient:
     except Exception as error:
         log.exception("engine %s", spec.engine)
         raise ConfigError(
-            f"The engine {spec.engine} cannot be used: {_line(error)}.", advice="The log has the details."
+            f"The engine {spec.engine} cannot be used: {_error_line(error)}.", advice="The log has the details."
         ) from None
 
 
@@ -230,12 +231,12 @@ class _GuardedEngine:
                         return
         except Exception as error:
             log.exception("engine %s", self._name)
-            what = f"failed: {_line(error)}"
+            ending = f"failed: {_error_line(error)}"
         else:
-            what = "ended without a reply"
+            ending = "ended without a reply"
         failure = ModelFailure(
             kind=FailureKind.INTERNAL,
-            message=f"The engine {self._name} {what}.",
+            message=f"The engine {self._name} {ending}.",
             advice="The log has the details; press R to try again.",
         )
         yield Failed(failure=failure)
@@ -252,5 +253,5 @@ class _GuardedEngine:
             log.exception("closing engine %s", self._name)
 
 
-def _line(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     return plain_line(f"{type(error).__name__}: {error}", limit=300).rstrip(".")

@@ -45,7 +45,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from chatops.domain.canonical import canonical, json_or_text, parsed
+from chatops.domain.canonical import canonical, json_or_text, parse_json
 from chatops.domain.decisions import looks_secret
 from chatops.domain.errors import UnreadableError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -261,7 +261,7 @@ def line(row: AuditRow, *, text: str | None = None) -> str:
 
 def entry_of(body: str) -> dict[str, Any]:
     """Return the JSON object in a body or a line. Raises ValueError."""
-    entry = parsed(body)
+    entry = parse_json(body)
     if not isinstance(entry, dict):
         raise ValueError("no JSON object")
     return entry
@@ -290,7 +290,7 @@ def read_anchors(content: str) -> list[Anchor]:
 
 def _anchor(content: str, number: int) -> Anchor:
     try:
-        value = parsed(content[content.index("{") :])
+        value = parse_json(content[content.index("{") :])
         if isinstance(value, Mapping):
             match value.get("session"), value.get("number"), value.get("chain"):
                 case str(session), int(place), str(chain):

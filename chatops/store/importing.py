@@ -18,7 +18,7 @@ from dataclasses import replace
 from enum import StrEnum
 from itertools import count
 
-from chatops.domain.canonical import JsonValue, canonical, parsed
+from chatops.domain.canonical import JsonValue, canonical, parse_json
 from chatops.domain.errors import ConfigError, UnreadableError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, MessageId
@@ -97,7 +97,7 @@ def _token(one: Imported, workspace: str) -> str:
 def _values(text: str, *, source: str) -> list[tuple[int, _Object]]:
     """Return the objects of a file with their lines. A file holds an array, one object, or one object per line."""
     try:
-        whole = parsed(text)
+        whole = parse_json(text)
     except ValueError:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         return [(number, _object(_parsed(line, source, number), source, number)) for number, line in lines]
@@ -107,7 +107,7 @@ def _values(text: str, *, source: str) -> list[tuple[int, _Object]]:
 
 def _parsed(line: str, source: str, number: int) -> JsonValue:
     try:
-        return parsed(line)
+        return parse_json(line)
     except ValueError:
         raise _refused(source, number, "is not JSON") from None
 

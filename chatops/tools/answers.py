@@ -14,7 +14,7 @@ from typing import Any
 
 from chatops.config.entries import adapter_of
 from chatops.dialects.json_reader import UnreadableValueError, read_value, read_whole
-from chatops.domain.canonical import JsonValue, PointerError, canonical, parsed, resolve
+from chatops.domain.canonical import JsonValue, PointerError, canonical, parse_json, resolve
 from chatops.domain.tools import Problem
 from chatops.engine.acceptance import spelled
 from chatops.engine.contract import AnswerFacts
@@ -71,7 +71,7 @@ def _checked_isolated(value: str, schema: str, gates: Sequence[Mapping[str, Any]
 
 def _checked(spelled_value: str, schema: str, patterns: Sequence[PatternGate]) -> AnswerFacts:
     """Check an object, given as canonical JSON, and its member ``result``."""
-    value = parsed(spelled_value)
+    value = parse_json(spelled_value)
     facts = AnswerFacts(value=spelled_value, bare_unmatched=_unmatched(patterns, value, schema))
     if schema:
         facts = replace(facts, bare_problems=problems_in_process(value, schema=schema, noun=_KEY))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field
 
-from chatops.domain.canonical import parsed
+from chatops.domain.canonical import parse_json
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, ToolCall, ToolResult, ToolSpec, Verdict
 from chatops.policy.delegation import DELEGATE_TOOL
@@ -73,7 +73,7 @@ class DelegateTool:
 
 
 def _given(facts: CallFacts) -> Delegated:
-    given = cast("dict[str, Any]", parsed(facts.arguments))
+    given = cast("dict[str, Any]", parse_json(facts.arguments))
     return Delegated(role=given["role"], task=given["task"], files=tuple(given.get("files") or ()))
 
 

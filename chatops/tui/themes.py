@@ -1,6 +1,6 @@
-"""The themes of chatops and the user's own, the colours of roles, and the choice between dark and light.
+"""Themes: those of chatops, the user's own, the choice of one (`Themes`), and the colours of roles in it.
 
-Those of the user are `themes/NAME.yaml` in the config folder, with the fields of Textual's `Theme`.
+The user's own themes are `themes/NAME.yaml` in the config folder, with the fields of Textual's `Theme`.
 """
 
 import re
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from textual.app import App
 
 AUTO = "auto"
-"""Name for the one of our themes that fits the terminal's background."""
-_LEAST_CONTRAST = 4.5
-"""Minimum contrast of coloured words (WCAG 2.2, 1.4.3)."""
+"""The choice of `DARK` or `LIGHT` by the terminal's background."""
+_MIN_CONTRAST = 4.5
+"""Minimum contrast ratio of coloured text (WCAG 2.2, 1.4.3)."""
 
 DARK = Theme(
     name="chatops-dark",
@@ -73,13 +73,13 @@ LIGHT = Theme(
         "error-muted": "#fbe3e6",
     },
 )
-_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
-"""Names of themes. None of them leads out of the folder."""
-_VARIABLE = r"[a-z][a-z0-9-]{0,63}"
-_PERCENT = r" (?:100|\d\d?)%$"
+_THEME_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+"""Pattern of a theme's name: no such name leads out of the folder."""
+_VARIABLE_NAME = r"[a-z][a-z0-9-]{0,63}"
+_SHARE = r" (?:100|\d\d?)%$"
 _STYLES = frozenset({"none", "bold", "dim", "italic", "underline", "reverse", "strike"})
-_MOST = 200
-"""Maximum number of themes listed."""
+_MAX_USER_THEMES = 200
+"""Maximum number of the user's themes listed."""
 _COLOURS = (
     "primary",
     "secondary",
@@ -141,11 +141,11 @@ SIXTEEN: Mapping[str, tuple[str, str]] = MappingProxyType(
         "pink": ("#b4009e", "#b4009e"),
     }
 )
-"""Our colours on a terminal with sixteen: the nearest to the usual ones would all be grey. On dark and on light."""
-_USUAL: Mapping[str, str] = MappingProxyType(
+"""Our colours on a terminal with sixteen, on dark and on light. Picked by hand: the nearest ones would all be grey."""
+_DEFAULT_ROLE_COLOURS: Mapping[str, str] = MappingProxyType(
     {"assistant": "blue", "coder": "cyan", "researcher": "purple", "reviewer": "teal", "operator": "orange"}
 )
-_BACKGROUND = re.compile(r"\x1b\]11;rgba?:([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})")
+_BACKGROUND_ANSWER = re.compile(r"\x1b\]11;rgba?:([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})")
 
 
 class Themes:
@@ -170,12 +170,13 @@ class Themes:
         for theme in (DARK, LIGHT):
             app.register_theme(_in_sixteen(theme) if self._sixteen else theme)
         self._app = app
+        # The last number of COLORFGBG is the background's: 7 and 15 are white.
         self._dark = environ.get("COLORFGBG", "").rpartition(";")[2] not in ("7", "15")
         """True if the terminal's background is dark, as far as it is known."""
         self.colours = colours
-        self._roles: tuple[tuple[str, str], ...] = ()
-        self._found: tuple[object, Mapping[str, str]] = (None, {})
-        """The colours of roles found last, and what they depend on."""
+        self._role_choices: tuple[tuple[str, str], ...] = ()
+        self._cached_role_colours: tuple[object, Mapping[str, str]] = (None, {})
+        """The last result of `role_colours`, after the theme and the choices that it depends on."""
         self.choice = AUTO
         """The name that the user has chosen."""
 
@@ -188,14 +189,11 @@ class Themes:
     def names(self) -> tuple[str, ...]:
         """The themes that the user can choose: ours, the user's own, those of Textual."""
         ours = (AUTO, DARK.name, LIGHT.name)
-        own = tuple(name for name in self._own() if name not in ours)
+        own = tuple(name for name in self._own_names() if name not in ours)
         return (*ours, *own, *sorted(self._app.available_themes.keys() - {*ours, *own}))
 
-    def _own(self) -> tuple[str, ...]:
-        if self._folder is None:
-            return ()
-
-        return user_theme_names(self._folder)
+    def _own_names(self) -> tuple[str, ...]:
+        return user_theme_names(self._folder) if self._folder is not None else ()
 
     def use(self, name: str) -> None:
         """Use a theme by name, or with AUTO the one of ours that fits the terminal. Raises ConfigError."""
@@ -211,13 +209,13 @@ class Themes:
         return ""
 
     def _show(self, name: str) -> None:
-        if self._folder is not None and name not in (AUTO, DARK.name, LIGHT.name) and name in self._own():
+        if self._folder is not None and name not in (AUTO, DARK.name, LIGHT.name) and name in self._own_names():
             self._app.register_theme(read_user_theme(self._folder, name))
         self._app.theme = name if name != AUTO else DARK.name if self._dark else LIGHT.name
 
     def background_reported(self, answer: str) -> None:
         """Take the terminal's answer on the colour of its background into account."""
-        dark = _reported_as_dark(answer)
+        dark = _is_dark_answer(answer)
         if dark is not None and dark != self._dark:
             self._dark = dark
             if self.choice == AUTO:
@@ -225,23 +223,24 @@ class Themes:
 
     def name_roles(self, roles: Sequence[tuple[str, str]]) -> None:
         """Set the roles, with the colours that the registries give them; see `role_colours`."""
-        self._roles = tuple(roles)
+        self._role_choices = tuple(roles)
 
     @property
     def role_colours(self) -> Mapping[str, str]:
         """A colour for each role, readable in the theme in use."""
-        known = (self._app.theme, self._roles)
-        if self._found[0] != known:
-            behind = self._app.theme_variables.get("background", "")
-            roles = self._roles if self.colours else ()
+        known = (self._app.theme, self._role_choices)
+        if self._cached_role_colours[0] != known:
+            background = self._app.theme_variables.get("background", "")
+            roles = self._role_choices if self.colours else ()
             dark = self._app.current_theme.dark
-            self._found = (known, role_colours(roles, dark=dark, behind=behind, sixteen=self._sixteen))
-        return self._found[1]
+            colours = role_colours(roles, dark=dark, background=background, sixteen=self._sixteen)
+            self._cached_role_colours = (known, colours)
+        return self._cached_role_colours[1]
 
 
-def _reported_as_dark(answer: str) -> bool | None:
+def _is_dark_answer(answer: str) -> bool | None:
     """Return True if a terminal's answer to OSC 11 names a dark background; None if it is no such answer."""
-    found = _BACKGROUND.match(answer)
+    found = _BACKGROUND_ANSWER.match(answer)
     if found is None:
         return None
     red, green, blue = (int(part, 16) / float(16 ** len(part) - 1) for part in found.groups())
@@ -256,13 +255,15 @@ def _in_sixteen(theme: Theme) -> Theme:
     return replace(theme, variables={**theme.variables, **texts}, **colours)  # type: ignore[arg-type]
 
 
-def role_colours(roles: Sequence[tuple[str, str]], *, dark: bool, behind: str, sixteen: bool = False) -> dict[str, str]:
-    """Return a colour for each role, readable on the background `behind`.
+def role_colours(
+    roles: Sequence[tuple[str, str]], *, dark: bool, background: str, sixteen: bool = False
+) -> dict[str, str]:
+    """Return a colour for each role, readable on `background`.
 
     `roles` are names with the colour that the registry gives them: a name of `PALETTE`, ``#rrggbb``, or nothing. A role
     without one gets its usual colour, else one that no other role has.
     """
-    wanted = {name: colour or _USUAL.get(name, "") for name, colour in roles}
+    wanted = {name: colour or _DEFAULT_ROLE_COLOURS.get(name, "") for name, colour in roles}
     free = [name for name in PALETTE if name not in wanted.values()] or list(PALETTE)
     found: dict[str, str] = {}
     for name, colour in wanted.items():
@@ -273,14 +274,14 @@ def role_colours(roles: Sequence[tuple[str, str]], *, dark: bool, behind: str, s
             found[name] = SIXTEEN[colour][0 if dark else 1]
             continue
         shades = PALETTE.get(colour)
-        found[name] = _readable(shades[0 if dark else 1] if shades is not None else colour, behind=behind)
+        found[name] = _with_contrast(shades[0 if dark else 1] if shades is not None else colour, background=background)
     return found
 
 
-def _readable(colour: str, *, behind: str) -> str:
+def _with_contrast(colour: str, *, background: str) -> str:
     """Return the colour, moved towards black or white until its contrast with the background is enough."""
     try:
-        wanted, under = Color.parse(colour), Color.parse(behind)
+        wanted, under = Color.parse(colour), Color.parse(background)
     except ColorParseError:
         return colour
     if wanted.ansi is not None or under.ansi is not None:
@@ -288,14 +289,14 @@ def _readable(colour: str, *, behind: str) -> str:
     away = under.get_contrast_text(1.0)
     for step in range(11):
         shade = wanted.blend(away, step / 10)
-        if contrast(shade, under) >= _LEAST_CONTRAST:
+        if contrast(shade, under) >= _MIN_CONTRAST:
             return shade.hex
     return away.hex
 
 
-def contrast(one: Color, other: Color) -> float:
+def contrast(first: Color, second: Color) -> float:
     """Return the contrast ratio of two colours (WCAG 2.2)."""
-    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
 
@@ -313,24 +314,24 @@ def user_theme_names(folder: Path) -> tuple[str, ...]:
         names = sorted(file.stem for file in folder.glob("*.yaml"))
     except OSError:
         return ()
-    return tuple(name for name in names if re.fullmatch(_NAME, name))[:_MOST]
+    return tuple(name for name in names if re.fullmatch(_THEME_NAME, name))[:_MAX_USER_THEMES]
 
 
 def read_user_theme(folder: Path, name: str) -> Theme:
     """Read the theme of that name. Raises ConfigError, which names file and field."""
-    if not re.fullmatch(_NAME, name):
+    if not re.fullmatch(_THEME_NAME, name):
         raise ConfigError(f"{name!r} cannot be the name of a theme. Use letters, digits, - and _.")
     from chatops.config.settings import read_members  # what reads YAML is not needed for themes of ours
 
     file = folder / f"{name}.yaml"
     try:
-        return _theme_of(name, read_members(file))
+        return _theme_from(name, read_members(file))
     except ConfigError as error:
         problem = str(error)
     raise ConfigError(problem if problem.startswith(file.name) else f"{file.name}: {problem}")
 
 
-def _theme_of(name: str, members: Mapping[str, object]) -> Theme:
+def _theme_from(name: str, members: Mapping[str, object]) -> Theme:
     known = [field.name for field in fields(Theme)]
     for key in members:
         if key not in known:
@@ -347,19 +348,19 @@ def _theme_of(name: str, members: Mapping[str, object]) -> Theme:
         **{key: _colour(key, members[key]) for key in _COLOURS if key in members},
         dark=_boolean("dark", members, default=True),
         ansi=_boolean("ansi", members, default=False),
-        luminosity_spread=_share("luminosity_spread", members, default=0.15),
-        text_alpha=_share("text_alpha", members, default=0.95),
+        luminosity_spread=_fraction("luminosity_spread", members, default=0.15),
+        text_alpha=_fraction("text_alpha", members, default=0.95),
         variables={str(key): _variable(str(key), value) for key, value in variables.items()},
     )
 
 
 def _variable(key: str, value: object) -> str:
     """Return the value of a CSS variable. A value that the app's styles cannot use would end the app."""
-    if not re.fullmatch(_VARIABLE, key):
+    if not re.fullmatch(_VARIABLE_NAME, key):
         raise ConfigError(f"variables: {key!r} is not a valid name. Use small letters, digits and -.")
     if key.endswith("-style") and isinstance(value, str) and value and _STYLES.issuperset(value.split()):
         return value
-    name, _, share = value.rpartition(" ") if isinstance(value, str) and re.search(_PERCENT, value) else (value, "", "")
+    name, _, share = value.rpartition(" ") if isinstance(value, str) and re.search(_SHARE, value) else (value, "", "")
     _colour(f"variables: {key}", name)
     return f"{name} {share}".rstrip()
 
@@ -379,7 +380,7 @@ def _boolean(key: str, members: Mapping[str, object], *, default: bool) -> bool:
     return value
 
 
-def _share(key: str, members: Mapping[str, object], *, default: float) -> float:
+def _fraction(key: str, members: Mapping[str, object], *, default: float) -> float:
     value = members.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ConfigError(f"{key} has to be a number from 0 to 1, not {value!r}.")

@@ -28,7 +28,7 @@ from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import AccessLevel
 from chatops.domain.wording import plural
-from chatops.models.client import package_of
+from chatops.models.client import engine_package
 from chatops.models.discover import KeyRefusedError, list_models
 from chatops.models.hosts import without_secrets
 from chatops.models.keys import read_key
@@ -352,7 +352,7 @@ async def reach(
         case ModelType.OPENAI | ModelType.GEMINI:
             return await _server(spec, discover)
         case str():
-            package = await asyncio.to_thread(package_of, spec.engine)
+            package = await asyncio.to_thread(engine_package, spec.engine)
             text = (
                 f"engine {spec.engine} of package {package}" if package else f"no package has an engine {spec.engine}"
             )

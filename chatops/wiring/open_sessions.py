@@ -1,4 +1,4 @@
-"""The sessions and workflow runs that are open in this process, and what all of them have to know."""
+"""The sessions and workflow runs that are open in this process, and the notices that go to all of them."""
 
 from collections.abc import Sequence
 from threading import Lock
@@ -18,23 +18,23 @@ class OpenSessions:
 
     def __init__(self) -> None:
         self._open: set[SessionView] = set()
-        """Those that were closed are removed when the next one is opened."""
+        """May hold closed sessions: they are removed when the next one is opened."""
         self._runs: WeakSet[WorkflowRun] = WeakSet()
-        self._changing = Lock()
-        """Guards the set: files are watched in a thread, and the set must not change while that iterates over it."""
+        self._lock = Lock()
+        """Guards `_open`: the thread that watches files iterates over it."""
 
     def add(self, session: "SessionView") -> None:
         """Keep a session alive until it is closed: only then is its lease released."""
-        with self._changing:
+        with self._lock:
             self._open = {known for known in self._open if not known.is_closed} | {session}
 
     def add_run(self, run: WorkflowRun) -> None:
-        """Keep the session of a run, and close the run first."""
+        """Keep the session of a run. `aclose` closes the run before its session."""
         self._runs.add(run)
         self.add(run.session)
 
     def _sessions(self) -> "tuple[SessionView, ...]":
-        with self._changing:
+        with self._lock:
             return tuple(self._open)
 
     @property
@@ -56,7 +56,7 @@ class OpenSessions:
             session.notify_soon(text)
 
     def registry_changed(self, notices: Sequence[str] = ()) -> None:
-        """Tell the sessions that this process owns. For the others, their owner's registry counts."""
+        """Apply the changed registry in the sessions that this process owns. Others follow their owner's registry."""
         for session in self._sessions():
             if isinstance(session, Session):
                 session.registry_changed_soon(notices)

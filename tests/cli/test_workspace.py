@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chatops.commands.workspace import whole
+from chatops.commands.workspace import too_broad
 from chatops.toolkit.confine import home_folders
 from chatops.wiring.app import App
 from tests.support.command_line import CommandLine, program_environment
@@ -60,16 +60,16 @@ def test_without_a_screen_the_home_folder_has_to_be_named(
 
 def test_what_is_a_whole_folder_here_is_one_for_the_tools_too() -> None:
     assert home_folders()
-    assert all(whole(str(home)) for home in home_folders())
-    assert whole("/")
+    assert all(too_broad(str(home)) for home in home_folders())
+    assert too_broad("/")
 
 
 def test_a_link_to_the_home_folder_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "home")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert whole(str(tmp_path / "link"))
-    assert not whole(str(tmp_path))
+    assert too_broad(str(tmp_path / "link"))
+    assert not too_broad(str(tmp_path))
 
 
 @pytest.mark.parametrize("command", ["resume", "ask", "edit"])

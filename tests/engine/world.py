@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from chatops.domain.canonical import canonical, parsed
+from chatops.domain.canonical import canonical, parse_json
 from chatops.domain.decisions import Approved, Decision, Principal, RememberedRule
 from chatops.domain.endings import Ending
 from chatops.domain.ids import CallId, MessageId, RoundId, SessionId, TurnId
@@ -137,7 +137,7 @@ def facts_of(arguments: str, *, version: int = 0, definition: str = "") -> CallF
 def read_answer(text: str, schema: str) -> AnswerFacts:
     """Perform CheckAnswer: only an answer that is JSON as a whole passes."""
     try:
-        value = parsed(text)
+        value = parse_json(text)
     except ValueError:
         return AnswerFacts(problems=(Problem(path="", message="it is not JSON"),))
     if not isinstance(value, dict):

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from chatops.domain.canonical import canonical, parsed
+from chatops.domain.canonical import canonical, parse_json
 from chatops.domain.decisions import Approved, Principal
 from chatops.domain.endings import Ending
 from chatops.domain.events import Event
@@ -226,7 +226,7 @@ class Played:
     def _perform(self, effect: Effect) -> None:
         match effect:
             case InspectCall(call=call):
-                shell = parsed(call.arguments) if call.name == "shell_exec" else {}
+                shell = parse_json(call.arguments) if call.name == "shell_exec" else {}
                 command = str(shell["command"]) if isinstance(shell, dict) and "command" in shell else ""
                 facts = CallFacts(arguments=call.arguments, cwd="/home/ana/project", command=command, sandbox="none")
                 self._turn_took(InspectionInput(call_id=call.id, facts=facts))
@@ -240,7 +240,7 @@ class Played:
 
 def _facts(text: str) -> AnswerFacts:
     try:
-        value = parsed(text)
+        value = parse_json(text)
     except ValueError:
         return AnswerFacts(problems=(Problem(path="", message="it is not JSON"),))
     if not isinstance(value, dict):

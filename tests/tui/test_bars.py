@@ -30,9 +30,9 @@ def test_a_bar_too_narrow_for_its_shares_is_left_out() -> None:
 
 
 def test_the_shares_are_told_apart_in_ascii() -> None:
-    from chatops.domain.charset import SPELLED, register
+    from chatops.domain.charset import SPELLED, register_spelling
 
-    register()
+    register_spelling()
     assert drawn(50, 25, free=25).encode("ascii", SPELLED) == b"a#########b####-----"
 
 

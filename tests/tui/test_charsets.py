@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from chatops.domain.charset import ONE_CELL, exact, register, spelled
+from chatops.domain.charset import ONE_CELL, register_spelling, to_ascii, with_code_points
 from chatops.tui.output_writer import ascii_substitute, encoder_for
 from chatops.tui.theme import UNICODE
 from tests.support.cases import for_each
@@ -38,9 +38,9 @@ def test_a_character_that_cannot_be_shown_gets_a_substitute(text: str, shown: by
 
 
 def test_a_payload_shows_the_number_of_a_character_that_cannot_be_shown() -> None:
-    assert exact("rm é␉日␡", "ascii") == "rm <U+00E9><U+0009><U+65E5><U+007F>"
-    assert exact("rm é日", "iso8859-1") == "rm é<U+65E5>"
-    assert exact("rm é日", "utf-8") == "rm é日"
+    assert with_code_points("rm é␉日␡", "ascii") == "rm <U+00E9><U+0009><U+65E5><U+007F>"
+    assert with_code_points("rm é日", "iso8859-1") == "rm é<U+65E5>"
+    assert with_code_points("rm é日", "utf-8") == "rm é日"
 
 
 def test_another_charset_keeps_its_own_characters() -> None:
@@ -56,12 +56,12 @@ def test_substitutes_keep_the_width_of_any_text(text: str) -> None:
 
 @given(st.text(max_size=20))
 def test_a_stream_in_ascii_never_fails_and_letters_can_be_told_from_each_other(text: str) -> None:
-    register()
+    register_spelling()
     assert text.encode("ascii", "chatops.spelled").decode("ascii") == "".join(
-        char if char.isascii() else spelled(char) for char in text
+        char if char.isascii() else to_ascii(char) for char in text
     )
 
 
 def test_signs_are_spelled_and_letters_are_numbered() -> None:
-    register()
+    register_spelling()
     assert "é → x… 日".encode("ascii", "chatops.spelled") == b"\\xe9 -> x... \\u65e5"

@@ -55,7 +55,7 @@ def test_text_and_coloured_words_can_be_read_on_every_background(theme: Theme) -
 def test_a_role_has_the_colour_of_the_registry_made_readable_or_one_of_its_own(theme: Theme) -> None:
     behind = theme.background or ""
     given = [("coder", ""), ("writer", ""), ("judge", ""), ("night", "#111111"), ("day", "#f8f8f8"), ("mine", "pink")]
-    found = role_colours(given, dark=theme.dark, behind=behind)
+    found = role_colours(given, dark=theme.dark, background=behind)
     assert found["coder"].lower() == PALETTE["cyan"][0 if theme.dark else 1]
     assert found["mine"].lower() == PALETTE["pink"][0 if theme.dark else 1]
     assert len({found[name] for name in ("coder", "writer", "judge", "mine")}) == 4

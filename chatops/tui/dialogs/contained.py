@@ -20,7 +20,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from chatops.domain.canonical import parsed
+from chatops.domain.canonical import parse_json
 from chatops.domain.decisions import Approved, Decision, MarkedDone, Rejected
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import AskReason, PendingCall
@@ -448,7 +448,7 @@ def below_each_other(
 
 def _list_number(pending: PendingCall) -> int:
     """Return which list of its turn this is: 2 after the first one was sent back."""
-    given = parsed(pending.call.arguments)
+    given = parse_json(pending.call.arguments)
     number = given.get("list") if isinstance(given, Mapping) else None
     return number if isinstance(number, int) else 1
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
-from chatops.domain.canonical import JsonValue, json_or_text, parsed
+from chatops.domain.canonical import JsonValue, json_or_text, parse_json
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
 MAIN = ("command", "code", "content", "new", "text")
@@ -200,7 +200,7 @@ def _number(text: str) -> float:
 
 def _json(text: str) -> JsonValue:
     try:
-        return parsed(text)
+        return parse_json(text)
     except json.JSONDecodeError as error:
         reason = f"{error.msg[:1].lower()}{error.msg[1:]}"
         raise ValueError(f"Line {error.lineno}, column {error.colno} is not valid JSON: {reason}.") from None

@@ -11,7 +11,7 @@ from rich.cells import cell_len, chop_cells
 from rich.style import Style
 from rich.text import Text
 
-from chatops.domain.charset import exact
+from chatops.domain.charset import with_code_points
 from chatops.domain.diffs import DiffRow, diff_rows, mark_changed_words, replacements, run_end
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import reveal
@@ -82,18 +82,18 @@ def shown_in(row: Row, charset: str) -> Row:
     """Return the row as a terminal with this character set shows it, with its spans in place."""
     shown = replace(
         row,
-        text=exact(row.text, charset),
-        lead=exact(row.lead, charset),
+        text=with_code_points(row.text, charset),
+        lead=with_code_points(row.lead, charset),
         beside=shown_in(row.beside, charset) if row.beside is not None else None,
     )
     if shown.text == row.text:
         return shown
 
+    def moved(index: int) -> int:
+        return len(with_code_points(row.text[:index], charset))
+
     def spans() -> Sequence[Span]:
-        return [
-            Span(len(exact(row.text[:begin], charset)), len(exact(row.text[:end], charset)), style)
-            for begin, end, style in row.spans()
-        ]
+        return [Span(moved(begin), moved(end), style) for begin, end, style in row.spans()]
 
     return replace(shown, spans=spans)
 
