@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from chatops.config.entries import Value, spelled, stored
 from chatops.domain import __version__
-from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.errors import ChatopsError, ConfigError, StoreError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.models.hosts import base_url, is_loopback, without_secrets
 from chatops.models.statuses import DROPPABLE
@@ -193,7 +193,7 @@ class EndpointMemory:
     def _read(self, subject: str, form: type[Value]) -> Value | None:
         try:
             return stored(form, self._store.get(self._key(subject)) or "")
-        except ValueError:
+        except (ValueError, StoreError):
             return None
 
     def _write(self, subject: str, value: object) -> None:

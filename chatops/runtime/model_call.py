@@ -28,6 +28,7 @@ from chatops.models.base import (
     Waiting,
 )
 from chatops.models.retry import in_words
+from chatops.runtime.services import retry_while_away
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +57,8 @@ class ModelCall:
         reach("before_model")
         ended: ModelReplyInput | ModelFailureInput | None = None
         try:
-            async for event in models.stream(request):
-                ended = self._take(event) or ended
+            # What the request needs, such as images, may be in the store.
+            ended = await retry_while_away(lambda: self._follow(models, request), self.number, self.publish)
         except asyncio.CancelledError:
             if (waiting := self.waiting) is not None:
                 self._change_notice(waiting_over_notice(waiting, stopped=True))
@@ -67,6 +68,12 @@ class ModelCall:
             ended = self._failed(describe_error(error))
         reach("after_model")
         return ended or self._failed("the reply did not end")
+
+    async def _follow(self, models: ModelClient, request: ModelRequest) -> ModelReplyInput | ModelFailureInput | None:
+        ended = None
+        async for event in models.stream(request):
+            ended = self._take(event) or ended
+        return ended
 
     def _take(self, event: ModelEvent) -> ModelReplyInput | ModelFailureInput | None:
         thought = thought_id(self.number)

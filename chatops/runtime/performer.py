@@ -12,7 +12,8 @@ another process owns the session delivers nothing either.
 
 A tool starts only after three checks. Its intent is committed before the runner passes the effect on. Right before the
 start `is_narrowed` looks whether the user has taken away rights in another process, and `holds_lease` asks the store
-for the lease: this process may have been suspended in between. If the store cannot be read, the tool does not start.
+for the lease: this process may have been suspended in between. While the store cannot be read for now, the tool waits;
+otherwise it does not start.
 
 A cancelled tool still has a result (`attempt`): the outcome is unknown if it is not known whether it took effect.
 A tool that does not stop is abandoned: neither the turn nor the end of the program waits for it.
@@ -62,7 +63,7 @@ from chatops.engine.inputs import (
 )
 from chatops.runtime.delegation import Children
 from chatops.runtime.model_call import ModelCall
-from chatops.runtime.services import Services, is_workspace_gone, progress_of, send_head, workspace_gone
+from chatops.runtime.services import Services, is_workspace_gone, progress_of, retry_while_away, workspace_gone
 from chatops.store.sink import SinkError
 from chatops.toolkit.base import Ask, Tool, ToolContext, inspect_call, with_limit_paused
 from chatops.toolkit.counting import shown_by
@@ -81,7 +82,8 @@ class Performer:
     """Runs one task per effect. `deliver` takes the resulting input, `publish` the events until then.
 
     Right before a tool starts, `is_narrowed` returns True if rights were taken away since a time (`time.monotonic`),
-    and `holds_lease` if this process still holds the session's lease. If one raises StoreError, it does not start.
+    and `holds_lease` if this process still holds the session's lease. If one raises StoreError, it does not start:
+    see `retry_while_away`.
     """
 
     def __init__(
@@ -230,9 +232,7 @@ class Performer:
         began = time.monotonic()
         reach("before_tool")
         try:
-            await send_head(self._services, self._session_id(), call.id, self._publish)
-            narrowed = await self._is_narrowed(began)
-            still_owner = await self._holds_lease()
+            narrowed, still_owner = await retry_while_away(lambda: self._checked(began), call.id, self._publish)
         except StoreError as error:
             why = "" if isinstance(error, SinkError) else "the session store could not be read. "
             result = ToolResult(outcome=Outcome.FAILED, content=f"Not run: {why}{error}")
@@ -249,6 +249,11 @@ class Performer:
             reach("after_tool")
         began += self._questions.forget_wait(call.id)
         self._deliver(ToolResultInput(call_id=call.id, attempt=attempt, result=_timed(result, began)))
+
+    async def _checked(self, began: float) -> tuple[bool, bool]:
+        """Return whether rights were taken away since `began`, and whether this process holds the lease."""
+        await self._services.send_head(self._session_id())
+        return await self._is_narrowed(began), await self._holds_lease()
 
     async def _result(self, effect: RunTool) -> ToolResult:
         call, contained = effect.call, effect.facts.contained

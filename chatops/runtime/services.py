@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from chatops.domain.decisions import Decision, Principal
+from chatops.domain.errors import NotSavedError
 from chatops.domain.events import CallProgressed, Event, Notice, PendingCall, Published
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, RoundId, SessionId
@@ -235,23 +236,23 @@ class Services:
     """True if a user is at the screen. Queued messages are then sent automatically when a turn ends."""
 
 
-async def send_head(
-    services: Services, session_id: SessionId, call_id: CallId, publish: Callable[[Event], None]
-) -> None:
-    """Send the head of the decision log to the site's sinks before a call starts, again while they fail.
+async def retry_while_away(
+    work: Callable[[], Awaitable[T]], of: CallId | RoundId, publish: Callable[[Event], None]
+) -> T:
+    """Return the result of `work`, done again while the store, or a sink of its log, fails for now.
 
-    Raises StoreError after `PATIENCE_S`.
+    `of` is the call that is about to start, or the round that asks the model. Raises StoreError after `PATIENCE_S`.
     """
     since, told = time.monotonic(), False
     while True:
         try:
-            return await services.send_head(session_id)
-        except SinkError as error:
+            return await work()
+        except (SinkError, NotSavedError) as error:
             if time.monotonic() - since > PATIENCE_S:
                 raise
             if not told:
-                text = f"{call_id} waits. {error}"
-                publish(Notice(id=f"{call_id}.sink", parent_id="", text=text, advice=error.advice, level="error"))
+                text = f"{of} waits. {error}"
+                publish(Notice(id=f"{of}.away", parent_id="", text=text, advice=error.advice, level="error"))
             told = True
             await asyncio.sleep(TIMEOUT_S)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from chatops.domain.errors import NotSavedError
 from chatops.domain.model import FailureKind, ToolChoice
 from chatops.models import failures
 from chatops.models.client import RegistryClient
@@ -214,6 +215,18 @@ async def test_a10_refused_field_is_dropped_once_and_remembered(field: str) -> N
             assert events.reply.text == "fine"
             assert len(server.requests) == expected
             assert len(events.notices) == notices
+
+
+async def test_a_model_answers_although_what_is_remembered_about_it_cannot_be_read() -> None:
+    class Away(InMemoryTextStore):
+        def get(self, key: str) -> str | None:
+            raise NotSavedError("The database cannot be reached.")
+
+    async with FakeOpenAI([says("fine")]) as server:
+        client = RegistryClient({"test": spec_for(server)}.get, remembered=Away(), environ={})
+        events = await send(client)
+        await client.aclose()
+    assert events.reply.text == "fine"
 
 
 async def test_a10_a_refused_tool_choice_is_sent_again_after_the_next_start() -> None:

@@ -3,9 +3,11 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from chatops.domain.decisions import Approved
-from chatops.domain.errors import StoreError
-from chatops.domain.events import ToolFinished, TurnStatus
+from chatops.domain.errors import NotSavedError, StoreError
+from chatops.domain.events import Notice, ToolFinished, TurnStatus
 from chatops.domain.tools import Outcome
 from chatops.runtime.session import Session
 from tests.runtime.demo_session import demo_session, settled
@@ -33,6 +35,30 @@ async def test_a_call_does_not_start_if_the_lease_cannot_be_read(tmp_path: Path)
         assert ended.outcome is Outcome.FAILED
         assert ended.content == "Not run: the session store could not be read. The disk could not be read."
         assert not (tmp_path / "made.txt").exists()
+
+
+async def test_a_call_waits_for_a_store_that_is_away_and_then_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chatops.runtime.services.TIMEOUT_S", 0.01)
+    answers = iter([NotSavedError("The database cannot be reached."), NotSavedError("It starts."), True])
+
+    async def is_away_twice() -> bool:
+        if isinstance(answer := next(answers), NotSavedError):
+            raise answer
+        return answer
+
+    async with demo_session(tmp_path) as (_, session, events):
+        session._turns.performer._holds_lease = is_away_twice
+        await session.submit("run `touch made.txt`")
+        await approve(session)
+        async with asyncio.timeout(PATIENCE):
+            assert await settled(session) is TurnStatus.ANSWERED
+        (ended,) = (event for event in events if isinstance(event, ToolFinished))
+        assert ended.outcome is Outcome.SUCCESS
+        assert (tmp_path / "made.txt").exists()
+        notices = [event.text for event in events if isinstance(event, Notice) and "waits" in event.text]
+        assert notices == [f"{ended.id} waits. The database cannot be reached."]
 
 
 async def test_a_turn_stopped_before_its_call_starts_is_over(tmp_path: Path) -> None:
