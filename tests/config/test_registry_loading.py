@@ -13,7 +13,7 @@ from chatops.config.registry_read import read_registry
 from chatops.config.site_files import SitePlace
 from chatops.domain.decisions import RuleScope
 from chatops.domain.errors import ConfigError
-from chatops.domain.tools import AccessLevel
+from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel
 from chatops.policy.registry import ModelType
 from tests.support.cases import for_each
 
@@ -53,11 +53,7 @@ def test_the_packaged_registry_loads_without_a_word(place: Place) -> None:
     assert {"assistant", "coder", "researcher", "reviewer", "operator"} <= set(names)
     assert len(names["assistant"].tools or ()) <= 6
     assert all(len(role.tools or ()) <= 8 and role.system_append for role in names.values())
-    exist = set(
-        "file_read file_list file_search file_write file_edit shell_exec web_fetch web_search scratch_write"
-        " scratch_read".split()
-    )
-    assert all(set(role.tools or ()) <= exist for role in names.values())
+    assert {tool for role in names.values() for tool in role.tools or ()} <= set(BUILT_IN_TOOLS)
 
 
 def test_flag_before_environment_before_own_folder(place: Place, tmp_path: Path) -> None:
