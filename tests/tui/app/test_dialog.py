@@ -670,7 +670,8 @@ async def test_a_notice_covers_no_line_of_a_dialog(size: tuple[int, int]) -> Non
         assert sum("make target" in line for line in lines) >= sum("make target" in line for line in before) - 1
 
 
-async def test_a_notice_is_shown_once_and_covers_nothing_below_a_dialog() -> None:
+async def test_a_notice_is_shown_once_and_covers_nothing_below_a_dialog(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chatops.tui.notice.NOTICE_S", 600)
     async with stage() as running:
         running.session.start_turn("\n".join(f"line {number} " + "x" * 60 for number in range(12)))
         await running.settle()
