@@ -1,4 +1,4 @@
-"""Every kind of block at two widths, as text. To renew after a wanted change: RENEW_GOLDEN=1 pytest <file>."""
+"""Every kind of block at two widths, as text. WRITE_GOLDEN=1 stores what is there now."""
 
 import os
 from dataclasses import replace
@@ -40,7 +40,7 @@ def picture(width: int, *, ascii_only: bool = False) -> str:
 @pytest.mark.parametrize("width", [80, 120])
 def test_each_kind_of_block_matches_its_golden_picture(width: int) -> None:
     golden = GOLDEN / f"blocks_{width}.txt"
-    if os.environ.get("RENEW_GOLDEN"):
+    if os.environ.get("WRITE_GOLDEN"):
         golden.write_text(picture(width), encoding="utf-8")
     assert picture(width) == golden.read_text(encoding="utf-8")
 
