@@ -25,5 +25,5 @@ def run(arguments: Namespace) -> int:
         if opened.store.pending_calls() or opened.store.unfinished_turns():
             from chatops.commands import deciding
 
-            return deciding.list_pending(opened, arguments)
+            return deciding.list_pending(opened, arguments, empty=NOTHING_PENDING)
     return show_list(arguments, [], (), [], empty=NOTHING_PENDING)

@@ -5,7 +5,6 @@ from argparse import Namespace
 from collections.abc import Mapping
 
 from chatops.commands.application import app, with_app
-from chatops.commands.approvals import NOTHING_PENDING
 from chatops.commands.context import Stored, find_call, options, show_list, stored
 from chatops.config.paths import show_folder
 from chatops.domain.canonical import JsonValue, canonical
@@ -29,8 +28,8 @@ SHOWN_DIGEST = 16
 """Hex digits: with 64 bits, a second call with the same digest cannot be found while the first one is pending."""
 
 
-def list_pending(opened: Stored, arguments: Namespace) -> int:
-    """Print the queue, and the calls that a crash interrupted and no user was asked about."""
+def list_pending(opened: Stored, arguments: Namespace, *, empty: str) -> int:
+    """Print the queue, or `empty`, and the calls that a crash interrupted and no user was asked about."""
     calls = PendingCalls(opened.store, rights=lambda: opened.rights, data=opened.paths.data)
     queue = calls.all()
     folders = {queued.session_id: opened.store.session(queued.session_id).workspace for queued in queue}
@@ -38,7 +37,7 @@ def list_pending(opened: Stored, arguments: Namespace) -> int:
     for session, state in calls.interrupted():
         view.say(f"Session {session} was {state}. To decide: chatops resume {session}")
     if not queue:
-        return show_list(arguments, [], (), [], empty=NOTHING_PENDING)
+        return show_list(arguments, [], (), [], empty=empty)
     rows = [
         (
             queued.pending.call.id,

@@ -77,6 +77,8 @@ class Connection:
     """Column of `audit`: the role of the database that wrote the row."""
     POST = ""
     """Query that posts a decision by a function of the database; empty if there is none."""
+    HAS_BACKUP = True
+    """Whether a backup is made beside the database, from which a deleted session has to go too."""
     OWN = "TRUE"
     """Condition: a remembered rule was made by someone with the rights of this connection."""
 
@@ -115,7 +117,7 @@ class Connection:
         row: SqlRow | None = self.run(sql, *values).fetchone()
         return row
 
-    def run(self, sql: str, *values: Value) -> sqlite3.Cursor:
+    def run(self, sql: str, *values: Value | bytes) -> sqlite3.Cursor:
         """Execute one statement."""
         return self._raw.execute(sql, tuple(map(bound, values)))
 
@@ -208,12 +210,6 @@ class Connection:
     def describe(self) -> str:
         """Return where the database is, and how it is, in one line."""
         return str(self.path)
-
-    def forget(self, session_id: SessionId) -> None:
-        """Delete a session in the backup too."""
-        from chatops.store.recovery import delete_from_backup
-
-        delete_from_backup(self.path, session_id)
 
     def now(self) -> float:
         """Return the time by which leases expire, in seconds since the epoch."""
@@ -325,7 +321,7 @@ def prepared(raw: sqlite3.Connection) -> sqlite3.Connection:
     return raw
 
 
-def bound(value: Value) -> Value | bytes:
+def bound(value: Value | bytes) -> Value | bytes:
     """Return `value` as a parameter of a statement. This is the one place where texts enter rows: no known key does."""
     if isinstance(value, str):
         value = without_keys(value)

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chatops.domain.files import FileRef
-    from chatops.store.postgres import Postgres
+    from chatops.store.connection import Connection
 
 
 class DatabaseFiles(SessionFiles):
     """The files of all sessions, in the database."""
 
-    def __init__(self, rows: Postgres) -> None:
+    def __init__(self, rows: Connection) -> None:
         """Use the tables of `rows`."""
         self._rows = rows
         self._opened: Path | None = None

@@ -36,7 +36,7 @@ from chatops.store.sqlite_errors import is_busy, is_damage, store_error
 from chatops.store.turns import stored_grant
 
 if TYPE_CHECKING:
-    from chatops.store.store import Store
+    from chatops.store.queue import Queue
 
 NAMED = 5
 """Maximum number of things that a finding names."""
@@ -195,9 +195,9 @@ def describe(rows: Connection) -> list[Finding]:
     return found
 
 
-def describe_queue(store: Store, *, now: float) -> list[Finding]:
+def describe_queue(queue: Queue, *, now: float) -> list[Finding]:
     """Return how the queue of a database is; empty if nothing is queued and no worker lives. Raises StoreError."""
-    workers, queued = store.workers(), store.queued()
+    workers, queued = queue.workers(), queue.queued()
     if not workers and not queued:
         return []
     ready = [one for one in queued if one.runnable and one.lease is None]
@@ -210,7 +210,7 @@ def describe_queue(store: Store, *, now: float) -> list[Finding]:
     if missing := sorted({one.workspace for one in ready} - served):
         text = f"No worker is alive for {', '.join(missing[:NAMED])}, where turns are ready."
         found.append(_warning(text, "To see them: chatops queue list"))
-    turns, hints = store.unmatched()
+    turns, hints = queue.unmatched()
     if turns or hints:
         text = f"{plural(turns, 'ready turn has', 'ready turns have')} no hint for workers, and {hints} hints no turn."
         found.append(_warning(text, "Workers mend that every 10 s. At once: chatops queue sweep"))

@@ -39,7 +39,7 @@ from chatops.store.files import PASTED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chatops.store.postgres import Postgres
+    from chatops.store.connection import Connection
 
 SESSION_SETTINGS = ("child", "copied", "revoked", "sandbox", "step times")
 """Kinds of settings, the part of a key before the colon, that belong to a session. All others belong to a principal."""
@@ -254,7 +254,7 @@ TABLES = {
 }
 
 
-def secure(rows: Postgres) -> None:
+def secure(rows: Connection) -> None:
     """Make the tables of this version safe from members, as their owner, within the transaction that makes them."""
     for statement in (*_COLUMNS, *_FUNCTIONS):
         rows.run(statement)
@@ -276,12 +276,11 @@ def secure(rows: Postgres) -> None:
         put_rights(rows, text(role), member=True)
 
 
-def grant(rows: Postgres, role: str, level: AccessLevel | None) -> None:
+def grant(rows: Connection, role: str, level: AccessLevel | None) -> None:
     """Give a role of the database a level and the rights that members need; None: take all of it away.
 
-    Raises StoreError if this role is not the owner, or `role` is no other role that can be bound.
+    Raises StoreError if `role` is no other role that can be bound.
     """
-    _must_own(rows)
     with rows.write():
         known = rows.one(
             "SELECT rolsuper OR pg_has_role(oid, current_user, 'MEMBER') FROM pg_roles WHERE rolname = ?", role
@@ -302,7 +301,7 @@ def grant(rows: Postgres, role: str, level: AccessLevel | None) -> None:
         put_rights(rows, role, member=level is not None)
 
 
-def put_rights(rows: Postgres, role: str, *, member: bool) -> None:
+def put_rights(rows: Connection, role: str, *, member: bool) -> None:
     """Give a member exactly the rights to the tables and functions of this version, or a former one none."""
     name = '"' + role.replace('"', '""') + '"'
     for what in ("ALL TABLES IN SCHEMA", "ALL SEQUENCES IN SCHEMA", "ALL FUNCTIONS IN SCHEMA", "SCHEMA"):
@@ -317,20 +316,20 @@ def put_rights(rows: Postgres, role: str, *, member: bool) -> None:
             "SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute WHERE attrelid = ?::regclass "
             "AND attnum > 0 AND NOT attisdropped AND attidentity = '' AND attname <> ALL(?)",
             f"chatops.{table}",
-            list(_OWN_COLUMNS),
+            rows.listed(_OWN_COLUMNS),
         )
         columns = text((listed or (None,))[0])
         given = ["SELECT", *(c if c == "DELETE" else f"{c} ({columns})" for c in its.commands.split())]
         rows.run(f"GRANT {', '.join(given)} ON {table} TO {name}")
 
 
-def levels(rows: Postgres) -> dict[str, AccessLevel]:
+def levels(rows: Connection) -> dict[str, AccessLevel]:
     """Return the levels of all members."""
     with rows.read():
         return {text(row[0]): AccessLevel[text(row[1]).upper()] for row in rows.all("SELECT role, level FROM members")}
 
 
-def level_of(rows: Postgres, role: str) -> AccessLevel | None:
+def level_of(rows: Connection, role: str) -> AccessLevel | None:
     """Return the level of a role; the highest for one that no level binds, None for one without any."""
     found = rows.one(
         "SELECT m.level, pg_has_role(r.oid, n.nspowner, 'MEMBER') FROM pg_roles r "
@@ -342,20 +341,12 @@ def level_of(rows: Postgres, role: str) -> AccessLevel | None:
     return AccessLevel.ADMIN if owns else None if level is None else AccessLevel[text(level).upper()]
 
 
-def groups_of(rows: Postgres, role: str, among: Sequence[str]) -> frozenset[str]:
+def groups_of(rows: Connection, role: str, among: Sequence[str]) -> frozenset[str]:
     """Return those of the roles `among` that a role is a member of; none for a superuser, who is in all of them."""
     found = rows.all(
         "SELECT g.rolname::text FROM pg_roles g JOIN pg_roles m ON m.rolname = ? WHERE g.rolname = ANY(?) "
         "AND NOT m.rolsuper AND pg_has_role(m.oid, g.oid, 'MEMBER')",
         role,
-        list(among),
+        rows.listed(among),
     )
     return frozenset(text(row[0]) for row in found)
-
-
-def _must_own(rows: Postgres) -> None:
-    if not rows.is_owner:
-        raise StoreError(
-            f"Only the owner of {rows.place} grants levels, and this is {rows.role}.",
-            advice="Name the owner in the address of the store.",
-        )

@@ -127,6 +127,7 @@ _OWNED_RULES = 'ALTER TABLE rules ADD made_by TEXT COLLATE "C" NOT NULL DEFAULT 
 class Postgres(Connection):
     """The connection of this process to a database."""
 
+    HAS_BACKUP = False
     GREATEST = "greatest"
     ONE_OF = "= ANY(?)"
     # Readers keep no one waiting, so all is looked at in one query. It can use an index of trigrams if there is one.
@@ -261,6 +262,11 @@ class Postgres(Connection):
 
     def grant(self, role: str, level: AccessLevel | None) -> None:
         """Give a role of the database a level; None: take it away. Raises StoreError."""
+        if not self.is_owner:
+            raise StoreError(
+                f"Only the owner of {self.place} grants levels, and this is {self.role}.",
+                advice="Name the owner in the address of the store.",
+            )
         members.grant(self, role, level)
 
     def foreign(self, session_id: SessionId, *, to_drive: bool = True) -> str:
@@ -281,9 +287,6 @@ class Postgres(Connection):
             )
         counted = f"{plural(integer(sessions), 'session')}, {plural(integer(messages), 'message')}"
         return f"{self.place}: PostgreSQL {release}, version {version}, {counted}"
-
-    def forget(self, session_id: SessionId) -> None:
-        """Do nothing: backups of the database are made by other means."""
 
     def close(self) -> None:
         """Close the connection. Idempotent."""

@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from chatops.engine.effects import ComposerDraft, TurnStep
     from chatops.policy import delegation
     from chatops.policy.delegation import ChildBinding
-    from chatops.store import codec, health, sessions
+    from chatops.store import codec, health, recovery, sessions
     from chatops.store.base import DailyUsage, Holder, LeaseRow, SearchHit, SessionInfo
     from chatops.store.files import SessionFiles
     from chatops.store.health import Finding
 else:
     codec, delegation = Late("chatops.store.codec"), Late("chatops.policy.delegation")
-    health = Late("chatops.store.health")
+    health, recovery = Late("chatops.store.health"), Late("chatops.store.recovery")
 
 
 _ADDS = re.compile(r"network on|git writable|[a-z]+ \+.*")
@@ -245,7 +245,8 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
                 self._may_take(leases.stored(self._rows, one), one)
                 sessions.delete(self._rows, one)
         for one in gone if not self.unsaved else ():
-            self._rows.forget(one)
+            if self._rows.HAS_BACKUP:
+                recovery.delete_from_backup(self._rows.path, one)
             self.files.forget(one)
 
     def fork_session(
