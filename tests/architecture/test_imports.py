@@ -1,5 +1,10 @@
-"""Modules loaded by fresh interpreters. The contracts of import-linter only see written imports."""
+"""What modules import: as it is written, and as fresh interpreters load it.
 
+The contracts of import-linter see written imports between packages, and not those for types alone.
+"""
+
+import ast
+import graphlib
 import importlib.util
 import json
 import subprocess
@@ -9,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cases import for_each
+from tests.support.command_line import REPOSITORY
 from tests.support.waiting import PATIENCE
 
 PURE = ["chatops.domain", "chatops.policy", "chatops.dialects", "chatops.engine"]
@@ -40,6 +46,27 @@ def _loaded(program: str, *arguments: str) -> set[str]:
 
 def _exists(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
+
+
+def _named_in(tree: ast.AST, known: set[str]) -> set[str]:
+    """Modules that the import statements of a file name, wherever they stand."""
+    named = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            named |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            named |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return named & known
+
+
+def test_no_file_imports_itself_by_way_of_others_not_even_for_types() -> None:
+    files = {
+        ".".join(path.relative_to(REPOSITORY).with_suffix("").parts): path
+        for path in REPOSITORY.glob("chatops/**/*.py")
+    }
+    imports = {name: _named_in(ast.parse(path.read_text()), {*files}) for name, path in files.items()}
+    assert sum(map(len, imports.values())) > 1000
+    assert [*graphlib.TopologicalSorter(imports).static_order()]
 
 
 @for_each("package", PURE)
