@@ -80,7 +80,6 @@ from chatops.dialects.chat_template import (
 from chatops.dialects.formats.base import (
     CLOSER,
     END_OF_TEXT,
-    MARKS,
     TAG_WORD,
     Call,
     CallBlock,
@@ -186,7 +185,7 @@ _UNREAD = "is in a format that cannot be read; nothing was run"
 _IN_A_LIST = "is inside <tools>, which lists tools and calls none; nothing was run"
 _THOUGHT = "is inside your reasoning, where nothing is run; make the call after the reasoning has ended"
 _SPACES = r"[ \t\r]{0,16}"
-_MARKS = (*MARKS, "[THINK]", "[/THINK]", "◁think▷", "◁/think▷", *SQUARE_QUOTING)
+_MARKS = (*READ_MARK, "[THINK]", "[/THINK]", "◁think▷", "◁/think▷", *SQUARE_QUOTING)
 
 
 def _literal(mark: str) -> str:

@@ -18,11 +18,11 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 _MARKUP = re.compile(
     r"""
       <(?=/?[|｜])                                          # <|im_end|>, <｜DSML｜…, </｜DSML｜…
-    | <(?=/?(?:s|bos|eos|pad|unk)>)                         # </s>
+    | <(?=/?(?:s|bos|eos|pad|unk|escape)>)                  # </s>
     | <(?=/?(?:start|end)_)                                 # <start_of_turn>, <end_function_call>
-    | <(?=/?\w*:?(?:tools?|function|parameter|param|invoke|arg|think|thinking|reasoning)\b)
+    | <(?=/?\w*:?(?:tools?|function(?i:ġ?name)?|parameter|param|invoke|arg|think|thinking|reasoning)\b)
     | <(?=/?\w*:?(?:tool|function|parameter|arg|longcat|dots)_)  # <tool_call>, </arg_value>
-    | <(?=/?(?:TOOLCALL|ifm\|))
+    | <(?=/?(?:(?i:toolcall)|ifm\|))
     | \[(?=/?(?:TOOL_|ARGS\]|CALL_ID\]|INST\]|THINK\]|SYSTEM_|AVAILABLE_|result\b|end\ of\ result\b))
     | \](?=<\])                                             # ]<]minimax[>[
     | [\ud800-\udfff]                                       # half a pair: not to be had in UTF-8

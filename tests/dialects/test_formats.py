@@ -152,6 +152,15 @@ def test_after_too_long_an_answer_only_calls_count_whose_end_is_there(format: st
             assert not reading.calls[0].repairs, text[:end]
 
 
+@for_each("format", sorted({*SPELLINGS} - {"harmony"}))
+def test_a_call_without_its_closing_mark_is_read_and_says_so(format: str) -> None:
+    """Harmony is left out: its mark ends the message too, so servers take it away."""
+    text = SPELLINGS[format].spell([OSLO])
+    cut = text[: text.rfind("}") + 1]
+    for call in read_calls(cut, TOOLS).calls if cut != text else ():
+        assert call.repairs
+
+
 @ALL
 def test_a_call_that_was_cut_off_is_reported(format: str) -> None:
     text = SPELLINGS[format].spell([("run_shell", {"command": "rm -rf /tmp/build"})])

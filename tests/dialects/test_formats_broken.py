@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from chatops.dialects import CallReader, Confidence, DiagnosticKind, Reading, read_calls
-from chatops.dialects.formats.base import TAGS
+from chatops.dialects.formats.base import MARKS, TAGS
 from chatops.domain.canonical import JsonValue
 from tests.dialects.examples import SPELLINGS, TOOLS, Wanted
 from tests.support.cases import for_each
@@ -304,8 +304,7 @@ def test_a_call_whose_end_is_missing_may_have_lost_arguments(text: str) -> None:
     ],
 )
 def test_a_call_of_any_format_is_read_after_one_whose_value_is_not_closed(unclosed: str) -> None:
-    marked = {*TAGS, "functools", "mistral_json", "minimax_m3"}
-    texts = [spelling.spell([PARIS]) for format, spelling in SPELLINGS.items() if format in marked]
+    texts = [spelling.spell([PARIS]) for format, spelling in SPELLINGS.items() if format in {*TAGS, *MARKS}]
     for text in (*texts, SPELLINGS["deepseek_v3"].spell([PARIS]).replace("▁", " ")):
         assert got(read_calls(f"{unclosed}\n{text}", TOOLS)) == [LS, PARIS], text
 

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatops.dialects import read_calls
+from chatops.dialects.formats.base import MARKS, TAGS
 from chatops.dialects.reading import Confidence
 from chatops.dialects.writers import inert, object_of
 from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult, family_of
 from chatops.domain.canonical import JsonValue, canonical
+from tests.dialects.examples import SPELLINGS
 from tests.support.cases import for_each
 from tests.support.properties import examples
 
@@ -146,11 +148,12 @@ def test_calls_are_read_as_they_were_written(name: str, message: Message, prose:
     assert read_calls(text, message.tools).content.split() == prose.split()
 
 
-@ALL
-def test_no_mark_of_a_format_is_left_in_a_value(name: str) -> None:
+@for_each("format", sorted(SPELLINGS))
+def test_no_mark_of_a_format_is_left_in_a_value(format: str) -> None:
     """A value may hold what another format writes: `_MARKUP` of `writers.py` escapes each of its tags and tokens."""
-    text = WRITABLE[name].calls([WrittenCall(name="ls", arguments='{"path": "/"}')])
-    assert not re.search(r"<[/|｜\w]|\[/?[A-Z]", inert(text)), "name the mark in _MARKUP"
+    openings = [*(f"<{word}>" for word in TAGS.get(format, ())), *MARKS.get(format, ())]
+    text = " ".join([SPELLINGS[format].spell([("ls", {"path": "/"})]), *openings])
+    assert not re.search(r"<(?!/?path>)[/|｜\w]|\[/?[A-Z]", inert(text)), "match the `<` or `[` of the mark in _MARKUP"
 
 
 ENDS = ["", "\n", "\n\n", "\nx", "x\n", "\nx\n", "\r", "x\r", "\r\nx", "x\r\n", "\r\nx\r\n", " ", " x\t", "\x85x\x85"]

@@ -107,10 +107,15 @@ TAGS: Mapping[str, Sequence[str]] = {
     "functiongemma": ("start_function_call",),
 }
 """By format: the words of its opening tags, in lower case without `<` and `>`."""
-# Some servers print the `▁` in DeepSeek's tokens as the space that it represents.
-SPACED_TOKENS = tuple(f"<{bar}tool {word} begin{bar}>" for bar in _BARS for word in ("call", "calls"))
-MARKS = ("[TOOL_CALLS]", "functools[", "]<]minimax[>[", *SPACED_TOKENS)
-"""Opening marks that are not tags."""
+MARKS: Mapping[str, Sequence[str]] = {
+    "mistral_json": ("[TOOL_CALLS]",),
+    "functools": ("functools[",),
+    "minimax_m3": ("]<]minimax[>[",),
+    # Some servers print the `▁` in DeepSeek's tokens as the space that it represents.
+    "deepseek_v3": [f"<{bar}tool {word} begin{bar}>" for bar in _BARS for word in ("call", "calls")],
+}
+"""By format: its opening marks that are not tags."""
+_ALL_MARKS = tuple(mark for marks in MARKS.values() for mark in marks)
 _WORDS = frozenset(word for words in TAGS.values() for word in words)
 TAG_WORD = r"[/!]?(?:[^\W\d]|[|｜])[\w:|｜▁/-]{0,63}"
 _TAG = re.compile(rf"<[ ]?(?P<word>{TAG_WORD})(?=.)", re.DOTALL)
@@ -333,7 +338,7 @@ def call_ends_at(text: str, at: int, *, least: int) -> tuple[bool, int]:
     if end < len(text):
         tag = _TAG.match(text, end)
         opens = tag is not None and tag["word"].lower().removesuffix(":opensource") in _WORDS
-        return opens or (text.startswith(MARKS, end) and not CLOSER_BEGINS.match(text, end)), end
+        return opens or (text.startswith(_ALL_MARKS, end) and not CLOSER_BEGINS.match(text, end)), end
     return run is not None and len(CLOSER.findall(run[0])) >= least, end
 
 

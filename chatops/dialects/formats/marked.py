@@ -18,10 +18,10 @@ from dataclasses import replace
 from functools import partial
 
 from chatops.dialects.formats.base import (
+    MARKS,
     NAME,
     NOT_HERE,
     NOT_YET,
-    SPACED_TOKENS,
     TAGS,
     CallBlock,
     Opening,
@@ -86,11 +86,11 @@ _SHARED = (
     "hy_v3",
     "llama3_builtin",
     "llama3_function_tag",
+    "mistral_v11",
     "olmo3",
 )
-"""Formats that open in the same way as another one; the text after the tag tells them apart."""
+"""Formats that open in the same way as another one; the text after the tag or mark tells them apart."""
 _OF_LINES = ("commandr_action", "functionary_v32", "react")
-_OF_MARKS = ("functools", "minimax_m3", "mistral_json", "mistral_v11")
 _OF_HEADERS = ("harmony", "kimi_k3")
 _UNMARKED = ("bare_json_alt", "json_array", "json_fenced", "llama3_json", "openai_tool_calls_obj", "pythonic")
 _SEPARATOR = re.compile(
@@ -418,7 +418,7 @@ def _reader(format: str, word: str) -> ReadCalls:
 
 OPENS: Mapping[str, ReadCalls] = {word: _reader(format, word) for format, words in TAGS.items() for word in words}
 """The words of all opening tags, each with its reader."""
-FORMATS = frozenset({*TAGS, *_SHARED, *_OF_LINES, *_OF_MARKS, *_OF_HEADERS, *_UNMARKED})
+FORMATS = frozenset({*TAGS, *MARKS, *_SHARED, *_OF_LINES, *_OF_HEADERS, *_UNMARKED})
 """The names of the formats that can be read."""
 
 
@@ -437,10 +437,12 @@ def _read_spaced(opening: Opening) -> ParseOutcome:
     return read_tokens(replace(opening, after=opening.after - 1))
 
 
-READ_MARK: Mapping[str, ReadCalls] = {
-    "[TOOL_CALLS]": read_mistral,
-    "functools[": _read_functools,
-    "]<]minimax[>[": read_minimax,
-    **dict.fromkeys(SPACED_TOKENS, _read_spaced),
+_OF_MARKS: Mapping[str, ReadCalls] = {
+    "mistral_json": read_mistral,
+    "functools": _read_functools,
+    "minimax_m3": read_minimax,
+    "deepseek_v3": _read_spaced,
 }
-"""The readers of `MARKS`."""
+"""The readers of what follows the `MARKS` of each format."""
+READ_MARK: Mapping[str, ReadCalls] = {mark: _OF_MARKS[format] for format, marks in MARKS.items() for mark in marks}
+"""All opening marks that are not tags, each with its reader."""
