@@ -50,7 +50,7 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import NO_CAPABILITIES, AccessLevel, CallFacts, Capabilities, ToolSpec, Verdict
 from chatops.policy.budget import NO_BUDGET, Budget, strictest
-from chatops.policy.patterns import covers, matches, undecided, why_not_matched
+from chatops.policy.patterns import cannot_be_checked, covers, matches, why_not_matched
 from chatops.policy.remembered import SCOPES, scope_words, why_not, why_not_made
 from chatops.policy.rule_syntax import show_rule
 from chatops.policy.sandbox import limited_by, stricter
@@ -315,6 +315,6 @@ def _verdict(rule: Rule, layer: Layer, facts: CallFacts) -> Verdict | None:
         return rule.verdict if matches(rule.pattern, facts) else None
     if covers(rule.pattern, facts):
         return rule.verdict
-    if layer.default is Verdict.ALLOW and undecided(rule.pattern, facts):
+    if layer.default is Verdict.ALLOW and cannot_be_checked(rule.pattern, facts):
         return Verdict.ASK if rule.verdict is not Verdict.ALLOW else None
     return None

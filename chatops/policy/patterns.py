@@ -40,7 +40,7 @@ def matches(pattern: ArgumentPattern, facts: CallFacts) -> bool:
         case ExactArguments():
             return facts.arguments == pattern.arguments
         case ArgvPattern():
-            return _argv_fault(pattern.words, facts) == ""
+            return _why_argv_not_matched(pattern.words, facts) == ""
         case PathPattern():
             return bool(facts.paths) and all(
                 path_matches(pattern.glob, path=path, base=facts.workspace) for path in facts.paths
@@ -55,7 +55,7 @@ def covers(pattern: ArgumentPattern, facts: CallFacts) -> bool:
     """Return True if a restricting rule with `pattern` applies to this call: any path, any host, any further words."""
     match pattern:
         case ArgvPattern():
-            return any(_argv_covered(pattern.words, argv) for argv in (facts.argv, *_programs(facts)))
+            return any(_covers_argv(pattern.words, argv) for argv in (facts.argv, *_program_argvs(facts)))
         case PathPattern():
             return any(path_matches(pattern.glob, path=path, base=facts.workspace, hidden=True) for path in facts.paths)
         case HostPattern():
@@ -67,12 +67,12 @@ def covers(pattern: ArgumentPattern, facts: CallFacts) -> bool:
             assert_never(pattern)
 
 
-def _programs(facts: CallFacts) -> tuple[tuple[str, ...], ...]:
+def _program_argvs(facts: CallFacts) -> tuple[tuple[str, ...], ...]:
     """Return the words of each program in a shell command, so that ``true; rm x`` is known to run rm."""
     return effects(facts.command).argvs if facts.command and not facts.interpreter else ()
 
 
-def undecided(pattern: ArgumentPattern, facts: CallFacts) -> bool:
+def cannot_be_checked(pattern: ArgumentPattern, facts: CallFacts) -> bool:
     """Return True if a restricting rule cannot be checked: only the running shell knows all programs of the command."""
     return isinstance(pattern, ArgvPattern) and (not facts.argv or _hides_programs(facts))
 
@@ -106,14 +106,17 @@ def _without_port(host: str) -> str:
 def why_not_matched(pattern: ArgumentPattern, facts: CallFacts) -> str:
     """Return why `pattern` does not match a call whose words or path it names; empty if it does, or names others."""
     if isinstance(pattern, ArgvPattern):
-        return _argv_fault(pattern.words, facts) or ""
+        return _why_argv_not_matched(pattern.words, facts) or ""
     if isinstance(pattern, PathPattern) and facts.paths and not matches(pattern, facts) and covers(pattern, facts):
         return "a wildcard stands for no name that begins with a dot"
     return ""
 
 
-def _argv_fault(words: tuple[str, ...], facts: CallFacts) -> str | None:
-    """Return why these words do not answer for a command that begins with them; None if it does not begin so."""
+def _why_argv_not_matched(words: tuple[str, ...], facts: CallFacts) -> str | None:
+    """Return why these words do not match a command that begins with them; empty if they match.
+
+    None if the command begins otherwise.
+    """
     argv = facts.argv or simple_words(facts.command)
     star = words[-1:] == (STAR,)
     prefix = words[:-1] if star else words
@@ -124,7 +127,7 @@ def _argv_fault(words: tuple[str, ...], facts: CallFacts) -> str | None:
     if facts.caution:
         # These words do more here than elsewhere.
         return facts.caution.removesuffix(".")
-    if _elsewhere(facts):
+    if _names_a_folder(facts):
         return "it names a folder to run in"
     # Words that only read say themselves what they read. Code of the folder reads what it likes.
     if facts.reveals and (star or may_run_code(argv, cwd=facts.cwd)):
@@ -147,7 +150,7 @@ def stays_inside(facts: CallFacts) -> bool:
     return not any(credential_word(path[len(below) :]) for path in facts.paths)
 
 
-def _elsewhere(facts: CallFacts) -> bool:
+def _names_a_folder(facts: CallFacts) -> bool:
     """Return True if the call names a folder to run in, where the same words mean something else."""
     try:
         arguments = json.loads(facts.arguments)
@@ -156,7 +159,7 @@ def _elsewhere(facts: CallFacts) -> bool:
     return isinstance(arguments, dict) and arguments.get("cwd") not in (None, "", ".")
 
 
-def _argv_covered(words: tuple[str, ...], argv: tuple[str, ...]) -> bool:
+def _covers_argv(words: tuple[str, ...], argv: tuple[str, ...]) -> bool:
     if not argv or not words:
         return False
     program = (argv[0].rsplit("/", 1)[-1], *argv[1:])
@@ -167,7 +170,10 @@ def _argv_covered(words: tuple[str, ...], argv: tuple[str, ...]) -> bool:
 
 
 def path_matches(glob: str, *, path: str, base: str, hidden: bool = False) -> bool:
-    """Return True if the absolute, resolved `path` matches `glob` (absolute or relative to `base`)."""
+    """Return True if the absolute, resolved `path` matches `glob` (absolute or relative to `base`).
+
+    With `hidden`, wildcards also match names that start with a dot.
+    """
     if not glob or not path.startswith("/"):
         return False
     if not glob.startswith("/"):
@@ -180,11 +186,12 @@ def path_matches(glob: str, *, path: str, base: str, hidden: bool = False) -> bo
     parts = glob.split("/")
     if ".." in parts or "." in parts or ".." in path.split("/"):
         return False
-    return _compiled(glob, hidden).fullmatch(path) is not None
+    return _glob_pattern(glob, hidden).fullmatch(path) is not None
 
 
 @lru_cache(maxsize=256)
-def _compiled(glob: str, hidden: bool) -> re.Pattern[str]:
+def _glob_pattern(glob: str, hidden: bool) -> re.Pattern[str]:
+    """Return the expression for a glob. Not `fnmatch`, whose ``*`` crosses folders."""
     not_hidden = "" if hidden else r"(?!\.)"
     pieces: list[str] = []
     parts = glob.split("/")
@@ -199,6 +206,6 @@ def _compiled(glob: str, hidden: bool) -> re.Pattern[str]:
     return re.compile("".join(pieces), re.DOTALL)
 
 
-def literal(path: str) -> bool:
+def is_literal(path: str) -> bool:
     """Return True if `path` can be written as a glob that matches only itself."""
     return path == path.strip() and not any(char in WILDCARDS for char in path)

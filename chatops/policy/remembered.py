@@ -34,7 +34,7 @@ from collections.abc import Collection
 from chatops.domain.canonical import digest
 from chatops.domain.decisions import AnyArguments, ArgumentPattern, ArgvPattern, PathPattern, RememberedRule, RuleScope
 from chatops.domain.tools import CallFacts, Capabilities, ToolCall
-from chatops.policy.patterns import STAR, literal, matches, stays_inside
+from chatops.policy.patterns import STAR, is_literal, matches, stays_inside
 from chatops.policy.runs_later import runs_later
 from chatops.shell.harmless import known_reader, runs_its_arguments, runs_no_workspace_code
 from chatops.shell.simple_command import why_not_simple
@@ -120,7 +120,7 @@ def why_not(rule: RememberedRule, known: Capabilities, facts: CallFacts, *, scop
 
 def why_not_written(pattern: PathPattern, known: Capabilities, facts: CallFacts) -> str:
     """Return why a glob of several files does not answer for writing this one; empty if it does."""
-    if not known.writes or literal(pattern.glob):
+    if not known.writes or is_literal(pattern.glob):
         return ""
     if facts.caution:
         return facts.caution.removesuffix(".")

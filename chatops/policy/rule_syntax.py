@@ -23,7 +23,7 @@ from chatops.domain.decisions import (
 )
 from chatops.domain.errors import ConfigError
 from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, NO_CAPABILITIES, CallFacts, Capabilities, ToolSpec, tool_name
-from chatops.policy.patterns import STAR, literal, matches
+from chatops.policy.patterns import STAR, is_literal, matches
 from chatops.shell.harmless import known_reader
 from chatops.shell.simple_command import bare_name, simple_words
 
@@ -133,7 +133,7 @@ def suggest_exact(tool: str, facts: CallFacts, *, tools: ToolCapabilities = BUIL
         candidate: ArgumentPattern = ArgvPattern(words=facts.argv)
         usable = facts.argv[-1] != STAR and _only_command(facts)
     elif len(facts.paths) == 1 and not facts.command:
-        candidate, usable = PathPattern(glob=facts.paths[0]), literal(facts.paths[0])
+        candidate, usable = PathPattern(glob=facts.paths[0]), is_literal(facts.paths[0])
     elif facts.hosts and len(set(facts.hosts)) == 1 and not facts.command:
         candidate, usable = HostPattern(host=facts.hosts[0]), not facts.hosts[0].startswith(STAR)
     else:
@@ -186,9 +186,9 @@ def _folders(facts: CallFacts) -> list[ArgumentPattern]:
         return []
     folder, slash, name = path[len(base) :].rpartition("/")
     dot, suffix = name.rpartition(".")[1:]
-    globs = [f"{folder}{slash}*{dot}{suffix}"] if dot and literal(suffix) else []
+    globs = [f"{folder}{slash}*{dot}{suffix}"] if dot and is_literal(suffix) else []
     globs += [f"{folder}/*", f"{folder}/**"] if folder else []
-    return [PathPattern(glob=glob) for glob in globs if literal(folder)]
+    return [PathPattern(glob=glob) for glob in globs if is_literal(folder)]
 
 
 def _only_command(facts: CallFacts) -> bool:

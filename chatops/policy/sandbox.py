@@ -42,10 +42,11 @@ from chatops.domain.sandbox import GIT_ACCESS, NARROWEST, GitAccess, SandboxLeve
 from chatops.domain.sanitize import show_path
 
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
-_NAME = re.compile(rf"(?:\*\.(?={_LABEL}\.))?(?:{_LABEL}\.)+(?=[a-z0-9-]*[a-z]){_LABEL}")
-
-
+_HOST_NAME = re.compile(rf"(?:\*\.(?={_LABEL}\.))?(?:{_LABEL}\.)+(?=[a-z0-9-]*[a-z]){_LABEL}")
+FIXED_CHOICES = {"git": GIT_ACCESS, "network": ("on", "off"), "require": tuple(level.word for level in SandboxLevel)}
+"""The settings with a fixed choice of values."""
 _LISTS = ("hosts", "read", "write", "env")
+"""The settings with a list of entries, which the user adds and removes."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 
 
@@ -83,25 +84,21 @@ def resolve(layers: SandboxLayers) -> SandboxSpec:
     """Return the limits that follow from all layers."""
     spec = widened(layers.registry, layers.command_line)
     for change in layers.session:
-        spec = changed(spec, change)
+        spec = apply_change(spec, change)
     env = tuple(name for name in spec.env if name not in layers.keys)
     return limited_by(layers.site, replace(spec, env=env, require=max(spec.require, layers.role)))
-
-
-CHOICES = {"git": GIT_ACCESS, "network": ("on", "off"), "require": tuple(level.word for level in SandboxLevel)}
-"""The settings with a fixed choice of values."""
 
 
 def parse_change(text: str) -> SandboxChange:
     """Read ``git commit``, ``hosts +example.org``, ``network on``. Raises ConfigError."""
     key, _, value = (part.strip() for part in text.strip().partition(" "))
-    known = CHOICES
-    if key in known and value in known[key]:
-        return SandboxChange(key=key, value=value)
-    if key not in (*known, *_LISTS):
-        raise ConfigError(f"The sandbox has no setting {key!r}.", advice=f"Settings: {', '.join((*known, *_LISTS))}.")
-    if key in known:
-        raise ConfigError(f"{key} is one of {', '.join(known[key])}.", advice=f"/sandbox {key} {known[key][0]}")
+    if choices := FIXED_CHOICES.get(key):
+        if value in choices:
+            return SandboxChange(key=key, value=value)
+        raise ConfigError(f"{key} is one of {', '.join(choices)}.", advice=f"/sandbox {key} {choices[0]}")
+    if key not in _LISTS:
+        settings = ", ".join((*FIXED_CHOICES, *_LISTS))
+        raise ConfigError(f"The sandbox has no setting {key!r}.", advice=f"Settings: {settings}.")
     sign, name = value[:1], value[1:].strip()
     if sign not in ("+", "-") or not name:
         raise ConfigError(f"Name what to add or remove: /sandbox {key} +NAME or -NAME.", advice="Nothing has changed.")
@@ -118,34 +115,37 @@ def parse_change(text: str) -> SandboxChange:
     return SandboxChange(key=key, value=sign + name)
 
 
-def changed(spec: SandboxSpec, change: SandboxChange) -> SandboxSpec:
+def apply_change(spec: SandboxSpec, change: SandboxChange) -> SandboxSpec:
     """Return `spec` with a change of the user. `require` can only be raised."""
-    key, value = change.key, change.value
-    if key == "require":
-        return replace(spec, require=max(spec.require, SandboxLevel[value.upper()]))
-    if key == "network":
-        return replace(spec, network=value == "on")
-    if key == "git":
-        return replace(spec, git=next(access for access in GIT_ACCESS if access == value))
-    listed: tuple[str, ...] = getattr(spec, key)
-    kept = (
-        _union(listed, (value[1:],)) if value.startswith("+") else tuple(name for name in listed if name != value[1:])
-    )
-    return SandboxSpec(
-        require=spec.require,
-        network=spec.network,
-        git=spec.git,
-        hosts=kept if key == "hosts" else spec.hosts,
-        read=kept if key == "read" else spec.read,
-        write=kept if key == "write" else spec.write,
-        env=kept if key == "env" else spec.env,
-        credentials=spec.credentials,
-    )
+    value = change.value
+    match change.key:
+        case "require":
+            return replace(spec, require=max(spec.require, SandboxLevel[value.upper()]))
+        case "network":
+            return replace(spec, network=value == "on")
+        case "git":
+            return replace(spec, git=next(access for access in GIT_ACCESS if access == value))
+        case "hosts":
+            return replace(spec, hosts=_edit_list(spec.hosts, value))
+        case "read":
+            return replace(spec, read=_edit_list(spec.read, value))
+        case "write":
+            return replace(spec, write=_edit_list(spec.write, value))
+        case "env":
+            return replace(spec, env=_edit_list(spec.env, value))
+        case key:
+            raise ValueError(f"no limit is called {key}")
 
 
-def holds(spec: SandboxSpec, change: SandboxChange) -> bool:
-    """Return True if `spec` is as the change wants it; False if a layer does not permit that."""
-    return changed(spec, change) == spec
+def _edit_list(entries: tuple[str, ...], edit: str) -> tuple[str, ...]:
+    """Return the entries with the one that `edit` adds (``+NAME``) or without the one that it removes (``-NAME``)."""
+    name = edit[1:]
+    return _union(entries, (name,)) if edit.startswith("+") else tuple(entry for entry in entries if entry != name)
+
+
+def is_in_force(spec: SandboxSpec, change: SandboxChange) -> bool:
+    """Return True if `spec` has what the change asked for; False if a layer does not permit that."""
+    return apply_change(spec, change) == spec
 
 
 def reasons(layers: SandboxLayers) -> tuple[tuple[str, str, str], ...]:
@@ -153,7 +153,7 @@ def reasons(layers: SandboxLayers) -> tuple[tuple[str, str, str], ...]:
     steps = [("your registry", layers.registry), ("--add-dir", widened(layers.registry, layers.command_line))]
     spec = steps[-1][1]
     for change in layers.session:
-        spec = changed(spec, change)
+        spec = apply_change(spec, change)
         steps.append(("this session", spec))
     result = resolve(layers)
     found: list[tuple[str, str, str]] = []
@@ -162,7 +162,7 @@ def reasons(layers: SandboxLayers) -> tuple[tuple[str, str, str], ...]:
         if value == getattr(NARROWEST, key):
             continue
         for item in value if isinstance(value, tuple) else (value,):
-            source = next((name for name, step in steps if _names(getattr(step, key), item)), "the site's ceiling")
+            source = next((name for name, step in steps if _has_item(getattr(step, key), item)), "the site's ceiling")
             found.append((key, "on" if item is True else str(item), source))
     if result.require:
         source = "the role" if layers.role is result.require else "the registries or this session"
@@ -170,8 +170,8 @@ def reasons(layers: SandboxLayers) -> tuple[tuple[str, str, str], ...]:
     return tuple(found)
 
 
-def _names(value: object, one: object) -> bool:
-    return one in value if isinstance(value, tuple) else value == one
+def _has_item(value: object, item: object) -> bool:
+    return item in value if isinstance(value, tuple) else value == item
 
 
 def limited_by(ceiling: SandboxSpec | None, spec: SandboxSpec) -> SandboxSpec:
@@ -181,12 +181,12 @@ def limited_by(ceiling: SandboxSpec | None, spec: SandboxSpec) -> SandboxSpec:
 
 def stricter(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
     """Return the limits that permit only what both permit."""
-    write = _both(one.write, other.write)
-    read = _both((*one.read, *one.write), (*other.read, *other.write))
+    write = _common_paths(one.write, other.write)
+    read = _common_paths((*one.read, *one.write), (*other.read, *other.write))
     return SandboxSpec(
         require=max(one.require, other.require),
         network=one.network and other.network,
-        hosts=_hosts(one, other),
+        hosts=_common_hosts(one, other),
         git=_narrower_git(one.git, other.git),
         read=tuple(path for path in read if not any(_inside(path, folder) for folder in write)),
         write=write,
@@ -262,7 +262,7 @@ def host_problem(entry: str) -> str:
     try:
         address = ip_address(name)
     except ValueError:
-        if _NAME.fullmatch(name):
+        if _HOST_NAME.fullmatch(name):
             return ""
         return "it is neither a host name (example.org, *.example.org) nor an address"
     if str(address) != name or (address.version == 6) != entry.startswith("["):
@@ -279,7 +279,7 @@ def split_host(entry: str) -> tuple[str, str]:
     return name.lower(), port
 
 
-def _hosts(one: SandboxSpec, other: SandboxSpec) -> tuple[str, ...]:
+def _common_hosts(one: SandboxSpec, other: SandboxSpec) -> tuple[str, ...]:
     # All of the network includes each host.
     if one.network and other.network:
         return _union(one.hosts, other.hosts)
@@ -302,7 +302,7 @@ def _union(first: Sequence[str], second: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*first, *second)))
 
 
-def _both(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+def _common_paths(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
     """Return the paths that both lists name or contain. Compared lexically: links are not followed."""
     found = (_narrower(path, other) for path in second for other in first)
     return tuple(dict.fromkeys(path for path in found if path))

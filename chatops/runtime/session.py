@@ -33,7 +33,7 @@ from chatops.engine.view import in_flight, may_be_retried, waits_for_child
 from chatops.policy.budget import Budget
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import revoked
-from chatops.policy.sandbox import SandboxChange, holds, resolve
+from chatops.policy.sandbox import SandboxChange, is_in_force, resolve
 from chatops.runtime.services import Services
 from chatops.runtime.settings import (
     Rights,
@@ -345,7 +345,7 @@ class Session(SessionView):
         )
         settings = replace(self.settings, sandbox=(*others, change) if change is not None else ())
         limits = resolve(self._services.rights.sandbox_layers(settings))
-        if change is not None and not holds(limits, change):
+        if change is not None and not is_in_force(limits, change):
             why = "the site registry, the role, or a model whose key it is"
             raise ConfigError(f"{change} is not permitted by {why}.", advice="Nothing has changed.")
         paths = (change.value[1:],) if change is not None and change.key in ("read", "write") else ()

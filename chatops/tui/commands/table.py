@@ -6,7 +6,7 @@ from dataclasses import field
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.policy.sandbox import CHOICES
+from chatops.policy.sandbox import FIXED_CHOICES
 from chatops.tui.commands import context as context_commands
 from chatops.tui.commands import cost, handlers, revision
 from chatops.tui.commands import workflow as workflow_commands
@@ -39,7 +39,7 @@ class SlashCommand:
 
 async def _sandbox_offers(context: Context, before: tuple[str, ...]) -> Sequence[Completion]:
     """Complete the values of those settings that have a fixed choice."""
-    return [] if before[2:] else [Completion(insert=value, text=value) for value in CHOICES.get(before[1], ())]
+    return [] if before[2:] else [Completion(insert=value, text=value) for value in FIXED_CHOICES.get(before[1], ())]
 
 
 COMMANDS: tuple[SlashCommand, ...] = (
@@ -68,7 +68,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         help="what commands see, write and reach; change it for this session: /sandbox hosts +example.org",
         run=handlers.sandbox,
         words={
-            **{f"{key} ": ", ".join(values) for key, values in CHOICES.items()},
+            **{f"{key} ": ", ".join(values) for key, values in FIXED_CHOICES.items()},
             **dict.fromkeys(("hosts +", "read +", "write +", "env +"), "+NAME adds, -NAME removes"),
             "reset": "as the registry says",
         },
