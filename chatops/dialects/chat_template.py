@@ -22,7 +22,7 @@ from chatops.dialects.message import (
     mentioned,
     wait,
 )
-from chatops.dialects.quoting import Quoting
+from chatops.dialects.quoting import InQuotation
 from chatops.dialects.thought import CHANNEL, XTML, InThought, after_thought, restart, think, thought_ended
 
 TURN = re.compile(
@@ -119,7 +119,7 @@ def enter_channel(state: ParserState, start: int, after: int) -> Continuation:
     state.skip(header.end)
     state.answer_markup = AnswerMarkup.CHANNEL if header.purpose is ChannelPurpose.ANSWER else None
     if header.purpose is ChannelPurpose.OTHER_ROLE:
-        state.mode = Quoting(own_turn(CHANNEL_START), state.plain)
+        state.mode = InQuotation(own_turn(CHANNEL_START), state.plain)
     elif header.purpose is ChannelPurpose.THOUGHT:
         state.mode = InThought(CHANNEL, after_thought)
     else:
@@ -203,7 +203,7 @@ def turn_header(state: ParserState, found: re.Match[str]) -> Continuation:
             return ScanProgress.PAUSED
     state.pass_content(header.end())
     token = text[start : text.index(">", start) + 1]
-    state.mode = Quoting(own_turn(token), state.plain)
+    state.mode = InQuotation(own_turn(token), state.plain)
     return ScanProgress.ADVANCED
 
 

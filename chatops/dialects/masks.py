@@ -26,7 +26,7 @@ Rules:
   and tokens around all that a model says (`<|assistant|>`).
 - A closing tag that is alone in inline code or in quotes does not close anything.
 - The opening tag may have been in the prompt. A closing tag without one therefore lowers the confidence of the calls
-  before it (see `unknown_tag` in `quoting.py`).
+  before it (see `note_unknown_tag` in `quoting.py`).
 
 The closing tags after a call are searched once per state of the text (`_searched`) and kept as the last index per name,
 so that many calls in a row take linear time.
@@ -76,7 +76,7 @@ _TO_THE_END = {
     "start_function_declaration": r"<end_function_declaration>",
 }
 _RESULT = r"\[result (?P<number>[0-9a-f]{16}) of "
-QUOTING = {
+QUOTING_ENDS = {
     word: re.compile(rf"(?P<opens><{re.escape(word)}\b[^<>]{{0,24}}>)|{end}|{_RESULT}", re.IGNORECASE)
     for word, end in _TO_THE_END.items()
 }
@@ -85,7 +85,7 @@ QUOTING = {
 The pattern also matches the fence of one of our results: the result may contain the closing tag.
 """
 COMMENT_ENDS = re.compile(r"-->")
-SQUARE_QUOTING = {
+SQUARE_QUOTING_ENDS = {
     "[TOOL_RESULTS]": re.compile(rf"\[/TOOL_RESULTS\]|{_RESULT}"),
     "[AVAILABLE_TOOLS]": re.compile(r"\[/AVAILABLE_TOOLS\]"),
     "[INST]": re.compile(r"\[/INST\]"),

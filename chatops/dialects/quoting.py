@@ -1,4 +1,8 @@
-"""Modes for text in which nothing is a call: code, quoted lines, fences, and text between tags that quote."""
+"""Modes for text in which nothing is a call: code, quoted lines, fences, and text between tags that quote.
+
+A mode passes text on and pauses where the text so far ends in what could be the beginning of its end. Each `_MAY_…`
+pattern matches such a beginning; its numbers bound how far back it is searched.
+"""
 
 import re
 
@@ -14,7 +18,7 @@ from chatops.dialects.formats.unmarked import begins_like_a_call, read_fenced
 from chatops.dialects.masks import (
     CUE_REACH,
     LONGEST_END,
-    QUOTING,
+    QUOTING_ENDS,
     Fence,
     fence_ends,
     may_hold_a_call,
@@ -32,15 +36,17 @@ from chatops.dialects.message import (
     wait,
 )
 
-_END_BEGINS = re.compile(r"[<\[-]")
-_FENCE_END_BEGINS = re.compile(r"\n[ \t]{0,16}[`~]{0,60}[ \t\r]{0,16}\Z")
+_END_MAY_BEGIN = re.compile(r"[<\[-]")
+_FENCE_END_MAY_BEGIN = re.compile(r"\n[ \t]{0,16}[`~]{0,60}[ \t\r]{0,16}\Z")
 _LONGEST_FENCE_END = 96
+"""Characters that `_FENCE_END_MAY_BEGIN` matches at most."""
 _LONGEST_TOKEN = 40
-_WORDS = r"[^<\[\]`~>◁|]{0,200}"
-_NEXT_FENCE = re.compile(rf"{_WORDS}?\n[ \t\r]{{0,16}}(?P<fence>`{{3,40}}|~{{3,40}})[^`\n]*(?=\n)")
+"""Characters of a closing token after a fence, such as ``</tool_call>``."""
+_PROSE = r"[^<\[\]`~>◁|]{0,200}"
+_NEXT_FENCE = re.compile(rf"{_PROSE}?\n[ \t\r]{{0,16}}(?P<fence>`{{3,40}}|~{{3,40}})[^`\n]*(?=\n)")
 """Another fence after a closed one, with only words between them."""
-_MAY_BE_NEXT = re.compile(rf"{_WORDS}(?:\n[ \t\r]{{0,16}}(?:`{{1,40}}|~{{1,40}})[^`\n]*)?\Z")
-_MAY_BEGIN = re.compile(
+_MAY_BE_NEXT_FENCE = re.compile(rf"{_PROSE}(?:\n[ \t\r]{{0,16}}(?:`{{1,40}}|~{{1,40}})[^`\n]*)?\Z")
+_MAY_BEGIN_LINE = re.compile(
     r"[ \t\r]{0,16}(?:`{1,40}|~{1,40}|>{1,3}|A(?:c(?:t(?:i(?:o(?:n ?)?)?)?)?)?)?\Z|[ \t\r]{0,16}\n {0,3}\Z"
 )
 _LINE_ENDS = re.compile(r"(?=\n)")
@@ -49,7 +55,7 @@ _MAY_CONTINUE = re.compile(r"\n[ \t\r]{0,64}(?:\n {0,3})?\Z")
 _LIST_OF_TOOLS = "tools"
 
 
-class Quoting:
+class InQuotation:
     """Mode that passes text unchanged until something ends the quotation."""
 
     __slots__ = ("_depth", "_ends", "_then")
@@ -60,24 +66,26 @@ class Quoting:
         self._depth = 1
 
     def __call__(self, state: ParserState) -> bool:
-        """Pass text up to the end of the quotation."""
+        """Pass text up to the end of the quotation, which may hold others of its kind and results of ours."""
         text = state.text
         end = self._ends.search(text, state.at)
         if end:
             state.pass_content(end.end())
-            number = end.groupdict().get("number")
-            if end.groupdict().get("opens"):
+            groups = end.groupdict()
+            if groups.get("opens"):
                 self._depth += 1
-                return True
-            self._depth -= not number
-            if self._depth and not number:
-                return True
-            state.mode = Quoting(fence_ends(number), self) if number else self._then
+            elif number := groups.get("number"):
+                # The fence of a result: the closing tag counts only after it.
+                state.mode = InQuotation(fence_ends(number), self)
+            else:
+                self._depth -= 1
+                if not self._depth:
+                    state.mode = self._then
             return True
         if state.final:
             state.pass_content(len(text))
             return False
-        begun = _END_BEGINS.search(text, max(state.at, len(text) - LONGEST_END))
+        begun = _END_MAY_BEGIN.search(text, max(state.at, len(text) - LONGEST_END))
         state.pass_content(begun.start() if begun else len(text))
         return state.pause(ANYTHING)
 
@@ -102,7 +110,7 @@ class InFence:
         if state.final:
             state.pass_content(len(text))
             return False
-        begun = _FENCE_END_BEGINS.search(text, max(state.at, len(text) - _LONGEST_FENCE_END))
+        begun = _FENCE_END_MAY_BEGIN.search(text, max(state.at, len(text) - _LONGEST_FENCE_END))
         state.pass_content(begun.start() if begun else len(text))
         return state.pause(ANYTHING)
 
@@ -117,13 +125,15 @@ class HeldFence:
         self._fences = [(offset, length)]
         self._then = then
         self._searched = 0
+        """Characters after the parser in which the end of the last fence is not."""
         self._closed = -1
+        """Where the last fence ends, in characters after the parser; -1 while it is open."""
 
     def __call__(self, state: ParserState) -> bool:
         """Wait for the end of the last fence, then for what follows it."""
         text, start = state.text, state.at
         fence = self._fence(text, start, -1)
-        if self._closed < 0 and not self._look_for_the_end(state, fence):
+        if self._closed < 0 and not self._find_end(state, fence):
             if state.final:
                 return self._decide(state)
             begins = begins_like_a_call(text, fence)
@@ -138,7 +148,7 @@ class HeldFence:
         assert fence is not None, "it was one when it was kept back"
         return fence
 
-    def _look_for_the_end(self, state: ParserState, fence: Fence) -> bool:
+    def _find_end(self, state: ParserState, fence: Fence) -> bool:
         text, start = state.text, state.at
         end = fence.ends.search(text, max(fence.body, start + self._searched))
         if end and (state.final or end.end() < len(text)):
@@ -157,7 +167,7 @@ class HeldFence:
         if not state.final and text[after] in "<[" and len(text) - after < _LONGEST_TOKEN:
             return state.pause(ANYTHING)
         following = _NEXT_FENCE.match(text, closed)
-        if following is None and not state.final and _MAY_BE_NEXT.match(text, closed):
+        if following is None and not state.final and _MAY_BE_NEXT_FENCE.match(text, closed):
             return state.pause(ANYTHING)
         fence = open_fence(text, *following.span("fence")) if following else None
         if following and fence and may_hold_a_call(fence, text[closed : following.start("fence")]):
@@ -197,12 +207,7 @@ class HeldFence:
         return False
 
 
-def line_may_begin(text: str, at: int) -> bool:
-    """Return True if all text from `at` on could still become a construct that begins a line."""
-    return at < len(text) and _MAY_BEGIN.match(text, at) is not None
-
-
-class Indented:
+class InIndentedCode:
     """Mode for indented code: its lines are content."""
 
     __slots__ = ("_then",)
@@ -227,23 +232,28 @@ class Indented:
         return True
 
 
-def indented_code(state: ParserState, found: re.Match[str]) -> ScanProgress:
+def line_may_begin(text: str, at: int) -> bool:
+    """Return True if all text from `at` on could still become a construct that begins a line."""
+    return at < len(text) and _MAY_BEGIN_LINE.match(text, at) is not None
+
+
+def begin_indented_code(state: ParserState, found: re.Match[str]) -> ScanProgress:
     """Begin indented code."""
     state.backtick_runs.clear()
     state.pass_content(found.end())
-    state.mode = Indented(state.plain)
+    state.mode = InIndentedCode(state.plain)
     return ScanProgress.ADVANCED
 
 
-def quote(state: ParserState, found: re.Match[str]) -> ScanProgress:
+def begin_quoted_line(state: ParserState, found: re.Match[str]) -> ScanProgress:
     """Begin a quoted line."""
     state.backtick_runs.clear()
     state.pass_content(found.end())
-    state.mode = Quoting(_LINE_ENDS, state.plain)
+    state.mode = InQuotation(_LINE_ENDS, state.plain)
     return ScanProgress.ADVANCED
 
 
-def fence(state: ParserState, found: re.Match[str]) -> Continuation:
+def begin_fence(state: ParserState, found: re.Match[str]) -> Continuation:
     """Begin a fenced block, which may hold a call, or inline code."""
     text = state.text
     run, after = found.span("fence")
@@ -264,7 +274,7 @@ def fence(state: ParserState, found: re.Match[str]) -> Continuation:
     return ScanProgress.ADVANCED
 
 
-def quoting_tag(state: ParserState, found: re.Match[str], word: str) -> Continuation:
+def read_quoting_tag(state: ParserState, found: re.Match[str], word: str) -> Continuation:
     """Handle a tag around tool output, declarations or code."""
     text = state.text
     after = text[found.end() : found.end() + 1]
@@ -280,10 +290,10 @@ def quoting_tag(state: ParserState, found: re.Match[str], word: str) -> Continua
             return ScanProgress.PAUSED
     if word == _LIST_OF_TOOLS and in_code_span(state, found.start()) is None:
         decline(state, found.start())
-    return quoted(state, found, QUOTING[word])
+    return begin_quotation(state, found, QUOTING_ENDS[word])
 
 
-def unknown_tag(state: ParserState, found: re.Match[str]) -> Continuation:
+def note_unknown_tag(state: ParserState, found: re.Match[str]) -> Continuation:
     """Note a tag of no known format. The tag stays text, and so does a call between it and its closing tag."""
     text, start = state.text, found.start()
     tag = read_tag(text, start, final=state.final)
@@ -303,11 +313,11 @@ def unknown_tag(state: ParserState, found: re.Match[str]) -> Continuation:
     return found.end()
 
 
-def quoted(state: ParserState, found: re.Match[str], ends: re.Pattern[str]) -> Continuation:
+def begin_quotation(state: ParserState, found: re.Match[str], ends: re.Pattern[str]) -> Continuation:
     """Begin a quotation: nothing up to `ends` is a call."""
     hidden = in_code_span(state, found.start())
     if hidden is not None:
         return hidden
     state.pass_content(found.end())
-    state.mode = Quoting(ends, state.plain)
+    state.mode = InQuotation(ends, state.plain)
     return ScanProgress.ADVANCED

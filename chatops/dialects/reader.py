@@ -95,7 +95,7 @@ from chatops.dialects.formats.json_objects import CallBuilder, read_objects
 from chatops.dialects.formats.marked import OPENS, READ_MARK, read_action, read_prompt
 from chatops.dialects.formats.unmarked import begins, read_whole_message
 from chatops.dialects.json_reader import read_value
-from chatops.dialects.masks import COMMENT_ENDS, QUOTING, SQUARE_QUOTING, fence_ends
+from chatops.dialects.masks import COMMENT_ENDS, QUOTING_ENDS, SQUARE_QUOTING_ENDS, fence_ends
 from chatops.dialects.message import (
     ANYTHING,
     NEVER,
@@ -107,7 +107,15 @@ from chatops.dialects.message import (
     in_code_span,
     take_calls,
 )
-from chatops.dialects.quoting import fence, indented_code, line_may_begin, quote, quoted, quoting_tag, unknown_tag
+from chatops.dialects.quoting import (
+    begin_fence,
+    begin_indented_code,
+    begin_quotation,
+    begin_quoted_line,
+    line_may_begin,
+    note_unknown_tag,
+    read_quoting_tag,
+)
 from chatops.dialects.reading import (
     Confidence,
     Diagnostic,
@@ -185,7 +193,7 @@ _UNREAD = "is in a format that cannot be read; nothing was run"
 _IN_A_LIST = "is inside <tools>, which lists tools and calls none; nothing was run"
 _THOUGHT = "is inside your reasoning, where nothing is run; make the call after the reasoning has ended"
 _SPACES = r"[ \t\r]{0,16}"
-_MARKS = (*READ_MARK, "[THINK]", "[/THINK]", "◁think▷", "◁/think▷", *SQUARE_QUOTING)
+_MARKS = (*READ_MARK, "[THINK]", "[/THINK]", "◁think▷", "◁/think▷", *SQUARE_QUOTING_ENDS)
 
 
 def _literal(mark: str) -> str:
@@ -388,9 +396,9 @@ def _at(state: ParserState, found: re.Match[str]) -> Continuation:
     if state.answer_markup:
         return found.end()
     if found["other"]:
-        return unknown_tag(state, found)
+        return note_unknown_tag(state, found)
     if found[0] == "<!--":
-        return quoted(state, found, COMMENT_ENDS)
+        return begin_quotation(state, found, COMMENT_ENDS)
     return _mark(state, found)
 
 
@@ -409,10 +417,10 @@ def _mark(state: ParserState, found: re.Match[str]) -> Continuation:
         return think(state, found, SQUARE if mark == "[THINK]" else ARROWS, found.end())
     if mark in ("[/THINK]", "◁/think▷"):
         return thought_ended(state, found, found.end())
-    if mark in SQUARE_QUOTING:
-        return quoted(state, found, SQUARE_QUOTING[mark])
+    if mark in SQUARE_QUOTING_ENDS:
+        return begin_quotation(state, found, SQUARE_QUOTING_ENDS[mark])
     if mark.startswith("[result "):
-        return quoted(state, found, fence_ends(mark.split()[1]))
+        return begin_quotation(state, found, fence_ends(mark.split()[1]))
     return _call(state, found.start(), found.end(), READ_MARK[mark])
 
 
@@ -420,7 +428,7 @@ def _tag(state: ParserState, found: re.Match[str]) -> Continuation:
     word = found["word"].lower().removesuffix(":opensource")
     kind = KINDS.get(word)
     if kind is None:
-        return found.end() if state.answer_markup else unknown_tag(state, found)
+        return found.end() if state.answer_markup else note_unknown_tag(state, found)
     if state.answer_markup and not _may_leave(state.answer_markup, kind, word):
         return found.end()
     match kind:
@@ -429,7 +437,7 @@ def _tag(state: ParserState, found: re.Match[str]) -> Continuation:
         case TagKind.THOUGHT:
             return thought_tag(state, found, word)
         case TagKind.QUOTED:
-            return quoting_tag(state, found, word)
+            return read_quoting_tag(state, found, word)
         case _:
             return _STEPS[kind](state, found)
 
@@ -454,16 +462,16 @@ def _call(state: ParserState, start: int, after: int, read: ReadCalls) -> Contin
 def _line(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle the beginning of a line that `LINE_START` or `SCAN` found."""
     if found["indented"] is not None:
-        return indented_code(state, found)
+        return begin_indented_code(state, found)
     if found["fence"]:
-        return fence(state, found)
+        return begin_fence(state, found)
     if found["quote"]:
-        return quote(state, found)
+        return begin_quoted_line(state, found)
     start = found.start("prompt") if found["prompt"] else found.start("action")
     opening = Opening(text=state.text, start=start, after=found.end(), offered=state.offered)
     outcome = read_action(opening) if found["action"] else read_prompt(opening)
     if found["prompt"] and isinstance(outcome, NoCall) and (outcome.sure or state.final):
-        return quote(state, found)
+        return begin_quoted_line(state, found)
     hidden = in_code_span(state, start)
     step = apply_outcome(state, start, found.end(), outcome) if hidden is None else hidden
     if step is ScanProgress.PAUSED and state.at == start:
@@ -572,7 +580,7 @@ KINDS: Mapping[str, TagKind] = {
     "|close|": TagKind.PART,
     "|start|": TagKind.CHANNEL_HEADER,
     "|channel|": TagKind.CHANNEL_HEADER,
-    **dict.fromkeys(QUOTING, TagKind.QUOTED),
+    **dict.fromkeys(QUOTING_ENDS, TagKind.QUOTED),
     **dict.fromkeys(CLOSING, TagKind.THOUGHT_ENDS),
     **dict.fromkeys(OPENING, TagKind.THOUGHT),
     **dict.fromkeys(OPENS, TagKind.CALL),
