@@ -49,7 +49,7 @@ class Ticker:
         return [child for child in self._screen.children if isinstance(child, Moving) and child.moves]
 
     def check(self, *, paused: bool) -> None:
-        """Start the timer if something moves. Call it whenever something may have begun to."""
+        """Start the timer if something moves and the screen is not `paused`. Call it when either may have changed."""
         self._paused = paused
         if self._timer is None and self._moving:
             self._timer = self._screen.set_interval(1 / FRAMES_A_SECOND, self._tick)

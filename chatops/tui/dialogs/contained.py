@@ -35,7 +35,7 @@ from chatops.tui.dialogs.body import DialogFrame
 from chatops.tui.dialogs.dialog_keys import LATER, AnswerKey, DialogKey, Room
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.key_gate import KeyKind
-from chatops.tui.dialogs.modal import Legend, Page
+from chatops.tui.dialogs.modal import KeyUse, Legend, Page
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import Description, DiffRows, Row, line, missing_columns, read_on
@@ -504,7 +504,7 @@ class ChangesScreen(Page):
             self._toggle_sides()
         self._show_keys()
 
-    def pressed(self, key: str) -> bool:
+    def act_on_key(self, key: str) -> KeyUse:
         """Scroll, or go to another file."""
         match key:
             case "tab" | "n" | "right":
@@ -514,8 +514,9 @@ class ChangesScreen(Page):
             case "|":
                 self._toggle_sides()
             case _:
-                return self.query_one(PayloadView).scroll_by_key("space" if key == " " else key)
-        return True
+                scrolled = self.query_one(PayloadView).scroll_by_key("space" if key == " " else key)
+                return KeyUse.ACTS if scrolled else KeyUse.NONE
+        return KeyUse.ACTS
 
     def _go(self, by: int) -> None:
         """Scroll to the next file, or to the previous one, and past the last one to the first."""

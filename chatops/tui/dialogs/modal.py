@@ -1,4 +1,6 @@
-"""Bases of the screens over the chat screen, which tolerate late clicks and late keys; and the list of all commands."""
+"""Bases of the screens over the chat screen, which tolerate late clicks and keys; their key legend; the palette."""
+
+from enum import Enum, auto
 
 from textual import events
 from textual.await_complete import AwaitComplete
@@ -28,6 +30,15 @@ class Modal(ErrorBoundary, LateClickHook, ModalScreen[ScreenResultType]):
         return super().dismiss(result)
 
 
+class KeyUse(Enum):
+    """Use of a key on a page."""
+
+    ACTS = auto()
+    TYPES = auto()
+    """A field takes it."""
+    NONE = auto()
+
+
 class Page(Modal[str]):
     """A page to read. What is typed on it, and means nothing there, closes it and goes to the message field."""
 
@@ -36,24 +47,24 @@ class Page(Modal[str]):
         self._typed = ""
         self._typed_at = 0.0
 
-    def pressed(self, key: str) -> bool | None:
-        """Handle a key, which is a character if it types one. False: it means nothing here. None: a field takes it."""
+    def act_on_key(self, key: str) -> KeyUse:
+        """Handle a key, which is a character if it types one."""
         raise NotImplementedError
 
     def on_key(self, event: events.Key) -> None:
         """Handle a key. A letter that means something here is part of a text if another key follows soon."""
         character = event.character if event.is_printable and event.character else ""
-        meant = self.pressed(character or event.key)
-        if meant is False and (character or event.key) in ("escape", "q", "enter"):
-            meant = True
+        use = self.act_on_key(character or event.key)
+        if use is KeyUse.NONE and (character or event.key) in ("escape", "q", "enter"):
+            use = KeyUse.ACTS
             self.dismiss("")
-        if meant is not None and character:
-            begun = self._typed if event.time - self._typed_at < TYPING_S else ""
-            self._typed, self._typed_at = begun + character, event.time
-        if meant:
+        if use is not KeyUse.TYPES and character:
+            before = self._typed if event.time - self._typed_at < TYPING_S else ""
+            self._typed, self._typed_at = before + character, event.time
+        if use is KeyUse.ACTS:
             event.stop()
             event.prevent_default()
-        elif meant is False and character and self._typed.strip():
+        elif use is KeyUse.NONE and character and self._typed.strip():
             self.dismiss(self._typed)
 
     def on_paste(self, event: events.Paste) -> None:
@@ -81,7 +92,7 @@ class Legend(Static):
 
 
 class Palette(ErrorBoundary, LateClickHook, PaletteHooks):
-    """Opened by ctrl+p. Tolerates paging, clicking and closing while its list is being built."""
+    """The list of all commands (ctrl+p). Tolerates paging, clicking and closing while its list is being built."""
 
     CSS_PATH = "dialogs.tcss"
     VERTICAL_BREAKPOINTS = Modal.VERTICAL_BREAKPOINTS

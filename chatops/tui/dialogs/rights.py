@@ -13,7 +13,7 @@ from textual.widgets import DataTable
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import Verdict
 from chatops.domain.wording import cut, plural
-from chatops.tui.dialogs.modal import TALL, Legend, Page
+from chatops.tui.dialogs.modal import TALL, KeyUse, Legend, Page
 from chatops.tui.dialogs.text import HangingText
 from chatops.tui.keys import BACK, KeyHint
 from chatops.tui.notice import copy
@@ -105,10 +105,10 @@ class RightsScreen(Page):
         lines = self._rights.explain(self._rights.tools[at.row], self._roles[at.column - 1])
         return sanitize("\n".join([*lines, _WITH_ARGUMENTS]))
 
-    def pressed(self, key: str) -> bool:
+    def act_on_key(self, key: str) -> KeyUse:
         """Move or copy."""
         if key == "y":
             copy(self.app, self._explanation, "this explanation")
         elif key in self._MOVES:
             self._MOVES[key](self.query_one(DataTable[Text]))
-        return key == "y" or key in self._MOVES
+        return KeyUse.ACTS if key == "y" or key in self._MOVES else KeyUse.NONE

@@ -17,7 +17,7 @@ from textual.widgets import Static
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
-from chatops.tui.dialogs.modal import TALL, Legend, Page
+from chatops.tui.dialogs.modal import TALL, KeyUse, Legend, Page
 from chatops.tui.keys import BACK, SCROLL, KeyHint
 from chatops.tui.notice import copy
 from chatops.tui.text_fields import LineField
@@ -157,7 +157,7 @@ class TextScreen(Page):
         self.query_one(HangingText).show(found or "Nothing matches. Esc ends the search.")
         body.scroll_home(animate=False)
 
-    def pressed(self, key: str) -> bool | None:
+    def act_on_key(self, key: str) -> KeyUse:
         """Scroll, search or copy."""
         search, body = self.query_one(LineField), self.query_one("#text-body", VerticalScroll)
         match key:
@@ -172,7 +172,7 @@ class TextScreen(Page):
             case "up" | "down" | "pageup" | "pagedown":
                 _SCROLLS[key](body)
             case _ if search.has_focus:
-                return None
+                return KeyUse.TYPES
             case "/":
                 # The window keeps its size while one types, and the field takes a line of the text.
                 body.styles.max_height = body.styles.min_height = max(1, body.size.height - 1)
@@ -183,8 +183,8 @@ class TextScreen(Page):
             case _ if key in _SCROLLS:
                 _SCROLLS[key](body)
             case _:
-                return False
-        return True
+                return KeyUse.NONE
+        return KeyUse.ACTS
 
 
 _SCROLLS: dict[str, Callable[[VerticalScroll], None]] = {

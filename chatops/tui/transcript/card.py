@@ -34,6 +34,7 @@ from chatops.tui.transcript.lines import fold, one_line, prefixed, styled, trunc
 _WIDEST = 98
 """Maximum columns of a folded card, so that its state stands near its text on a wide terminal."""
 _LONGEST_FAILURE = 300
+"""Columns of an error or its likely cause, which is wrapped."""
 _LONGEST_ERROR_LINE = 160
 """Characters of a line of output of a failed call, which is wrapped; of other calls a line is cut to the width."""
 _MAX_LINES = 400
@@ -46,13 +47,16 @@ _FIRST_LINES = 2
 """Lines of the result of an MCP or own tool in a folded card."""
 _MAX_NAMES = 3
 """Names of files in the line of several reads."""
-_LEAST_SUMMARY = 14
+_MIN_SUMMARY = 14
+"""Columns for the subject of a call. With less room, the state goes to a line of its own."""
 _LONGEST_ARGUMENT = 400
-_TELLING = ("command", "path", "query", "url", "pattern", "code", "text")
+"""Characters of an argument in the headline."""
+_MAIN_ARGUMENTS = ("command", "path", "query", "url", "pattern", "code", "text")
 """Arguments that identify a call by themselves, after those that its tool declares. The first one present is used."""
 clock = time.time
 """The present time, as `ToolCardBlock.started_at` counts."""
 _LONGEST_REASON = 100
+"""Columns of a reason in the headline."""
 
 
 def card_lines(
@@ -61,47 +65,52 @@ def card_lines(
     width: int,
     theme: BlockTheme,
     expanded: bool,
-    known: Capabilities | None = None,
+    capabilities: Capabilities | None = None,
     further: Sequence[ToolCardBlock] = (),
 ) -> list[Text]:
     """Return the card in `width` columns, without the gutter.
 
-    `known` are the capabilities of its tool; None: those of the built-in tool of that name. `further` are the calls
-    that are folded into this one.
+    `capabilities` are those of its tool; None: those of the built-in tool of that name. `further` are the calls that
+    are folded into this one.
     """
-    known = known if known is not None else built_in_capabilities(card.tool)
+    if capabilities is None:
+        capabilities = built_in_capabilities(card.tool)
     room = min(width, _WIDEST)
     if further:
-        return _folded([card, *further], known, width=room, theme=theme)
-    lines = _headline_text(card, known, width=room, theme=theme)
+        return _folded_line([card, *further], capabilities, width=room, theme=theme)
+    lines = _headline_text(card, capabilities, width=room, theme=theme)
     if expanded:
         bar = Text(f"{theme.symbols.bar} ", theme.muted, end="")
-        lines.extend(prefixed(_detail_rows(card, known, width=width - 2, theme=theme), first=bar, rest=bar))
+        lines.extend(prefixed(_detail_rows(card, capabilities, width=width - 2, theme=theme), first=bar, rest=bar))
     else:
         indent = Text("  ", end="")
-        lines.extend(prefixed(_body(card, known, width=max(1, room - 2), theme=theme), first=indent, rest=indent))
+        lines.extend(
+            prefixed(_body(card, capabilities, width=max(1, room - 2), theme=theme), first=indent, rest=indent)
+        )
     return lines
 
 
-def may_fold(card: ToolCardBlock, known: Capabilities) -> bool:
+def may_fold(card: ToolCardBlock, capabilities: Capabilities) -> bool:
     """Return True if the call may be folded into another one of its tool: it succeeded, and nothing else is to say."""
     done = card.status is CardStatus.SETTLED and card.outcome is Outcome.SUCCESS and not card.files
-    return known.folds and done and not card.imported and not card.end.aftermath and not login(card.decided_by)
+    return capabilities.folds and done and not card.imported and not card.end.aftermath and not login(card.decided_by)
 
 
-def _folded(cards: Sequence[ToolCardBlock], known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+def _folded_line(
+    cards: Sequence[ToolCardBlock], capabilities: Capabilities, *, width: int, theme: BlockTheme
+) -> list[Text]:
     """Return the one line of several calls of a tool."""
-    name = shown_verb(cards[0].tool, known)
+    name = shown_verb(cards[0].tool, capabilities)
     line = Text.assemble((f"{theme.symbols.done} ", theme.good), (name, theme.text + theme.strong), end="")
-    counted = plural(sum(card.count or 0 for card in cards), *known.counts)
+    counted = plural(sum(card.count or 0 for card in cards), *capabilities.counts)
     words = duration(sum(card.duration_ms for card in cards))
-    names = [one_line(name) for name in dict.fromkeys(_path(card.arguments, known) for card in cards)]
+    names = [one_line(name) for name in dict.fromkeys(_path(card.arguments, capabilities) for card in cards)]
     room = width - line.cell_len - cell_len(f"    {counted}  {words}")
-    line.append(f"  {_named(names, width=room)}", theme.text).append(f"  {counted}", theme.muted)
-    return [_with_words(line, Text(words, theme.muted, end=""), width=width)]
+    line.append(f"  {_list_names(names, width=room)}", theme.text).append(f"  {counted}", theme.muted)
+    return [_right_aligned(line, Text(words, theme.muted, end=""), width=width)]
 
 
-def _named(names: Sequence[str], *, width: int) -> str:
+def _list_names(names: Sequence[str], *, width: int) -> str:
     """Return as many of the names of files as fit, at most `_MAX_NAMES`, and how many more there are."""
     for count in range(min(len(names), _MAX_NAMES), 0, -1):
         more = len(names) - count
@@ -120,37 +129,41 @@ def _is_ours(tool: str) -> bool:
     return tool_name(tool) in BUILT_IN_TOOLS
 
 
-def _headline_text(card: ToolCardBlock, known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+def _headline_text(card: ToolCardBlock, capabilities: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
     sign, style = sign_of(card, theme)
-    words, summary, counts = words_of(card, theme.symbols.dot), _subject(card, known), _counts(card, known, theme)
+    words, summary, counts = (
+        status_words(card, theme.symbols.dot),
+        _subject(card, capabilities),
+        _counts(card, capabilities, theme),
+    )
     others = sum(cell_len(text) + 2 for text in (sign, summary, counts.plain, words) if text)
     room = max(8, width // 3, width - others)
-    tool = truncated(shown_verb(card.tool, known, card.arguments), width=room, ellipsis=theme.symbols.ellipsis)
+    tool = truncated(shown_verb(card.tool, capabilities, card.arguments), width=room, ellipsis=theme.symbols.ellipsis)
     line = Text.assemble((f"{sign} ", style), (tool, theme.text + theme.strong), end="")
     used = cell_len(line.plain) + (counts.cell_len + 2 if counts.plain else 0)
     room = width - used - 2 - (cell_len(words) + 2)
-    below = room < min(_LEAST_SUMMARY, cell_len(summary))
-    if below:
+    status_below = room < min(_MIN_SUMMARY, cell_len(summary))
+    if status_below:
         room = width - used - 2
     if summary:
         line.append("  ")
         line.append(truncated(summary, width=max(1, room), ellipsis=theme.symbols.ellipsis), theme.text)
     if counts.plain:
         line.append("  ").append_text(counts)
-    plain = card.outcome is Outcome.SUCCESS or card.status is CardStatus.RUNNING
-    status = Text(words, theme.muted if plain else style, end="")
-    if below:
+    is_fine = card.outcome is Outcome.SUCCESS or card.status is CardStatus.RUNNING
+    status = Text(words, theme.muted if is_fine else style, end="")
+    if status_below:
         indent = Text("  ", end="")
         return [line, *prefixed(wrap(status, width=width - 2), first=indent, rest=indent)]
-    return [_with_words(line, status, width=width)]
+    return [_right_aligned(line, status, width=width)]
 
 
-def _with_words(line: Text, words: Text, *, width: int) -> Text:
+def _right_aligned(line: Text, words: Text, *, width: int) -> Text:
     line.append(" " * (width - line.cell_len - words.cell_len))
     return line.append_text(words)
 
 
-def _subject(card: ToolCardBlock, known: Capabilities) -> str:
+def _subject(card: ToolCardBlock, capabilities: Capabilities) -> str:
     """Return what the call is about, on one line: without the arguments that its diff shows."""
     if card.tool == BUDGET_EXTEND:
         return ""
@@ -158,11 +171,15 @@ def _subject(card: ToolCardBlock, known: Capabilities) -> str:
         only = (parsed_arguments(card.arguments) or {}).get("only")
         chosen = [path for path in card.paths if not isinstance(only, list) or path in only]
         return one_line(", ".join(chosen)[:_LONGEST_ARGUMENT])
-    hidden = known.in_diff if known.writes or card.diff else ()
-    return argument_summary(card.arguments, without=hidden, lead=(known.command, known.code, known.url, known.path))
+    hidden = capabilities.in_diff if capabilities.writes or card.diff else ()
+    return argument_summary(
+        card.arguments,
+        without=hidden,
+        lead=(capabilities.command, capabilities.code, capabilities.url, capabilities.path),
+    )
 
 
-def _counts(card: ToolCardBlock, known: Capabilities, theme: BlockTheme) -> Text:
+def _counts(card: ToolCardBlock, capabilities: Capabilities, theme: BlockTheme) -> Text:
     """Return how much the call has changed or found."""
     counts = Text(end="")
     if card.added or card.removed:
@@ -171,16 +188,16 @@ def _counts(card: ToolCardBlock, known: Capabilities, theme: BlockTheme) -> Text
         counts.rstrip()
     elif card.files:
         return counts
-    elif card.count is not None and known.counts[0]:
-        counts.append(one_line(plural(card.count, *known.counts)), theme.muted)
+    elif card.count is not None and capabilities.counts[0]:
+        counts.append(one_line(plural(card.count, *capabilities.counts)), theme.muted)
     return counts
 
 
-def _body(card: ToolCardBlock, known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+def _body(card: ToolCardBlock, capabilities: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
     """Return what is shown of a folded card below its headline."""
     lines: list[Text] = []
     if card.diff:
-        lines.extend(_diff_rows(card, known, width=width, theme=theme))
+        lines.extend(_diff_rows(card, capabilities, width=width, theme=theme))
     output = card.output if card.status is CardStatus.RUNNING else card.end.tail
     lines.extend(_last_lines(output, width=width, theme=theme, whole=card.outcome is Outcome.FAILED))
     if card.outcome is Outcome.SUCCESS and not card.end.tail and not _is_ours(card.tool):
@@ -201,8 +218,8 @@ def _files(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
     return [Text(name, theme.text, end="") for name in names]
 
 
-def _diff_rows(card: ToolCardBlock, known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
-    name = _path(card.arguments, known)
+def _diff_rows(card: ToolCardBlock, capabilities: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+    name = _path(card.arguments, capabilities)
     lines, shown = diff_lines(card.diff, name=name, width=width, theme=theme, most=_MAX_CHANGED, whole=False)
     if (more := card.added + card.removed - shown) > 0:
         lines.append(
@@ -239,9 +256,9 @@ def _first_lines(result: str, *, width: int, theme: BlockTheme) -> list[Text]:
     return [Text(line, theme.muted, end="") for line in shown]
 
 
-def _detail_rows(card: ToolCardBlock, known: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+def _detail_rows(card: ToolCardBlock, capabilities: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
     facts = []
-    if known.verb and not _is_ours(card.tool):
+    if capabilities.verb and not _is_ours(card.tool):
         facts.append(("tool", card.tool))
     if card.asks_because and card.status in (CardStatus.WAITING, CardStatus.UNKNOWN_WAITING):
         facts.append(("asks because", card.asks_because))
@@ -255,7 +272,7 @@ def _detail_rows(card: ToolCardBlock, known: Capabilities, *, width: int, theme:
     lines.extend(_arguments(card.arguments, width=width, theme=theme))
     if card.diff:
         changed, shown = diff_lines(
-            card.diff, name=_path(card.arguments, known), width=width, theme=theme, most=_MAX_LINES, whole=True
+            card.diff, name=_path(card.arguments, capabilities), width=width, theme=theme, most=_MAX_LINES, whole=True
         )
         more = card.added + card.removed - shown
         label = f"change (the first {plural(shown, 'line')} of {card.added + card.removed}):" if more > 0 else "change:"
@@ -302,22 +319,22 @@ def _cap_rows(lines: list[Text], *, theme: BlockTheme) -> list[Text]:
 def argument_summary(arguments: str, *, without: Collection[str] = (), lead: Sequence[str] = ()) -> str:
     """Return the subject of a call: its main argument bare, the others but `without` as ``name=value``.
 
-    The main one is the first of `lead` and `_TELLING` that is given. Arguments that are no JSON object are returned as
-    written.
+    The main one is the first of `lead` and `_MAIN_ARGUMENTS` that is given. Arguments that are no JSON object are
+    returned as written.
     """
     given = parsed_arguments(arguments)
     if given is None:
         return one_line(arguments[:_LONGEST_ARGUMENT])
     named = {key: value for key, value in given.items() if key not in without}
-    main = next((key for key in (*lead, *_TELLING) if isinstance(named.get(key), str)), None)
+    main = next((key for key in (*lead, *_MAIN_ARGUMENTS) if isinstance(named.get(key), str)), None)
     parts = [] if main is None else [str(named.pop(main))]
     parts.extend(f"{key}={value if isinstance(value, str) else _short_text(value)}" for key, value in named.items())
     return "  ".join(one_line(part[:_LONGEST_ARGUMENT]) for part in parts)[:_LONGEST_ARGUMENT]
 
 
-def _path(arguments: str, known: Capabilities) -> str:
+def _path(arguments: str, capabilities: Capabilities) -> str:
     """Return the path that a call names; empty if it names none."""
-    path = (parsed_arguments(arguments) or {}).get(known.path or "path", "")
+    path = (parsed_arguments(arguments) or {}).get(capabilities.path or "path", "")
     return path if isinstance(path, str) else ""
 
 
@@ -361,7 +378,7 @@ def sign_of(card: ToolCardBlock, theme: BlockTheme) -> tuple[str, Style]:
             assert_never(never)
 
 
-def words_of(card: ToolCardBlock, dot: str) -> str:
+def status_words(card: ToolCardBlock, dot: str) -> str:
     """Return the state of the call in words; `dot` separates them."""
     match card.status:
         case CardStatus.UNSETTLED:
@@ -375,14 +392,14 @@ def words_of(card: ToolCardBlock, dot: str) -> str:
         case CardStatus.UNKNOWN_WAITING:
             return "outcome unknown, decision pending"
         case CardStatus.RUNNING:
-            return _elapsed(card, dot)
+            return _running_words(card, dot)
         case CardStatus.SETTLED:
             return _result_words(card, dot)
         case _ as never:
             assert_never(never)
 
 
-def _elapsed(card: ToolCardBlock, dot: str) -> str:
+def _running_words(card: ToolCardBlock, dot: str) -> str:
     """Return how long a running call has taken and how to stop it, from one second on."""
     seconds = int(clock() - card.started_at) if card.started_at else 0
     return f"{spent(seconds)} {dot} Esc to stop" if seconds >= 1 else "running"
@@ -403,9 +420,9 @@ def _result_words(card: ToolCardBlock, dot: str) -> str:
             return "no result"
         case Outcome.SUCCESS:
             approved = f"approved {dot} " if login(card.decided_by) and not card.own else ""
-            return approved + duration(card.duration_ms) + _count_further(card)
+            return approved + duration(card.duration_ms) + _aftermath_words(card)
         case Outcome.FAILED:
-            return _failure_line(card, dot)
+            return _failure_words(card, dot)
         case Outcome.INVALID:
             return f"not run: {_reason_line(card)}" if card.end.ended_because else "not run: invalid call"
         case Outcome.DENIED:
@@ -419,15 +436,15 @@ def _result_words(card: ToolCardBlock, dot: str) -> str:
             assert_never(never)
 
 
-def _failure_line(card: ToolCardBlock, dot: str) -> str:
+def _failure_words(card: ToolCardBlock, dot: str) -> str:
     ended = one_line(card.end.ended_because) or "failed"
     words = ended if card.end.timed_out else f"{ended} {dot} {duration(card.duration_ms)}"
-    return words + _count_further(card)
+    return words + _aftermath_words(card)
 
 
-def _count_further(card: ToolCardBlock) -> str:
-    also = truncated(one_line(card.end.aftermath), width=_LONGEST_REASON, ellipsis="…")
-    return (f", {also}" if also.strip() else "") + (", result shortened" if card.truncated else "")
+def _aftermath_words(card: ToolCardBlock) -> str:
+    aftermath = truncated(one_line(card.end.aftermath), width=_LONGEST_REASON, ellipsis="…")
+    return (f", {aftermath}" if aftermath.strip() else "") + (", result shortened" if card.truncated else "")
 
 
 def _denial_words(card: ToolCardBlock) -> str:

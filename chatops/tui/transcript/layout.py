@@ -410,7 +410,7 @@ def block_lines(
             lines = _thought(block, width=prose, theme=theme, expanded=expanded)
             return prefixed(lines, first=_BLANK, rest=_BLANK)
         case ToolCardBlock():
-            lines = card_lines(block, width=room, theme=theme, expanded=expanded, known=known, further=further)
+            lines = card_lines(block, width=room, theme=theme, expanded=expanded, capabilities=known, further=further)
             shown = picture_lines(block.files, pictures, width=max(1, prose - 2), theme=theme)
             lines += prefixed(shown, first=Text("  ", end=""), rest=Text("  ", end=""))
             return prefixed(lines, first=_BLANK, rest=_BLANK)

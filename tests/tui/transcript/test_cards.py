@@ -201,7 +201,7 @@ def test_an_own_tool_has_a_card_as_good_as_ours() -> None:
         layout.ensure(0)
         layout.sum_from(0)
         assert shown(layout) == [f"✓ {shown_name} Oban, Brest 4 levels 4 ms"]
-        opened = card_lines(call, width=80, theme=PLAIN, expanded=True, known=made.spec.capabilities)
+        opened = card_lines(call, width=80, theme=PLAIN, expanded=True, capabilities=made.spec.capabilities)
         assert "│ tool: gauge" in [line.plain for line in opened]
 
 
@@ -211,7 +211,7 @@ def test_the_title_of_a_servers_tool_is_its_name_after_that_of_the_server(title:
     (listed,), _ = catalogue(server, [Described(name="find", description="", input_schema={}, title=title)])
     block = card("c", "", outcome=Outcome.SUCCESS, tool=listed.spec.name, arguments='{"query": "tides"}')
     known = listed.spec.capabilities
-    (line,) = (line.plain for line in card_lines(block, width=98, theme=PLAIN, expanded=False, known=known))
+    (line,) = (line.plain for line in card_lines(block, width=98, theme=PLAIN, expanded=False, capabilities=known))
     assert line.startswith("✓ docs: " + (title if title.isalpha() and len(title) < 40 else ""))
     assert "  tides  " in line
     assert not set(line) & HIDDEN
