@@ -274,7 +274,7 @@ class EditorSession:
         async with self._reopening:
             if isinstance(self.view, Session) and self.view.taken_over is None:
                 return
-            before, (view, _) = self.view, await self._workspace.sessions.resumed(self.view.session_id)
+            before, (view, _) = self.view, await self._workspace.sessions.open_and_resume(self.view.session_id)
             self.view = view
             self._follow()
             await before.aclose()
@@ -549,7 +549,7 @@ async def opened(
     """Open a session, a new one for None, in its folder. `notices` are sentences to show. Raises ChatopsError."""
     app, workspace = await asyncio.to_thread(_prepared, options)
     try:
-        view, news = await workspace.sessions.resumed(session_id)
+        view, news = await workspace.sessions.open_and_resume(session_id)
         if session_id is None:
             await owned(view, "Nothing was done").store()
         workspace.upkeep.watch_files()

@@ -296,10 +296,10 @@ class SessionList:
 
         The caller closes the present session after success.
         """
-        session, _ = await self.resumed(session_id)
+        session, _ = await self.open_and_resume(session_id)
         return session
 
-    async def resumed(self, session_id: SessionId | None) -> tuple[SessionView, tuple[str, ...]]:
+    async def open_and_resume(self, session_id: SessionId | None) -> tuple[SessionView, tuple[str, ...]]:
         """Open or follow a session, a new one for None, resume it, and return it with the notices from resuming.
 
         A UI draws the state that it finds, so nothing is lost by resuming before it subscribes.

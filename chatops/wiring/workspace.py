@@ -1,4 +1,4 @@
-"""What a screen shows and offers besides the open session, and how it opens the first one.
+"""The workspace as the terminal app uses it: everything besides the open session, and the opening of the first one.
 
 Methods that may touch the disk or the network are coroutines. All of them raise `ChatopsError` with a message for the
 user, and nothing else on purpose.
@@ -57,6 +57,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
+_DESKTOP = ("DBUS_SESSION_BUS_ADDRESS", "XDG_DATA_DIRS", "XDG_CONFIG_DIRS", "DESKTOP_SESSION", "KDE_FULL_SESSION")
+"""Environment variables that programs of a desktop need, besides `DISPLAY`."""
+
 
 class TrustQuestions:
     """The questions about files of the workspace, the user's own tools, and MCP servers that wait for a start."""
@@ -70,6 +74,7 @@ class TrustQuestions:
         tools = await asyncio.to_thread(self._app.own_tools_trust.reread)
         folder = await asyncio.to_thread(self._app.trust.reread)
         found = next((question for question in (starts, tools, folder) if question.is_open), folder)
+        # Without an open question, one that was declined can be answered otherwise.
         return starts if starts.is_answerable and not found.is_answerable else found
 
     def about_files(self) -> TrustQuestion | None:
@@ -101,13 +106,13 @@ class TrustQuestions:
 
     async def revoke(self) -> bool:
         """Forget what the user trusts in this workspace. Return False if nothing was trusted."""
-        found = await asyncio.to_thread(self._app.trust.revoke)
-        found = await asyncio.to_thread(self._app.server_trust.revoke) or found
+        files = await asyncio.to_thread(self._app.trust.revoke)
+        servers = await asyncio.to_thread(self._app.server_trust.revoke)
         self._app.notify_rights_changed()
-        if found:
+        if files or servers:
             folder = str(self._app.workspace)
             await asyncio.to_thread(self._app.store.log_trust, folder, TrustAnswer.REVOKED)
-        return found
+        return files or servers
 
 
 class Workspace:
@@ -154,7 +159,7 @@ class Workspace:
 
     def roles(self) -> Sequence[RoleRow]:
         """Return the roles of this user here, in registry order."""
-        return [self._role(name) for name in self._app.rights.roles()]
+        return [self._role_row(name) for name in self._app.rights.roles()]
 
     def role_colours(self) -> Sequence[tuple[str, str]]:
         """Return the names of all roles with the colours that registries give them: a name, ``#rrggbb`` or nothing."""
@@ -162,20 +167,20 @@ class Workspace:
 
     def models(self) -> Sequence[ModelRow]:
         """Return the configured models."""
-        return [self._model(spec) for spec in self._app.rights.models()]
+        return [self._model_row(spec) for spec in self._app.rights.models()]
 
     async def models_of_servers(self) -> Sequence[ModelRow]:
         """Ask the servers. Return the configured models, with what is missing now, and the servers' other models."""
-        found = await asyncio.gather(*(self._reach(spec) for spec in self._app.rights.models()))
-        rows = [replace(self._model(asked.spec), missing=asked.missing) for asked in found]
+        found = await asyncio.gather(*(self._ask_server(spec) for spec in self._app.rights.models()))
+        rows = [replace(self._model_row(asked.spec), missing=asked.missing) for asked in found]
         taken = {(asked.spec.api_url, asked.spec.model_name) for asked in found}
         for asked in found:
             others = [name for name in asked.available if (asked.spec.api_url, name) not in taken]
             taken |= {(asked.spec.api_url, name) for name in others}
-            rows += [self._model(asked.spec.sibling(name)) for name in others]
+            rows += [self._model_row(asked.spec.sibling(name)) for name in others]
         return rows
 
-    def _model(self, spec: ModelSpec) -> ModelRow:
+    def _model_row(self, spec: ModelSpec) -> ModelRow:
         missing = f"It {why}." if (why := model_problem(spec)) else ""
         served = spec.model_name if spec.model_name != spec.name else ""
         score = memory.score() if spec.has_server and (memory := memory_of(spec, self._app.settings)) else None
@@ -185,7 +190,7 @@ class Workspace:
     async def model_problem(self, name: str) -> str:
         """Return why a model will probably not answer now, in sentences; empty if it may, or if there is none."""
         spec = self._app.rights.model(name)
-        return "" if spec is None or model_problem(spec) else (await self._reach(spec)).missing
+        return "" if spec is None or model_problem(spec) else (await self._ask_server(spec)).missing
 
     def personas(self) -> Sequence[str]:
         """Return the names of the available personas."""
@@ -248,7 +253,7 @@ class Workspace:
         data = await asyncio.to_thread(self._app.files.read, image)
         return None if data is None else await asyncio.to_thread(picture_of, data, preview=preview, fine=fine)
 
-    async def _reach(self, spec: ModelSpec) -> "Reach":
+    async def _ask_server(self, spec: ModelSpec) -> "Reach":
         """Ask the server of a model, which takes a few seconds at most.
 
         One whose key is asked of a program or a keyring, which may ask the user in turn, is not asked.
@@ -261,7 +266,7 @@ class Workspace:
             return Reach(spec=spec, reachability=Reachability.THERE, text="")
         return await reach(spec, require=self._app.limits.sandbox().require)
 
-    def _role(self, name: str) -> RoleRow:
+    def _role_row(self, name: str) -> RoleRow:
         try:
             grant = self._app.grant_for(name)
         except ConfigError as error:
@@ -276,25 +281,25 @@ class Workspace:
 
     # The first session
 
-    async def opened(self, session: SessionId | None, *, last: bool, pick: bool) -> "FirstSession":
-        """Return the first session of this run, and the notices for the start."""
+    async def open_first_session(self, session: SessionId | None, *, last: bool, pick: bool) -> "FirstSession":
+        """Open the first session of this run. Its notices are those for the start."""
         app = self._app
         if last and session is None:
             rows = await asyncio.to_thread(app.store.sessions, workspace=str(app.workspace), limit=1)
             session = rows[0].id if rows else None
-        chat, notices = await self.sessions.resumed(session)
+        chat, notices = await self.sessions.open_and_resume(session)
         if isinstance(chat, Session) and not app.store.unsaved:
             chat.show_store_notice(" ".join(app.store.notices))
-        waiting, said = "", frozenset[SessionId]()
+        elsewhere, named = "", frozenset[SessionId]()
         if session is None and not pick:
-            waiting, said = await asyncio.to_thread(self.sessions.unfinished_line)
+            elsewhere, named = await asyncio.to_thread(self.sessions.unfinished_line)
         recovered = await asyncio.to_thread(self._recover_unsent, chat)
-        jobs = await asyncio.to_thread(self.jobs.news, said)
+        jobs = await asyncio.to_thread(self.jobs.news, named)
         return FirstSession(
             session=chat,
             workspace=self,
             notices=(*notices, *self._withheld_notices(chat), *recovered, *jobs),
-            pending_elsewhere=waiting,
+            pending_elsewhere=elsewhere,
             trust=self.trust.about_files(),
             choose_session=pick,
         )
@@ -352,22 +357,18 @@ async def open_for_tui(options: Options, *, session: SessionId | None, last: boo
     `session`: open this one. `last`: the last of this workspace. `pick`: a new one behind the picker.
     """
     workspace = await asyncio.to_thread(_prepare_workspace, options)
-    opened = await workspace.opened(session, last=last, pick=pick)
-    workspace.upkeep.start(opened.session)
-    return opened
+    first = await workspace.open_first_session(session, last=last, pick=pick)
+    workspace.upkeep.start(first.session)
+    return first
 
 
 def _prepare_workspace(options: Options) -> Workspace:
     app = App(options)
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        # Mostly waits for a program.
-        sandbox = beside.submit(app.limits.sandbox_note)
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        # Beside the rest, because it mostly waits for a program.
+        sandbox = executor.submit(app.limits.sandbox_note)
         app.prepare()
         return Workspace(app, sandbox=sandbox.result())
-
-
-_FOLDERS = "/usr/local/bin:/usr/bin:/bin"
-_DESKTOP = ("DBUS_SESSION_BUS_ADDRESS", "XDG_DATA_DIRS", "XDG_CONFIG_DIRS", "DESKTOP_SESSION", "KDE_FULL_SESSION")
 
 
 def open_file(files: SessionFiles, file: FileRef) -> str:
@@ -378,7 +379,7 @@ def open_file(files: SessionFiles, file: FileRef) -> str:
     if not can_be_opened(file):
         raise ChatopsError(f"{file} is of a type that is not opened from here.", advice=f"It is kept as {place}")
     name = "open" if sys.platform == "darwin" else "xdg-open"
-    program = shutil.which(name, path=_FOLDERS)
+    program = shutil.which(name, path=_PROGRAM_PATH)
     if program is None:
         raise ChatopsError(f"There is no {name} here to open {file}.", advice=f"It is kept as {place}")
     shared = {variable: os.environ[variable] for variable in (*DISPLAY, *_DESKTOP) if variable in os.environ}

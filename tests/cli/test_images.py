@@ -198,7 +198,7 @@ async def test_what_is_opened_is_named_by_its_bytes(
         '#!/bin/sh\necho "$1 $OPENAI_API_KEY" >"$0.log.part"; mv "$0.log.part" "$0.log"\n'
     )
     (programs / "xdg-open").chmod(0o755)
-    monkeypatch.setattr("chatops.wiring.workspace._FOLDERS", str(programs))
+    monkeypatch.setattr("chatops.wiring.workspace._PROGRAM_PATH", str(programs))
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
     files = SessionFiles(tmp_path / "files")

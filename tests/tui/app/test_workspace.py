@@ -340,7 +340,7 @@ async def test_the_folder_is_asked_about_at_the_start_until_there_is_an_answer(c
     for answered in (False, True):
         again = App(Options(workspace=app.workspace))
         try:
-            first = await Workspace(again).opened(None, last=False, pick=False)
+            first = await Workspace(again).open_first_session(None, last=False, pick=False)
             assert (first.trust is None) is answered
             assert not any("AGENTS.md" in notice for notice in again.notices()) or answered
             if first.trust is not None:
@@ -610,5 +610,5 @@ async def test_a_turn_that_waits_is_handed_over_without_a_process_and_listed(com
     (choice,) = commands.asked.picker.choices
     assert ("waiting" in choice.text, choice.current) == (True, True)
     assert commands.workspace.jobs.news() == ("1 job waits: /jobs",)
-    first = await commands.workspace.opened(None, last=False, pick=False)
+    first = await commands.workspace.open_first_session(None, last=False, pick=False)
     assert "shell_exec" in first.pending_elsewhere and not any("/jobs" in one for one in first.notices), "said once"
