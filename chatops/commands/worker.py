@@ -55,11 +55,11 @@ def _folders(named: Sequence[str]) -> dict[str, Path]:
 
 def queue_prompt(arguments: Namespace, prompt: str) -> int:
     """Put a prompt into the queue of workspace ``--queue``, with ``-r`` into a session there, and print its id."""
-    further = arguments.session is not None
-    given = {
+    in_session = arguments.session is not None
+    not_for_queue = {
         "-c": arguments.last,
-        "-r and --role": further and arguments.role,
-        "-r and --model": further and arguments.model,
+        "-r and --role": in_session and arguments.role,
+        "-r and --model": in_session and arguments.model,
         "--background": arguments.background,
         "--contain": arguments.contain,
         "--approve": arguments.approve,
@@ -70,26 +70,26 @@ def queue_prompt(arguments: Namespace, prompt: str) -> int:
         "--add-dir": getattr(arguments, "add_dir", ()),
         "--access": getattr(arguments, "access", None),
     }
-    if refused := next((name for name, is_given in given.items() if is_given), ""):
+    if refused := next((name for name, is_given in not_for_queue.items() if is_given), ""):
         raise ConfigError(
             f"--queue does not go with {refused}: the registry of the worker says what the turn may do.",
             advice="It takes --role and --model, or -r with a session that you have queued.",
         )
     workspace_name(arguments.queue)
     with stored(arguments, storage=Storage.NEEDED) as opened:
-        if further:
+        if in_session:
             session_id = _queue_further(opened.store, arguments, prompt)
         else:
             session_id = opened.store.queue_turn(
                 prompt, workspace=arguments.queue, role=arguments.role or "", model=arguments.model or ""
             )
-        able = [one for one in opened.store.workers() if arguments.queue in one.workspaces]
+        workers = [worker for worker in opened.store.workers() if arguments.queue in worker.workspaces]
     view = screen()
     if arguments.output_format == "text":
         view.line(session_id)
     else:
         view.json({"session_id": session_id})
-    if not able:
+    if not workers:
         view.say(f"No worker of {arguments.queue} is alive; it waits for one: chatops queue list")
     return 0
 
@@ -128,38 +128,40 @@ def queue(arguments: Namespace) -> int:
         return 0
     with stored(arguments) as opened:
         opened.store.must_be_shared()
-        found, workers = opened.store.queued(), opened.store.workers()
-    states = [_state(one, workers) for one in found]
-    rows = [
-        (one.session.id, state, one.workspace, one.requester, when(one.session.created_at), why)
-        for one, (state, why) in zip(found, states, strict=True)
+        rows, workers = opened.store.queued(), opened.store.workers()
+    states = [_state(row, workers) for row in rows]
+    lines = [
+        (row.session.id, state, row.workspace, row.requester, when(row.session.created_at), why)
+        for row, (state, why) in zip(rows, states, strict=True)
     ]
     values: list[JsonValue] = [
         {
-            "session_id": one.session.id,
+            "session_id": row.session.id,
             "state": state,
-            "workspace": one.workspace,
-            "requester": one.requester,
-            "created_at": one.session.created_at,
-            "hinted": one.hinted,
+            "workspace": row.workspace,
+            "requester": row.requester,
+            "created_at": row.session.created_at,
+            "hinted": row.hinted,
             "why": why,
         }
-        for one, (state, why) in zip(found, states, strict=True)
+        for row, (state, why) in zip(rows, states, strict=True)
     ]
-    alive = "; ".join(f"{one.host} pid {one.pid}: {', '.join(one.workspaces)} ({one.slots})" for one in workers)
+    alive = "; ".join(
+        f"{worker.host} pid {worker.pid}: {', '.join(worker.workspaces)} ({worker.slots})" for worker in workers
+    )
     header = ("ID", "STATE", "WORKSPACE", "FOR", "SINCE", "ABOUT")
     notes = [f"Workers: {alive or 'none is alive.'}"]
-    return show_list(arguments, values, header, rows, notes=notes, empty="Nothing is queued.")
+    return show_list(arguments, values, header, lines, notes=notes, empty="Nothing is queued.")
 
 
-def _state(one: QueuedRow, workers: Sequence[WorkerRow]) -> tuple[str, str]:
-    """Return the state of a session of the queue, and what is to know of it."""
-    if one.lease is not None:
-        return "running", f"{one.lease.holder.host} pid {one.lease.holder.pid}"
-    if not one.runnable:
+def _state(row: QueuedRow, workers: Sequence[WorkerRow]) -> tuple[str, str]:
+    """Return the state of a session of the queue, and in words who drives it or what it waits for."""
+    if row.lease is not None:
+        return "running", f"{row.lease.holder.host} pid {row.lease.holder.pid}"
+    if not row.runnable:
         return "waiting", "a decision: chatops approvals list"
-    here = [worker for worker in workers if one.workspace in worker.workspaces]
+    here = [worker for worker in workers if row.workspace in worker.workspaces]
     if not here:
-        return "no worker", f"no worker of {one.workspace} is alive"
-    refused = [f"{worker.host}: {why}" for worker in here if (why := worker.refused.get(one.session.id))]
+        return "no worker", f"no worker of {row.workspace} is alive"
+    refused = [f"{worker.host}: {why}" for worker in here if (why := worker.refused.get(row.session.id))]
     return ("no worker", "; ".join(refused)) if len(refused) == len(here) else ("ready", "")

@@ -45,6 +45,7 @@ MAX_FILES = 200
 MAX_ENTRIES = 5_000
 """Maximum number of names in folders that are read in all."""
 _MAX_DEPTH = 5
+"""Maximum depth of folders that are read below each other."""
 _MAX_LEVELS = 40
 """Maximum number of folders above the workspace that are searched for the root of its repository."""
 
@@ -145,7 +146,7 @@ def read_workspace(workspace: Path, *, own: Sequence[Path] = ()) -> WorkspaceFil
     Never raises.
     """
     try:
-        with _opened(str(workspace)) as folder:
+        with _open_folder(str(workspace)) as folder:
             inode = os.fstat(folder).st_ino
             # Files are bound to their digests too, so this is enough where nothing tells when a folder was created.
             identity = folder_identity(workspace) or f"{inode}:0:{workspace}"
@@ -163,7 +164,7 @@ def read_skills(folder: Path) -> list[Item]:
     """Read the user's own skills in `folder`, which is called ``skills``, as those of a workspace. Never raises."""
     reader = _Reader(own=set())
     try:
-        with _opened(str(folder.parent.resolve())) as parent:
+        with _open_folder(str(folder.parent.resolve())) as parent:
             return list(reader.folder(parent, folder.name, ItemKind.SKILL, depth=_MAX_DEPTH))
     except OSError:
         return []
@@ -179,13 +180,13 @@ class _Reader:
 
     def __init__(self, *, own: set[tuple[int, int] | None]) -> None:
         self._own = own
-        self._left = MAX_TOTAL_BYTES
+        self._bytes_left = MAX_TOTAL_BYTES
         self._entries_left = MAX_ENTRIES
         self.left_out: list[str] = []
 
     def notes(self, workspace: int) -> Iterator[Item]:
         """Yield notes, nearest first. A file that cannot be used does not hide the other name in its folder."""
-        with _levels(workspace) as levels:
+        with _open_levels(workspace) as levels:
             for number, folder in enumerate(levels):
                 for name in NOTES:
                     item = self._file(folder, name, ItemKind.NOTES, prefix="../" * number)
@@ -200,7 +201,7 @@ class _Reader:
         if found is not None:
             yield found
         yield from self.folder(workspace, WORKFLOWS, ItemKind.WORKFLOW, depth=1, fits=is_workflow_name)
-        with suppress(OSError), _opened(".chatops", within=workspace) as folder:
+        with suppress(OSError), _open_folder(".chatops", within=workspace) as folder:
             for name, kind in (("skills", ItemKind.SKILL), ("tools", ItemKind.TOOL)):
                 yield from self.folder(folder, name, kind, prefix=".chatops/", depth=_MAX_DEPTH)
         servers = self._file(workspace, ".mcp.json", ItemKind.SERVERS)
@@ -223,7 +224,7 @@ class _Reader:
             if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
                 yield Item(kind=kind, path=path, problem=ReadFault.LINK)
                 return
-            with _opened(name, within=parent) as folder:
+            with _open_folder(name, within=parent) as folder:
                 status = os.fstat(folder)
                 if (status.st_dev, status.st_ino) in self._own:
                     return
@@ -299,14 +300,14 @@ class _Reader:
             _check(status)
             if (status.st_dev, status.st_ino) in self._own:
                 return None
-            data = file.read(min(MAX_BYTES, self._left) + 1)
+            data = file.read(min(MAX_BYTES, self._bytes_left) + 1)
         if len(data) > MAX_BYTES:
             raise _NotReadError(ReadFault.TOO_LARGE, f"it is larger than {MAX_BYTES:,} bytes")
-        if len(data) > self._left:
+        if len(data) > self._bytes_left:
             raise _NotReadError(
                 ReadFault.TOO_LARGE, f"it and the files before it are larger than {MAX_TOTAL_BYTES:,} bytes"
             )
-        self._left -= len(data)
+        self._bytes_left -= len(data)
         return data
 
 
@@ -344,7 +345,7 @@ def _inode(path: Path) -> tuple[int, int] | None:
 
 
 @contextmanager
-def _opened(name: str, *, within: int | None = None) -> Iterator[int]:
+def _open_folder(name: str, *, within: int | None = None) -> Iterator[int]:
     """Open a folder, and close it afterwards. Raises OSError, also for a symbolic link."""
     descriptor = os.open(name, _FOLDER, dir_fd=within)
     try:
@@ -354,7 +355,7 @@ def _opened(name: str, *, within: int | None = None) -> Iterator[int]:
 
 
 @contextmanager
-def _levels(workspace: int) -> Iterator[list[int]]:
+def _open_levels(workspace: int) -> Iterator[list[int]]:
     """Open the workspace's folder and those above it up to the root of its repository, nearest first.
 
     Without a repository it is the workspace alone. ``.git`` may be a file, as in a worktree or a submodule. A folder

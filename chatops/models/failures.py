@@ -25,10 +25,9 @@ _OWN_AUTHORITY = "If it is your own authority's, name its file with ca_file in t
 _OUT_OF_TIME = "The server needs a new certificate; check the date of this machine too."
 _OTHER_NAME = "Use a host name of the certificate in api_url, or get a certificate for this host."
 _NO_TLS = "If the server has no TLS, its address begins with http:// instead of https://."
-_WAITS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_HANDSHAKE_WAITS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """Not failures: the state of a handshake that was given up."""
-_CHECKS = {
-    # OpenSSL's numbers, X509_V_ERR_… in x509_vfy.h.
+_CERTIFICATE_FAULTS = {
     9: ("it is not valid yet", _OUT_OF_TIME),
     10: ("it has expired", _OUT_OF_TIME),
     18: ("it is self-signed", _OWN_AUTHORITY),
@@ -38,8 +37,11 @@ _CHECKS = {
     62: ("it is for another host", _OTHER_NAME),
     64: ("it is for another address", _OTHER_NAME),
 }
+"""Fault and advice by OpenSSL's number of a failed check: X509_V_ERR_… in x509_vfy.h."""
 QUICK_S = 3.0
-SHOWN = 8
+"""Seconds for finding out what a server has instead of what a 404 was about."""
+_MAX_LISTED = 8
+"""Maximum number of model names in the text of a failure."""
 
 
 def error_failure(error: Exception, *, endpoint: Endpoint, timeouts: Timeouts) -> AttemptFailure:
@@ -48,23 +50,23 @@ def error_failure(error: Exception, *, endpoint: Endpoint, timeouts: Timeouts) -
         how = plain_line(str(error), limit=40)
         message = f"{endpoint.host} compressed its answer as {how}, which cannot be unpacked here."
         return failed_attempt(FailureKind.BROKEN_STREAM, message, AGAIN)
-    causes = tuple(_chain(error))
+    causes = tuple(_causes_of(error))
     if own := next((cause for cause in causes if isinstance(cause, EngineError)), None):
         return AttemptFailure(failure=own.failure)
     if refused := next((cause for cause in causes if isinstance(cause, ssl.SSLCertVerificationError)), None):
-        return _certificate(refused, endpoint=endpoint)
-    return _of_network(error, causes, endpoint=endpoint, timeouts=timeouts)
+        return _certificate_failure(refused, endpoint=endpoint)
+    return _network_failure(error, causes, endpoint=endpoint, timeouts=timeouts)
 
 
-def _of_network(
+def _network_failure(
     error: Exception, causes: tuple[BaseException, ...], *, endpoint: Endpoint, timeouts: Timeouts
 ) -> AttemptFailure:
-    began_tls = [cause for cause in causes if isinstance(cause, ssl.SSLError)]
-    if tls := next((cause for cause in began_tls if not isinstance(cause, _WAITS)), None):
-        reason = plain_line(tls.reason or str(tls)).rstrip(".")
+    tls_errors = [cause for cause in causes if isinstance(cause, ssl.SSLError)]
+    if broken := next((error for error in tls_errors if not isinstance(error, _HANDSHAKE_WAITS)), None):
+        reason = plain_line(broken.reason or str(broken)).rstrip(".")
         return _unreachable(f"{endpoint.host} does not answer in valid TLS: {reason}.", _NO_TLS)
     if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes):
-        if began_tls:
+        if tls_errors:
             return _unreachable(
                 f"{endpoint.host} accepted the connection and did not answer in TLS within"
                 f" {in_words(timeouts.connect)}.",
@@ -83,7 +85,7 @@ def _of_network(
             "Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY, or add the host to NO_PROXY.",
         )
     if any(isinstance(cause, httpx2.ConnectError) for cause in causes):
-        return _no_connection(causes, endpoint=endpoint)
+        return _connection_failure(causes, endpoint=endpoint)
     if any(isinstance(cause, httpx2.UnsupportedProtocol | httpx2.InvalidURL) for cause in causes):
         message = f"The address {endpoint.url} cannot be used: {_reason(causes)}."
         return failed_attempt(FailureKind.CONFIGURATION, message, "Correct api_url in the registry.")
@@ -110,7 +112,7 @@ def _how_it_broke(causes: tuple[BaseException, ...], *, endpoint: Endpoint) -> s
     return f"{endpoint.host} does not answer in valid HTTP: {_reason(causes)}."
 
 
-def _no_connection(causes: tuple[BaseException, ...], *, endpoint: Endpoint) -> AttemptFailure:
+def _connection_failure(causes: tuple[BaseException, ...], *, endpoint: Endpoint) -> AttemptFailure:
     if any(isinstance(cause, socket.gaierror) for cause in causes) or _is_name_error(causes):
         host = urlsplit(endpoint.url).hostname
         return _unreachable(
@@ -124,18 +126,19 @@ def _no_connection(causes: tuple[BaseException, ...], *, endpoint: Endpoint) -> 
     return _unreachable(f"{endpoint.host} cannot be reached: {_reason(causes)}.", "Check the address and the network.")
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _causes_of(error: BaseException | None) -> Iterator[BaseException]:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         yield error
         if isinstance(error, BaseExceptionGroup):
             for inner in error.exceptions:
-                yield from _chain(inner)
+                yield from _causes_of(inner)
         error = error.__cause__ or error.__context__
 
 
 def _mentions(causes: tuple[BaseException, ...], *words: str) -> bool:
+    """Return True if an error text holds one of `words`. The client drops some causes, so only their texts tell."""
     return any(word in str(cause).lower() for cause in causes for word in words)
 
 
@@ -151,10 +154,10 @@ def _reason(causes: tuple[BaseException, ...]) -> str:
     return next((text for text in reversed(texts) if text), type(causes[0]).__name__)
 
 
-def _certificate(error: ssl.SSLCertVerificationError, *, endpoint: Endpoint) -> AttemptFailure:
+def _certificate_failure(error: ssl.SSLCertVerificationError, *, endpoint: Endpoint) -> AttemptFailure:
     """Return the failure for a refused certificate. Python drops its content, so the advice says how to see it."""
     reason = plain_line(error.verify_message or str(error)).rstrip(".")
-    check, advice = _CHECKS.get(error.verify_code, (reason, _OWN_AUTHORITY))
+    check, advice = _CERTIFICATE_FAULTS.get(error.verify_code, (reason, _OWN_AUTHORITY))
     proxy = proxy_for(endpoint.url)
     through = f" -proxy {host_and_port(proxy)}" if proxy else ""
     return _unreachable(
@@ -165,14 +168,6 @@ def _certificate(error: ssl.SSLCertVerificationError, *, endpoint: Endpoint) -> 
 
 def _unreachable(message: str, advice: str) -> AttemptFailure:
     return failed_attempt(FailureKind.UNREACHABLE, message, advice)
-
-
-def model_ids(body: bytes) -> list[str]:
-    """Return the ids in the answer of `/models` (OpenAI, Open WebUI) or `/api/tags` (Ollama).
-
-    Raises BadDataError.
-    """
-    return [model.name for model in models_in(body)]
 
 
 async def explain_not_found(
@@ -186,26 +181,26 @@ async def explain_not_found(
     except StatusError as error:
         if error.status != 404:
             return failure
-        return await _with_the_right_address(failure, connection, key=key, endpoint=endpoint)
+        return await _explain_missing_path(failure, connection, key=key, endpoint=endpoint)
     except Exception:  # An error of this second request must not replace that of the user's request.
         return failure
     if not names or endpoint.model in names:
         return failure
     near = get_close_matches(endpoint.model, names, n=3, cutoff=0.4)
-    shown = [*near, *(name for name in names if name not in near)][:SHOWN]
+    shown = [*near, *(name for name in names if name not in near)][:_MAX_LISTED]
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
     if endpoint.host_type is HostType.OLLAMA:
-        way = f"Get it with ollama pull {endpoint.model}"
+        step = f"Get it with ollama pull {endpoint.model}"
     else:
-        way = "Choose one with chatops connect"
+        step = "Choose one with chatops connect"
     return replace(
         failure,
         message=f"Model {endpoint.model!r} is unknown at {endpoint.host}; known: {', '.join(shown)}{more}.",
-        advice=f"{way}, or correct model_name in the registry.",
+        advice=f"{step}, or correct model_name in the registry.",
     )
 
 
-async def _with_the_right_address(
+async def _explain_missing_path(
     failure: ModelFailure, connection: ServerConnection, *, key: Secret, endpoint: Endpoint
 ) -> ModelFailure:
     """Try other base paths on the same host, and return the 404 failure with the one that answers, if any does."""
@@ -231,4 +226,4 @@ async def _answers(connection: ServerConnection, base: str, *, key: Secret) -> b
 async def _names(connection: ServerConnection, path: str, *, key: Secret) -> list[str]:
     # One limit for everything: a list that arrives byte by byte without a long pause must not delay the failure.
     async with asyncio.timeout(QUICK_S):
-        return model_ids(await connection.get(path, key=key, timeout_s=QUICK_S))
+        return [model.name for model in models_in(await connection.get(path, key=key, timeout_s=QUICK_S))]

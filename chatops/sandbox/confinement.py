@@ -35,7 +35,7 @@ and `supervisor`.
 The repository. See `git_access`.
 
 Programs. The active virtual environment and toolchains outside of the system folders are visible, read-only; see
-`find_toolchains`. So is `~/.gitconfig`, without credentials; see `git_config`.
+`find_toolchains`. So is `~/.gitconfig`, without credentials; see `filtered_config`.
 
 The settings folder. Where the workspace has no ``.chatops``, an empty one is mounted, so that a command cannot
 create it; see `covers.mount_point`.

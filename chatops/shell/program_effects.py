@@ -224,7 +224,7 @@ LOADS_NOTHING = _words(
     " bzip2 zip unzip tar base64 xxd od hexdump strings readlink realpath mktemp yes paste join fold column rev"
     " curl wget ssh scp ping sudo doas timeout nice nohup xargs time command sed jq"
 )
-"""Programs that run no file of the folder by themselves, besides those in `programs.PROGRAMS`."""
+"""Programs that run no file of the folder by themselves, besides those in `harmless.PROGRAMS`."""
 
 
 # Reading arguments

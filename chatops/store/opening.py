@@ -84,7 +84,7 @@ def open_file(path: Path) -> OpenedFile:
     """Open the file, or create it.
 
     Raises UnreadableError for a file of a newer version or of another program, which is not touched. Raises
-    NotSavedError if nothing can be written, and sqlite3.Error (see `connection.is_damage`) for all else.
+    NotSavedError if nothing can be written, and sqlite3.Error (see `sqlite_errors.is_damage`) for all else.
     """
     refuse_other_version(path)
     with locked(path.parent):
