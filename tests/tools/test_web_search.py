@@ -126,5 +126,6 @@ async def test_a_keyless_search_that_fails_is_told_in_our_words(
     monkeypatch.delitem(sys.modules, "ddgs", raising=False)
     with pytest.raises(ToolFailedError) as failed:
         await searched(DdgsBackend(), tmp_path)
-    monkeypatch.delitem(sys.modules, "ddgs")
+    # Not by monkeypatch, which would put the module back for the tests that follow.
+    del sys.modules["ddgs"]
     assert "lib.example" not in str(failed.value) and "chatops doctor" in str(failed.value)
