@@ -145,6 +145,7 @@ def _add_run_flags(group: "argparse._ActionsContainer") -> None:
 
 
 def _add_store(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Let an action that only reads the store read another one, such as a backup."""
     command.add_argument("--store", metavar="FILE", help="read this store file, such as a backup")
     return command
 

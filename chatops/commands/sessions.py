@@ -28,8 +28,6 @@ AROUND = 40
 """Characters shown on each side of a search hit."""
 
 MAX_HITS = 1_000
-READING = ("list", "show", "search", "export")
-"""Actions that only read the store, as far as it can still be read."""
 
 
 def run(arguments: Namespace) -> int:
@@ -44,7 +42,8 @@ def run(arguments: Namespace) -> int:
         "import": _import,
         "delete": _delete,
     }
-    storage = Storage.READ if arguments.action in READING else Storage.NEEDED
+    # Those that only read, as far as the store can still be read, may read a backup too.
+    storage = Storage.READ if "store" in arguments else Storage.NEEDED
     if getattr(arguments, "store", None):
         if not Path(arguments.store).expanduser().is_file():
             raise ConfigError(f"There is no file {arguments.store}.", advice="--store names a session store to read.")

@@ -130,8 +130,8 @@ def test_a_word_that_may_be_left_out_stands_before_or_after_the_flags(
         (["-p", "hi", "--xyzzy=1"], "chatops: there is no option --xyzzy."),
         (["doctor", "everything"], "chatops doctor --help shows"),
         (["registry"], "chatops registry: one of these has to follow: check, schema"),
-        (["sessions", "--workspace", "show"], "list, show, search, rename, fork, export, import, delete"),
-        (["workflow", "xyzzy"], "There are: list, show, run, resume, cancel, schema."),
+        (["sessions", "--workspace", "show"], "one of these has to follow: list, show, "),
+        (["workflow", "xyzzy"], "There are: list, show, "),
     ],
 )
 def test_a_usage_error_names_the_command_it_is_about_and_what_may_stand_there(

@@ -50,6 +50,8 @@ FIELDS: dict[str, Any] = {
     "credentials": (HOSTILE,),
     "delegation": DelegationFacts(role=HOSTILE, model=HOSTILE, adds=(HOSTILE,), grant="g"),
 }
+NO_TEXT = frozenset({"network", "sandboxed"})
+"""Fields whose value holds no text."""
 
 
 @pytest.fixture
@@ -116,7 +118,7 @@ def test_what_a_call_is_made_of_is_only_text(shared: Served, store: Store, cooki
 
 
 def test_each_fact_is_tried() -> None:
-    assert {one.name for one in fields(CallFacts)} == FIELDS.keys() | NOT_SHOWN | {"network", "sandboxed"}
+    assert {one.name for one in fields(CallFacts)} == FIELDS.keys() | NOT_SHOWN | NO_TEXT
 
 
 def test_what_is_said_about_a_call_is_only_text(shared: Served, store: Store, cookie: str) -> None:

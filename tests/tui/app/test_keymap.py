@@ -4,13 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 from textual.binding import Binding
+from textual.widgets import TextArea
 
 from chatops.domain.errors import ConfigError
 from chatops.tui.app import ChatopsApp
 from chatops.tui.commands.help import help_text
+from chatops.tui.composer import Composer
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
-from chatops.tui.keys import DEFAULTS, KeyHint, KeyLegend, Keymap, use
+from chatops.tui.keys import DEFAULTS, KEYS, KeyHint, KeyLegend, Keymap, use
 from chatops.tui.screens.chat import ChatScreen
 from tests.support.cases import for_each
 from tests.tui.app.fakes import pending_call
@@ -117,3 +119,12 @@ def test_each_key_of_app_and_chat_can_be_changed() -> None:
     bindings = [one for where in (ChatopsApp, ChatScreen) for one in where.BINDINGS]
     keys = {one.key if isinstance(one, Binding) else one[0] for one in bindings}
     assert keys <= set(DEFAULTS.values())
+
+
+def test_each_id_has_a_key_of_its_own_that_the_help_explains_and_the_message_field_leaves_alone() -> None:
+    assert len(set(DEFAULTS.values())) == len(DEFAULTS)
+    texts = " ".join(f"{name} {does}" for group in KEYS.values() for name, does in group.items())
+    assert [id for id in DEFAULTS if f"{{{id}}}" not in texts] == []
+    passed_on = {one[0] for one in ChatScreen.BINDINGS if not isinstance(one, Binding)}
+    field = [one.key if isinstance(one, Binding) else one[0] for one in (*TextArea.BINDINGS, *Composer.BINDINGS)]
+    assert not passed_on & {key for keys in field for key in keys.split(",")}, "give it priority"
