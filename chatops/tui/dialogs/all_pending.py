@@ -26,6 +26,7 @@ from chatops.tui.dialogs.calls import CallsDialog
 from chatops.tui.dialogs.contained import (
     DIFFER,
     IN_CONFLICT,
+    NOT_SENT_BACK,
     about_changes,
     below_each_other,
     coloured_diffs,
@@ -33,7 +34,7 @@ from chatops.tui.dialogs.contained import (
     tick_mark,
     titled,
 )
-from chatops.tui.dialogs.dialog_keys import DialogKey, Room, Words, legend_of
+from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room, Words, legend_of
 from chatops.tui.dialogs.key_gate import KeyKind, KeyPress
 from chatops.tui.dialogs.picker import columns
 from chatops.tui.dialogs.rows import Description, DiffRows, Row, line
@@ -69,6 +70,12 @@ def _deny_label(asked: AskedCall) -> Words:
     return "leave them applied" if is_undo(pending.call.arguments) else "discard all"
 
 
+def _reason_label(asked: AskedCall) -> Words:
+    pending = asked.item.pending
+    undoes = _about_changes(pending) and is_undo(pending.call.arguments)
+    return None if undoes and not pending.outcome_unknown else "with a reason"
+
+
 def _approve_label(asked: AskedCall) -> Words:
     return asked.applies or asked.unless_budget("go on", "approve once", "approve")
 
@@ -79,10 +86,14 @@ class AllPendingScreen(CallsDialog):
     KEYS = (
         replace(BY_NAME["a"], help="approve once; apply the ticked changes of a contained turn", label=_approve_label),
         replace(BY_NAME["d"], help="deny; discard all changes of a contained turn", label=_deny_label),
-        replace(
-            BY_NAME["D"],
-            help="deny and tell the model why; send changes back with a reason",
-            label="with a reason",
+        AnswerKey(
+            "D",
+            "ask_reason",
+            "deny and tell the model why; send changes back with a reason",
+            _reason_label,
+            kind=KeyKind.DENY,
+            unknown=None,
+            missing=NOT_SENT_BACK,
         ),
         BY_NAME["u"],
         BY_NAME["m"],
@@ -263,8 +274,6 @@ class AllPendingScreen(CallsDialog):
         pending = item.pending
         if not _about_changes(pending) or pending.outcome_unknown:
             super()._ask_reason(item)
-        elif is_undo(pending.call.arguments):
-            self.show_note("An undo cannot be sent back: d leaves the changes applied.")
         else:
             self._ask(item, send_back_question())
 
@@ -349,8 +358,13 @@ class AllPendingScreen(CallsDialog):
         """Return the legend for the shown call."""
         if (item := self._calls.current) is None:
             return KeyLegend(())
-        decides = item.undecided and not self._not_from_here(item)
-        lines = legend_lines(item.pending, room=self.room, decides=decides)
+        pending = item.pending
+        answers = "u m D" if pending.outcome_unknown else "d D" if pending.denial is not None else "a d D"
+        lines: tuple[str, ...] = (f"{answers} t n enter tab f1 escape",)
+        if not item.undecided or self._not_from_here(item):
+            lines = ("enter tab escape",)
+        elif self.room is Room.USUAL:
+            lines = answers, "t n", f"enter escape {VIEW_KEYS} tab"
         short = unread and "read on" if self.room is Room.LOWEST else unread
         return legend_of(self.by_name, *lines, state=self._asked(item), room=self.room, unread=short)
 
@@ -359,16 +373,6 @@ class AllPendingScreen(CallsDialog):
         item = self._calls.current
         waits = item is None or _about_changes(item.pending) or self._not_from_here(item)
         return None if waits else super().legend_at_once()
-
-
-def legend_lines(pending: PendingCall, *, room: Room, decides: bool) -> tuple[str, ...]:
-    """Return the keys in each line of the legend. `decides`: the call can be decided from here."""
-    answers = "u m D" if pending.outcome_unknown else "d D" if pending.denial is not None else "a d D"
-    if not decides:
-        return ("enter tab escape",)
-    if room is Room.USUAL:
-        return answers, "t n", f"enter escape {VIEW_KEYS} tab"
-    return (f"{answers} t n enter tab f1 escape",)
 
 
 def _age(seconds: float) -> str:

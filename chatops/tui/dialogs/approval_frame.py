@@ -147,7 +147,8 @@ class AskedCall:
     def rest_label(self) -> Words:
         """What approving the rest still waits for; None if there is no other call to approve."""
         unseen = len(self.calls.unseen())
-        others = any(item is not self.item for item in self.calls.approvable())
+        alone = self.item.pending.reason is AskReason.BUDGET
+        others = not alone and any(item is not self.item for item in self.calls.approvable())
         return f"approve the rest{f' ({unseen} not read yet)' if unseen else ''}" if others else None
 
     @property

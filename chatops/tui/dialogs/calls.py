@@ -175,10 +175,17 @@ class CallsDialog(GuardedDialog):
             super().answer(key)
 
     def why_not(self, key: DialogKey) -> str:
-        """Return why the call may not run."""
-        item = self._calls.current
-        denial = item.pending.denial if item is not None and isinstance(key, AnswerKey) and key.runs else None
-        return denial_sentence(denial) if denial is not None else ""
+        """Return why the key does not apply to the call, or why that may not run."""
+        if (item := self._calls.current) is None or not isinstance(key, AnswerKey):
+            return ""
+        pending = item.pending
+        if key.runs and pending.denial is not None:
+            return denial_sentence(pending.denial)
+        if key.unknown is not None and key.unknown != pending.outcome_unknown:
+            return _ONLY_UNKNOWN if key.unknown else self.IS_UNKNOWN
+        if pending.reason is AskReason.BUDGET and key.act not in ("approve", "deny", "ask_reason"):
+            return _ONLY_A_PERSON
+        return key.missing if key.missing and key.words(self._asked(item)) is None else ""
 
     @property
     def is_read(self) -> bool:
@@ -190,12 +197,6 @@ class CallsDialog(GuardedDialog):
         item = self._calls.current
         if item is None or not isinstance(key, AnswerKey):
             super().perform(key)
-        elif key.unknown is not None and key.unknown != item.pending.outcome_unknown:
-            self.show_note(_ONLY_UNKNOWN if key.unknown else self.IS_UNKNOWN)
-        elif item.pending.reason is AskReason.BUDGET and key.act not in ("approve", "deny", "ask_reason"):
-            self.show_note(_ONLY_A_PERSON)
-        elif key.missing and key.words(self._asked(item)) is None:
-            self.show_note(key.missing)
         else:
             getattr(self, f"_{key.act}")(item)
 

@@ -54,6 +54,7 @@ SEE_GIT_DIFF = f"{COMMANDS_ARE_MISSING[:-1]}: see !git diff."
 DIFFER = "The changes differ from those that were shown. Look again."
 _LOOK_S = 1.0
 """Seconds between two looks at the changes."""
+NOT_SENT_BACK = "An undo cannot be sent back: d leaves the changes applied."
 IN_CONFLICT = "This file is in conflict and stays as it is."
 _ELSEWHERE = "also changed outside this session"
 
@@ -90,7 +91,7 @@ class ContainedScreen(GuardedDialog):
             "ask_reason",
             "send them back with a reason; the model continues in the same copy",
             lambda self: None if self.undoes else "send back with a reason",
-            missing="An undo cannot be sent back: d leaves the changes applied.",
+            missing=NOT_SENT_BACK,
         ),
         DialogKey(
             "|",
@@ -101,7 +102,13 @@ class ContainedScreen(GuardedDialog):
             at_once=True,
         ),
         DialogKey("f", "toggle_full", label=lambda self: self.body.full_label, at_once=True),
-        AnswerKey("R", "approve", label="look again and finish", unknown=True),
+        AnswerKey(
+            "R",
+            "approve",
+            label=lambda self: None if self.is_denied else "look again and finish",
+            runs=True,
+            unknown=True,
+        ),
         AnswerKey("u", "reject", label="tell the model it is unknown", unknown=True),
         AnswerKey("m", "mark_done", label="mark done", unknown=True),
         DialogKey(
@@ -262,7 +269,7 @@ class ContainedScreen(GuardedDialog):
             return ""
         if key.unknown is not None and key.unknown != pending.outcome_unknown:
             return _ONLY_UNKNOWN if key.unknown else _IS_UNKNOWN
-        if key.runs and pending.denial is not None and not pending.outcome_unknown:
+        if key.runs and pending.denial is not None:
             return denial_sentence(pending.denial)
         return super().why_not(key)
 
@@ -319,6 +326,11 @@ class ContainedScreen(GuardedDialog):
     def undoes(self) -> bool:
         """True if they are the undo of an earlier answer."""
         return self._pending is not None and is_undo(self._pending.call.arguments)
+
+    @property
+    def is_denied(self) -> bool:
+        """True if the rights in force do not let them be applied."""
+        return self._pending is not None and self._pending.denial is not None
 
     def show(self) -> None:
         """Draw the list and the diffs."""

@@ -50,12 +50,14 @@ class ReviewScreen(GuardedDialog):
             "ask_words",
             "try again with instructions",
             lambda self: None if self.has_answer else "try again with instructions",
+            missing="r tries again, with a reason.",
         ),
         AnswerKey(
             "s",
             "skip",
             "skip the step, where the workflow allows it",
             lambda self: ("skip this step", "skip") if self.may_skip else None,
+            missing="The workflow does not let this step be skipped now.",
         ),
         AnswerKey("X", "stop", "stop the run, for good", ("stop the run", "stop")),
     )
@@ -110,12 +112,7 @@ class ReviewScreen(GuardedDialog):
         self.app.push_screen(_words_question(self._run.state, self._wanted), self._review)
 
     def _skip(self) -> None:
-        if self.may_skip:
-            self._review(Skip())
-        elif self.has_answer:
-            self.pause_again()
-        else:
-            self.show_note("The workflow does not let this step be skipped.")
+        self._review(Skip())
 
     def _stop(self) -> None:
         self._review(StopRun())

@@ -37,7 +37,13 @@ class TrustScreen(GuardedDialog):
     """Asks about everything at once. Esc answers nothing: the question comes again at the next start."""
 
     KEYS = (
-        AnswerKey("t", "trust", "trust all of it, once its end has been on screen", "trust", reads=True),
+        AnswerKey(
+            "t",
+            "trust",
+            "trust all of it, once its end has been on screen",
+            lambda self: "trust" if self.shows_all else None,
+            reads=True,
+        ),
         AnswerKey(
             "d", "ignore", "ignore it; asks again when something changes", ("ignore, ask when it changes", "ignore")
         ),
@@ -69,7 +75,7 @@ class TrustScreen(GuardedDialog):
         """Return why there is nothing to decide, or why what is shown is not enough to trust it."""
         if key.kind >= KeyKind.DENY and not self._question.is_answerable:
             return "There is nothing to decide. /trust revoke takes back what you trust here."
-        if isinstance(key, AnswerKey) and key.reads and _unseen_code(self._question):
+        if isinstance(key, AnswerKey) and key.reads and not self.shows_all:
             place = show_path(self._question.path)
             return f"Not trusted: this is more code than can be shown. Read the files, then: chatops trust {place}"
         return ""
@@ -77,6 +83,12 @@ class TrustScreen(GuardedDialog):
     def _toggle_texts(self) -> None:
         self._texts_shown = not self._texts_shown
         self.begin()
+
+    @property
+    def shows_all(self) -> bool:
+        """False if there is more code to decide on than is shown."""
+        new = sum(len(one.item.data) for one in self._question.listed if one.state is not ItemState.TRUSTED)
+        return self._question.kind is None or new <= MAX_TEXT
 
     @property
     def _in_texts(self) -> bool:
@@ -130,12 +142,6 @@ class TrustScreen(GuardedDialog):
         if not self._question.is_answerable:
             return self.hints("v escape", room=Room.USUAL)
         return self.hints("t d v escape", unread=unread)
-
-
-def _unseen_code(question: TrustQuestion) -> bool:
-    """Return True if there is more code to decide on than is shown."""
-    new = sum(len(one.item.data) for one in question.listed if one.state is not ItemState.TRUSTED)
-    return question.kind is not None and new > MAX_TEXT
 
 
 def _rows(question: TrustQuestion, *, texts: bool) -> Iterator[Row]:

@@ -3,19 +3,26 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from chatops.config.trust import ItemState, Listed
+from chatops.config.workspace_files import Item, ItemKind
+from chatops.domain.decisions import OpenQuestion, ServerQuestion
 from chatops.domain.events import AskReason, Denial
+from chatops.domain.ids import CallId
 from chatops.domain.sandbox import Lack, SandboxNote, SandboxSpec
 from chatops.domain.tools import CallFacts, Interruption, ServerFacts
+from chatops.engine.workflow.state import AwaitingReview, ReviewReason
+from chatops.policy.workflow import OnFail
 from chatops.tui.commands.completion import (
     MAX_FILES,
     WorkspaceFiles,
@@ -26,26 +33,43 @@ from chatops.tui.commands.completion import (
     workspace_files,
 )
 from chatops.tui.commands.replies import Context
-from chatops.tui.composer import Folds
-from chatops.tui.dialogs.all_pending import AllPendingScreen, legend_lines
+from chatops.tui.composer import Composer, Folds
+from chatops.tui.dialogs.all_pending import AllPendingScreen
 from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.approval_frame import AskedCall, call_legend, describe
-from chatops.tui.dialogs.approval_list import ApprovalList, CallMark
+from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, LastSeenCall
+from chatops.tui.dialogs.body import DialogBody
+from chatops.tui.dialogs.calls import CallsDialog
 from chatops.tui.dialogs.choices import difference
 from chatops.tui.dialogs.contained import ContainedScreen
-from chatops.tui.dialogs.dialog_keys import Room
+from chatops.tui.dialogs.dialog_keys import AnswerKey, Room
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.key_gate import KeyKind
 from chatops.tui.dialogs.review import ReviewScreen
 from chatops.tui.dialogs.rows import Row, line, wrapped
 from chatops.tui.dialogs.server_question import ServerQuestionScreen
-from chatops.tui.dialogs.trust import TrustScreen
+from chatops.tui.dialogs.trust import MAX_TEXT, TrustScreen
 from chatops.tui.status import fitted, status_parts
 from chatops.tui.theme import PLAIN
+from chatops.wiring.all_pending import WaitingCall
 from chatops.wiring.rows import RoleRow
 from tests.support.cases import for_each
+from tests.support.runs import flow, step
 from tests.support.waiting import PATIENCE
-from tests.tui.app.fakes import FakeSession, code_facts, edit_facts, pending_call, shell_facts
+from tests.tui.app.dialog_scenes import budget
+from tests.tui.app.fake_run import FakeRun
+from tests.tui.app.fakes import (
+    SESSION,
+    FakeAllPending,
+    FakeSession,
+    brought,
+    code_facts,
+    edit_facts,
+    pending_call,
+    shell_facts,
+    waiting_call,
+)
+from tests.tui.app.test_all_pending import CHANGES, changes
 
 
 def exact_text(facts: CallFacts, *, width: int = 40) -> str:
@@ -245,20 +269,73 @@ def test_each_key_of_a_dialog_has_a_method_and_only_its_own_table_decides(dialog
     }
 
 
-def test_each_key_in_a_legend_of_a_call_has_a_row() -> None:
-    lack = Lack(by="it", needs=SandboxSpec(hosts=("x.example",)))
+def shown_calls() -> Iterator[CallsDialog]:
+    """Yield both dialogs of calls, in each state that changes their legend."""
+    lack, denial = Lack(by="it", needs=SandboxSpec(hosts=("x.example",))), Denial(role="coder", by="rule")
+    states = product((AskReason.POLICY, AskReason.OUTCOME_UNKNOWN), (None, denial), ((), (lack,)))
+    calls = [
+        replace(pending_call(reason=reason, facts=replace(shell_facts("ls"), lacks=lacks)), denial=denied)
+        for reason, denied, lacks in states
+    ]
+    undo = changes(undo=True)
+    unknown = replace(undo, pending=replace(undo.pending, reason=AskReason.OUTCOME_UNKNOWN))
+    own = waiting_call(pending_call(), session_id=SESSION)
+    for call, mark in product((*calls, budget()), (CallMark.UNDECIDED, CallMark.APPROVED)):
+        approval = ApprovalScreen(FakeSession(pending=[call, pending_call(2)]), Composer(), seen=LastSeenCall())
+        yield marked(approval, mark)
+        yield marked(listed(waiting_call(call)), mark)
+    yield from (marked(listed(call), CallMark.UNDECIDED) for call in (changes(), undo, unknown, own))
+
+
+def listed(call: WaitingCall) -> AllPendingScreen:
+    at = FakeAllPending(call)
+    where = {"current": SESSION, "workspace": call.folder, "open_session": print}
+    return AllPendingScreen(at, at.calls, Composer(), **where)  # type: ignore[arg-type]
+
+
+def marked(dialog: CallsDialog, mark: CallMark) -> CallsDialog:
+    dialog._calls.refresh(dialog.waiting())
+    dialog._calls.items[0].mark = mark
+    return dialog
+
+
+def shown_questions() -> Iterator[GuardedDialog]:
+    """Yield the other dialogs, in each state that changes their legend."""
     denial = Denial(role="coder", by="rule")
-    for reason, denied, lacks in product((AskReason.POLICY, AskReason.OUTCOME_UNKNOWN), (None, denial), ((), (lack,))):
-        call = pending_call(reason=reason, facts=replace(shell_facts("ls"), lacks=lacks))
-        call = replace(call, denial=denied)
-        waiting = ApprovalList()
-        waiting.refresh([call])
-        for room, decides, unread in product(Room, (True, False), ("", "read on first")):
-            mark = CallMark.UNDECIDED if decides else CallMark.APPROVED
-            item = replace(waiting.items[0], mark=mark)
-            call_legend(AskedCall(item=item, calls=waiting), room=room, unread=unread)
-            named = " ".join(legend_lines(call, room=room, decides=decides)).split()
-            assert AllPendingScreen.by_name.keys() >= {*named}
+    reasons = (AskReason.POLICY, AskReason.OUTCOME_UNKNOWN)
+    for waiting, reason, denied in product((changes(), changes(undo=True)), reasons, (None, denial)):
+        contained = ContainedScreen(FakeSession(), Composer())
+        contained._pending = replace(waiting.pending, reason=reason, denial=denied)
+        contained._changes = CHANGES
+        yield contained
+    for kind, state, size in product((None, ItemKind.OWN_TOOL), (ItemState.NEW, ItemState.TRUSTED), (9, MAX_TEXT + 1)):
+        item = Item(kind=kind or ItemKind.NOTES, path="a", size=size, digest="00" * 32, data=b"x" * size)
+        yield TrustScreen(replace(brought(), listed=(Listed(item=item, state=state),)), cast(Any, None), Composer())
+    for why, skip in product(ReviewReason, (True, False)):
+        run = FakeRun(flow(step("only", on_fail=OnFail.ASK, may_skip=skip)))
+        yield ReviewScreen(run, AwaitingReview(step=0, attempt=1, reason=why), Composer())
+    for schema, url in (("", ""), ('{"properties":{"a":{"type":"string"}}}', ""), ("", "https://x.example")):
+        asked = ServerQuestion(server="tides", message="Hello", id="q", schema=schema, url=url)
+        open_ = OpenQuestion(call_id=CallId("s.1.1.1"), tool="tides__book", question=asked)
+        yield ServerQuestionScreen(cast(Any, None), open_, Composer(), kept={})
+
+
+def test_a_key_acts_if_a_legend_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DialogBody, "sides_label", "side by side")
+    monkeypatch.setattr(DialogBody, "full_label", "full screen")
+    for dialog, room, unread in product((*shown_calls(), *shown_questions()), Room, ("", "read on first")):
+        monkeypatch.setattr(GuardedDialog, "room", room)
+        named = [hint.key for hints in dialog.legend(unread).lines for hint in hints]
+        refused = {key: why for key in named if (why := dialog.why_not(dialog.by_name[key]))}
+        assert not refused, (dialog, room)
+        if isinstance(dialog, CallsDialog):
+            at_once = dialog.legend_at_once() if dialog._calls.items[0].undecided else None
+            keys = [hint.key for hints in at_once.lines for hint in hints if hint.key] if at_once is not None else []
+            waits = [key for key in keys if dialog._pressed(key, 0).kind > KeyKind.DENY]
+            assert not waits and not any(dialog.why_not(dialog.by_name[key]) for key in keys), (dialog, room)
+        elif room is Room.USUAL and not unread:
+            answers = {key.names for key in dialog.KEYS if isinstance(key, AnswerKey)}
+            assert {name for name in answers if not dialog.why_not(dialog.by_name[name])} <= {*named}, dialog
 
 
 def test_an_unknown_outcome_grants_nothing_and_says_what_may_have_happened() -> None:
