@@ -4,7 +4,6 @@ An approval is bound to bytes, so all parties have to agree on them: sorted keys
 (similar to RFC 8785, but numbers keep Python's spelling).
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -87,6 +86,8 @@ def _finite_float(digits: str) -> float:
 
 def digest(*parts: JsonValue) -> str:
     """Return the SHA-256 (hex) of the canonical JSON of `parts`; lone surrogates are hashed as such."""
+    import hashlib  # slow to import
+
     return hashlib.sha256(canonical(list(parts)).encode("utf-8", "surrogatepass")).hexdigest()
 
 

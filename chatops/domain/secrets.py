@@ -52,8 +52,6 @@ CAREFUL_PLACES = frozenset({(".git", "config"), (".docker", "config.json"), ("gh
 PACKAGE_FOLDERS = frozenset({"node_modules", "site-packages", "dist-packages"})
 """Folders of published packages: their certificates and keys are for tests, and their files may link to a cache."""
 
-_CAREFUL = re.compile(CAREFUL_NAMES)
-
 
 def is_secret(parts: Sequence[str]) -> bool:
     """Return True if a path of these (folded) parts leads to credentials."""
@@ -68,7 +66,7 @@ def may_hold_secrets(parts: Sequence[str]) -> bool:
         return True
     if parts[-1] in ENV_TEMPLATES or not PACKAGE_FOLDERS.isdisjoint(parts):
         return False
-    return _CAREFUL.fullmatch(parts[-1]) is not None
+    return re.fullmatch(CAREFUL_NAMES, parts[-1]) is not None
 
 
 SECRET_NAME = re.compile(r"key|token|auth|secret|cookie|pass|code|sig", re.IGNORECASE)

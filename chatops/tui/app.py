@@ -386,6 +386,8 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def get_css_variables(self) -> dict[str, str]:
         """Return theme variables. Without colours, what is selected differs by brightness: it is drawn in reverse."""
+        if not hasattr(self, "themes"):
+            return {}  # A theme is chosen later, and there is no widget yet.
         variables = super().get_css_variables()
         if not self._traits.colours:
             selection = {"background": variables["foreground"], "foreground": variables["background"]}

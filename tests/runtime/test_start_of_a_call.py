@@ -41,12 +41,12 @@ async def test_a_call_waits_for_a_store_that_is_away_and_then_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chatops.runtime.services.TIMEOUT_S", 0.01)
-    answers = iter([NotSavedError("The database cannot be reached."), NotSavedError("It starts."), True])
+    faults = ["The database cannot be reached.", "It starts."]
 
     async def is_away_twice() -> bool:
-        if isinstance(answer := next(answers), NotSavedError):
-            raise answer
-        return answer
+        if faults:
+            raise NotSavedError(faults.pop(0))
+        return True
 
     async with demo_session(tmp_path) as (_, session, events):
         session._turns.performer._holds_lease = is_away_twice

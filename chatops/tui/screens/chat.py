@@ -159,8 +159,11 @@ class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
         self._status.fit(self._current)
         self.refresh_soon()
 
-    def on_screen_resume(self) -> None:
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Offer calls that arrived while another screen was open, once that screen's result was handled."""
+        if not self.stack_updates:
+            # At the start all widgets were styled a moment ago, when they were mounted.
+            event.refresh_styles = False
         self.set_timer(SETTLE_S / 5, self.update_now)
         self._find_open_sessions()
 
