@@ -168,8 +168,15 @@ def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
 
 
 def _author(claimed: Value, member: Value) -> Principal:
-    """Return who posted a decision: what that process said, with the role that the database has recorded."""
-    return replace(codec.decode_principal(claimed), member=text(member))
+    return poster(codec.decode_principal(claimed), member)
+
+
+def poster(claimed: Principal, member: Value) -> Principal:
+    """Return who posted something: what that process said, with the role that the database has recorded.
+
+    A rule posts nothing, and would be named in place of the role.
+    """
+    return replace(claimed, member=text(member), rule="")
 
 
 def _claimed(by: Principal) -> str:

@@ -441,12 +441,13 @@ def test_a_decision_is_recorded_with_the_role_that_has_logged_in_whatever_it_say
     team: Team, session: SessionInfo
 ) -> None:
     (one, two) = team.ana.pending_calls()
-    forged = replace(kit.ANA, member="ana")
+    forged = replace(kit.ANA, member="ana", rule="7")
     assert team.ben.post_decision(kit.decided(one.pending.call, by=forged)) is True
     said = encode_recorded(Approved()), encode_principal(forged)
     call = f"chatops.post_decision('{two.pending.call.id}', 'd2', '{said[0]}', '{said[1]}')"
     assert as_role(team, "ben", f"SELECT {call}") == ""
-    assert [decided.by.member for decided in team.ana.posted_decisions(one.turn_id)] == ["ben", "ben"]
+    posted = team.ana.posted_decisions(one.turn_id)
+    assert [str(decided.by) for decided in posted] == ["member ben via approvals"] * 2
     # Ana's own process cannot log a decision in ben's name that ben did not make.
     names = dict(zip(_SAME, _SAME, strict=True))
     for decision, refused in ((Rejected(), True), (Approved(), False)):
