@@ -464,6 +464,7 @@ class _Commands:
             "--max-iterations", metavar="N", type=_positive_number, help="model calls of each attempt at a step"
         )
         run.add_argument("--max-retries", metavar="N", type=_positive_number, help="attempts at each step, in all")
+        run.add_argument("--queue", metavar="ID", help="print the run's id and leave it to the workers of a workspace")
         self._add_run_options(run)
         resume = self._action(actions, "resume", "resume a run")
         resume.add_argument("id", metavar="ID", help="as workflow list shows it")

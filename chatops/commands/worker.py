@@ -1,4 +1,4 @@
-"""``chatops worker``, ``chatops queue`` and ``-p … --queue``: turns that workers drive."""
+"""``chatops worker``, ``chatops queue`` and ``--queue``: turns and runs that workers drive."""
 
 import asyncio
 from argparse import Namespace
@@ -16,6 +16,13 @@ from chatops.store.queue import QueuedRow, WorkerRow, workspace_name
 from chatops.store.store import Store
 from chatops.toolkit.threads import DaemonThreadExecutor
 from chatops.wiring.stored import Storage, open_store
+
+_DECISION = "a decision: chatops approvals list"
+_OF_THE_WORKER = (
+    *("background", "contain", "approve", "budget", "max_rounds", "max_iterations", "max_retries", "summary"),
+    *("add_dir", "access"),
+)
+"""Options of a turn or run that ``--queue`` refuses."""
 
 
 def run(arguments: Namespace) -> int:
@@ -53,27 +60,24 @@ def _folders(named: Sequence[str]) -> dict[str, Path]:
     return folders
 
 
-def queue_prompt(arguments: Namespace, prompt: str) -> int:
-    """Put a prompt into the queue of workspace ``--queue``, with ``-r`` into a session there, and print its id."""
-    in_session = arguments.session is not None
+def queue_prompt(arguments: Namespace, prompt: str, *, workflow: str = "") -> int:
+    """Put a prompt into the queue of workspace ``--queue``, with ``-r`` into a session there, and print its id.
+
+    With `workflow`, it is the request of a run.
+    """
+    chosen = vars(arguments)
+    in_session = not workflow and arguments.session is not None
     not_for_queue = {
-        "-c": arguments.last,
+        "-c": chosen.get("last"),
         "-r and --role": in_session and arguments.role,
         "-r and --model": in_session and arguments.model,
-        "--background": arguments.background,
-        "--contain": arguments.contain,
-        "--approve": arguments.approve,
         "--on-approval": arguments.on_approval != "pause",
-        "--budget": arguments.budget,
-        "--max-rounds": arguments.max_rounds is not None,
-        "--summary": arguments.summary,
-        "--add-dir": getattr(arguments, "add_dir", ()),
-        "--access": getattr(arguments, "access", None),
+        **{f"--{name.replace('_', '-')}": chosen.get(name) not in (None, False, [], ()) for name in _OF_THE_WORKER},
     }
     if refused := next((name for name, is_given in not_for_queue.items() if is_given), ""):
         raise ConfigError(
             f"--queue does not go with {refused}: the registry of the worker says what the turn may do.",
-            advice="It takes --role and --model, or -r with a session that you have queued.",
+            advice="It takes --role and --model, or -p and -r with a session that you have queued.",
         )
     workspace_name(arguments.queue)
     with stored(arguments, storage=Storage.NEEDED) as opened:
@@ -81,7 +85,11 @@ def queue_prompt(arguments: Namespace, prompt: str) -> int:
             session_id = _queue_further(opened.store, arguments, prompt)
         else:
             session_id = opened.store.queue_turn(
-                prompt, workspace=arguments.queue, role=arguments.role or "", model=arguments.model or ""
+                prompt,
+                workspace=arguments.queue,
+                role=arguments.role or "",
+                model=arguments.model or "",
+                workflow=workflow,
             )
         workers = [worker for worker in opened.store.workers() if arguments.queue in worker.workspaces]
     view = screen()
@@ -159,7 +167,9 @@ def _state(row: QueuedRow, workers: Sequence[WorkerRow]) -> tuple[str, str]:
     if row.lease is not None:
         return "running", f"{row.lease.holder.host} pid {row.lease.holder.pid}"
     if not row.runnable:
-        return "waiting", "a decision: chatops approvals list"
+        session = row.session
+        reviewed = session.run is not None and session.active_turn is None
+        return "waiting", f"a review: chatops workflow show {session.id}" if reviewed else _DECISION
     here = [worker for worker in workers if row.workspace in worker.workspaces]
     if not here:
         return "no worker", f"no worker of {row.workspace} is alive"

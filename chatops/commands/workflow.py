@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from chatops.commands.application import app, warn_of_use, with_app
 from chatops.commands.ask import check_folder, read_prompt
-from chatops.commands.context import find_session
+from chatops.commands.context import find_session, options
+from chatops.commands.worker import queue_prompt
 from chatops.config.workflow_read import workflow_schema
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionHeldError
@@ -19,13 +20,13 @@ from chatops.headless.report import RunReport, as_json, run_report
 from chatops.headless.run import OnApproval, drive, resume_turn, review_steps, reviewed, show_end
 from chatops.headless.screen import Screen, screen, table, when
 from chatops.policy.workflow import CommandGate, Definition, PassesWhen, StepSpec, Validation, WorkflowSpec
-from chatops.runtime.descriptions import describe_review, way_to_continue
+from chatops.runtime.descriptions import describe_review, stored_way_to_continue
 from chatops.runtime.workflow import turns_of
 from chatops.store.base import SessionInfo
 from chatops.wiring.app import App
 from chatops.wiring.checks import at_step, check_here, check_to_run
 from chatops.wiring.rows import run_state
-from chatops.wiring.stored import Storage
+from chatops.wiring.stored import Storage, open_store
 
 
 def run(arguments: Namespace) -> int:
@@ -34,9 +35,9 @@ def run(arguments: Namespace) -> int:
         case "run":
             return _run(arguments)
         case "resume":
-            return with_app(arguments, lambda opened: _resume_run(opened, arguments), session=arguments.id)
+            return with_app(arguments, lambda opened: _resume_run(opened, arguments), session=_home(arguments))
         case "cancel":
-            return with_app(arguments, lambda opened: _cancel(opened, arguments.id), session=arguments.id)
+            return with_app(arguments, lambda opened: _cancel(opened, arguments.id), session=_home(arguments))
         case "schema":
             return _schema()
         case "show":
@@ -47,9 +48,19 @@ def run(arguments: Namespace) -> int:
                 return _listing(opened, arguments)
 
 
+def _home(arguments: Namespace) -> str:
+    """Return the id of a run whose workspace is to be opened; empty for one of workers, where nothing is."""
+    with open_store(Storage.READ, registry=options(arguments).registry) as store:
+        return "" if find_session(store, arguments.id).queue else arguments.id
+
+
 def _run(arguments: Namespace) -> int:
-    check_folder(getattr(arguments, "workspace", None))
     view = screen()
+    if arguments.queue is not None:
+        usage = f'chatops workflow run {arguments.name} "QUERY" --queue {arguments.queue}'
+        query = read_prompt(arguments.query or "", sys.stdin, view, usage=usage)
+        return queue_prompt(arguments, query, workflow=arguments.name)
+    check_folder(getattr(arguments, "workspace", None))
 
     async def work(opened: App) -> int:
         found = opened.workflows().get(arguments.name)
@@ -77,8 +88,11 @@ async def _resume_run(opened: App, arguments: Namespace) -> int:
     """Resume a run, with the user's review if the flags give one."""
     view = screen()
     word = review_of(arguments)
+    info = find_session(opened.store, _id(arguments))
+    if info.queue and word is not None:
+        return _leave(opened, info.id, word, _chosen_attempt(arguments), view)
     try:
-        run = await opened.open_run(find_session(opened.store, _id(arguments)).id, attended=False)
+        run = await opened.open_run(info.id, attended=False)
     except SessionHeldError:
         if word is None:
             raise
@@ -142,20 +156,30 @@ def _leave(opened: App, name: str, word: Review, about: tuple[int, int] | None, 
         left = (word for word in opened.store.posted_reviews(info.id) if isinstance(word, ReviewStep))
         first = next((f": it was {describe_review(word)}" for word in left), "")
         raise ChatopsError(f"Another process was first to review run {info.id}{first}.")
-    view.say("The run is open in another window, which takes the review.")
+    view.say(f"{_driver(opened, info)} takes the review.")
     return 0
+
+
+def _driver(opened: App, info: SessionInfo) -> str:
+    """Return who takes what is posted for a run, as the beginning of a sentence."""
+    if info.queue:
+        return f"A worker of {info.queue}"
+    whose = opened.store.foreign(info.id)
+    return f"The chatops of {whose}" if whose else "The run is open in another window, which"
 
 
 async def _cancel(opened: App, name: str) -> int:
     view = screen()
     info = find_session(opened.store, name)
     try:
-        run = await opened.open_run(info.id, attended=False)
+        run = None if info.queue else await opened.open_run(info.id, attended=False)
     except SessionHeldError:
+        run = None
+    if run is None:
         if not opened.store.post_review(info.id, CancelRun(by=opened.principal)):
             view.say(f"Run {info.id} has ended already, or is about to.")
             return 1
-        view.say("The run is open in another window, which ends it.")
+        view.say(f"{_driver(opened, info)} ends it.")
         return 0
     if not await run.cancel():
         await run.resume()
@@ -305,9 +329,9 @@ def _show_run(opened: App, run: WorkflowState, info: SessionInfo, arguments: Nam
     if result.review is not None:
         view.say(review_steps(run))
     elif result.pending:
-        view.say(next_steps(result.pending, then=way_to_continue(run.session_id, run.spec)))
+        view.say(next_steps(result.pending, then=stored_way_to_continue(opened.store, run.session_id)))
     elif not (info.run and info.run.result):
-        view.say(f"To continue: {way_to_continue(run.session_id, run.spec)}")
+        view.say(f"To continue: {stored_way_to_continue(opened.store, run.session_id)}")
     view.say(f"The whole session: chatops sessions show {run.session_id}")
     return 0
 

@@ -133,6 +133,9 @@ class Rights(Protocol):
         the session and could not use the tool itself. `containment` is that of the turn.
         """
 
+    def check_reviewer(self, settings: SessionSettings, member: str, level: AccessLevel | None) -> None:
+        """Raise ConfigError if a role of the database with this level could not use all tools of a step itself."""
+
     def roles(self) -> tuple[str, ...]:
         """Return the names of all roles."""
 

@@ -23,7 +23,7 @@ from chatops.engine.state import TurnState
 from chatops.engine.turn import start
 from chatops.engine.without_model import start_gate
 from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn, WorkflowEffect, WorkflowStep
-from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, WorkflowInput
+from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, StopRun, WorkflowInput
 from chatops.engine.workflow.machine import advance_run, start_run, turn_ended
 from chatops.engine.workflow.progress import awaited_turn
 from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowState
@@ -310,8 +310,26 @@ class WorkflowRun:
         self.session.notify(f"The run is blocked: {error}", advice=error.advice)
 
     async def _take_posted(self) -> None:
-        for posted in await self._services.worker(self._services.store.posted_reviews, self.run_id):
-            await self._take(posted)
+        store, worker = self._services.store, self._services.worker
+        for posted in await worker(store.posted_reviews, self.run_id):
+            if not (await self._may_review(posted) and await self._take(posted)):
+                await worker(store.withdraw_review, self.run_id, posted)
+
+    async def _may_review(self, posted: ReviewStep | CancelRun) -> bool:
+        """Return False, with a notice, for a role of the database that lets tools be used and may not use them."""
+        store, member, phase = self._services.store, posted.by.member, self._state.phase
+        ends = isinstance(posted, CancelRun) or isinstance(posted.review, StopRun)
+        if ends or member in ("", store.role) or not isinstance(phase, AwaitingReview):
+            return True
+        level = await self._services.worker(store.level_of, member)
+        try:
+            for step in range(phase.step, len(self._state.spec.steps)):
+                place = replace(self._state, phase=replace(phase, step=step))
+                self._services.rights.check_reviewer(self.session.settings.at_step(place), member, level)
+        except ConfigError as error:
+            self.session.notify(f"{error} The run waits for another review.", advice=error.advice)
+            return False
+        return True
 
     async def _watch(self) -> None:
         """Take reviews and cancellations posted by other processes until the run is over."""

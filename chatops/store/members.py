@@ -8,18 +8,19 @@ no right to the schema. The principal of what a member does is ``session_user``,
 ``SET ROLE`` nor any parameter changes it.
 
 Each session has a `principal`, the role that made it. It is driven by clients of that role, or by workers if it is in
-`queue`. A member puts one there by the function `queue_prompt` alone, which makes the session: so no turn in it comes
-from a client. Its requester alone queues more in it (`queue_further`), and takes back what no worker has taken yet
-(`cancel_queued`).
+`queue`. A member puts one there by the function `queue_prompt` alone, which makes the session: so no turn or run in it
+comes from a client. Its requester alone queues more in it (`queue_further`), and takes back what no worker has taken
+yet (`cancel_queued`).
 
 Forced row security lets a member read all rows but the personal ones of others (drafts, last roles), and write the rows
 of sessions that the member drives. So a member can store anything in such a session: it is the member's own chatops
 that takes its turns, on a machine of the member. No worker continues it, and no other member.
 
 What others rely on is written otherwise. A decision is posted by the function `post_decision`, which takes the
-principal from ``session_user``; a member can insert one in no other way. The log of decisions takes one in another's
-name only if that is posted. Rows of the audit log are added at the end of a chain, with the role that wrote them, and
-never changed. `members`, and sessions that workers drive, are written by the owner alone.
+principal from ``session_user``; a member can insert one in no other way. A review of a run's step is posted by
+`post_review`, for the state that the run is in. The log of decisions takes one in another's name only if that is
+posted. Rows of the audit log are added at the end of a chain, with the role that wrote them, and never changed.
+`members`, and sessions that workers drive, are written by the owner alone.
 
 The functions belong to the owner, run with its rights and have a search path of their own, with the temporary schema
 last; members may create nothing in the schema. Columns that say who wrote a row, and running numbers, are left out of
@@ -57,6 +58,7 @@ def _function(head: str, body: str, *, language: str = "sql STABLE") -> str:
 _COLUMNS = (
     'ALTER TABLE sessions ADD IF NOT EXISTS principal TEXT COLLATE "C" NOT NULL DEFAULT session_user',
     'ALTER TABLE posted ADD IF NOT EXISTS principal TEXT COLLATE "C" NOT NULL DEFAULT session_user',
+    'ALTER TABLE posted_reviews ADD IF NOT EXISTS principal TEXT COLLATE "C" NOT NULL DEFAULT session_user',
     'ALTER TABLE audit ADD IF NOT EXISTS written_by TEXT COLLATE "C" NOT NULL DEFAULT session_user',
     """CREATE TABLE IF NOT EXISTS members (
         role TEXT COLLATE "C" PRIMARY KEY,
@@ -116,7 +118,8 @@ _FUNCTIONS = (
     ),
     _function("is_used(file text) RETURNS boolean", "SELECT EXISTS (SELECT 1 FROM files WHERE digest = file)"),
     _function(
-        "queue_prompt(_id text, _place text, _role text, _model text, _workspace text, _prompt text) RETURNS void",
+        "queue_prompt(_id text, _place text, _role text, _model text, _workspace text, _workflow text, _prompt text) "
+        "RETURNS void",
         """DECLARE _now float8;
         BEGIN
             SELECT now INTO _now FROM begin_write();
@@ -125,7 +128,7 @@ _FUNCTIONS = (
             END IF;
             INSERT INTO sessions (id, workspace, title, role, model_pin, persona, activity, created_at, updated_at)
                 SELECT _id, _place, '', _role, _model, '', coalesce(max(activity), 0) + 1, _now, _now FROM sessions;
-            INSERT INTO queue (session_id, workspace) VALUES (_id, _workspace);
+            INSERT INTO queue (session_id, workspace, workflow) VALUES (_id, _workspace, _workflow);
             INSERT INTO queued_texts (session_id, text) VALUES (_id, _prompt);
         END""",
         language="plpgsql VOLATILE",
@@ -190,6 +193,23 @@ _FUNCTIONS = (
         END""",
         language="plpgsql VOLATILE",
     ),
+    # The step of a run that waits for a review stays the same until one is taken. So each is about what was shown.
+    _function(
+        "post_review(_session text, _seq bigint, _body text) RETURNS boolean",
+        """DECLARE _kind text := object_of(_body) ->> 'kind';
+        BEGIN
+            PERFORM begin_write();
+            IF NOT EXISTS (SELECT 1 FROM runs WHERE session_id = _session AND seq = _seq AND result = ''
+                    AND (phase = 'awaiting_review' OR _kind = 'cancel_run'))
+                OR EXISTS (SELECT 1 FROM posted_reviews WHERE session_id = _session
+                    AND principal = session_user::text AND object_of(body) ->> 'kind' IS NOT DISTINCT FROM _kind) THEN
+                RETURN false;
+            END IF;
+            INSERT INTO posted_reviews (session_id, body, principal) VALUES (_session, _body, session_user);
+            RETURN true;
+        END""",
+        language="plpgsql VOLATILE",
+    ),
 )
 
 
@@ -235,7 +255,7 @@ TABLES = {
         _ALL, "own_setting(key)", seen="(SELECT is_member()) AND (NOT starts_with(key, '@') OR own_setting(key))"
     ),
     "runs": _Table(_ALL, _OF_SESSION),
-    "posted_reviews": _Table("INSERT DELETE", _OF_SESSION),
+    "posted_reviews": _Table("DELETE", _OF_SESSION),
     "rules": _Table(
         "INSERT UPDATE",
         f"made_by = session_user::text AND (SELECT is_member()) AND (session_id IS NULL OR {_OF_SESSION})",

@@ -148,6 +148,7 @@ class Postgres(Connection):
     PRINCIPAL = "principal"
     WRITTEN_BY = "written_by"
     POST = "SELECT post_decision(?, ?, ?, ?)"
+    POST_REVIEW = "SELECT post_review(?, ?, ?)"
 
     def __init__(self, address: str, *, unsaved: str = "", keyring: Callable[[str], str] = lambda place: "") -> None:
         """Connect to the database at `address`, such as ``postgresql://host/name``, and create or migrate its tables.

@@ -3,17 +3,18 @@
 Theory of operation
 
 A row of `queue` gives a session to the workers of a workspace, for good, and says which role of the database asked for
-it. What there is to do follows from what else is stored. The view `runnable` has the sessions that can go on without
-anyone: a message is queued and no turn is unfinished, or the turn does not wait for a user, or someone has decided. A
-lease that nobody has released says that a worker may have died within the turn: one call may wait for a user while the
-outcome of another one is unknown. So that session can go on, too.
+it. If it names a workflow, the first message is the request of a run, else that of a turn. What there is to do follows
+from what else is stored. The view `runnable` has the sessions that can go on without anyone: a message is queued and no
+turn or run is unfinished, or the turn or run does not wait for a user, or someone has decided or reviewed. A lease that
+nobody has released says that a worker may have died within the turn: one call may wait for a user while the outcome of
+another one is unknown. So that session can go on, too.
 
 A row of `hints` is only a hint that a session may be runnable: workers look at hints, so that they need not look at all
-sessions. Triggers write it in the very transaction that queues the message or posts the decision, whoever does that,
-and notify the workers. A second hint for a session is the same row. A worker deletes it, in a transaction that looks at
-`runnable` once more, after it has released the session: what was decided while it had the session stays hinted, and
-what is decided afterwards is hinted anew. So a hint stays while its session is worked on, and is there when a worker
-dies. If hints are lost all the same, `sweep` makes them again from `runnable`.
+sessions. Triggers write it in the very transaction that queues the message or posts the decision or review, whoever
+does that, and notify the workers. A second hint for a session is the same row. A worker deletes it, in a transaction
+that looks at `runnable` once more, after it has released the session: what was decided while it had the session stays
+hinted, and what is decided afterwards is hinted anew. So a hint stays while its session is worked on, and is there when
+a worker dies. If hints are lost all the same, `sweep` makes them again from `runnable`.
 
 Who owns a session is said by its lease alone, see `leases`. A hint names no owner, and two workers may follow the same
 one: the second finds the session taken.
@@ -72,6 +73,7 @@ QUEUE_TABLES = (
         session_id TEXT COLLATE "C" PRIMARY KEY REFERENCES sessions(id) ON DELETE CASCADE,
         workspace TEXT COLLATE "C" NOT NULL,
         requester TEXT COLLATE "C" NOT NULL DEFAULT session_user,
+        workflow TEXT NOT NULL DEFAULT '',
         cancelled_by TEXT COLLATE "C",
         cancelled_at DOUBLE PRECISION
     )""",
@@ -91,10 +93,18 @@ QUEUE_TABLES = (
         seen_at DOUBLE PRECISION NOT NULL
     )""",
     "CREATE INDEX sessions_unfinished ON sessions(id) WHERE active_turn IS NOT NULL",
+    "CREATE INDEX runs_unfinished ON runs(session_id) WHERE result = ''",
     f"""CREATE VIEW runnable AS
         SELECT q.session_id, true AS is_new FROM queue q JOIN sessions s ON s.id = q.session_id
         WHERE s.active_turn IS NULL AND EXISTS (SELECT 1 FROM queued_texts t WHERE t.session_id = q.session_id)
-        UNION ALL
+            AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.session_id = q.session_id AND r.result = '')
+        UNION
+        SELECT r.session_id, false FROM runs r JOIN queue q USING (session_id) JOIN sessions s ON s.id = r.session_id
+        WHERE r.result = '' AND (
+            (s.active_turn IS NULL AND r.phase <> 'awaiting_review')
+            OR EXISTS (SELECT 1 FROM posted_reviews p WHERE p.session_id = r.session_id)
+        )
+        UNION
         SELECT q.session_id, false FROM sessions s JOIN queue q ON q.session_id = s.id
         LEFT JOIN (
             SELECT {_CALLER.format("p.session_id")} AS session_id, bool_or(d.call_id IS NOT NULL) AS decided
@@ -114,14 +124,16 @@ QUEUE_TABLES = (
             END IF;
             SELECT q.workspace INTO found_workspace FROM queue q WHERE q.session_id = found_session;
             IF FOUND THEN
-                INSERT INTO hints (session_id, is_new) VALUES (found_session, TG_TABLE_NAME <> 'posted')
+                INSERT INTO hints (session_id, is_new) VALUES (found_session, TG_TABLE_NAME = 'queued_texts')
                     ON CONFLICT (session_id) DO UPDATE SET not_before = 0, is_new = hints.is_new AND excluded.is_new;
                 PERFORM changed('{IN_QUEUE}' || found_workspace);
             END IF;
             RETURN NULL;
         END $$""",
-    "CREATE TRIGGER hint AFTER INSERT ON queued_texts FOR EACH ROW EXECUTE FUNCTION hint()",
-    "CREATE TRIGGER hint AFTER INSERT ON posted FOR EACH ROW EXECUTE FUNCTION hint()",
+    *(
+        f"CREATE TRIGGER hint AFTER INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION hint()"
+        for table in ("queued_texts", "posted", "posted_reviews")
+    ),
     """CREATE FUNCTION requested() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
         BEGIN
             NEW.requester := session_user;
@@ -147,6 +159,8 @@ class Hint:
     workspace: str
     requester: str
     active_turn: TurnId | None
+    workflow: str
+    """The workflow of the run that its first message asks for and that is not stored yet; empty: there is none."""
 
 
 @frozen_dataclass
@@ -196,13 +210,16 @@ class Queue(StorePart):
                 advice="Workers need a store in PostgreSQL, see docs/team.md. Here: chatops -p … --background",
             )
 
-    def queue_turn(self, prompt: str, *, workspace: str, role: str, model: str) -> SessionId:
-        """Store a session whose first message workers of `workspace` send. Return its id. Raises ConfigError."""
+    def queue_turn(self, prompt: str, *, workspace: str, role: str, model: str, workflow: str = "") -> SessionId:
+        """Store a session whose first message workers of `workspace` send, or pass to a run of their `workflow`.
+
+        Return its id. Raises ConfigError.
+        """
         self.must_be_shared()
         rows, place = self._rows, f"{IN_QUEUE}{workspace_name(workspace)}"
         with rows.write():
             made = self._free_id(self._clock())
-            rows.run("SELECT queue_prompt(?, ?, ?, ?, ?, ?)", made, place, role, model, workspace, prompt)
+            rows.run("SELECT queue_prompt(?, ?, ?, ?, ?, ?, ?)", made, place, role, model, workspace, workflow, prompt)
         return made
 
     def queue_further(self, session_id: SessionId, prompt: str) -> None:
@@ -225,8 +242,10 @@ class Queue(StorePart):
         """
         with self._rows.query():
             found = self._rows.all(
-                "SELECT q.session_id, q.workspace, q.requester, s.active_turn, l.session_id FROM hints h "
+                "SELECT q.session_id, q.workspace, q.requester, s.active_turn, "
+                "CASE WHEN r.session_id IS NULL THEN q.workflow ELSE '' END, l.session_id FROM hints h "
                 "JOIN queue q ON q.session_id = h.session_id JOIN sessions s ON s.id = h.session_id "
+                "LEFT JOIN runs r ON r.session_id = h.session_id "
                 f"LEFT JOIN leases l ON l.session_id = h.session_id WHERE h.not_before <= {_NOW} "
                 f"AND q.workspace {self._rows.ONE_OF} AND NOT q.session_id {self._rows.ONE_OF} "
                 f"AND {'' if new else 'NOT '}h.is_new "
@@ -347,7 +366,8 @@ class Queue(StorePart):
                 "SELECT q.session_id, q.workspace, q.requester, r.session_id, h.session_id FROM queue q "
                 "JOIN sessions s ON s.id = q.session_id LEFT JOIN runnable r ON r.session_id = q.session_id "
                 "LEFT JOIN hints h ON h.session_id = q.session_id "
-                "WHERE s.active_turn IS NOT NULL OR r.session_id IS NOT NULL ORDER BY s.seq"
+                "WHERE s.active_turn IS NOT NULL OR r.session_id IS NOT NULL OR EXISTS "
+                "(SELECT 1 FROM runs w WHERE w.session_id = q.session_id AND w.result = '') ORDER BY s.seq"
             )
             return [
                 QueuedRow(
@@ -369,4 +389,5 @@ def _hint(row: SqlRow) -> Hint:
         workspace=text(row[1]),
         requester=text(row[2]),
         active_turn=None if turn is None else TurnId(turn),
+        workflow=text(row[4]),
     )

@@ -419,18 +419,28 @@ class Runs(StorePart):
         """
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
-            if not _applies(review, _load(self._rows, full)):
+            state = _load(self._rows, full)
+            if not _applies(review, state):
                 return False
-            if any(type(earlier) is type(review) for earlier in _posted(self._rows, full)):
+            if any(type(earlier) is type(review) for _, earlier in _posted(self._rows, full)):
                 return False
-            self._rows.must_be_own(full)
-            self._rows.insert("posted_reviews", session_id=full, body=codec.encode_review(review))
+            body = codec.encode_review(replace(review, by=replace(review.by, member="")))
+            if self._rows.POST_REVIEW:
+                return self._rows.one(self._rows.POST_REVIEW, full, state.seq, body) == (True,)
+            self._rows.insert("posted_reviews", session_id=full, body=body)
             return True
+
+    def withdraw_review(self, session_id: SessionId, review: ReviewStep | CancelRun) -> None:
+        """Remove a posted input that the run does not take, so that another one can be posted."""
+        with self._rows.write():
+            for seq, posted in _posted(self._rows, session_id):
+                if posted == review:
+                    self._rows.run("DELETE FROM posted_reviews WHERE seq = ?", seq)
 
     def posted_reviews(self, session_id: SessionId) -> list[ReviewStep | CancelRun]:
         """Return the inputs posted for a run and not consumed by a commit yet, oldest first. A damaged one is void."""
         with self._rows.read():
-            return _posted(self._rows, sessions.full_id(self._rows, session_id))
+            return [posted for _, posted in _posted(self._rows, sessions.full_id(self._rows, session_id))]
 
 
 def _commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> None:
@@ -448,7 +458,7 @@ def _commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) ->
             f"Step {state.seq} of run {state.session_id} does not follow the stored one.", advice=_RELOAD_RUN
         )
     if step.word is not None and (waiting := _posted(rows, state.session_id)):
-        _must_be_first(step, _load(rows, state.session_id), waiting)
+        _must_be_first(step, _load(rows, state.session_id), (posted for _, posted in waiting))
     if step.word is not None:
         audit.append(rows, state.session_id, [{"kind": "review", "review": step.word, "by": step.word.by}], now=now)
     phase = state.phase
@@ -474,6 +484,10 @@ def _commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) ->
         now,
         state.session_id,
     )
+    if stored is None:
+        # In the queue, the request is the oldest message until the run is stored.
+        oldest = "(SELECT min(seq) FROM queued_texts WHERE session_id = ?)"
+        rows.run(f"DELETE FROM queued_texts WHERE seq = {oldest} AND text = ?", state.session_id, state.query)
     _consume(rows, state)
     reach("in_run_commit")
 
@@ -487,9 +501,15 @@ def _load(rows: Connection, session_id: SessionId) -> WorkflowState:
     return codec.decode_run(row[0], version=integer(row[1]))
 
 
-def _posted(rows: Connection, session_id: SessionId) -> list[ReviewStep | CancelRun]:
-    found = rows.all("SELECT body FROM posted_reviews WHERE session_id = ? ORDER BY seq", session_id)
-    return readable(found, lambda row: codec.decode_review(row[0]), what="a posted review")
+def _posted(rows: Connection, session_id: SessionId) -> list[tuple[int, ReviewStep | CancelRun]]:
+    """Return the readable inputs posted for a run, with their rows and who posted them as the database knows it."""
+
+    def read(row: SqlRow) -> tuple[int, ReviewStep | CancelRun]:
+        review = codec.decode_review(row[1])
+        return integer(row[0]), replace(review, by=decisions.poster(review.by, row[2]))
+
+    sql = f"SELECT seq, body, {rows.PRINCIPAL} FROM posted_reviews WHERE session_id = ? ORDER BY seq"
+    return readable(rows.all(sql, session_id), read, what="a posted review")
 
 
 def _applies(review: ReviewStep | CancelRun, state: WorkflowState) -> bool:

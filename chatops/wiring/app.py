@@ -367,6 +367,8 @@ class App:
     async def open_run(self, session_id: SessionId, *, attended: bool) -> WorkflowRun:
         """Open a stored run, by id or unique prefix. Raises NoSuchSessionError if the session is not a run."""
         default = self.loaded.registry.default_role
+        if not self._for_worker:
+            must_not_be_queued(await self._worker_thread()(self.store.session, session_id))
         run = await open_run(self._services(attended=attended), session_id, default_role=default)
         self.open_sessions.add_run(run)
         return run

@@ -49,7 +49,7 @@ from chatops.policy.resolve import (
 )
 from chatops.policy.sandbox import SandboxLayers, beyond, describe_extra, limited_by
 from chatops.policy.servers import server_of
-from chatops.policy.verdicts import SKILL_TOOL, Layer, Rule
+from chatops.policy.verdicts import SKILL_TOOL, Judgement, Layer, Rule
 from chatops.policy.workflow import SHELL_TOOL, step_layers
 from chatops.runtime.settings import SessionSettings, StepRights
 from chatops.store.base import Decider
@@ -254,24 +254,30 @@ class RegistryRights:
         self, pending: PendingCall, member: str, level: AccessLevel | None, containment: Containment | None
     ) -> AccessLevel:
         """Return the level of a role of the database here. Raises ConfigError if it could not use the tool itself."""
-        if level is None:
-            raise ConfigError(
-                f"Nothing was decided: {member} has no level in the database.",
-                advice="Its owner gives one: chatops store grant ROLE --level L",
-            )
-        grant = self.judging_grant(pending.role, level=None, login=member, cap=level)
+        grant = self._grant_of(member, level, role=pending.role)
         if pending.reason is AskReason.BUDGET:
             return grant.level
         if pending.call.name == CONTAINED_APPLY:
             judged = judged_apply(containment, (grant,))
         else:
             judged = grant.judge(pending.call.name, pending.facts)
-        if judged.verdict is Verdict.DENY:
-            raise ConfigError(
-                f"Nothing was decided: {member} may not use {pending.call.name} ({judged.reason}).",
-                advice="A member whose rights permit the call can approve it.",
-            )
+        _must_permit(judged, member, pending.call.name)
         return grant.level
+
+    def check_reviewer(self, settings: SessionSettings, member: str, level: AccessLevel | None) -> None:
+        """Raise ConfigError if a role of the database with this level could not use all tools of a step itself."""
+        grant = self._grant_of(member, level, role=settings.role)
+        for spec in self.grant(settings).tools:
+            _must_permit(grant.judge_tool(spec.name), member, spec.name)
+
+    def _grant_of(self, member: str, level: AccessLevel | None, *, role: str) -> Grant:
+        """Return how calls are judged in `role` for a role of the database. Raises ConfigError if it has no level."""
+        if level is None:
+            raise ConfigError(
+                f"Nothing was decided: {member} has no level in the database.",
+                advice="Its owner gives one: chatops store grant ROLE --level L",
+            )
+        return self.judging_grant(role, level=None, login=member, cap=level)
 
     def judging_grant(
         self, role: str, *, level: AccessLevel | None, login: str, cap: AccessLevel | None = None
@@ -477,6 +483,15 @@ class RegistryRights:
             tools_on_offer=bool(tools),
             step="" if step is None else step_prompt(step.workflow, step.step),
             step_source="" if step is None else f"{step.place} in {step.workflow.source}",
+        )
+
+
+def _must_permit(judged: Judgement, member: str, tool: str) -> None:
+    """Raise ConfigError if a tool is denied to a role of the database."""
+    if judged.verdict is Verdict.DENY:
+        raise ConfigError(
+            f"Nothing was decided: {member} may not use {tool} ({judged.reason}).",
+            advice="A member whose rights permit it can decide.",
         )
 
 

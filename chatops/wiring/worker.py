@@ -1,4 +1,4 @@
-"""Worker: takes turns from the queue of a database and drives them, on as many hosts as there are workers.
+"""Worker: takes turns and runs from the queue of a database and drives them, on as many hosts as there are workers.
 
 Theory of operation
 
@@ -8,6 +8,7 @@ reason is told with the next sign of life. Else the turn gets an application of 
 for the user who asked for it: the worker's registries say what that role of the database may do, and it is no more than
 the level that the database has for it now. It has no remembered rules. The session is opened and driven as every
 session is, until the turn waits for a user or is over. Then it is closed, and its hint is deleted unless it can go on.
+If the hint names a workflow, this is a run of that workflow as it is defined here, and its turns.
 
 Ownership is the lease of the session. Two workers may follow one hint: the second finds the session taken. A worker
 that cannot renew a lease stops the tools of that turn after LATE_S seconds, before others may take it. What has ended
@@ -26,6 +27,7 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,15 +35,18 @@ from typing import Any
 from chatops.domain.decisions import NO_UID
 from chatops.domain.errors import ChatopsError, ConfigError, NotSavedError, SessionHeldError, StoreError
 from chatops.domain.ids import SessionId
+from chatops.policy.grant import Grant
 from chatops.policy.resolve import User
 from chatops.runtime.lease import LEASE_S, LOOK_S
 from chatops.runtime.session import Session
 from chatops.runtime.settings import SessionSettings
-from chatops.store.base import IN_QUEUE
+from chatops.runtime.workflow import WorkflowRun
+from chatops.store.base import IN_QUEUE, SessionInfo
 from chatops.store.queue import Hint
 from chatops.store.store import Store
 from chatops.toolkit.threads import in_thread
 from chatops.wiring.app import App
+from chatops.wiring.checks import at_step, check_to_run
 from chatops.wiring.not_started import why_no_answer
 from chatops.wiring.stored import Options
 
@@ -176,6 +181,9 @@ class Worker:
         try:
             opened = await in_thread(self._opened, hint)
             why = await in_thread(self._why_not, opened, hint)
+            if hint.workflow and not why:
+                role = await in_thread(self._role, opened, hint)
+                (await check_to_run(opened, opened.workflows().get(hint.workflow), role=role)).or_raise()
         except StoreError:
             raise
         except ChatopsError as error:
@@ -204,19 +212,19 @@ class Worker:
     def _why_not(self, opened: App, hint: Hint) -> str:
         """Return why a turn must not go on here, as a clause; empty if it may. Raises ChatopsError."""
         if hint.active_turn is not None:
-            role, targets = "", self._store.load_turn(hint.active_turn).grant.models
-        else:
-            info = self._store.session(hint.session_id)
-            role = info.role or opened.loaded.registry.default_role
-            if role not in opened.rights.roles():
-                return f"there is no role {role}"
-            settings = SessionSettings(role, model_pin=info.model_pin, persona=info.persona)
-            targets = opened.rights.grant(settings).models
-        models = [spec for target in targets if (spec := opened.rights.model(target.name)) is not None]
-        if targets and not models:
-            return f"there is no model {targets[0].name}"
-        missing = why_no_answer(models)
-        return missing.sentence if missing is not None else ""
+            return _why_no_model(opened, self._store.load_turn(hint.active_turn).grant)
+        info, role = self._store.session(hint.session_id), self._role(opened, hint)
+        if role not in opened.rights.roles():
+            return f"there is no role {role}"
+        wanted = [SessionSettings(role, model_pin=info.model_pin, persona=info.persona)]
+        if hint.workflow or _is_unfinished(info):
+            spec = opened.workflows().get(hint.workflow).spec if hint.workflow else self._store.load_run(info.id).spec
+            steps = [at_step(spec, step, role=role) for step in spec.steps]
+            wanted = [replace(one, model_pin=one.model_pin or info.model_pin) for one in steps]
+        return next((why for one in wanted if (why := _why_no_model(opened, opened.rights.grant(one)))), "")
+
+    def _role(self, opened: App, hint: Hint) -> str:
+        return self._store.session(hint.session_id).role or opened.loaded.registry.default_role
 
     # Driving
 
@@ -224,13 +232,12 @@ class Worker:
         """Drive a turn until it waits for a user or is over, then release its session and look at its hint again."""
         wait_s: float | None = REFUSED_S
         try:
-            queued = await in_thread(self._store.queued_messages, hint.session_id) if hint.active_turn is None else ()
-            session = await opened.open_session(hint.session_id, attended=False, attaches="".join(queued[:1]))
+            driven = await self._open(opened, hint)
             try:
-                if await self._go_on(session):
-                    wait_s = 0.0 if session.taken_over is None else None
+                if await self._go_on(driven):
+                    wait_s = 0.0 if _session_of(driven).taken_over is None else None
             finally:
-                await session.aclose()
+                await driven.aclose()
         except SessionHeldError:
             wait_s = None
         except NotSavedError as error:
@@ -251,22 +258,38 @@ class Worker:
             del self._driven[hint.session_id]
             self._wake()
 
-    async def _go_on(self, session: Session) -> bool:
-        """Continue a session. Return False if it is where it was before."""
-        before = session.state
-        if session.unfinished:
-            await self._under_lease(session, session.resume())
+    async def _open(self, opened: App, hint: Hint) -> Session | WorkflowRun:
+        """Open what a hint is at. A run that is asked for is stored with its first step."""
+        info = await in_thread(self._store.session, hint.session_id)
+        if _is_unfinished(info):
+            return await opened.open_run(info.id, attended=False)
+        queued = await in_thread(self._store.queued_messages, info.id) if hint.active_turn is None else ()
+        session = await opened.open_session(info.id, attended=False, attaches="".join(queued[:1]))
+        if not (hint.workflow and session.queue.messages):
+            return session
+        spec, query = opened.workflows().get(hint.workflow).spec, session.queue.messages[0]
+        role, model = session.settings.role, info.model_pin
+        return await opened.new_run(spec, query, attended=False, role=role, model=model, empty=session)
+
+    async def _go_on(self, driven: Session | WorkflowRun) -> bool:
+        """Continue a session or its run. Return False if it is where it was before."""
+        session, run = _session_of(driven), driven if isinstance(driven, WorkflowRun) else None
+        before = session.state, driven.state
+        if run is not None or session.unfinished:
+            await self._under_lease(session, driven.resume())
         elif not await session.queue.send_for_worker():
             return False
-        await self._under_lease(session, self._settle(session))
-        return session.state is not before
+        await self._under_lease(session, self._settle(driven))
+        if run is not None and run.blocked_by is not None and session.taken_over is None:
+            raise run.blocked_by
+        return (session.state, driven.state) != before
 
-    async def _settle(self, session: Session) -> None:
+    async def _settle(self, driven: Session | WorkflowRun) -> None:
         """Wait until the turn waits for a user or is over, and all of it is stored; or until it can be left."""
-        leaving = asyncio.ensure_future(self._leaving.wait())
+        session, leaving = _session_of(driven), asyncio.ensure_future(self._leaving.wait())
         try:
             while not self._leaving.is_set():
-                settled = asyncio.ensure_future(session.settle())
+                settled = asyncio.ensure_future(driven.settle())
                 await asyncio.wait({settled, leaving}, return_when=asyncio.FIRST_COMPLETED)
                 settled.cancel()
                 if settled.done() and not isinstance(session.blocked_by, NotSavedError):
@@ -291,3 +314,21 @@ class Worker:
             task.result()
         finally:
             task.cancel()
+
+
+def _session_of(driven: Session | WorkflowRun) -> Session:
+    return driven.session if isinstance(driven, WorkflowRun) else driven
+
+
+def _is_unfinished(info: SessionInfo) -> bool:
+    """Return True if a session has a run that is not over."""
+    return info.run is not None and not info.run.result
+
+
+def _why_no_model(opened: App, grant: Grant) -> str:
+    """Return why no model of a grant can answer here, as a clause; empty if one can."""
+    models = [spec for target in grant.models if (spec := opened.rights.model(target.name)) is not None]
+    if grant.models and not models:
+        return f"there is no model {grant.models[0].name}"
+    missing = why_no_answer(models)
+    return missing.sentence if missing is not None else ""

@@ -13,10 +13,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.support.command_line import CommandLine, program_environment, registry_for
+from tests.support.command_line import CommandLine, Ran, program_environment, registry_for
 from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, call, calls, says
 from tests.support.postgres import Server, find_programs, server
 from tests.support.waiting import PATIENCE
+from tests.support.workflows import answer, step
 
 pytestmark = [
     pytest.mark.postgres,
@@ -228,3 +229,122 @@ def test_rights_that_were_taken_while_a_call_waited_hold_when_it_goes_on(
             chatops("approvals", "approve", waiting(chatops)[session])
             wait_until(lambda: session not in rows(chatops), "the turn is over")
     assert not (folder / "effect.txt").exists()
+
+
+def installed(folder: Path, url: str, *steps: dict[str, Any]) -> tuple[str, str]:
+    """The options that name a registry with the workflow `flow`."""
+    folder.mkdir(exist_ok=True)
+    file = Path(registry_for(folder, url, tools=["shell_exec"]))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"workflows": {"flow": {"steps": list(steps)}}}))
+    return ("--registry", str(file))
+
+
+APPEND = calls(call("shell_exec", command="echo x >> count.txt"))
+
+
+def test_a_run_is_driven_by_workers_and_reviewed_by_another_member_whose_rights_count_when_it_is_taken(
+    chatops: CommandLine, database: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "repo"
+
+    def as_role(role: str, *arguments: str) -> Ran:
+        with monkeypatch.context() as logged_in:
+            logged_in.setenv("CHATOPS_STORE", database.url.replace("chatops@", f"{role}@"))
+            return chatops(*arguments)
+
+    with (
+        psycopg.connect(database.url, autocommit=True) as admin,
+        FakeOpenAI([APPEND, answer("made"), answer("said")]) as fake,
+    ):
+        for role in ("ana", "ben"):
+            admin.execute(f"CREATE ROLE {role} LOGIN".encode())
+            assert chatops("store", "grant", role, "--level", "operator").code == 0
+        gated = step("make", tools=["shell_exec"], review=True)
+        registry = installed(folder, fake.url, gated, step("say"))
+        assert as_role("ana", "workflow", "run", "flow", "go", "--max-retries", "2", "--queue", "repo").code == 2
+        session = as_role("ana", "workflow", "run", "flow", "go", "--queue", "repo").out.strip()
+        with worker(folder, *registry):
+            wait_until(lambda: session in waiting(chatops), "the call waits")
+            assert as_role("ben", "approvals", "approve", waiting(chatops)[session]).code == 0
+            wait_until(lambda: "a review" in rows(chatops)[session]["why"], "the step waits for a review")
+        shown = as_role("ben", "workflow", "show", session)
+        assert "made" in shown.err and "--accept --attempt 1.1" in shown.err, shown.err
+        accept = ("workflow", "resume", session, "--accept", "--attempt", "1.1")
+        assert chatops("workflow", "resume", session).code == 2
+        assert as_role("ben", *accept[:-1], "1.2").code == 1
+        assert as_role("ben", *accept).code == 0
+        again = as_role("ana", *accept)
+        assert (again.code, "accepted by member ben" in again.err) == (1, True), again.err
+        assert chatops("store", "grant", "ben", "--level", "viewer").code == 0
+        with worker(folder, *registry):
+            wait_until(lambda: "a review" in rows(chatops)[session]["why"], "the review of a viewer does not count")
+            assert len(fake.requests) == 2
+            assert chatops("store", "grant", "ben", "--level", "operator").code == 0
+            said = as_role("ben", *accept)
+            assert (said.code, "A worker of repo takes the review" in said.err) == (0, True), said.err
+            wait_until(lambda: session not in rows(chatops), "the run is over")
+    assert (folder / "count.txt").read_text() == "x\n"
+    assert "answered" in chatops("workflow", "show", session).out
+    reviews = [row for row in chatops("audit", "list", "--output-format", "json").json if row["kind"] == "review"]
+    assert [row["by"]["member"] for row in reviews] == ["ben"]
+
+
+def test_a_run_of_a_member_is_reviewed_by_another_one_and_left_to_its_own(
+    chatops: CommandLine, database: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(database.url, autocommit=True) as admin, FakeOpenAI([answer("made")]) as fake:
+        for role in ("ana", "ben"):
+            admin.execute(f"CREATE ROLE {role} LOGIN".encode())
+            assert chatops("store", "grant", role, "--level", "operator").code == 0
+        ana, ben = (database.url.replace("chatops@", f"{role}@") for role in ("ana", "ben"))
+        registry = installed(chatops.workspace, fake.url, step("make", review=True))
+        monkeypatch.setenv("CHATOPS_STORE", ana)
+        paused = chatops(*registry, "workflow", "run", "flow", "go", "--output-format", "json")
+        assert paused.code == 3, paused.err
+        run = paused.json["session_id"]
+        monkeypatch.setenv("CHATOPS_STORE", ben)
+        said = chatops(*registry, "workflow", "resume", run, "--accept")
+        assert (said.code, "The chatops of ana takes the review" in said.err) == (0, True), said.err
+        monkeypatch.setenv("CHATOPS_STORE", ana)
+        assert chatops(*registry, "workflow", "resume", run).code == 0
+
+
+def test_a_worker_that_is_killed_between_the_steps_of_a_run_repeats_no_effect(
+    chatops: CommandLine, database: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "repo"
+    with FakeOpenAI([APPEND, answer("made"), answer("said")]) as fake:
+        registry = installed(folder, fake.url, step("make", tools=["shell_exec"]), step("say"))
+        session = chatops("workflow", "run", "flow", "go", "--queue", "repo").out.strip()
+        for point in ("before_run_commit:2", "after_run_commit:1"):
+            with monkeypatch.context() as killed:
+                killed.setenv("CHATOPS_FAILPOINT", point)
+                with worker(folder, *registry) as one:
+
+                    def is_gone() -> bool:
+                        if found := waiting(chatops).get(session):
+                            chatops("approvals", "approve", found)
+                        return one.poll() == -signal.SIGKILL
+
+                    wait_until(is_gone, f"the worker is killed at {point}")
+        with worker(folder, *registry):
+            wait_until(lambda: session not in rows(chatops), "the run is over")
+    assert (folder / "count.txt").read_text() == "x\n"
+    assert "said" in chatops("workflow", "show", session).out
+
+
+def test_a_run_that_workers_have_is_cancelled_by_any_member_and_one_that_none_can_take_says_why(
+    chatops: CommandLine, database: Server, tmp_path: Path
+) -> None:
+    folder = tmp_path / "repo"
+    with FakeOpenAI([APPEND]) as fake:
+        registry = installed(folder, fake.url, step("make", tools=["shell_exec"]))
+        missing = chatops("workflow", "run", "other", "go", "--queue", "repo").out.strip()
+        session = chatops("workflow", "run", "flow", "go", "--queue", "repo").out.strip()
+        with worker(folder, *registry):
+            wait_until(lambda: session in waiting(chatops), "the call waits")
+            wait_until(lambda: "other" in rows(chatops)[missing]["why"], "there is no such workflow")
+            assert chatops("workflow", "cancel", session).code == 0
+            wait_until(lambda: session not in rows(chatops), "the run is over")
+    assert chatops("queue", "cancel", missing).code == 0
+    assert (rows(chatops), "cancelled" in chatops("workflow", "show", session).out) == ({}, True)

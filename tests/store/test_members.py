@@ -16,10 +16,11 @@ from chatops.domain.tools import AccessLevel
 from chatops.engine.state import CallState
 from chatops.store import members, postgres
 from chatops.store.base import SessionInfo
-from chatops.store.codec import encode_principal, encode_recorded
+from chatops.store.codec import encode_principal, encode_recorded, encode_review
 from chatops.store.postgres import Postgres
 from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, Migration
 from chatops.store.store import Store
+from tests.store import runkit as run
 from tests.store import storekit as kit
 from tests.store.conformance import holder
 from tests.support.postgres import Server, find_programs, server
@@ -306,7 +307,7 @@ ATTACKS = {
     "a worker": into(
         "workers", id="'w'", host="''", pid="1", slots="1", workspaces="'[]'", refused="'{}'", seen_at="9e9"
     ),
-    "a queued prompt with another's id": f"SELECT chatops.queue_prompt({_ID} || '-1-1-1', '', '', '', 'api', 'x')",
+    "a queued prompt with another's id": f"SELECT chatops.queue_prompt({_ID} || '-1-1-1', '', '', '', 'api', '', 'x')",
     "a child of another's session": a_session(f"{_ID} || '-1-1-1'"),
     "a session within the ids of another": a_session(f"{_ID} || '.1'"),
     "the caller of another's session": a_session(f"left({_ID}, 15)"),
@@ -455,6 +456,42 @@ def test_a_decision_is_recorded_with_the_role_that_has_logged_in_whatever_it_say
         quoted = {name: f"'{value}'" for name, value in values.items()}
         log = into("decisions", _PENDING, **names, **quoted, by_uid="1", decided_at="1")
         assert ("row-level security" in as_role(team, "ana", log)) is refused
+
+
+def test_a_review_is_posted_once_for_what_is_shown_and_in_the_name_of_who_has_logged_in(team: Team) -> None:
+    queued = team.ana.queue_turn("release it", workspace="api", role="coder", model="", workflow="flow")
+    begun = run.begun(queued)
+    team.keeper.commit_run(begun)
+    assert (team.keeper.queued_messages(queued), team.keeper.unhint(queued)) == ((), True)
+    by_ana = encode_review(replace(run.accepted(), by=replace(kit.ANA, member="ana", rule="7")))
+    direct = into("posted_reviews", session_id=f"'{queued}'", body=f"'{by_ana}'")
+
+    def post(role: str, seq: int, body: str = by_ana) -> object:
+        with psycopg.connect(team.url(role), autocommit=True) as member:
+            return member.execute("SELECT chatops.post_review(%s, %s, %s)", (queued, seq, body)).fetchone()
+
+    assert post("ben", begun.state.seq) == (False,)  # nothing is under review yet
+    asked = run.then(begun, run.review())
+    team.keeper.commit_run(asked)
+    assert team.keeper.unhint(queued) is False
+    for role in ("ana", "ben", "eve"):
+        assert "permission denied" in as_role(team, role, direct)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        post("eve", asked.state.seq)
+    assert post("ben", begun.state.seq) == post("ben", asked.state.seq + 1) == (False,)
+    assert team.keeper.posted_reviews(queued) == []
+    assert [post("ben", asked.state.seq) for _ in range(2)] == [(True,), (False,)]
+    assert team.ana.post_review(queued, run.accepted()) is False
+    (posted,) = team.keeper.posted_reviews(queued)
+    assert str(posted.by) == "member ben via approvals"
+    # What cannot be read is in nobody's way.
+    team.keeper.withdraw_review(queued, posted)
+    assert post("ben", asked.state.seq, '{"kind":"review_step"}') == (True,)
+    assert team.ana.post_review(queued, run.accepted()) is True
+    assert [one.by.member for one in team.keeper.posted_reviews(queued)] == ["ana"]
+    hint = team.keeper.next_hint(["api"], but=(), new=False)
+    assert (hint and hint.session_id, team.keeper.sweep()) == (queued, (0, 0))
+    assert "permission denied" in as_role(team, "ben", "UPDATE chatops.posted_reviews SET principal = 'ana'")
 
 
 def test_a_member_queues_a_prompt_and_drives_nothing_of_it(team: Team) -> None:

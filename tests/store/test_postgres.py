@@ -17,11 +17,13 @@ import pytest
 from chatops.domain.errors import ConfigError, NotSavedError, SessionHeldError, StoreError, UnreadableError
 from chatops.domain.secrets import HIDDEN, know
 from chatops.engine.state import CallState
+from chatops.engine.workflow.inputs import CancelRun
 from chatops.store.base import CALLS, IN_QUEUE
 from chatops.store.opening import copied_key
 from chatops.store.postgres import MIGRATING, Postgres, escaped, parameters, unescaped
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store
+from tests.store import runkit
 from tests.store import storekit as kit
 from tests.store.conformance import World, holder
 from tests.store.test_stores import Conformance
@@ -60,6 +62,8 @@ class TestPostgres(Conformance):
         # The database records the role that decides.
         for name in ("ANA", "BEN"):
             monkeypatch.setattr(kit, name, replace(getattr(kit, name), member="chatops"))
+        monkeypatch.setattr(runkit, "ANA", kit.ANA)
+        monkeypatch.setattr(runkit, "CANCELLED", CancelRun(by=kit.ANA))
 
     def open_store(self, world: World) -> Store:
         rows = Postgres(self.url)
