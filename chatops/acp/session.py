@@ -35,6 +35,7 @@ from chatops.domain.events import (
     AnswerRefused,
     CallDecided,
     CallProposed,
+    CallStreamed,
     Event,
     Notice,
     PendingCall,
@@ -323,7 +324,7 @@ class EditorSession:
                 elif (key := _key(event)) is None or key not in self._seen:
                     self._seen |= {key} if key is not None else set()
                     await self._show_event(event)
-                    if not isinstance(event, TextDelta | ReasoningDelta):
+                    if not isinstance(event, TextDelta | ReasoningDelta | CallStreamed):
                         await self._look()
                 if self.view.taken_over is not None:
                     self._spawn(self._reopen())

@@ -171,6 +171,15 @@ class ReasoningDelta:
 
 
 @frozen_dataclass
+class CallStreamed:
+    """A chunk of a call, which is not shown before the call is complete."""
+
+    id: str
+    parent_id: RoundId
+    characters: int
+
+
+@frozen_dataclass
 class ThoughtFinished:
     """The model's reply is complete or failed."""
 
@@ -453,6 +462,7 @@ Event = (
     | RoundStarted
     | TextDelta
     | ReasoningDelta
+    | CallStreamed
     | ThoughtFinished
     | CallProposed
     | ApprovalRequested

@@ -14,6 +14,7 @@ from chatops.domain.events import (
     CallDecided,
     CallProgressed,
     CallProposed,
+    CallStreamed,
     Event,
     GateChecked,
     Notice,
@@ -146,8 +147,8 @@ class StreamJson:
         """Print the lines of an event."""
         if isinstance(published.event, CallProgressed):
             self._screen.show_progress(published.event.progress)
-            return
-        self._write(self._tree.lines(published))
+        elif not isinstance(published.event, CallStreamed):
+            self._write(self._tree.lines(published))
 
     def finished(self, result: TurnReport | RunReport) -> None:
         """Close all open nodes, unless it is paused: a later command continues those."""

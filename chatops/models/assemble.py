@@ -11,7 +11,7 @@ from chatops.dialects import ContentSegment, ReasoningSegment, ReclassifiedSegme
 from chatops.domain.messages import Usage
 from chatops.domain.model import ModelReply
 from chatops.domain.tools import RawCall
-from chatops.models.base import ReasoningChunk, TextChunk
+from chatops.models.base import CallChunk, ReasoningChunk, TextChunk
 from chatops.models.calls import CallCollector
 from chatops.models.server_json import JsonObject, as_object, as_text, call_deltas, first_choice, text_parts, usage_of
 from chatops.models.text_calls import NO_TEXT_TOOLS, TextReader, TextTools
@@ -139,7 +139,8 @@ class Assembler:
         self._made: list[TextChunk | ReasoningChunk] = []
         self._calls = CallCollector()
         self._refused = False
-        self._size = 0
+        self._size = self._taken = 0
+        """Characters of the reply so far, and when chunks were last taken."""
         self.pieces = 0
         """Number of pieces that came. Servers send at least one token in each, so there were no fewer tokens."""
         self.finish_reason = ""
@@ -197,16 +198,18 @@ class Assembler:
         # A complete body is a complete reply, even without a finish reason.
         self.finish_reason = self.finish_reason or "stop"
 
-    def take(self) -> list[TextChunk | ReasoningChunk]:
+    def take(self) -> list[TextChunk | ReasoningChunk | CallChunk]:
         """Return the chunks that are certain and new, with adjacent chunks of one kind joined.
 
-        The text is read here, once per network read, and not once per token.
+        If the reply has grown without any, it is a call that grows, native or in the text. The text is read here, once
+        per network read, and not once per token.
         """
         self._read_waiting()
         made, self._made = self._made, []
-        return _merged(made)
+        grown, self._taken = self._size - self._taken, self._size
+        return _merged(made) if made or not grown else [CallChunk(characters=grown)]
 
-    def close(self) -> list[TextChunk | ReasoningChunk]:
+    def close(self) -> list[TextChunk | ReasoningChunk | CallChunk]:
         """Return the chunks that were held back while their meaning was open."""
         self._waiting.append(self._joiners["text"].close())
         self._read_waiting()
@@ -303,8 +306,8 @@ class Assembler:
             raise ReplyTooLargeError
 
 
-def _merged(chunks: list[TextChunk | ReasoningChunk]) -> list[TextChunk | ReasoningChunk]:
-    out: list[TextChunk | ReasoningChunk] = []
+def _merged(chunks: list[TextChunk | ReasoningChunk]) -> list[TextChunk | ReasoningChunk | CallChunk]:
+    out: list[TextChunk | ReasoningChunk | CallChunk] = []
     run: list[str] = []
     for index, chunk in enumerate(chunks):
         run.append(chunk.text)

@@ -22,6 +22,13 @@ class ReasoningChunk:
 
 
 @frozen_dataclass
+class CallChunk:
+    """A piece of a call, which is not shown before the call is complete."""
+
+    characters: int
+
+
+@frozen_dataclass
 class Retrying:
     """An attempt failed before its first token; the next one starts `delay_s` seconds after that.
 
@@ -76,7 +83,7 @@ class EngineError(Exception):
         self.failure = failure
 
 
-ModelEvent = TextChunk | ReasoningChunk | Retrying | Waiting | ModelNotice | Replied | Failed
+ModelEvent = TextChunk | ReasoningChunk | CallChunk | Retrying | Waiting | ModelNotice | Replied | Failed
 
 
 class ModelClient(Protocol):

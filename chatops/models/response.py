@@ -54,7 +54,7 @@ from enum import Enum
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind, ModelReply
 from chatops.models.assemble import Assembler, Repetition, ReplyTooLargeError
-from chatops.models.base import ReasoningChunk, TextChunk, Waiting
+from chatops.models.base import CallChunk, ReasoningChunk, TextChunk, Waiting
 from chatops.models.calls import TooManyCallsError
 from chatops.models.retry import AGAIN, AttemptFailure, failed_attempt, in_words
 from chatops.models.server_json import (
@@ -82,7 +82,7 @@ CLOSE_WITHIN_S = 1.0
 BODY_LIMIT = 64 * 1024 * 1024
 DRAIN_S = 0.1
 """Seconds to wait for the end of the body after the last event, so that the connection can be reused."""
-Chunk = TextChunk | ReasoningChunk
+Chunk = TextChunk | ReasoningChunk | CallChunk
 DONE = b"[DONE]"
 
 

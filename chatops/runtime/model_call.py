@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from chatops.config.failpoints import reach
-from chatops.domain.events import Event, Notice, NoticeChanged, ReasoningDelta, TextDelta
+from chatops.domain.events import CallStreamed, Event, Notice, NoticeChanged, ReasoningDelta, TextDelta
 from chatops.domain.ids import RoundId, thought_id
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
 from chatops.domain.wording import describe_error
 from chatops.engine.inputs import ModelFailureInput, ModelReplyInput
 from chatops.models.base import (
+    CallChunk,
     Failed,
     ModelClient,
     ModelEvent,
@@ -86,6 +87,8 @@ class ModelCall:
             case ReasoningChunk(text=text):
                 self.reasoning.append(text)
                 self.publish(ReasoningDelta(id=thought, parent_id=self.number, text=text))
+            case CallChunk(characters=characters):
+                self.publish(CallStreamed(id=thought, parent_id=self.number, characters=characters))
             case Retrying() | Waiting():
                 pass
             case ModelNotice(text=text):

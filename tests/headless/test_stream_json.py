@@ -11,6 +11,7 @@ from chatops.domain.events import (
     CallDecided,
     CallProgressed,
     CallProposed,
+    CallStreamed,
     Event,
     Notice,
     Published,
@@ -151,8 +152,9 @@ def test_a_thought_that_ends_without_a_word_is_opened_too() -> None:
 def test_progress_is_no_line() -> None:
     out = io.StringIO()
     at = Progress(what="copying", done=1, total=2, unit="file", since=0.0, counted_since=0.0)
-    event = CallProgressed(id=CALL, parent_id=ROUND, progress=at)
-    StreamJson(Screen(out=out, err=io.StringIO())).event(Published(at=0, event=event))
+    report = StreamJson(Screen(out=out, err=io.StringIO()))
+    report.event(Published(at=0, event=CallProgressed(id=CALL, parent_id=ROUND, progress=at)))
+    report.event(Published(at=0, event=CallStreamed(id=THOUGHT, parent_id=ROUND, characters=9)))
     assert not out.getvalue()
 
 

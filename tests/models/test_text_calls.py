@@ -11,7 +11,7 @@ from chatops.dialects.writing import family_of
 from chatops.domain.model import FailureKind, ToolChoice
 from chatops.domain.tools import BUILT_IN_TOOLS, RawCall, ToolSpec
 from chatops.models.assemble import Assembler
-from chatops.models.base import ReasoningChunk, TextChunk
+from chatops.models.base import CallChunk, ReasoningChunk, TextChunk
 from chatops.models.client import RegistryClient
 from chatops.models.memory import InMemoryTextStore
 from chatops.models.text_calls import UNSURE, TextToolsBuilder
@@ -46,6 +46,17 @@ async def test_prose_flows_and_the_call_is_held_back_and_read(tool_format: str, 
     assert events.reply.calls == (READS_A,)
     assert events.text == events.reply.text and events.text.strip() == "I look."
     assert events.reasoning == events.reply.reasoning == "Where?"
+
+
+@pytest.mark.parametrize("native", [True, False])
+async def test_a_call_is_told_to_grow_while_nothing_of_it_is_shown(native: bool) -> None:
+    arguments = READS_A.arguments
+    function = {"name": READS_A.name, "arguments": arguments}
+    chunks = [delta(tool_calls=[{"index": 0, "id": "c", "function": function}]), END]
+    events = await heard_from(stream(*chunks) if native else spoken(CALL))
+    assert events.reply.calls[0].arguments == arguments and not events.text
+    grown = [event.characters for event in events.events if isinstance(event, CallChunk)]
+    assert sum(grown) >= len(arguments)
 
 
 async def test_a_reply_that_is_not_streamed_is_read_too() -> None:

@@ -40,6 +40,7 @@ from chatops.domain.events import (
     CallDecided,
     CallProgressed,
     CallProposed,
+    CallStreamed,
     Event,
     GateChecked,
     Notice,
@@ -170,7 +171,7 @@ class Projector:
                 return self._run_moved(event)
             case RoundStarted() | TurnPaused() | WorkflowStarted() | GateChecked() | StepFinished() | ReviewRequested():
                 return []
-            case CallProgressed():
+            case CallStreamed() | CallProgressed():
                 return []  # The transcript draws it when it draws what moves.
             case _ as never:
                 assert_never(never)
@@ -443,8 +444,8 @@ def _net(earlier: Sequence[str], later: Sequence[str], undone: Sequence[str], un
 
 
 def is_delta(event: Event) -> bool:
-    """Return True if an event only continues a text. There may be hundreds of them per second."""
-    return isinstance(event, TextDelta | ReasoningDelta | ToolOutput | CallProgressed)
+    """Return True if an event only continues a text or a call. There may be hundreds of them per second."""
+    return isinstance(event, TextDelta | ReasoningDelta | CallStreamed | ToolOutput | CallProgressed)
 
 
 class FrameBuffer:

@@ -2,8 +2,8 @@
 
 It stands there while a model is awaited: ``⠋ 3 s · 212 tokens · Esc to stop``, the time and the tokens of the current
 reply. It goes when text flows, which then shows that something moves, and comes back if text stalls, as it does while
-a model writes a long call. From then on it stays until the reply ends, so that it does not come and go beneath text
-that is read. It reads no clock: `tick` and `follow` get the time.
+a model writes a long call, whose tokens count too. From then on it stays until the reply ends, so that it does not come
+and go beneath text that is read. It reads no clock: `tick` and `follow` get the time.
 
 While a command does long work, the line says how far that is instead.
 """
@@ -15,6 +15,7 @@ from rich.text import Text
 from chatops.domain.events import (
     ApprovalRequested,
     CallProposed,
+    CallStreamed,
     Published,
     ReasoningDelta,
     RoundStarted,
@@ -89,6 +90,8 @@ class Sign:
                     self._running = self._awaited = False
                 case ReasoningDelta(text=text):
                     self._received += len(text)
+                case CallStreamed(characters=characters):
+                    self._received += characters
                 case TextDelta(text=text):
                     self._received += len(text)
                     if text.strip() or self._text_at is not None:

@@ -8,6 +8,7 @@ from textual.app import App, ComposeResult
 from chatops.domain.events import (
     CallProgressed,
     CallProposed,
+    CallStreamed,
     Event,
     Published,
     ReasoningDelta,
@@ -79,6 +80,9 @@ async def test_the_sign_shows_time_and_tokens_and_goes_when_text_flows_without_m
         app.happens(says("\n"))
         app.passes(3)
         assert app.shown[-1].strip()[1:] == " 3 s · 13 tokens · Esc to stop"
+        app.happens(CallStreamed(id=f"{ROUND}.thought", parent_id=ROUND, characters=400))
+        app.passes(1)
+        assert app.shown[-1].strip()[1:] == " 4 s · 113 tokens · Esc to stop"
         before = app.shown
         app.happens(says("Hi"), Put(block=AnswerBlock(id="a", text="Hi", open=True)))
         assert app.shown[:-1] == before[:-1] and app.shown[-1].strip() == "Hi"
