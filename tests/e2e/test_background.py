@@ -30,6 +30,7 @@ def test_a_running_turn_is_handed_over_and_decided_from_the_window_that_follows_
         terminal.press("ctrl+g")
         terminal.decide("a")
         terminal.wait_for(DONE)
+        terminal.wait_for("The turn in the background is over. F2 opens the session here.")
         terminal.say("/jobs")
         terminal.wait_for("done")
     assert len(server.requests) == 2
