@@ -156,10 +156,14 @@ class CallSheet:
         return tuple(one for one in self.facts if one.weight in (Weight.NOTE, Weight.CAUTION, Weight.ATTEMPT))
 
     def since(self, before: "CallSheet | None") -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
-        """Return the facts that are not details, and those settings among them that `before` shows just as well."""
+        """Return the facts that are not details, and those settings among them that `before` shows just as well.
+
+        A single one stays: the row that names it would be no shorter.
+        """
         known = frozenset(before.facts) if before is not None else frozenset[Fact]()
         shown = [one for one in self.facts if one.weight is not Weight.DETAIL]
         folded = tuple(one for one in shown if one.weight is Weight.SETTING and one in known)
+        folded = folded if len(folded) > 1 else ()
         return tuple(one for one in shown if one not in folded), folded
 
 

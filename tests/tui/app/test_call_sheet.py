@@ -335,6 +335,12 @@ async def test_a_row_that_changed_since_the_last_call_is_shown_and_v_shows_all()
     assert "runs in      /home/ana/project" in shown and "The model says" in shown
 
 
+async def test_one_row_alone_does_not_fold() -> None:
+    call = pending_call(2, facts=replace(shell_facts("ls"), sandbox="other", cwd="/home/ana/elsewhere"))
+    shown = "\n".join(await screen_rows(pending_call(1), call, keys=("a",)))
+    assert "asks because" in shown and "as for the last call" not in shown
+
+
 @for_each("kind", ["changed", "edited", "copied", "unknown"])
 def test_a_call_that_asks_again_folds_nothing_and_cautions_never_fold(kind: str) -> None:
     waiting, again = ApprovalList(), CALLS[kind]
