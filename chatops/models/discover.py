@@ -47,7 +47,7 @@ class Probe:
 
 
 async def list_models(spec: ModelSpec) -> list[str]:
-    """Return the ids that the server of `spec` lists.
+    """Return the ids of the models that the server of `spec` lists, without those that generate no text.
 
     Raises ChatopsError with a sentence and the next step.
     """
@@ -57,7 +57,8 @@ async def list_models(spec: ModelSpec) -> list[str]:
         raise ConfigError(f"Model {spec.name!r} has no api_url.", advice="Add it in the registry: chatops connect URL")
     url = normal_url(spec.api_url, base_path=HOSTS[spec.host_type].base_path, name=spec.name)
     key = await read_key(spec.key)
-    return [model.name for model in await _ask(spec, url=url, key=key)]
+    models = await _ask(spec, url=url, key=key)
+    return [model.name for model in models if model.chats or model.name == spec.model_name]
 
 
 async def probe(url: str, key: str = "", *, host_type: HostType | None = None) -> Probe:

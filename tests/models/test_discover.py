@@ -15,8 +15,10 @@ from tests.support.fake_openai import FakeOpenAI, Raw, Reply, error
 
 
 async def test_list_models() -> None:
-    async with FakeOpenAI(models=("a", "b\x1b[2J"), api_key=KEY) as server:
+    async with FakeOpenAI(models=("a", "nomic-embed-text", "b\x1b[2J"), api_key=KEY) as server:
         assert await list_models(spec_for(server, api_key=KEY)) == ["a", "b [2J"]
+        own = spec_for(server, api_key=KEY, model_name="nomic-embed-text")
+        assert "nomic-embed-text" in await list_models(own), "it is there, whatever it is good for"
 
 
 @pytest.mark.parametrize(
