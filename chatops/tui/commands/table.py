@@ -46,7 +46,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(name="help", help="keys and commands", run=ScreenAction.HELP),
     SlashCommand(name="role", args="[NAME]", help="switch the role", run=handlers.role, offers=handlers.role_offers),
     SlashCommand(name="model", args="[NAME|role]", help="choose the model, or let the role choose", run=handlers.model),
-    SlashCommand(name="persona", args="[NAME]", help="speak as another persona", run=handlers.persona),
+    SlashCommand(name="persona", args="[NAME]", help="let the model speak as another persona", run=handlers.persona),
     SlashCommand(name="tools", help="tools of the role: allowed, asks or denied", run=handlers.tools),
     SlashCommand(
         name="policy",

@@ -107,7 +107,7 @@ class TextScreen(Page):
                 yield Static("", id="text-shares")
             with VerticalScroll(id="text-body"):
                 yield HangingText(sanitize(self._text), id="text-content")
-            yield Legend(BACK, KeyHint(does="/ search"), KeyHint("y", "copy"), SCROLL, id="text-keys")
+            yield Legend(BACK, KeyHint("/", "search"), KeyHint("y", "copy"), SCROLL, id="text-keys")
 
     def on_mount(self) -> None:
         """Hide the search until it is opened, and say how much is out of view."""
