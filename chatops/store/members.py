@@ -199,6 +199,10 @@ _FUNCTIONS = (
         """DECLARE _kind text := object_of(_body) ->> 'kind';
         BEGIN
             PERFORM begin_write();
+            IF _kind = 'cancel_run' AND is_member() AND NOT EXISTS
+                    (SELECT 1 FROM sessions WHERE id = _session AND principal = session_user::text) THEN
+                RAISE insufficient_privilege USING MESSAGE = format('%s is no run of %s', _session, session_user);
+            END IF;
             IF NOT EXISTS (SELECT 1 FROM runs WHERE session_id = _session AND seq = _seq AND result = ''
                     AND (phase = 'awaiting_review' OR _kind = 'cancel_run'))
                 OR EXISTS (SELECT 1 FROM posted_reviews WHERE session_id = _session

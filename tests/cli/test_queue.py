@@ -333,7 +333,7 @@ def test_a_worker_that_is_killed_between_the_steps_of_a_run_repeats_no_effect(
     assert "said" in chatops("workflow", "show", session).out
 
 
-def test_a_run_that_workers_have_is_cancelled_by_any_member_and_one_that_none_can_take_says_why(
+def test_a_run_that_workers_have_is_cancelled_and_one_that_none_can_take_says_why(
     chatops: CommandLine, database: Server, tmp_path: Path
 ) -> None:
     folder = tmp_path / "repo"

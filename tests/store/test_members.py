@@ -476,8 +476,10 @@ def test_a_review_is_posted_once_for_what_is_shown_and_in_the_name_of_who_has_lo
     assert team.keeper.unhint(queued) is False
     for role in ("ana", "ben", "eve"):
         assert "permission denied" in as_role(team, role, direct)
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        post("eve", asked.state.seq)
+    cancel = encode_review(run.CANCELLED)
+    for role, body in (("eve", by_ana), ("ben", cancel)):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            post(role, asked.state.seq, body)
     assert post("ben", begun.state.seq) == post("ben", asked.state.seq + 1) == (False,)
     assert team.keeper.posted_reviews(queued) == []
     assert [post("ben", asked.state.seq) for _ in range(2)] == [(True,), (False,)]
@@ -488,7 +490,8 @@ def test_a_review_is_posted_once_for_what_is_shown_and_in_the_name_of_who_has_lo
     team.keeper.withdraw_review(queued, posted)
     assert post("ben", asked.state.seq, '{"kind":"review_step"}') == (True,)
     assert team.ana.post_review(queued, run.accepted()) is True
-    assert [one.by.member for one in team.keeper.posted_reviews(queued)] == ["ana"]
+    assert post("ana", asked.state.seq, cancel) == (True,)
+    assert [one.by.member for one in team.keeper.posted_reviews(queued)] == ["ana", "ana"]
     hint = team.keeper.next_hint(["api"], but=(), new=False)
     assert (hint and hint.session_id, team.keeper.sweep()) == (queued, (0, 0))
     assert "permission denied" in as_role(team, "ben", "UPDATE chatops.posted_reviews SET principal = 'ana'")
