@@ -106,7 +106,7 @@ class EditorSession:
     """An open session. Methods raise ChatopsError with a message for the user."""
 
     def __init__(self, app: App, workspace: Workspace, view: SessionView, client: Client, *, notices: Sequence[str]):
-        """Use `opened` instead."""
+        """Use `open_editor_session` instead."""
         self.app, self._workspace, self._client = app, workspace, client
         self.view = view
         self._notices = list(notices)
@@ -544,11 +544,11 @@ def _key(event: Event) -> tuple[str, str] | None:
             return None
 
 
-async def opened(
+async def open_editor_session(
     options: Options, session_id: SessionId | None, client: Client, *, notices: Sequence[str]
 ) -> EditorSession:
     """Open a session, a new one for None, in its folder. `notices` are sentences to show. Raises ChatopsError."""
-    app, workspace = await asyncio.to_thread(_prepared, options)
+    app, workspace = await asyncio.to_thread(_prepare, options)
     try:
         view, news = await workspace.sessions.open_and_resume(session_id)
         if session_id is None:
@@ -560,7 +560,7 @@ async def opened(
         raise
 
 
-def _prepared(options: Options) -> tuple[App, Workspace]:
+def _prepare(options: Options) -> tuple[App, Workspace]:
     app = App(options)
     app.prepare()
     return app, Workspace(app)

@@ -30,7 +30,7 @@ import acp
 from acp import helpers, schema
 
 from chatops.acp.commands import COMMANDS
-from chatops.acp.session import EditorSession, Reply, opened
+from chatops.acp.session import EditorSession, Reply, open_editor_session
 from chatops.acp.show import Card, Commands, Plan, Settings, Text, Update, Window
 from chatops.domain import __version__
 from chatops.domain.canonical import JsonValue, parse_json
@@ -109,7 +109,7 @@ class Stdio:
         while (line := await self._line()) is not None:
             # A flood must not keep everything else from running.
             await asyncio.sleep(0)
-            message = _parsed(line)
+            message = _parse_message(line)
             if not line:
                 await self._refuse(
                     None, -32700, f"A message is longer than {LARGEST_FRAME // 2**20} MB. Nothing was sent."
@@ -149,7 +149,7 @@ class Stdio:
         self._writer.close()
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+def _parse_message(line: bytes) -> dict[str, Any] | None:
     """Return a request, notification or response, without what chatops does not use.
 
     None: it is none of them. Empty: it is to be ignored.
@@ -374,7 +374,7 @@ class Agent:
             editor = Editor(self._conn, self._stdio, has_forms=self._has_forms)
             wanted = SessionId(session_id) if session_id is not None else None
             notices = self._ignored(additional_directories, mcp_servers)
-            session = await opened(options, wanted, editor, notices=notices)
+            session = await open_editor_session(options, wanted, editor, notices=notices)
             self._sessions[session.view.session_id] = session
             editor.session_id = session.view.session_id
             settings = await _settings(session)
@@ -511,17 +511,17 @@ def _message(blocks: Sequence[Any], workspace: Path, keep_image: Callable[[bytes
             case schema.TextContentBlock():
                 parts.append(block.text)
             case schema.ResourceContentBlock():
-                parts.append(_attached(block.uri, workspace))
+                parts.append(_mention_of(block.uri, workspace))
             case schema.EmbeddedResourceContentBlock():
-                parts.append(_attached(block.resource.uri, workspace))
+                parts.append(_mention_of(block.resource.uri, workspace))
             case schema.ImageContentBlock():
-                parts.append(f"@{_kept(block.data, keep_image)}")
+                parts.append(f"@{_keep_image(block.data, keep_image)}")
             case _:
                 parts.append("(A part of this message is of a kind that chatops does not read.)")
     return "".join(f" {part} " if part.startswith("@") and len(parts) > 1 else part for part in parts).strip()
 
 
-def _kept(data: str, keep_image: Callable[[bytes], FileRef]) -> str:
+def _keep_image(data: str, keep_image: Callable[[bytes], FileRef]) -> str:
     """Keep an image, and return the name by which a message attaches it. Raises ConfigError."""
     try:
         file = keep_image(base64.b64decode(data, validate=True))
@@ -532,7 +532,7 @@ def _kept(data: str, keep_image: Callable[[bytes], FileRef]) -> str:
     return file.path
 
 
-def _attached(uri: str, workspace: Path) -> str:
+def _mention_of(uri: str, workspace: Path) -> str:
     """Return ``@path`` for the address of a file in the workspace, else the address as text."""
     try:
         parts = urlsplit(uri)

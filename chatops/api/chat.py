@@ -194,14 +194,14 @@ class Chat:
 
     def send(self, text: str) -> Reply:
         """Send a message and wait until the turn is over or needs the user. Raises ChatopsError."""
-        return waited(self.asend(text), instead="await chat.asend(…)")
+        return run_blocking(self.asend(text), instead="await chat.asend(…)")
 
     def resume(self) -> Reply:
         """Continue a turn that was paused or killed, with the decisions made in the meantime.
 
         Raises ChatopsError, also if the last turn is over.
         """
-        return waited(self.aresume(), instead="await chat.aresume(…)")
+        return run_blocking(self.aresume(), instead="await chat.aresume(…)")
 
     def events(self, text: str) -> Iterator[Event]:
         """Send a message, and yield what happens as it happens. Afterwards `reply` is the result. Raises ChatopsError.
@@ -219,7 +219,7 @@ class Chat:
 
         def run() -> None:
             try:
-                waited(pass_on(), instead="chat.aevents(…)")
+                run_blocking(pass_on(), instead="chat.aevents(…)")
             except BaseException as error:
                 found.put(error)
             else:
@@ -321,7 +321,7 @@ def _reply(found: TurnReport, registry: Path | None) -> Reply:
     )
 
 
-def waited(work: Coroutine[None, None, T], *, instead: str) -> T:
+def run_blocking(work: Coroutine[None, None, T], *, instead: str) -> T:
     """Run `work` in an event loop of its own. Raises RuntimeError, which names what to use `instead`, inside of one."""
 
     async def run() -> T:

@@ -263,7 +263,7 @@ class ToolRegistry:
             if read.problems:
                 problems = "; ".join(f"{one.path or 'arguments'} {one.message}" for one in read.problems)
                 return {"error": f"Invalid arguments for {name}: {problems}"}
-            result = _called(made.function, dict(read.value))
+            result = _run_function(made.function, dict(read.value))
         except Exception as error:
             return {"error": f"Error executing {name}: {error}"}
         return dict(result) if isinstance(result, Mapping) else {"result": result}
@@ -283,7 +283,7 @@ def _schema(name: str, parameters: Mapping[str, Any]) -> str:
     return text
 
 
-def _called(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+def _run_function(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     if not inspect.iscoroutinefunction(function):
         return function(**arguments)
     # In a thread of its own, because the caller may be in an event loop already.

@@ -15,7 +15,7 @@ from typing import Any, Literal, assert_never
 
 from pydantic import BaseModel, ValidationError
 
-from chatops.api.chat import waited
+from chatops.api.chat import run_blocking
 from chatops.api.tools import SOURCE, AnyTool, StepKey, ToolRegistry, as_tool
 from chatops.config.document import Document, Located
 from chatops.config.workflow_read import definition_in
@@ -107,7 +107,7 @@ def assemble(name: str, steps: Sequence[Step], *, description: str, registry: To
     if registry is not None:
         _distribute(registry, entries, tools)
     return Assembled(
-        spec=_checked(name, {"description": description, "steps": entries}),
+        spec=_parse_spec(name, {"description": description, "steps": entries}),
         tools=tools.bound(),
         classes={step.name: schema for step in steps if isinstance(schema := step.output_schema, type)},
     )
@@ -226,7 +226,7 @@ def _step_named(key: StepKey, names: Sequence[str], *, workflow: str, tool: str)
     )
 
 
-def _checked(name: str, value: dict[str, Any]) -> WorkflowSpec:
+def _parse_spec(name: str, value: dict[str, Any]) -> WorkflowSpec:
     document = Document(
         located=Located(value=None, places={}), source=f"Workflow {name}", advice="Correct its definition."
     )
@@ -329,14 +329,14 @@ async def _driven(run: WorkflowRun, assembled: Assembled, on_approval: ApprovalP
     """Run until the run is over or waits for the user. Raises the error that blocks it, if any."""
     await run.resume()
     state = await run.settle()
-    while (waiting := run.session.pending) and await _answered(run, waiting, on_approval):
+    while (waiting := run.session.pending) and await _decide_calls(run, waiting, on_approval):
         state = await run.settle()
     if run.blocked_by is not None:
         raise run.blocked_by
     return _result(state, await run.turns(), assembled, pending=run.session.pending)
 
 
-async def _answered(run: WorkflowRun, waiting: tuple[PendingCall, ...], on_approval: ApprovalPolicy) -> bool:
+async def _decide_calls(run: WorkflowRun, waiting: tuple[PendingCall, ...], on_approval: ApprovalPolicy) -> bool:
     """Return True if at least one call was decided."""
     taken = False
     for one in waiting:
@@ -479,7 +479,7 @@ class Workflow:
         """
         options = _options(registry, workspace, role=role, model=model, approve=approve)
         work = start(self._assembled, query, options=options, on_approval=on_approval)
-        return waited(work, instead="await asyncio.to_thread(workflow.run, …)")
+        return run_blocking(work, instead="await asyncio.to_thread(workflow.run, …)")
 
     def resume(
         self,
@@ -496,7 +496,7 @@ class Workflow:
         """
         options = _options(registry, workspace, approve=approve)
         work = resume(self._assembled, session_id, options=options, on_approval=on_approval)
-        return waited(work, instead="await asyncio.to_thread(workflow.resume, …)")
+        return run_blocking(work, instead="await asyncio.to_thread(workflow.resume, …)")
 
 
 def _options(

@@ -10,7 +10,7 @@ An empty list is answered here, and loads little: shells and status lines ask fo
 
 from argparse import Namespace
 
-from chatops.commands.context import show_list, stored
+from chatops.commands.context import open_stored, show_list
 
 NOTHING_PENDING = "No approvals pending."
 
@@ -21,7 +21,7 @@ def run(arguments: Namespace) -> int:
         from chatops.commands import deciding
 
         return deciding.show(arguments) if arguments.action == "show" else deciding.decide(arguments)
-    with stored(arguments) as opened:
+    with open_stored(arguments) as opened:
         if opened.store.pending_calls() or opened.store.unfinished_turns():
             from chatops.commands import deciding
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from chatops.commands.context import find_session, show_list, stored
+from chatops.commands.context import find_session, open_stored, show_list
 from chatops.config.paths import write_new_private
 from chatops.domain.canonical import canonical
 from chatops.domain.decisions import Answered, Approved, Edited, MarkedDone, Recorded, Rejected
@@ -37,7 +37,7 @@ NOTHING_PROVEN = (
 
 def run(arguments: Namespace) -> int:
     """Print the log (``list``, ``export``), or check its chains (``verify``)."""
-    with stored(arguments) as opened:
+    with open_stored(arguments) as opened:
         if arguments.action == "verify":
             return _verify(opened.store, arguments.anchor)
         session = find_session(opened.store, arguments.session).id if arguments.session else None

@@ -50,7 +50,7 @@ def run(arguments: Namespace) -> int:
         view = screen()
         host_type = HostType(arguments.host_type) if arguments.host_type else None
         url, key = checked_url(arguments.url), _key(arguments.key_env)
-        found, typed = await _probed(url, key, host_type=host_type, view=view)
+        found, typed = await _ask_endpoint(url, key, host_type=host_type, view=view)
         key = typed or key
         model = pick(found, wanted=arguments.model, view=view)
         entry: dict[str, Json] = {
@@ -81,7 +81,7 @@ def run(arguments: Namespace) -> int:
     return with_app(arguments, work)
 
 
-async def _probed(url: str, key: str, *, host_type: HostType | None, view: Screen) -> tuple[Probe, str]:
+async def _ask_endpoint(url: str, key: str, *, host_type: HostType | None, view: Screen) -> tuple[Probe, str]:
     """Ask the endpoint for its models. Returns also the key that the user had to type; empty without one.
 
     A terminal is asked for a key at most `TRIES` times, unless one was given.

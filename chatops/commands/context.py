@@ -1,7 +1,7 @@
 """Helpers that the commands share: options and store behind the flags, and lookups of names on the command line.
 
-A command that only reads the store opens it with `stored`. That loads no registry, no tools and no event loop, which
-take longer than the command itself. `application` opens all of that for the other commands.
+A command that only reads the store opens it with `open_stored`. That loads no registry, no tools and no event loop,
+which take longer than the command itself. `application` opens all of that for the other commands.
 """
 
 import os
@@ -115,7 +115,7 @@ class Stored:
 
 
 @contextmanager
-def stored(arguments: "Namespace", *, storage: Storage = Storage.READ) -> "Iterator[Stored]":
+def open_stored(arguments: "Namespace", *, storage: Storage = Storage.READ) -> "Iterator[Stored]":
     """Open the store for a command that needs nothing else, then close it. Its notices are printed last.
 
     Raises ConfigError and StoreError, also for a registry that forbids the program to start.

@@ -5,7 +5,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 
 from chatops.commands.application import app, with_app
-from chatops.commands.context import Stored, find_call, options, show_list, stored
+from chatops.commands.context import Stored, find_call, open_stored, options, show_list
 from chatops.config.paths import show_folder
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rejected
@@ -56,7 +56,7 @@ def list_pending(opened: Stored, arguments: Namespace, *, empty: str) -> int:
 
 def show(arguments: Namespace) -> int:
     """Print everything about a pending call, and how to decide it."""
-    with stored(arguments) as opened:
+    with open_stored(arguments) as opened:
         calls = PendingCalls(opened.store, rights=lambda: opened.rights, data=opened.paths.data)
         queued = calls.with_changes(calls.as_of_now(find_call(opened.store, arguments.id)))
         then = stored_way_to_continue(opened.store, queued.session_id) if queued.decided is not None else ""
@@ -173,7 +173,7 @@ async def _edit(opened: App, name: str, arguments: str) -> int:
         view.say("The session is open in another window, which checks the edit and asks again.")
         return 0
     try:
-        shown = await _inspected(session, queued, arguments)
+        shown = await _inspect_edit(session, queued, arguments)
     finally:
         await session.aclose()
     if not calls.post(shown, Approved(), by=opened.principal):
@@ -184,7 +184,7 @@ async def _edit(opened: App, name: str, arguments: str) -> int:
     return 0
 
 
-async def _inspected(session: Session, queued: PendingCallRow, arguments: str) -> PendingCall:
+async def _inspect_edit(session: Session, queued: PendingCallRow, arguments: str) -> PendingCall:
     """Return the call as it is pending after the edit.
 
     Raises ChatopsError if the edited call cannot run; the call then stays pending.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from chatops.commands.application import app, run_app, warn_of_use
-from chatops.commands.context import find_session, options, show_list, stored
+from chatops.commands.context import find_session, open_stored, options, show_list
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionBusyError, SessionHeldError
 from chatops.domain.events import Published, TurnFinished, TurnPaused, TurnStatus
@@ -68,7 +68,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _list(arguments: Namespace) -> int:
-    with stored(arguments) as opened:
+    with open_stored(arguments) as opened:
         jobs = [job_of(opened.store, row) for row in opened.store.jobs()]
     rows = [
         (job.id, job.state.value, when(job.row.session.updated_at), job.folder, job.title, job.about) for job in jobs
@@ -95,7 +95,7 @@ def as_json(job: Job) -> dict[str, JsonValue]:
 
 
 def _show(arguments: Namespace) -> int:
-    with stored(arguments) as opened:
+    with open_stored(arguments) as opened:
         job = job_of(opened.store, find_job(opened.store, arguments.id))
     view = screen()
     if arguments.output_format == "json":
@@ -142,7 +142,7 @@ def find_job(store: Store, name: str) -> JobRow:
 
 
 def _wait(arguments: Namespace) -> int:
-    with stored(arguments, storage=Storage.NEEDED) as opened:
+    with open_stored(arguments, storage=Storage.NEEDED) as opened:
         row = find_job(opened.store, arguments.id)
         job = _looked_at(opened.store, row.session.id, until=lambda job: job.state is not JobState.RUNNING)
         if job.state.is_over:
@@ -182,7 +182,7 @@ def _tell_end(arguments: Namespace, job: Job) -> int:
 
 def _cancel(arguments: Namespace) -> int:
     """Stop a job: its process does that if there is one, else this one."""
-    with stored(arguments) as opened:
+    with open_stored(arguments) as opened:
         row = find_job(opened.store, arguments.id)
         opened.store.must_be_own(row.session.id)
         data = opened.paths.data

@@ -12,7 +12,7 @@ from pathlib import Path
 from chatops.commands.application import app, with_app
 from chatops.commands.context import confirm, show_list
 from chatops.commands.registry import check_edit, edit_registry, file_to_edit, line_for_role
-from chatops.commands.trust import check_digest, confirmed, show_question
+from chatops.commands.trust import check_digest, confirm_trust, show_question
 from chatops.config.document import Json, with_value
 from chatops.config.trust import TrustAnswer
 from chatops.domain.canonical import JsonValue
@@ -241,7 +241,7 @@ async def _show_state(opened: App, arguments: Namespace) -> ServerStatus:
     if arguments.name not in names:
         raise unknown("MCP server", arguments.name, names)
     await opened.servers.connect((arguments.name,))
-    if _permitted(opened, arguments):
+    if _ask_permission(opened, arguments):
         await opened.servers.connect((arguments.name,))
     status = next(found for found in opened.servers.statuses() if found.name == arguments.name)
     if arguments.output_format == "json":
@@ -255,7 +255,7 @@ def _exit_code(status: ServerStatus) -> int:
     return 0 if status.state is ServerState.READY else 1
 
 
-def _permitted(opened: App, arguments: Namespace) -> bool:
+def _ask_permission(opened: App, arguments: Namespace) -> bool:
     """Ask about a server that needs the user's yes to start, and store it. Return False if there was none."""
     question, view = opened.server_trust.question, screen()
     if not question.is_answerable:
@@ -269,7 +269,7 @@ def _permitted(opened: App, arguments: Namespace) -> bool:
         show_question(question, view)
         for listed in question.listed:
             view.exactly(listed.item.data.decode("utf-8"))
-        if not confirmed(question, view, again=again):
+        if not confirm_trust(question, view, again=again):
             return False
     opened.store.log_trust(question.path, TrustAnswer.TRUSTED, [listed.item for listed in question.usable])
     return not opened.server_trust.trust(question)

@@ -50,7 +50,7 @@ def run(arguments: Namespace) -> int:
 
 def _answer(line: bytes, offered: Tools) -> str:
     try:
-        answer = _read(_parsed(line), offered)
+        answer = _read_calls(_parse_line(line), offered)
     except ValueError as error:
         answer = {"error": str(error)}
     except Exception as error:  # A bug in chatops; the other texts must still be answered.
@@ -58,7 +58,7 @@ def _answer(line: bytes, offered: Tools) -> str:
     return dumps(answer)
 
 
-def _parsed(line: bytes) -> Mapping[str, Any]:
+def _parse_line(line: bytes) -> Mapping[str, Any]:
     """Return the object on a line. Raises ValueError with a sentence."""
     try:
         value = from_json(line.rstrip(b"\r\n"))
@@ -73,7 +73,7 @@ def _parsed(line: bytes) -> Mapping[str, Any]:
     return value
 
 
-def _read(value: Mapping[str, Any], offered: Tools) -> dict[str, JsonValue]:
+def _read_calls(value: Mapping[str, Any], offered: Tools) -> dict[str, JsonValue]:
     tools = value.get("tools")
     reason = value.get("finish_reason") or "stop"
     if not isinstance(reason, str):

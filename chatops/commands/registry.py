@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> int:
         return _migrate(Path(arguments.path).expanduser(), arguments.output)
     path = _path(arguments)
     try:
-        registry = read_registry(_read(path), source=str(path), site=path == SITE_REGISTRY)
+        registry = read_registry(_read_file(path), source=str(path), site=path == SITE_REGISTRY)
     except ConfigError as error:
         if arguments.output_format == "json":
             screen().json({"path": str(path), "ok": False, "error": str(error), "advice": error.advice})
@@ -53,7 +53,7 @@ def _migrate(path: Path, output: str | None) -> int:
     from chatops.config.migrate import migrate
 
     view = screen()
-    done = migrate(_read(path), source=str(path))
+    done = migrate(_read_file(path), source=str(path))
     if output is None:
         view.answer(done.text)
     else:
@@ -74,7 +74,7 @@ def _path(arguments: Namespace) -> Path:
     return load_registry(path=Path(named) if named else None, paths=find_paths(os.environ), env=os.environ).path
 
 
-def _read(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path} is not a plain file.", advice="Name a registry file.")
     try:

@@ -12,9 +12,9 @@ from argparse import Namespace
 from pathlib import Path
 
 from chatops.commands.application import app, with_app
-from chatops.commands.context import Stored, confirm, options, show_list, stored
+from chatops.commands.context import Stored, confirm, open_stored, options, show_list
 from chatops.commands.registry import file_to_edit, line_for_role
-from chatops.config.document import dotted
+from chatops.config.document import dotted_path
 from chatops.config.paths import Paths, find_paths, path_of
 from chatops.config.registry import load_registry
 from chatops.config.trust import OwnToolsTrust
@@ -170,7 +170,7 @@ def _check_file(file: Path, arguments: Namespace) -> int:
             f"{file} cannot be read: {error.strerror}.", advice="Name a Python file with functions under @tool."
         ) from None
     paths = find_paths(os.environ)
-    if not (arguments.yes or _trusted(file.resolve(), data, paths) or _confirmed_to_run(file)):
+    if not (arguments.yes or _is_trusted(file.resolve(), data, paths) or _confirmed_to_run(file)):
         screen().say("Nothing was run.")
         return 1
     found = load_file(data, file.resolve())
@@ -208,12 +208,12 @@ def _how_to_load(file: Path, data: bytes, paths: Paths) -> str:
     """Return what is left to do until chatops loads the file."""
     if file.parent != paths.tools.resolve():
         return f"Copy it to {paths.tools}"
-    if _trusted(file, data, paths):
+    if _is_trusted(file, data, paths):
         return "You trust it, so every session loads it."
     return f"The chat asks before it loads it; for scripts: chatops trust {shlex.quote(str(paths.tools))}"
 
 
-def _trusted(file: Path, data: bytes, paths: Paths) -> bool:
+def _is_trusted(file: Path, data: bytes, paths: Paths) -> bool:
     """Return True if sessions load this file, with this content."""
     trust = OwnToolsTrust(paths.tools, folder=paths.trust)
     listed = any((item.path, item.data) == (file.name, data) for item in trust.in_force.own_tools)
@@ -275,7 +275,7 @@ def _standing(grant: Grant, spec: ToolSpec) -> tuple[Verdict, str]:
 def policy(arguments: Namespace) -> int:
     """Run ``explain``, ``matrix``, ``list`` or ``revoke``."""
     if arguments.action == "revoke":
-        with stored(arguments, storage=Storage.NEEDED) as opened_store:
+        with open_stored(arguments, storage=Storage.NEEDED) as opened_store:
             return _revoke(opened_store, arguments.id)
     if arguments.action == "explain":
         return with_app(arguments, lambda opened: _explain(opened, arguments))
@@ -320,7 +320,7 @@ async def _explain(opened: App, arguments: Namespace) -> int:
 def _place_json(opened: App, judged: Judgement) -> dict[str, JsonValue]:
     """Return the rule about arguments that gave a verdict, and where it or its layer stands."""
     file, line = opened.loaded.place(judged.key)
-    key = dotted(judged.key[1:]) or None
+    key = dotted_path(judged.key[1:]) or None
     return {"rule": rule_of(judged) or None, "file": file or None, "line": line, "key": key}
 
 

@@ -13,7 +13,7 @@ from chatops.headless.screen import screen
 
 def run(arguments: Namespace) -> int:
     """Serve the page until it is stopped. Exit code 0."""
-    url = _checked(arguments)
+    url = _check_address(arguments)
     if any(find_spec(name) is None for name in ("starlette", "uvicorn", "jinja2")):
         raise ConfigError(f"The page cannot be served: {not_installed('serve')}.")
     from chatops.serve.listening import ListenOptions, serve
@@ -25,7 +25,7 @@ def run(arguments: Namespace) -> int:
     return with_app(arguments, lambda opened: serve(opened, options, screen()), via="serve", broken_ok=True)
 
 
-def _checked(arguments: Namespace) -> str:
+def _check_address(arguments: Namespace) -> str:
     """Return the address of the page as browsers write it; empty on loopback. Raises ConfigError."""
     encrypted = bool(arguments.tls or arguments.behind_proxy)
     if arguments.host and not encrypted:

@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.commands.context import Stored, confirm, find_session, show_list, stored
+from chatops.commands.context import Stored, confirm, find_session, open_stored, show_list
 from chatops.config.paths import write_new_private
 from chatops.domain.errors import AlreadyStoredError, ConfigError, SessionBusyError
 from chatops.domain.wording import excerpt, plural
@@ -49,7 +49,7 @@ def run(arguments: Namespace) -> int:
             raise ConfigError(f"There is no file {arguments.store}.", advice="--store names a session store to read.")
         # The workspaces of its sessions may be on another machine.
         arguments.all = True
-    with stored(arguments, storage=storage) as opened:
+    with open_stored(arguments, storage=storage) as opened:
         return actions[arguments.action](opened, arguments)
 
 
@@ -70,7 +70,7 @@ def _list(opened: Stored, arguments: Namespace) -> int:
             info.role,
             str(info.messages),
             *([info.workspace] if arguments.all else []),
-            f"{_titled(info)} [run: {run_state(info)}]" if info.run is not None else _titled(info),
+            f"{_title(info)} [run: {run_state(info)}]" if info.run is not None else _title(info),
             *([state] if any(states) else []),
         ]
         for info, state in zip(found, states, strict=True)
@@ -80,7 +80,7 @@ def _list(opened: Stored, arguments: Namespace) -> int:
     return show_list(arguments, values, header, rows, empty=empty)
 
 
-def _titled(info: "SessionInfo") -> str:
+def _title(info: "SessionInfo") -> str:
     """Return the title, with a sign before that of a copy."""
     return f"{'↳ ' if info.forked_from else ''}{info.title or NO_TITLE}"
 
@@ -147,7 +147,7 @@ def _search(opened: Stored, arguments: Namespace) -> int:
         # Copies of a session share its messages; the one used last comes first.
         once = {hit.message_id or hit.session.id: hit for hit in reversed(hits)}
         rows = [
-            (hit.session.id, _titled(hit.session), excerpt(hit.text, wanted, around=AROUND))
+            (hit.session.id, _title(hit.session), excerpt(hit.text, wanted, around=AROUND))
             for hit in reversed(once.values())
         ]
         view.answer(table(("ID", "TITLE", "TEXT"), rows))
@@ -262,7 +262,7 @@ def _delete(opened: Stored, arguments: Namespace) -> int:
             f"Session {info.id} has an unfinished turn ({info.pending} pending).",
             advice=f"To delete it all the same: chatops sessions delete {info.id} --yes",
         )
-    if not arguments.yes and not _confirmed(info):
+    if not arguments.yes and not _confirm_delete(info):
         view.say("Not deleted. Without a question: add --yes.")
         return 1
     opened.store.delete_session(info.id)
@@ -271,7 +271,7 @@ def _delete(opened: Stored, arguments: Namespace) -> int:
     return 0
 
 
-def _confirmed(info: "SessionInfo") -> bool:
+def _confirm_delete(info: "SessionInfo") -> bool:
     if not sys.stdin.isatty():
         return False
     count = plural(info.messages, "message")

@@ -121,11 +121,13 @@ def _notes(made: Copied) -> list[str]:
     found = [f"NOT COPIED  {session or 'the log outside of sessions'}: {why}" for session, why in made.failed.items()]
     found += [f"NOT COPIED  file {lost}" for lost in made.lost]
     if used:
-        found.append(f"Used since they were copied, here or there, and left as they are there: {_named(used)}.")
+        found.append(f"Used since they were copied, here or there, and left as they are there: {_list_sessions(used)}.")
     if len(used) < len(made.differing):
         found.append("The log outside of sessions (trust, revoked rules) stays in the file: the database has its own.")
     if made.open:
-        found.append(f"Open in a chatops now; what happens there from now on stays in the file: {_named(made.open)}.")
+        found.append(
+            f"Open in a chatops now; what happens there from now on stays in the file: {_list_sessions(made.open)}."
+        )
     if made.hidden:
         found.append(
             f"{plural(made.hidden, 'row')} held a key that chatops knows. It was replaced, and `chatops audit verify` "
@@ -139,5 +141,5 @@ def _notes(made: Copied) -> list[str]:
     return found
 
 
-def _named(sessions: Sequence[str]) -> str:
+def _list_sessions(sessions: Sequence[str]) -> str:
     return ", ".join(sessions[:NAMED]) + (f" and {len(sessions) - NAMED} more" if len(sessions) > NAMED else "")

@@ -65,7 +65,7 @@ def run(arguments: Namespace) -> int:
     elif not question.is_answerable:
         view.say("There is nothing to decide.")
         return 0
-    elif not confirmed(question, view, again=f"chatops trust {shlex.quote(str(workspace))}"):
+    elif not confirm_trust(question, view, again=f"chatops trust {shlex.quote(str(workspace))}"):
         return 1
     _log(chosen, paths, question.path, TrustAnswer.TRUSTED, [row.item for row in question.usable])
     changed = trust.trust(question)
@@ -108,7 +108,7 @@ def check_digest(digest: str, question: TrustQuestion, *, again: str) -> None:
         )
 
 
-def confirmed(question: TrustQuestion, view: Screen, *, again: str) -> bool:
+def confirm_trust(question: TrustQuestion, view: Screen, *, again: str) -> bool:
     """Ask on a terminal. Without one, say how to answer with the command `again`; that is a no."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         view.say(f"Nothing was trusted. To trust this: {again} --digest {question.digest[:SHOWN_DIGEST]}")

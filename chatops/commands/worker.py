@@ -5,7 +5,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from chatops.commands.context import find_session, options, show_list, stored
+from chatops.commands.context import find_session, open_stored, options, show_list
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import SessionId
@@ -80,7 +80,7 @@ def queue_prompt(arguments: Namespace, prompt: str, *, workflow: str = "") -> in
             advice="It takes --role and --model, or -p and -r with a session that you have queued.",
         )
     workspace_name(arguments.queue)
-    with stored(arguments, storage=Storage.NEEDED) as opened:
+    with open_stored(arguments, storage=Storage.NEEDED) as opened:
         if in_session:
             session_id = _queue_further(opened.store, arguments, prompt)
         else:
@@ -112,7 +112,7 @@ def _queue_further(store: Store, arguments: Namespace, prompt: str) -> SessionId
 
 
 def _cancel(arguments: Namespace) -> int:
-    with stored(arguments, storage=Storage.NEEDED) as opened:
+    with open_stored(arguments, storage=Storage.NEEDED) as opened:
         opened.store.must_be_shared()
         session_id = find_session(opened.store, arguments.id).id
         if not opened.store.cancel_queued(session_id):
@@ -129,12 +129,12 @@ def queue(arguments: Namespace) -> int:
     if arguments.action == "cancel":
         return _cancel(arguments)
     if arguments.action == "sweep":
-        with stored(arguments, storage=Storage.NEEDED) as opened:
+        with open_stored(arguments, storage=Storage.NEEDED) as opened:
             opened.store.must_be_shared()
             made, gone = opened.store.sweep()
         screen().answer(f"{plural(made, 'hint')} made, {gone} deleted.")
         return 0
-    with stored(arguments) as opened:
+    with open_stored(arguments) as opened:
         opened.store.must_be_shared()
         rows, workers = opened.store.queued(), opened.store.workers()
     states = [_state(row, workers) for row in rows]

@@ -17,7 +17,7 @@ from chatops.headless.formats import OutputFormat
 from chatops.headless.json_values import plain
 from chatops.headless.pending import next_steps
 from chatops.headless.report import RunReport, as_json, run_report
-from chatops.headless.run import OnApproval, drive, resume_turn, review_steps, reviewed, show_end
+from chatops.headless.run import OnApproval, drive, resume_turn, review_steps, review_target, show_end
 from chatops.headless.screen import Screen, screen, table, when
 from chatops.policy.workflow import CommandGate, Definition, PassesWhen, StepSpec, Validation, WorkflowSpec
 from chatops.runtime.descriptions import describe_review, stored_way_to_continue
@@ -64,7 +64,7 @@ def _run(arguments: Namespace) -> int:
 
     async def work(opened: App) -> int:
         found = opened.workflows().get(arguments.name)
-        definition = replace(found, spec=_adjusted(found.spec, arguments))
+        definition = replace(found, spec=_with_budgets(found.spec, arguments))
         role = arguments.role or opened.loaded.registry.default_role
         checked = await check_to_run(opened, definition, role=role)
         for warning in checked.warnings:
@@ -150,7 +150,7 @@ def review_of(arguments: Namespace) -> Review | None:
 def _leave(opened: App, name: str, word: Review, about: tuple[int, int] | None, view: Screen) -> int:
     """Post the review for the process that owns the run."""
     info = find_session(opened.store, name)
-    wanted = reviewed(opened.store.load_run(info.id), about)
+    wanted = review_target(opened.store.load_run(info.id), about)
     review = ReviewStep(step=wanted.step, attempt=wanted.attempt, review=word, by=opened.principal)
     if not opened.store.post_review(info.id, review):
         left = (word for word in opened.store.posted_reviews(info.id) if isinstance(word, ReviewStep))
@@ -191,7 +191,7 @@ async def _cancel(opened: App, name: str) -> int:
     return 0
 
 
-def _adjusted(spec: WorkflowSpec, arguments: Namespace) -> WorkflowSpec:
+def _with_budgets(spec: WorkflowSpec, arguments: Namespace) -> WorkflowSpec:
     """Return the workflow with the budgets that the user gives all steps of this run."""
 
     def adjusted(step: StepSpec) -> StepSpec:

@@ -74,13 +74,13 @@ def with_value(text: str, path: tuple[str, ...], value: Json) -> str:
     newline = "\r\n" if "\r\n" in text else "\n"
     if path in spans:
         start, end = spans[path]
-        return text[:start] + _indented(value, by=len(path), newline=newline) + text[end:]
+        return text[:start] + _indent(value, by=len(path), newline=newline) + text[end:]
     *parents, key = path
     if tuple(parents) not in spans:
         return with_value(text, tuple(parents), {key: value})
     start, _ = spans[tuple(parents)]
     name = json.dumps(key, ensure_ascii=False)
-    member = f"{newline}{_INDENT * len(path)}{name}: {_indented(value, by=len(path), newline=newline)}"
+    member = f"{newline}{_INDENT * len(path)}{name}: {_indent(value, by=len(path), newline=newline)}"
     has_members = any(other[:-1] == tuple(parents) for other in spans if other)
     rest = text[start + 1 :]
     if has_members:
@@ -88,11 +88,11 @@ def with_value(text: str, path: tuple[str, ...], value: Json) -> str:
     return f"{text[: start + 1]}{member}{newline}{_INDENT * len(parents)}{rest}"
 
 
-def _indented(value: Json, *, by: int, newline: str) -> str:
+def _indent(value: Json, *, by: int, newline: str) -> str:
     return json.dumps(value, indent=_INDENT, ensure_ascii=False).replace("\n", newline + _INDENT * by)
 
 
-def dotted(path: Path) -> str:
+def dotted_path(path: Path) -> str:
     """Return a path in its usual notation: ``roles.coder.rules[0].verdict``."""
     out = ""
     for part in path:
@@ -153,7 +153,7 @@ def place_at(text: str, index: int) -> Place:
 
 def key_of(path: Path) -> str:
     """Return the part of a message that names a key; empty at the top level."""
-    return f", key {dotted(path)}" if path else ""
+    return f", key {dotted_path(path)}" if path else ""
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

@@ -73,7 +73,7 @@ def spelled(value: object) -> bytes:
     return json.dumps(value, default=_members).encode("ascii")
 
 
-def stored(form: type[Value], data: bytes | str) -> Value:
+def decode_value(form: type[Value], data: bytes | str) -> Value:
     """Return the value that was stored. Raises ValueError if `data` is of another form."""
     # Names of files may hold lone surrogates, which pydantic's own parser refuses.
     # Some forms are strict as keys of a file, and would then take no object for themselves from Python.

@@ -50,14 +50,14 @@ def _pip_arguments(extra: str, *, prefix: Path) -> list[str]:
     if (prefix / "uv-receipt.toml").is_file() and (source := _source(distribution)):
         return ["uv", "tool", "install", *_with_extra(extra, source=source, receipt=prefix / "uv-receipt.toml")]
     if prefix.parent.name.startswith(_UV_CACHE) and (source := _source(distribution)):
-        return ["uvx", "--from", _named(source, (extra,)), "chatops"]
+        return ["uvx", "--from", _requirement(source, (extra,)), "chatops"]
     return [*_installer(), *packages]
 
 
 def _distribution() -> "Distribution | None":
     from importlib.metadata import distributions  # slow to import
 
-    # See `packages.installed`: a relative entry means the current folder, which may be hostile.
+    # See `packages.installed_entries`: a relative entry means the current folder, which may be hostile.
     folders = list(filter(os.path.isabs, sys.path))
     return next(iter(distributions(name=DISTRIBUTION, path=folders)), None)
 
@@ -92,7 +92,7 @@ def _source(distribution: "Distribution") -> str:
     return place if origin.get("dir_info", {}).get("editable") else url
 
 
-def _named(source: str, extras: tuple[str, ...]) -> str:
+def _requirement(source: str, extras: tuple[str, ...]) -> str:
     """Return the requirement of chatops with `extras` from `source`."""
     chosen = f"[{','.join(extras)}]"
     if source.startswith("/"):
@@ -108,4 +108,4 @@ def _with_extra(extra: str, *, source: str, receipt: Path) -> list[str]:
             extras.update(requirement.get("extras", ()))
         else:
             others += ["--with", requirement["name"] + requirement.get("specifier", "")]
-    return [*others, *(["-e"] if source.startswith("/") else []), _named(source, tuple(sorted(extras)))]
+    return [*others, *(["-e"] if source.startswith("/") else []), _requirement(source, tuple(sorted(extras)))]

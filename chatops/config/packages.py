@@ -14,7 +14,7 @@ TOOLS = "chatops.tools"
 """Group of tools: ``NAME = MODULE:TOOL``, a tool or a list of them."""
 
 
-def installed(group: str) -> "tuple[EntryPoint, ...]":
+def installed_entries(group: str) -> "tuple[EntryPoint, ...]":
     """Return the entry points of a group. Looks only for its name first: reading all of them takes long.
 
     An entry of the import path that is not absolute means the current folder, where others may have put anything: no

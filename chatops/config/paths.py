@@ -302,7 +302,7 @@ def file_version(file: Path) -> tuple[int, ...]:
 
 
 @contextmanager
-def locked(file: Path) -> Iterator[None]:
+def lock_folder(file: Path) -> Iterator[None]:
     """Keep other windows from changing the files of a folder while this one changes `file`. Raises ConfigError."""
     private_dir(file.parent)
     lock = file.with_name(".lock")

@@ -221,15 +221,15 @@ def _load_site(place: SitePlace) -> Registry | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _refused(place.path, f"it cannot be inspected ({error.strerror})") from None
+        raise _site_error(place.path, f"it cannot be inspected ({error.strerror})") from None
     try:
         data = read_trusted(place, most=MAX_BYTES)
     except UntrustedFileError as error:
-        raise _refused(place.path, str(error)) from None
+        raise _site_error(place.path, str(error)) from None
     return read_registry(data, source=str(place.path), site=True)
 
 
-def _refused(path: Path, why: str) -> ConfigError:
+def _site_error(path: Path, why: str) -> ConfigError:
     return ConfigError(
         f"The site registry {path} is not used, because {why}; chatops does not start without it.",
         advice="Ask the administrator of this machine: file and folders have to belong to root, writable by root only.",

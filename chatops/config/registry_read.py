@@ -11,7 +11,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from chatops.config.document import Document, Json, Path, nearest, read_document
 from chatops.config.entries import EntryReader, KeySchema, adapter_of, free_key, variable_fault
-from chatops.config.packages import ENGINES, installed
+from chatops.config.packages import ENGINES, installed_entries
 from chatops.config.server_read import servers_in
 from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError
@@ -185,7 +185,7 @@ class _Reader:
         names = [role.name for role in file.roles]
         roles = tuple(self._role(role, [spec.name for spec in models]) for role in file.roles)
         users = None if file.users is None else tuple(self._user(user) for user in file.users)
-        for path, why in _ignored(file, value, site=self.site):
+        for path, why in _ignored_keys(file, value, site=self.site):
             self._warn(path, why)
         default_role = file.default_role
         if "default_role" not in value and names and default_role not in names:
@@ -254,7 +254,9 @@ class _Reader:
 
     def _model(self, spec: ModelSpec) -> ModelSpec:
         path: Path = ("models", spec.name)
-        if not isinstance(spec.type, ModelType) and not any(entry.name == spec.type for entry in installed(ENGINES)):
+        if not isinstance(spec.type, ModelType) and not any(
+            entry.name == spec.type for entry in installed_entries(ENGINES)
+        ):
             types = ", ".join(ModelType)
             raise self.error((*path, "type"), f"is not a model type: expected {types}, or an engine of a package")
         if "\0" in spec.key.file:
@@ -347,7 +349,7 @@ def _without_notes(entries: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return {key: inner for key, inner in entries.items() if isinstance(inner, dict) or not free_key(key)}
 
 
-def _ignored(file: RegistryFile, value: dict[str, Json], *, site: bool) -> Iterator[tuple[Path, str]]:
+def _ignored_keys(file: RegistryFile, value: dict[str, Json], *, site: bool) -> Iterator[tuple[Path, str]]:
     """Yield path and reason of each key without effect. `site`: the file is the site registry."""
     for model in file.models:
         if reason := _format(model.tool_format):

@@ -36,7 +36,7 @@ def servers_in(reader: EntryReader, entries: Mapping[str, Mapping[str, Json]]) -
             if fault := _fault(spec, value if isinstance(value, dict) else {}):
                 raise document.error(path, fault)
             if not spec.disabled:
-                found[name] = _checked(document, spec, path)
+                found[name] = _check_server(document, spec, path)
                 for where, why in _warnings(spec, path):
                     reader.warn(where, why)
     return tuple(found.values())
@@ -61,7 +61,7 @@ def _fault(spec: McpServerSpec, value: Mapping[str, Json]) -> str:
     return ""
 
 
-def _checked(document: Document, spec: McpServerSpec, path: Path) -> McpServerSpec:
+def _check_server(document: Document, spec: McpServerSpec, path: Path) -> McpServerSpec:
     if len(spec.name) > _MAX_NAME or not _NAME.fullmatch(spec.name):
         raise document.error(
             path,

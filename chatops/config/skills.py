@@ -61,7 +61,7 @@ def load_personas(paths: Paths) -> Personas:
             warnings.append(f"The personas in {folder} cannot be read: {error.strerror or error}.")
             continue
         for file in files:
-            persona, problems = _read(file)
+            persona, problems = _read_persona(file)
             warnings.extend(f"Persona {file}: {problem}" for problem in problems)
             if persona is not None:
                 found[persona.name] = persona
@@ -69,7 +69,7 @@ def load_personas(paths: Paths) -> Personas:
     return Personas(found=tuple(ordered), warnings=tuple(warnings))
 
 
-def _read(file: Path) -> tuple[Persona | None, list[str]]:
+def _read_persona(file: Path) -> tuple[Persona | None, list[str]]:
     try:
         with plain_file(file, follow=True) as (handle, _):
             data = handle.read(MAX_BYTES + 1)
@@ -83,10 +83,10 @@ def _read(file: Path) -> tuple[Persona | None, list[str]]:
     matter, body, problem = front_matter(text.replace("\r\n", "\n"))
     if problem:
         return None, [problem]
-    return _checked(file, matter, body)
+    return _check_persona(file, matter, body)
 
 
-def _checked(file: Path, matter: dict[object, object], body: str) -> tuple[Persona | None, list[str]]:
+def _check_persona(file: Path, matter: dict[object, object], body: str) -> tuple[Persona | None, list[str]]:
     problems = [
         f"the key {key!r} is ignored; a persona sets neither tools, model nor rights."
         for key in matter
@@ -193,7 +193,7 @@ def skills_of(items: Sequence[Item], *, source: str) -> Skills:
     return Skills(found=tuple(found), warnings=tuple(warnings))
 
 
-def joined(own: Skills, workspace: Skills) -> Skills:
+def join_skills(own: Skills, workspace: Skills) -> Skills:
     """Return the skills of the user and of the workspace. A skill of the workspace does not replace one of the user."""
     names = {skill.name for skill in own.found}
     double = [skill.name for skill in workspace.found if skill.name in names]

@@ -32,8 +32,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from chatops.config.entries import spelled, stored
-from chatops.config.paths import file_version, folder_identity, locked, packaged_registry, plain_file, write_private
+from chatops.config.entries import decode_value, spelled
+from chatops.config.paths import (
+    file_version,
+    folder_identity,
+    lock_folder,
+    packaged_registry,
+    plain_file,
+    write_private,
+)
 from chatops.config.registry import Loaded
 from chatops.config.workspace_files import MAX_BYTES, MAX_FILES, Item, ItemKind, WorkspaceFiles, read_workspace
 from chatops.domain.errors import ChatopsError, ConfigError
@@ -249,19 +256,19 @@ class WorkspaceTrust:
         listed, parts = self.question.listed, []
         untrusted = [row for row in listed if row.state in (ItemState.NEW, ItemState.DECLINED) and row.item.kind.used]
         if untrusted:
-            parts.append(f"Ignored in this folder until you trust it: {_named(untrusted)}.")
+            parts.append(f"Ignored in this folder until you trust it: {_first_names(untrusted)}.")
         changed = [row for row in listed if row.state is ItemState.CHANGED and row.item.kind.used]
         if changed:
-            parts.append(f"Changed since you trusted it, so ignored: {_named(changed)}.")
+            parts.append(f"Changed since you trusted it, so ignored: {_first_names(changed)}.")
         unusable = [row for row in listed if row.state is ItemState.UNUSABLE and row.item.kind.used]
         parts += [f"{show_path(row.item.path)} is ignored: {row.item.problem}." for row in unusable[:_NAMED]]
         unseen = [row for row in listed if row.state in ASKED and not row.item.kind.used]
         if unseen and not parts:
-            parts.append(f"This folder brings {_named(unseen)}: not used by this version.")
+            parts.append(f"This folder brings {_first_names(unseen)}: not used by this version.")
         return (" ".join([*parts, f"{ADVICE}."]),) if parts else ()
 
     def _answer(self, shown: TrustQuestion, answer: TrustAnswer) -> tuple[str, ...]:
-        with locked(self._file):
+        with lock_folder(self._file):
             return self._store_answer(shown, answer)
 
     def _store_answer(self, shown: TrustQuestion, answer: TrustAnswer) -> tuple[str, ...]:
@@ -344,7 +351,7 @@ def _state(item: Item, entry: TrustEntry | None) -> ItemState:
             return ItemState.DECLINED
 
 
-def _named(listed: Sequence[Listed]) -> str:
+def _first_names(listed: Sequence[Listed]) -> str:
     """Return the first items by name, and the number of the others."""
     names = [show_path(row.item.path) for row in listed[:_NAMED]]
     more = len(listed) - _NAMED
@@ -366,7 +373,7 @@ def read_record(file: Path, *, folder: str) -> TrustRecord:
         with plain_file(file) as (opened, status):
             if status.st_uid != os.getuid() or status.st_mode & 0o022:
                 raise _unusable(file, "others can write to it")
-            record = stored(TrustRecord, opened.read(_MAX_RECORD))
+            record = decode_value(TrustRecord, opened.read(_MAX_RECORD))
     except (FileNotFoundError, NotADirectoryError):
         return empty
     except OSError as error:
@@ -387,7 +394,7 @@ def revoke_trust(workspace: Path, *, folder: Path) -> bool:
     Raises ConfigError.
     """
     file = record_file(workspace, folder=folder)
-    with locked(file):
+    with lock_folder(file):
         try:
             file.unlink()
         except (FileNotFoundError, NotADirectoryError):

@@ -20,7 +20,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import tool_name
 from chatops.policy.resolve import MAX_ROUNDS
-from chatops.policy.spelled import STRICT, Name, Spelled, Tokens, described
+from chatops.policy.spelled import STRICT, Name, Spelled, Tokens, describe
 from chatops.policy.workflow import (
     DEFAULT_ATTEMPTS,
     DEFAULT_ITERATIONS,
@@ -124,7 +124,7 @@ def _validation(given: ValidationEntry | str) -> Validation:
 class GateEntry:
     """Either a pattern or a command."""
 
-    __pydantic_config__ = described(
+    __pydantic_config__ = describe(
         {
             "oneOf": [{"required": ["pattern"]}, {"required": ["command"]}],
             "dependentSchemas": {

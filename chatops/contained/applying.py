@@ -60,7 +60,7 @@ from chatops.contained.folder import (
     same,
     state_of,
 )
-from chatops.contained.freezing import ChangeList, Entry, selected, shown
+from chatops.contained.freezing import ChangeList, Entry, select_entries, shown
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
@@ -149,7 +149,7 @@ def apply(folder: TurnFolder, changes: ChangeList, only: Sequence[str] | None, *
         return resume(folder, changes, undo=undo) or Applied(done=(), left={})
     listed = replace(changes, entries=undoable(folder, changes, undo)) if undo else changes
     found = conflicts(listed)
-    chosen = selected(listed, only, found)
+    chosen = select_entries(listed, only, found)
     with Below(Path(changes.workspace), changes.identity) as below:
         work = _Work(folder=folder, below=below, entries=chosen, undo=undo)
         work.stage()
@@ -165,7 +165,7 @@ def undoable(folder: TurnFolder, changes: ChangeList, number: int = 0) -> tuple[
     if number not in (0, next_undo(folder)):
         return ()
     rest = not_undone(folder)
-    return _directed([entry for entry in changes.entries if entry.path in rest], undo=True)
+    return _in_direction([entry for entry in changes.entries if entry.path in rest], undo=True)
 
 
 def next_undo(folder: TurnFolder) -> int:
@@ -197,7 +197,7 @@ def resume(folder: TurnFolder, changes: ChangeList, *, undo: int = 0) -> Applied
         return begun.applied
     paths = set(begun.paths)
     with Below(Path(changes.workspace), changes.identity) as below:
-        entries = _directed([entry for entry in changes.entries if entry.path in paths], undo=undo)
+        entries = _in_direction([entry for entry in changes.entries if entry.path in paths], undo=undo)
         work = _Work(folder=folder, below=below, entries=entries, undo=undo)
         if begun.state == "staging":
             work.take_back(begun)
@@ -215,7 +215,7 @@ def journal(folder: TurnFolder, undo: int) -> Journal | None:
     return folder.read(journal_name(undo), Journal)
 
 
-def _directed(entries: Iterable[Entry], *, undo: int) -> tuple[Entry, ...]:
+def _in_direction(entries: Iterable[Entry], *, undo: int) -> tuple[Entry, ...]:
     return tuple(replace(entry, base=entry.new, new=entry.base) if undo else entry for entry in entries)
 
 

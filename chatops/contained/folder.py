@@ -26,7 +26,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
-from chatops.config.entries import Value, spelled, stored
+from chatops.config.entries import Value, decode_value, spelled
 from chatops.config.failpoints import reach
 from chatops.config.paths import complete_file, folder_identity
 from chatops.domain.errors import ToolFailedError
@@ -89,7 +89,7 @@ class TurnFolder:
     def read(self, name: str, form: type[Value]) -> Value | None:
         """Return the value in a file of the folder; None if there is none that can be read."""
         try:
-            return stored(form, (self.path / f"{name}.json").read_bytes())
+            return decode_value(form, (self.path / f"{name}.json").read_bytes())
         except (OSError, ValueError):
             return None
 
@@ -194,12 +194,12 @@ def remove_tree(path: Path) -> None:
         number = 0
         while names := os.listdir(top):
             for name in names:
-                if not _unlinked(top, name):
-                    number = _emptied(top, name, number)
+                if not _unlink(top, name):
+                    number = _empty(top, name, number)
     os.rmdir(path)
 
 
-def _unlinked(folder: int, name: str) -> bool:
+def _unlink(folder: int, name: str) -> bool:
     info = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if stat.S_ISDIR(info.st_mode):
         return False
@@ -207,11 +207,11 @@ def _unlinked(folder: int, name: str) -> bool:
     return True
 
 
-def _emptied(top: int, name: str, number: int) -> int:
+def _empty(top: int, name: str, number: int) -> int:
     os.chmod(name, 0o700, dir_fd=top)
     with opened(name, at=top) as below:
         for child in os.listdir(below):
-            if not _unlinked(below, child):
+            if not _unlink(below, child):
                 # A folder can only be moved by someone who may write to it.
                 os.chmod(child, 0o700, dir_fd=below)
                 while True:
@@ -473,7 +473,7 @@ def kept(folder: Path, prefixes: Sequence[str], *, workspace: Path) -> list[Path
 
 def _read_kept(record: Path, here: tuple[str, str]) -> PathChange:
     with record.open("rb") as file:
-        known = stored(_Kept, file.readline())
+        known = decode_value(_Kept, file.readline())
     if not {"", ".", ".."}.isdisjoint(known.path.split("/")):
         raise ValueError("not a path in the workspace")
     return PathChange(

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from chatops.config.entries import stored
+from chatops.config.entries import decode_value
 from chatops.config.failpoints import reach
 from chatops.contained.copying import MAX_DEPTH, Manifest, hidden_by_name, is_cache, is_git, read_manifest
 from chatops.contained.folder import ABSENT, FILE, Below, Kind, State, TurnFolder, observe, opened
@@ -110,7 +110,7 @@ class Frozen:
     changes: ChangeList
 
 
-def selected(changes: ChangeList, only: Sequence[str] | None, conflicts: Mapping[str, str]) -> tuple[Entry, ...]:
+def select_entries(changes: ChangeList, only: Sequence[str] | None, conflicts: Mapping[str, str]) -> tuple[Entry, ...]:
     """Return the entries to apply: those of `only`, or all for None, without those in conflict."""
     return tuple(
         entry for entry in changes.entries if entry.path not in conflicts and (only is None or entry.path in only)
@@ -135,12 +135,12 @@ def freeze(folder: TurnFolder, *, ran: Sequence[Ran] = (), number: int | None = 
     return changes
 
 
-def recorded(folder: TurnFolder) -> dict[str, Ran]:
+def read_calls(folder: TurnFolder) -> dict[str, Ran]:
     """Return the calls that ran in the copy by their ids, each with its outcome."""
     found: dict[str, Ran] = {}
     with suppress(OSError, ValueError):
         for line in (folder.path / "ran.jsonl").read_text(encoding="ascii").splitlines():
-            call_id, ran = stored(tuple[str, Ran], line)
+            call_id, ran = decode_value(tuple[str, Ran], line)
             found[call_id] = ran
     return found
 

@@ -82,11 +82,13 @@ def review(changes: ChangeList, conflicts: Mapping[str, str], read: Blobs) -> Co
     return ContainedReview(
         head=head(changes, conflicts),
         notes=tuple(notes),
-        changes=tuple(replace(change, conflict=conflicts.get(change.path, "")) for change in described(ordered, read)),
+        changes=tuple(
+            replace(change, conflict=conflicts.get(change.path, "")) for change in describe_changes(ordered, read)
+        ),
     )
 
 
-def described(entries: Sequence[Entry], read: Blobs) -> tuple[Change, ...]:
+def describe_changes(entries: Sequence[Entry], read: Blobs) -> tuple[Change, ...]:
     """Return changes for the user, in this order. `read` returns the contents before and after them."""
     moves = _moves(entries, read)
     gone = {old.path: new for new, old in moves.items()}

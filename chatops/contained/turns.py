@@ -29,7 +29,7 @@ from chatops.contained.folder import (
     sweep_kept,
     turn_folder,
 )
-from chatops.contained.freezing import ChangeList, Ran, freeze, frozen, recorded, selected, shown
+from chatops.contained.freezing import ChangeList, Ran, freeze, frozen, read_calls, select_entries, shown
 from chatops.contained.text import Change, ContainedReview, describe, review
 from chatops.contained.undoing import UndoList, changed_files, contained_calls, undo_list
 from chatops.domain.canonical import canonical, parse_json
@@ -73,9 +73,9 @@ class ApplyTool:
     def _inspected(self, arguments: str, context: ToolContext) -> CallFacts:
         facts = CallFacts(arguments=arguments, workspace=str(context.workspace), cwd=str(context.workspace))
         try:
-            folder, undo, only, number = _asked(self.data, arguments)
-            listed = frozen(folder) if undo else freeze(folder, ran=tuple(recorded(folder).values()), number=number)
-            changes = directed(folder, listed, undo=undo)
+            folder, undo, only, number = _read_arguments(self.data, arguments)
+            listed = frozen(folder) if undo else freeze(folder, ran=tuple(read_calls(folder).values()), number=number)
+            changes = in_direction(folder, listed, undo=undo)
             conflicts = applying.conflicts(changes)
         except (ToolFailedError, OSError) as error:
             return _faulty(facts, str(error))
@@ -90,7 +90,7 @@ class ApplyTool:
             return _faulty(facts, f"There is no change of {shown(unknown[0])}.")
         found = tuple(f"conflict {shown(path)} {why}" for path, why in conflicts.items())
         # Those of `only` too: it is part of the arguments, and an approval binds the whole list.
-        able = selected(changes, None, conflicts)
+        able = select_entries(changes, None, conflicts)
         return replace(
             facts,
             paths=tuple(str(context.workspace / item.path) for item in able),
@@ -102,7 +102,7 @@ class ApplyTool:
         return await in_thread(self._applied, facts, context)
 
     def _applied(self, facts: CallFacts, context: ToolContext) -> ToolResult:
-        folder, undo, only, _ = _asked(self.data, facts.arguments)
+        folder, undo, only, _ = _read_arguments(self.data, facts.arguments)
         try:
             with locked(self.data, context.workspace):
                 changes = self._approved(facts, folder, undo=undo)
@@ -124,7 +124,7 @@ class ApplyTool:
             changes = frozen(folder)
         except ToolFailedError as error:
             raise NotAppliedError(f"Nothing was applied: {error}") from error
-        if _bound(directed(folder, changes, undo=undo)) not in facts.hashes:
+        if _bound(in_direction(folder, changes, undo=undo)) not in facts.hashes:
             raise NotAppliedError("Nothing was applied: the frozen list is not the one that was approved.")
         return changes
 
@@ -134,7 +134,7 @@ class ApplyTool:
 
     def _reconciled(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         try:
-            folder, undo, _, _ = _asked(self.data, facts.arguments)
+            folder, undo, _, _ = _read_arguments(self.data, facts.arguments)
             with locked(self.data, context.workspace):
                 done = applying.resume(folder, frozen(folder), undo=undo)
         except (ToolFailedError, OSError) as error:
@@ -142,7 +142,7 @@ class ApplyTool:
         return Reconciled(result=None, repeat=True) if done is None else Reconciled(result=_result_of(done, undo=undo))
 
 
-def _asked(data: Path, arguments: str) -> tuple[TurnFolder, int, list[str] | None, int]:
+def _read_arguments(data: Path, arguments: str) -> tuple[TurnFolder, int, list[str] | None, int]:
     """Return what a call of `CONTAINED_APPLY` asks about: the turn, the undo (0: none), the paths, the list's number.
 
     Raises ToolFailedError.
@@ -177,7 +177,7 @@ def _result_of(done: Applied, *, undo: int) -> ToolResult:
     return ToolResult(outcome=outcome, content="\n".join(lines))
 
 
-def directed(folder: TurnFolder, changes: ChangeList, *, undo: int) -> ChangeList:
+def in_direction(folder: TurnFolder, changes: ChangeList, *, undo: int) -> ChangeList:
     """Return the frozen list, or the list of what the undo with that number would change."""
     if not undo:
         return changes
@@ -247,11 +247,11 @@ class ContainedTurns:
     def paths(self, arguments: str) -> tuple[str, ...]:
         """Return the paths that a pending call of `CONTAINED_APPLY` would apply, without those in conflict."""
         _, changes = self._pending(arguments)
-        return tuple(item.path for item in selected(changes, None, applying.conflicts(changes)))
+        return tuple(item.path for item in select_entries(changes, None, applying.conflicts(changes)))
 
     def _pending(self, arguments: str) -> tuple[TurnFolder, ChangeList]:
-        folder, undo, _, _ = _asked(self._data, arguments)
-        return folder, directed(folder, frozen(folder), undo=undo)
+        folder, undo, _, _ = _read_arguments(self._data, arguments)
+        return folder, in_direction(folder, frozen(folder), undo=undo)
 
     def last_applied(self, workspace: Path) -> tuple[str, int]:
         """Return the contained turn whose changes were applied to `workspace` last and can be undone; empty if none.
@@ -265,8 +265,8 @@ class ContainedTurns:
                 if folder.is_undo_list:
                     continue
                 number = next_undo(folder)
-                rest = directed(folder, changes, undo=number)
-                able = rest.entries if number == 1 else selected(rest, None, applying.conflicts(rest))
+                rest = in_direction(folder, changes, undo=number)
+                able = rest.entries if number == 1 else select_entries(rest, None, applying.conflicts(rest))
                 if changes.workspace == str(workspace) and able:
                     found.append(((folder.path / "apply.json").stat().st_mtime, folder.path.name, number))
         return max(found, default=(0.0, "", 1))[1:]
@@ -379,7 +379,7 @@ class OnCopy:
             return CallFacts(arguments=call.arguments, refusal=text)
         call = replace(call, arguments=_relative(call.arguments, context.workspace))
         facts = await self.tool.inspect(call, self._inside(folder, context))
-        return _moved(facts, source=folder.copy, target=context.workspace)
+        return _move_paths(facts, source=folder.copy, target=context.workspace)
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
         """Run the call in the copy, and record it for the list at the end."""
@@ -399,7 +399,7 @@ class OnCopy:
             work = _within_disk(self.tool.run(facts, inner), folder.copy)
         else:
             inner = self._inside(folder, context)
-            work = self.tool.run(_moved(facts, source=context.workspace, target=folder.copy), inner)
+            work = self.tool.run(_move_paths(facts, source=context.workspace, target=folder.copy), inner)
         try:
             result = await work
         except Exception:
@@ -504,7 +504,7 @@ def _relative(arguments: str, workspace: Path) -> str:
     return canonical({**given, **changed}) if changed else arguments
 
 
-def _moved(facts: CallFacts, *, source: Path, target: Path) -> CallFacts:
+def _move_paths(facts: CallFacts, *, source: Path, target: Path) -> CallFacts:
     """Return facts with the paths below `source` as paths below `target`."""
 
     def moved(text: str) -> str:

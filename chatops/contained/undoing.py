@@ -22,8 +22,8 @@ from chatops.config.failpoints import reach
 from chatops.contained.applying import Journal, journal, undoable
 from chatops.contained.copying import hidden_by_name
 from chatops.contained.folder import Below, Kind, PathChange, State, TurnFolder, kept, turn_folder, write_durably
-from chatops.contained.freezing import ChangeList, Entry, Frozen, frozen, recorded, shown
-from chatops.contained.text import MAX_TEXT, Change, described
+from chatops.contained.freezing import ChangeList, Entry, Frozen, frozen, read_calls, shown
+from chatops.contained.text import MAX_TEXT, Change, describe_changes
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
@@ -72,7 +72,7 @@ def undo_list(data: Path, workspace: Path, *, session_id: str, turns: Sequence[s
 
 def contained_calls(data: Path, turns: Sequence[str]) -> frozenset[str]:
     """Return the calls of `turns` that ran in a copy of the workspace, whose changes are in its list."""
-    return frozenset(call for folder in _contained(data, turns) for call in recorded(folder))
+    return frozenset(call for folder in _contained_folders(data, turns) for call in read_calls(folder))
 
 
 def changed_paths(data: Path, workspace: Path, turns: Sequence[str]) -> dict[str, list[PathChange]]:
@@ -85,7 +85,7 @@ def changed_paths(data: Path, workspace: Path, turns: Sequence[str]) -> dict[str
 
 def _changes(data: Path, workspace: Path, turns: Sequence[str]) -> list[PathChange]:
     found = kept(data / "kept", [f"{turn}." for turn in turns], workspace=workspace)
-    for folder in _contained(data, turns):
+    for folder in _contained_folders(data, turns):
         with suppress(OSError, ToolFailedError):
             changes = frozen(folder)
             at_ns = (folder.path / "apply.json").stat().st_mtime_ns
@@ -106,7 +106,7 @@ def _changes(data: Path, workspace: Path, turns: Sequence[str]) -> list[PathChan
     return found
 
 
-def _contained(data: Path, turns: Sequence[str]) -> list[TurnFolder]:
+def _contained_folders(data: Path, turns: Sequence[str]) -> list[TurnFolder]:
     """Return the folders of the contained ones among `turns`."""
     starts = tuple(f"{turn}.c" for turn in turns)
     with suppress(OSError):
@@ -185,7 +185,7 @@ def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Se
             raise ToolFailedError("This content is not kept.")
         return contents[sha]
 
-    found |= {change.path: change for change in described(entries, read)}
+    found |= {change.path: change for change in describe_changes(entries, read)}
     for path in lost:
         one = found.get(path)
         found[path] = _row(path, _GONE) if one is None else replace(one, lines=(*one.lines, _EARLIER))

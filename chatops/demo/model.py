@@ -68,17 +68,17 @@ def read_turn(body: Mapping[str, object]) -> Turn:
     messages = [as_object(message) for message in as_list(body.get("messages"))]
     place = -1
     for index, message in enumerate(messages):
-        if message.get("role") == "user" and _typed(as_text(message.get("content"))):
+        if message.get("role") == "user" and _typed_part(as_text(message.get("content"))):
             place = index
     return Turn(
-        message=_typed(as_text(messages[place].get("content"))) if place >= 0 else "",
+        message=_typed_part(as_text(messages[place].get("content"))) if place >= 0 else "",
         rounds=rounds_of(messages[place + 1 :]),
         tools=offered(body),
         may_not_call=body.get("tool_choice") == "none",
     )
 
 
-def _typed(content: str) -> str:
+def _typed_part(content: str) -> str:
     """Return a message without the paragraphs that the program has put before it; empty if it is the program's."""
     while content.startswith(OURS):
         content = content.partition("\n\n")[2]
@@ -94,7 +94,7 @@ def missing_tool(names: list[str]) -> str:
     )
 
 
-def denied(result: Made) -> str:
+def denial_reply(result: Made) -> str:
     """Return an acknowledgement with the reason if the call was denied; else an empty string."""
     content, _ = _without_edit_note(result.content)
     if not _DENIED.match(content):
@@ -108,7 +108,7 @@ def denied(result: Made) -> str:
     return f"{result.tool} was denied{why}. I continue without it."
 
 
-def quoted(result: Made) -> str:
+def quote_result(result: Made) -> str:
     """Return the first lines of a result as indented code, which keeps their own indentation and blank lines."""
     content, edited = _without_edit_note(result.content)
     found = _lines(content)
@@ -124,7 +124,7 @@ def quoted(result: Made) -> str:
 def summary(body: Mapping[str, object]) -> str:
     """Return a summary if the request ends with chatops' question for one; else an empty string."""
     messages = map(as_object, as_list(body.get("messages")))
-    said = [_typed(as_text(message.get("content"))) for message in messages if message.get("role") == "user"]
+    said = [_typed_part(as_text(message.get("content"))) for message in messages if message.get("role") == "user"]
     if not said or not said[-1].startswith(INSTRUCTION):
         return ""
     return "\n".join(["(demo) You asked me:\n", *(f"- {one_line(text, most=_ASKED)}" for text in said[:-1] if text)])
@@ -151,14 +151,16 @@ def answer(turn: Turn) -> DemoReply:
     offered = tuple(action for action in wanted if action.tool in turn.tools)
     missing = sorted({action.tool for action in wanted} - set(turn.tools))
     if not offered:
-        return DemoReply(text="\n\n".join([*(quoted(result) for result in turn.results()), missing_tool(missing)]))
+        return DemoReply(
+            text="\n\n".join([*(quote_result(result) for result in turn.results()), missing_tool(missing)])
+        )
     names = " and ".join(action.tool for action in offered)
     without = f" {missing_tool(missing)}" if missing else ""
     return DemoReply(text=f"(demo) I will call {names}.{without}", calls=offered)
 
 
 def _last_word(turn: Turn, *, unfinished: bool) -> str:
-    lines = [denied(result) or quoted(result) for result in turn.results()]
+    lines = [denial_reply(result) or quote_result(result) for result in turn.results()]
     if unfinished:
         lines.append(OVER)
     return "(demo) " + "\n\n".join(lines) if lines else HELP

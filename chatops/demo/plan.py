@@ -106,20 +106,20 @@ def plan(message: str) -> list[list[Action]]:
 
 def _one_by_one(segment: str) -> Iterator[str]:
     """Yield a command for each of its files: "read a.py, b.py" is "read a.py" and "read b.py"."""
-    while found := _LISTED.match(_masked(segment)):
+    while found := _LISTED.match(_mask_quotes(segment)):
         yield segment[: found.start("joint")]
         segment = f"{found['verb']} {segment[found.end('joint') :]}"
     yield segment
 
 
-def _masked(message: str) -> str:
+def _mask_quotes(message: str) -> str:
     """Return `message` with what stands in quotes masked, so that no command is found there."""
     return _SPAN.sub(lambda span: "\0" * len(span.group()), message)
 
 
 def _segments(message: str) -> Iterator[tuple[bool, str]]:
     """Yield commands, each with True if it waits for the ones before. Separators inside quotes are ignored."""
-    masked = _masked(message)
+    masked = _mask_quotes(message)
     first = _START.search(masked)
     if first is None:
         return
@@ -288,10 +288,10 @@ def rounds_of(messages: Sequence[Mapping[str, object]]) -> tuple[tuple[Made, ...
     """Return the rounds of calls in messages of a request, each call with its result."""
     results = {as_text(m.get("tool_call_id")): as_text(m.get("content")) for m in messages if m.get("role") == "tool"}
     rounds = ([as_object(call) for call in as_list(message.get("tool_calls"))] for message in messages)
-    return tuple(tuple(_made(call, results) for call in calls) for calls in rounds if calls)
+    return tuple(tuple(_made_call(call, results) for call in calls) for calls in rounds if calls)
 
 
-def _made(call: Mapping[str, object], results: Mapping[str, str]) -> Made:
+def _made_call(call: Mapping[str, object], results: Mapping[str, str]) -> Made:
     function = as_object(call.get("function"))
     return Made(
         tool=as_text(function.get("name")),
@@ -337,15 +337,15 @@ def ask(scene: Scene, *actions: Action) -> DemoReply:
 
 def finish(result: JsonValue, reasoning: str) -> DemoReply:
     """Return the answer for a step that has been done."""
-    return DemoReply(text=_spelled({"success": True, "result": result, "reasoning": f"(demo) {reasoning}"}))
+    return DemoReply(text=_json_text({"success": True, "result": result, "reasoning": f"(demo) {reasoning}"}))
 
 
 def give_up(reasoning: str) -> DemoReply:
     """Return the answer for a step that the demo cannot do."""
-    return DemoReply(text=_spelled({"success": False, "result": None, "reasoning": f"(demo) {reasoning}"}))
+    return DemoReply(text=_json_text({"success": False, "result": None, "reasoning": f"(demo) {reasoning}"}))
 
 
-def _spelled(value: JsonValue) -> str:
+def _json_text(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -19,7 +19,7 @@ from chatops.dialects.message import (
     ScanProgress,
     apply_outcome,
     in_code_span,
-    mentioned,
+    skip_mention,
     wait,
 )
 from chatops.dialects.quoting import InQuotation
@@ -112,7 +112,7 @@ def enter_channel(state: ParserState, start: int, after: int) -> Continuation:
         return after
     if header.purpose is ChannelPurpose.CALL:
         return _channel_call(state, start, after, header)
-    spoken_of = None if state.answer_markup else mentioned(state, start, header.end)
+    spoken_of = None if state.answer_markup else skip_mention(state, start, header.end)
     if spoken_of is not None:
         return spoken_of
     state.pass_content(start)
@@ -150,7 +150,7 @@ def kimi_part(state: ParserState, found: re.Match[str]) -> Continuation:
         return apply_outcome(state, start, found.end(), read_part_call(opening, mark))
     if mark.name == "think":
         return think(state, found, XTML, mark.end) if mark.opens else thought_ended(state, found, mark.end)
-    spoken_of = None if state.answer_markup else mentioned(state, start, mark.end)
+    spoken_of = None if state.answer_markup else skip_mention(state, start, mark.end)
     if spoken_of is not None:
         return spoken_of
     state.pass_content(start)

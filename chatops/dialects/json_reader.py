@@ -232,7 +232,7 @@ def types_of(schema: Schema) -> set[str]:
     return _types(list(_alternatives(schema)))
 
 
-def typed(raw: str, schema: Schema) -> tuple[JsonValue, tuple[str, ...]]:
+def as_type(raw: str, schema: Schema) -> tuple[JsonValue, tuple[str, ...]]:
     """Return `raw` as a value of `schema`, and the repairs made. Without a declared type it is a string.
 
     Raises UnreadableValueError if it cannot be such a value.

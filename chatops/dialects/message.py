@@ -467,7 +467,7 @@ def in_quotation(state: ParserState, start: int, end: int, *, opens: bool = Fals
     return after
 
 
-def mentioned(state: ParserState, start: int, end: int) -> Continuation | None:
+def skip_mention(state: ParserState, start: int, end: int) -> Continuation | None:
     """Return the continuation if the mark at `text[start:end]` is only mentioned, in closed quotes; None otherwise."""
     closing = quotation_around(state.text, start)
     if not closing:
@@ -533,7 +533,7 @@ def take_calls(state: ParserState, found: CallBlock) -> None:
     if found.wraps:
         state.wrapper = found.format
     else:
-        state.mode = invented if found.rest_is_invented else after_call
+        state.mode = remove_invented_results if found.rest_is_invented else after_call
 
 
 def after_call(state: ParserState) -> bool:
@@ -561,7 +561,7 @@ def after_call(state: ParserState) -> bool:
     return True
 
 
-def invented(state: ParserState) -> bool:
+def remove_invented_results(state: ParserState) -> bool:
     """Remove the results that the model made up after its call: they are neither run nor shown."""
     state.skip(len(state.text))
     return False if state.final else state.pause(ANYTHING)

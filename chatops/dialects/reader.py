@@ -490,7 +490,7 @@ def missed_call(content: str, declined: int, offered: OfferedTools) -> Diagnosti
     if not closes_a_call and not content.endswith(("}", ")", "]"), 0, end):
         return None
     if declined >= 0 and (listed := _LISTS_TOOLS.match(content, declined)):
-        name = _called(content, listed.end(), offered)
+        name = _called_tool(content, listed.end(), offered)
         return _diagnostic(name, _IN_A_LIST, content, declined) if name else None
     if declined >= 0:
         named = next(
@@ -528,7 +528,7 @@ def thought_call(thought: str, inside: Reading) -> Diagnostic | None:
     )
 
 
-def _called(text: str, at: int, offered: OfferedTools) -> str | None:
+def _called_tool(text: str, at: int, offered: OfferedTools) -> str | None:
     """Return the tool that the JSON at `at` calls; None if it only describes one."""
     try:
         read = read_value(text, at, close_open=True)

@@ -56,23 +56,23 @@ _LONGEST_TAG_END = 4
 _CLOSING_TAG_ENDS = re.compile(r"\s{0,3}>")
 
 
-def _paired(opening: str, closing: str) -> re.Pattern[str]:
+def _closing_pattern(opening: str, closing: str) -> re.Pattern[str]:
     """Return the pattern of the closing tag of a thought. Group `opens` matches a nested opening tag instead."""
     return re.compile(rf"(?P<opens>{opening})|{closing}", re.IGNORECASE)
 
 
 _OF_TAGS = {
-    tag: _paired(
+    tag: _closing_pattern(
         rf"<{re.escape(tag)}(?::opensource)?(?:\s[^<>]{{0,20}})?>", rf"<\s?/\s?{re.escape(tag)}(?::opensource)?\s*>"
     )
     for tag in _TAGS
 }
-_OF_TOKENS = {word: _paired(re.escape(f"<{word}>"), closing) for word, closing in _TOKENS.items()}
-SQUARE = _paired(r"\[THINK\]", r"\[/THINK\]")
+_OF_TOKENS = {word: _closing_pattern(re.escape(f"<{word}>"), closing) for word, closing in _TOKENS.items()}
+SQUARE = _closing_pattern(r"\[THINK\]", r"\[/THINK\]")
 """`[THINK]`, Mistral."""
-ARROWS = _paired("◁think▷", "◁/think▷")
+ARROWS = _closing_pattern("◁think▷", "◁/think▷")
 """`◁think▷`, Kimi-VL."""
-XTML = _paired(r"<\|open\|>\s?think\s?<\|sep\|>", r"<\|close\|>\s?think\s?<\|sep\|>")
+XTML = _closing_pattern(r"<\|open\|>\s?think\s?<\|sep\|>", r"<\|close\|>\s?think\s?<\|sep\|>")
 """`<|open|>think<|sep|>`, Kimi K3."""
 CHANNEL = re.compile(r"(?P<opens>(?!))|<\|(?:end|return|call|eom|eot)\|>|(?=<\|start\|>)")
 """A message in a channel that is meant only for the model itself."""

@@ -167,7 +167,7 @@ def nonce_of(secret: str, *texts: str) -> str:
         attempt += 1
 
 
-def fenced(name: str, content: str, *, outcome: str, secret: str) -> str:
+def fence_result(name: str, content: str, *, outcome: str, secret: str) -> str:
     """Return `content`, unchanged, in the fence of a result of the tool `name`."""
     nonce = nonce_of(secret, name, content, outcome)
     return f"[result {nonce} of {plain_name(name)}: {outcome}]\n{content}\n[end of result {nonce}]"
@@ -272,7 +272,7 @@ class Writer:
         """
         before, after = self.around
         return "\n".join(
-            before + fenced(result.name, result.content, outcome=result.outcome, secret=secret) + after
+            before + fence_result(result.name, result.content, outcome=result.outcome, secret=secret) + after
             for result in results
         )
 

@@ -136,10 +136,10 @@ def _first_line(ending: Ending) -> str:
 
 def _further_lines(ending: Ending) -> tuple[str, ...]:
     missing = f"[not found: {', '.join(ending.not_found)}]" if ending.not_found else ""
-    return missing, _stopped(ending.stopped), _cause(ending.cause)
+    return missing, _stopped_processes(ending.stopped), _cause(ending.cause)
 
 
-def _stopped(count: int) -> str:
+def _stopped_processes(count: int) -> str:
     verb = "process was" if count == 1 else "processes were"
     return f"[{count} background {verb} stopped when the command ended]" if count else ""
 

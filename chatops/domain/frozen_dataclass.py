@@ -28,11 +28,11 @@ def frozen_dataclass(*, kw_only: bool) -> Callable[[type[T]], type[T]]: ...
 def frozen_dataclass(made: type[T] | None = None, /, *, kw_only: bool = True) -> type[T] | Callable[[type[T]], type[T]]:
     """Make a class a frozen dataclass with slots; its fields are given by name unless `kw_only` is false."""
     if made is None:
-        return lambda plain: _made(plain, kw_only=kw_only)
-    return _made(made, kw_only=kw_only)
+        return lambda plain: _make(plain, kw_only=kw_only)
+    return _make(made, kw_only=kw_only)
 
 
-def _made(plain: type[T], *, kw_only: bool) -> type[T]:
+def _make(plain: type[T], *, kw_only: bool) -> type[T]:
     own = {name for name in ("__eq__", "__repr__", "__hash__") if plain.__dict__.get(name) is not None}
     made: type[T] = _dataclass(frozen=True, slots=True, kw_only=kw_only, eq=False, repr=False)(plain)
     compared = [each.name for each in fields(made) if each.compare]  # type: ignore[arg-type]
@@ -44,13 +44,13 @@ def _made(plain: type[T], *, kw_only: bool) -> type[T]:
     def hashed(self: object) -> int:
         return hash(values(self))
 
-    for name, method in (("__eq__", equals), ("__hash__", hashed), ("__repr__", _spelled)):
+    for name, method in (("__eq__", equals), ("__hash__", hashed), ("__repr__", _repr)):
         if name not in own:
             setattr(made, name, method)
     return made
 
 
-def _spelled(self: Any) -> str:
+def _repr(self: Any) -> str:
     shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.repr)
     return f"{self.__class__.__qualname__}({', '.join(shown)})"
 

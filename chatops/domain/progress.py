@@ -42,11 +42,11 @@ class Progress:
         if not self.total:
             return spent(took) if (took := int(now - self.since)) > 0 else ""
         counted = f"{self.done:,} of {self.total:,} {plural(self.total, self.unit).partition(' ')[2]}"
-        rest = _left(now - self.counted_since, self.done / self.total)
+        rest = _time_left(now - self.counted_since, self.done / self.total)
         return f"{counted}{between}{rest}" if rest else counted
 
 
-def _left(took: float, share: float) -> str:
+def _time_left(took: float, share: float) -> str:
     """Return how long the rest will take, rounded as a guess is; empty if there is nothing to guess from."""
     if took < _GUESS_S or not 0 < share < 1:
         return ""

@@ -98,7 +98,7 @@ def sanitize(text: str, *, newlines: bool = True, prose: bool = False) -> str:
     return text.expandtabs(TAB_WIDTH) if "\t" in text else text
 
 
-def piped(text: str) -> str:
+def for_pipe(text: str) -> str:
     """Return `text` for a pipe or a file: unchanged except for what only a terminal obeys.
 
     A pipe often ends on a terminal after all (``| tee``, ``| head``, ``cat``), so C0 and C1 controls are shown as

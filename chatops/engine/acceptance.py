@@ -130,7 +130,7 @@ def judge_answer(contract: StepContract, facts: AnswerFacts, messages: Sequence[
     if unmatched:
         message = _message(_PATTERNS, unmatched, "Please correct it and give your final answer again.")
         return Refused(message=message, why=_why("Its answer does not pass the checks of this step", unmatched))
-    return Accepted(answer=spelled(result, schema=contract.output_schema))
+    return Accepted(answer=result_text(result, schema=contract.output_schema))
 
 
 def without_json(messages: Sequence[Message]) -> int:
@@ -156,7 +156,7 @@ def _reminder(contract: StepContract) -> str:
     return f"`result` has to fit this JSON Schema: {contract.output_schema}"
 
 
-def spelled(result: JsonValue, *, schema: str) -> str:
+def result_text(result: JsonValue, *, schema: str) -> str:
     """Return the result as the run stores it and as patterns match it: JSON, or plain text without a schema."""
     return result if isinstance(result, str) and not schema else canonical(result)
 
@@ -268,7 +268,7 @@ def ask(draft: StepDraft) -> None:
         )
 
 
-def checked(draft: StepDraft, phase: CheckingAnswer, facts: AnswerFacts) -> None:
+def apply_check(draft: StepDraft, phase: CheckingAnswer, facts: AnswerFacts) -> None:
     """Accept the answer, fail the turn, or return the answer to the model, as the contract says."""
     state = draft.state
     if state.contract is None:

@@ -88,7 +88,7 @@ def note_beside(draft: StepDraft, children: tuple[RoundRecord, ...]) -> None:
 
 def ask_if_reached(draft: StepDraft, target: ModelTarget, purpose: Purpose, gathered: AssistantMessage | None) -> bool:
     """Ask whether `target` may get another request, if a limit is reached. Returns True if it asks."""
-    if (reached := _reached(draft.state, target)) is None:
+    if (reached := _due_question(draft.state, target)) is None:
         return False
     question = replace(reached, purpose=purpose, gathered=gathered)
     phase = replace(draft.round_without_model(BUDGET_EXTEND, _amounts(draft.state, question)), budget=question)
@@ -130,7 +130,7 @@ def _records(state: TurnState) -> tuple[RoundRecord, ...]:
     return (*state.spending.earlier, *state.spending.beside, *state.rounds)
 
 
-def _reached(state: TurnState, target: ModelTarget) -> BudgetQuestion | None:
+def _due_question(state: TurnState, target: ModelTarget) -> BudgetQuestion | None:
     """Return the question that is due before a request to `target`; None if there is none."""
     once = strictest(state.grant.budget, state.grant.run_budget)
     for limit in LIMITS:

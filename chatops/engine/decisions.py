@@ -37,7 +37,7 @@ def decided(draft: StepDraft, index: int, decision: Decision, by: Principal) -> 
         return
     match decision:
         case Approved():
-            _approved(draft, index, status, decision, by)
+            _apply_approval(draft, index, status, decision, by)
         case Edited(arguments=arguments):
             before = BeforeEdit(
                 arguments=one.call.arguments, status=status, edited_by=str(by), repairs=one.call.repairs
@@ -50,7 +50,7 @@ def decided(draft: StepDraft, index: int, decision: Decision, by: Principal) -> 
         case Rejected(reason=reason, send_back=back):
             if contained and back:
                 containment.send_back(draft)
-            result = ToolResult(outcome=Outcome.DENIED, content=_denied(draft, reason, by))
+            result = ToolResult(outcome=Outcome.DENIED, content=_denial_text(draft, reason, by))
             if draft.state.gate is None:
                 result = replace(result, facts=ResultFacts(source=ResultSource.USER, reason=reason))
             calls.settle_with(draft, index, result, verdict=Verdict.ASK, decided_by=str(by), facts=None)
@@ -94,13 +94,13 @@ def _with_only(arguments: str, only: tuple[str, ...] | None) -> str:
     return canonical(kept if only is None else {**kept, "only": list(only)})
 
 
-def _denied(draft: StepDraft, reason: str, by: Principal) -> str:
+def _denial_text(draft: StepDraft, reason: str, by: Principal) -> str:
     if draft.state.gate is not None:
         return feedback.gate_denied(reason, by=str(by) if by.is_person else "")
     return feedback.denied(reason, by_user=by.is_person)
 
 
-def _approved(draft: StepDraft, index: int, status: AwaitingDecision, decision: Approved, by: Principal) -> None:
+def _apply_approval(draft: StepDraft, index: int, status: AwaitingDecision, decision: Approved, by: Principal) -> None:
     phase = calls.in_round(draft)
     one = phase.calls[index]
     earlier = status.interruption

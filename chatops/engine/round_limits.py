@@ -36,7 +36,7 @@ def used_up(draft: StepDraft) -> bool:
     counters = draft.state.counters
     if counters.rounds >= draft.state.grant.max_rounds or counters.repairs_total >= MAX_REPAIRS:
         return True
-    return _insisted(counters) or repeated_call(draft) is not None
+    return _has_insisted(counters) or repeated_call(draft) is not None
 
 
 def repeated_call(draft: StepDraft) -> ToolMessage | None:
@@ -59,7 +59,7 @@ def _made_again(counters: Counters) -> bool:
     return any(mistake.times > 1 and mistake.request == counters.requests for mistake in counters.mistakes)
 
 
-def _insisted(counters: Counters) -> bool:
+def _has_insisted(counters: Counters) -> bool:
     return any(mistake.times >= MAX_MISTAKES for mistake in counters.mistakes)
 
 

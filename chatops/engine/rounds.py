@@ -92,7 +92,7 @@ def adopt_limit(draft: StepDraft, phase: AwaitingModel, limit: int) -> bool:
         return False
     known = target.effective_window
     narrower = replace(target, context_window=limit if limit < known else known * 3 // 4)
-    before, after = (_fitted(draft, model).tokens for model in (target, narrower))
+    before, after = (_fit(draft, model).tokens for model in (target, narrower))
     if after >= before:
         return False
     grant = draft.state.grant
@@ -306,7 +306,7 @@ def _request(draft: StepDraft, target: ModelTarget, phase: AwaitingModel) -> Mod
     system = grant.prompt
     if state.containment is not None:
         system = f"{system}\n\n{containment.PROMPT}"
-    fitted = _fitted(draft, target)
+    fitted = _fit(draft, target)
     _notify_of_room(draft, fitted, target)
     # The conclusion becomes a message of the session only if it is the answer. Between the results and the request for
     # another answer it also keeps user and assistant messages alternating.
@@ -324,7 +324,7 @@ def _request(draft: StepDraft, target: ModelTarget, phase: AwaitingModel) -> Mod
     )
 
 
-def _fitted(draft: StepDraft, target: ModelTarget) -> Fitted:
+def _fit(draft: StepDraft, target: ModelTarget) -> Fitted:
     grant, state = draft.state.grant, draft.state
     asked = max((at for at, message in enumerate(state.messages) if isinstance(message, UserMessage)), default=-1)
     # A reply that broke off is sent again only if the user has answered it.
@@ -385,11 +385,11 @@ def _write_results(draft: StepDraft) -> list[Outcome]:
         status = call_state.status
         outcomes.append(status.result.outcome)
         message = result_message(draft.next_message_id(), call_state.call, status)
-        draft.add_message(_told(draft, message, was_edited=asked[call_state.call.id] != call_state.call))
+        draft.add_message(_with_notes(draft, message, was_edited=asked[call_state.call.id] != call_state.call))
     return outcomes
 
 
-def _told(draft: StepDraft, message: ToolMessage, *, was_edited: bool) -> ToolMessage:
+def _with_notes(draft: StepDraft, message: ToolMessage, *, was_edited: bool) -> ToolMessage:
     """Return the message with what the model has to know beside the result."""
     ran = message.outcome not in (Outcome.DENIED, Outcome.INVALID)
     before = feedback.edited(message.arguments, ran=ran) if was_edited else ""

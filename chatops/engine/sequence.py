@@ -110,7 +110,7 @@ def _lacking(draft: StepDraft, contract: StepContract, index: int) -> list[str]:
     if tool not in contract.order:
         return []
     had = {done.tool for done in contract.done if done.outcome is Outcome.SUCCESS}
-    had |= _succeeded((*state.history, *state.messages))
+    had |= _successful_tools((*state.history, *state.messages))
     for earlier in draft.calls()[:index]:
         if isinstance(earlier.status, Settled) and earlier.status.result.outcome is Outcome.SUCCESS:
             had.add(earlier.call.name)
@@ -134,7 +134,7 @@ def _had(draft: StepDraft, contract: StepContract, index: int) -> bool:
     )
 
 
-def _succeeded(messages: Sequence[Message]) -> set[str]:
+def _successful_tools(messages: Sequence[Message]) -> set[str]:
     return {m.tool for m in messages if isinstance(m, ToolMessage) and m.outcome is Outcome.SUCCESS}
 
 

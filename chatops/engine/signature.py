@@ -66,21 +66,21 @@ def _cut(name: str, parts: Sequence[str]) -> str:
 
 def _type(schema: JsonValue) -> str:
     """Return a type in a few words: ``string``, ``integer|null``, ``list of string``, ``fast|slow``."""
-    text = _spelled(schema, depth=0)
+    text = _type_text(schema, depth=0)
     return text if len(text) <= _LONGEST_TYPE else "any"
 
 
-def _spelled(schema: JsonValue, *, depth: int) -> str:
+def _type_text(schema: JsonValue, *, depth: int) -> str:
     node = _mapping(schema)
     allowed = node.get("enum", [node["const"]] if "const" in node else None)
     if isinstance(allowed, list):
         return "|".join(json.dumps(value, ensure_ascii=False) for value in allowed)
     options = node.get("anyOf", node.get("oneOf"))
     if isinstance(options, list) and depth < 2:
-        return "|".join(dict.fromkeys(_spelled(option, depth=depth + 1) for option in options))
+        return "|".join(dict.fromkeys(_type_text(option, depth=depth + 1) for option in options))
     match node.get("type"):
         case "array":
-            items = _spelled(node["items"], depth=depth + 1) if "items" in node and depth < 2 else "any"
+            items = _type_text(node["items"], depth=depth + 1) if "items" in node and depth < 2 else "any"
             return "list" if items == "any" else f"list of {items}"
         case str(word):
             return word

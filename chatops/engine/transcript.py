@@ -222,7 +222,7 @@ class _Replay:
         for place in sorted(self._unseen, key=lambda place: size(self.kept[place]), reverse=True):
             if (excess := self.total - self._limit) <= 0:
                 return
-            self._replace(place, partial(_shortened, by=excess))
+            self._replace(place, partial(_shorten, by=excess))
 
     def _replace(self, place: int, make: Callable[[ToolMessage], ToolMessage]) -> None:
         message = self.kept[place]
@@ -268,7 +268,7 @@ def _left_out(message: ToolMessage) -> ToolMessage:
     return replace(message, content=text, facts=replace(message.facts, files=()))
 
 
-def _shortened(message: ToolMessage, *, by: int) -> ToolMessage:
+def _shorten(message: ToolMessage, *, by: int) -> ToolMessage:
     """Return `message` cut to its beginning, `by` tokens smaller if it is large enough."""
     whole = len(message.content)
     note = f"\n[result of {message.tool} cut here to save room: {whole} characters in all; ask for less at once]"

@@ -202,7 +202,7 @@ def advance(state: TurnState, event: Input) -> TurnStep:
             _model_answered(draft, event)
         case AnswerCheckInput(round_id=number, facts=facts):
             if isinstance(state.phase, CheckingAnswer) and state.phase.round_id == number:
-                acceptance.checked(draft, state.phase, facts)
+                acceptance.apply_check(draft, state.phase, facts)
         case InspectionInput() | DecideCall() | ToolResultInput() | ReconcileInput():
             _call_moved(draft, event)
         case QuestionInput() | QuestionWithdrawnInput() | AnswerQuestion() | ChildInput():

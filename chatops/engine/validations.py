@@ -144,7 +144,7 @@ def unproven(
     claims: dict[str, tuple[_Claim, ...]] = {}
     for validation in contract.validations:
         try:
-            claims[validation.tool] = tuple(_claimed(validation, answer))
+            claims[validation.tool] = tuple(_claims(validation, answer))
         except PointerError as error:
             return f"{validation.tool} cannot be matched with the result: {error}."
     missing: list[ValidationState] = []
@@ -239,7 +239,7 @@ def _key(subject: Sequence[Subject], arguments: str) -> _Key:
     return tuple((part.argument, canonical(given.get(part.argument))) for part in subject)
 
 
-def _claimed(validation: Validation, answer: JsonValue) -> Iterator[_Claim]:
+def _claims(validation: Validation, answer: JsonValue) -> Iterator[_Claim]:
     """Yield, for each subject of the answer, the argument values that need a pass.
 
     Arguments without a pointer are left out.
@@ -355,7 +355,7 @@ def contradictions(read: Mapping[str, JsonValue]) -> tuple[Problem, ...]:
     for key, value in read.items():
         match _NOT_A_LETTER.sub("", key.lower()):
             case "error" | "errors":
-                errors += _listed(value)
+                errors += _read_problems(value)
             case word if word in _BAD and value and not _no(value) and not isinstance(value, bool | int | float):
                 others.append(_error(key, f"it is {_text(value)}"))
             case word if (word in _GOOD and _no(value)) or (word in _BAD and value and not _no(value)):
@@ -399,7 +399,7 @@ def untold(tool: str, content: str) -> tuple[Problem, ...]:
     return (_error(tool, content),)
 
 
-def _listed(value: JsonValue) -> list[Problem]:
+def _read_problems(value: JsonValue) -> list[Problem]:
     if not value:
         return []
     items: Sequence[JsonValue] = value if isinstance(value, list) else [value]

@@ -71,12 +71,12 @@ def own_pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
 
 def _approvers(state: TurnState, phase: InRound, tool: str) -> tuple[str, ...]:
     """Return who may let a call run. Applying the changes of a contained turn is like each call that made them."""
-    tools = _used(state.containment) if tool == CONTAINED_APPLY else (tool,)
+    tools = _changing_tools(state.containment) if tool == CONTAINED_APPLY else (tool,)
     grants = (phase.proposed_under, state.grant)
     return tuple(dict.fromkeys(one for grant in grants for name in tools for one in grant.approvers(name)))
 
 
-def _used(containment: Containment | None) -> tuple[str, ...]:
+def _changing_tools(containment: Containment | None) -> tuple[str, ...]:
     """Return the tools that made the changes. Taking changes back writes files, as `file_write` does."""
     if containment is not None and containment.kind is ContainmentKind.UNDO:
         return ("file_write",)
@@ -101,7 +101,7 @@ def _denial(state: TurnState, phase: InRound, tool: str, facts: CallFacts) -> De
 def judged_apply(containment: Containment | None, grants: tuple[Grant, ...]) -> Judgement:
     """Return the judgement on applying the changes: DENY unless each tool that ran is still permitted, else ASK."""
     for grant in grants:
-        for tool in _used(containment):
+        for tool in _changing_tools(containment):
             if (judged := grant.permits(tool)).verdict is Verdict.DENY:
                 return Judgement(verdict=Verdict.DENY, reason=f"{tool} is not permitted: {judged.reason}")
     return Judgement(verdict=Verdict.ASK, reason=ALWAYS_ASKS)

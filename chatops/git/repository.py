@@ -91,7 +91,7 @@ _SAFE_CONFIG = (
     ("diff.ignoreSubmodules", "all"),
     ("submodule.recurse", "false"),
     ("protocol.allow", "never"),
-    # With threads git reads an index by a table of offsets, which can lead to other entries than `tracked` finds.
+    # With threads git reads an index by a table of offsets, which can lead to others than `tracked_entries` finds.
     ("index.threads", "1"),
 )
 """Settings on the command's environment; they override those of the repository and of the user."""
@@ -139,7 +139,9 @@ def why_not_harmless(cwd: Path, *, program: str, workspace: Path) -> str:
         repository = find_repository(cwd)
         if reason := _location_risk(repository, workspace=workspace):
             return reason
-        return _config_risk(repository) or _hooks_risk(repository) or _index_risk(repository, tracked(repository))
+        return (
+            _config_risk(repository) or _hooks_risk(repository) or _index_risk(repository, tracked_entries(repository))
+        )
     except _NotAWorkTreeError as error:
         return str(error)
     except (OSError, ValueError, IndexError):
@@ -195,7 +197,7 @@ def without_programs(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ..
 def config_for_reading(config: Path) -> str:
     """Return a repository's settings for commands that only read it: the harmless keys, URLs without passwords."""
     try:
-        lines = _read(config).removeprefix("\ufeff").split("\n")
+        lines = _read_text(config).removeprefix("\ufeff").split("\n")
     except (OSError, ValueError):
         return ""
     kept, section = [], ""
@@ -211,7 +213,7 @@ def config_for_reading(config: Path) -> str:
 
 
 def _sensitive(repository: WorkTree) -> list[str]:
-    paths = dict.fromkeys(entry.path for entry in tracked(repository))
+    paths = dict.fromkeys(entry.path for entry in tracked_entries(repository))
     folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
     # A search follows a link in place of a tracked folder.
     found = [folder for folder in sorted(folders) if stat.S_ISLNK(_mode(repository.tree / folder))]
@@ -239,7 +241,7 @@ def find_repository(cwd: Path) -> WorkTree:
                 return _plain(folder, entry)
             # Without a HEAD git does not take it for a repository and searches on: in the folder itself, then above it.
         elif stat.S_ISREG(mode):
-            return _plain(folder, _named(entry))
+            return _plain(folder, _folder_in_file(entry))
         elif mode:
             raise _NotAWorkTreeError(f"{entry} is neither a folder nor a file")
         if _mode(folder / "HEAD") and any(_mode(folder / name) for name in ("objects", "commondir")):
@@ -254,7 +256,7 @@ def _plain(tree: Path, git_dir: Path) -> WorkTree:
     """
     common_dir = git_dir
     if _mode(git_dir / "commondir"):
-        common_dir = _followed(git_dir, _read(git_dir / "commondir"))
+        common_dir = _follow(git_dir, _read_text(git_dir / "commondir"))
     folders = (git_dir, common_dir, common_dir / "objects", common_dir / "refs")
     usual = all(stat.S_ISDIR(_mode(folder)) for folder in folders) and stat.S_ISREG(_mode(git_dir / "HEAD"))
     if not usual or not _HEAD.fullmatch(_bytes(git_dir / "HEAD", limit=MAX_CONFIG)):
@@ -262,14 +264,14 @@ def _plain(tree: Path, git_dir: Path) -> WorkTree:
     return WorkTree(tree=tree, git_dir=git_dir, common_dir=common_dir)
 
 
-def _named(entry: Path) -> Path:
-    text = _read(entry)
+def _folder_in_file(entry: Path) -> Path:
+    text = _read_text(entry)
     if not text.startswith("gitdir: "):
         raise _NotAWorkTreeError(f"{entry} names no repository")
-    return _followed(entry.parent, text.removeprefix("gitdir: "))
+    return _follow(entry.parent, text.removeprefix("gitdir: "))
 
 
-def _followed(folder: Path, text: str) -> Path:
+def _follow(folder: Path, text: str) -> Path:
     """Return the path that git reads in a file with `text`: links are followed before a ``..`` behind them."""
     return Path(os.path.realpath(folder / text.rstrip("\r\n")))
 
@@ -299,7 +301,7 @@ def _location_risk(repository: WorkTree, *, workspace: Path) -> str:
     """Look at where the data lies. A linked work tree lies elsewhere than its repository, which knows of it."""
     git_dir, common_dir, dot_git = repository.git_dir, repository.common_dir, repository.tree / ".git"
     if git_dir != dot_git or common_dir != git_dir:
-        back = _followed(git_dir, _read(git_dir / "gitdir")) if _mode(git_dir / "gitdir") else None
+        back = _follow(git_dir, _read_text(git_dir / "gitdir")) if _mode(git_dir / "gitdir") else None
         linked = back == dot_git and common_dir in (git_dir, git_dir.parent.parent)
         if not linked and not (git_dir.is_relative_to(workspace) and common_dir.is_relative_to(workspace)):
             return f"its data is in {common_dir}, outside the workspace"
@@ -315,7 +317,7 @@ def _location_risk(repository: WorkTree, *, workspace: Path) -> str:
 def _config_risk(repository: WorkTree) -> str:
     for folder in dict.fromkeys((repository.git_dir, repository.common_dir)):
         for name in ("config", "config.worktree"):
-            if _mode(folder / name) and (key := _first_unknown(_read(folder / name))):
+            if _mode(folder / name) and (key := _first_unknown(_read_text(folder / name))):
                 return f"the repository's configuration sets {key}, which can make git run a program"
     return ""
 
@@ -352,13 +354,13 @@ def _index_risk(repository: WorkTree, entries: tuple[Tracked, ...]) -> str:
     return ""
 
 
-def tracked(repository: WorkTree) -> tuple[Tracked, ...]:
+def tracked_entries(repository: WorkTree) -> tuple[Tracked, ...]:
     """Return the entries of the index, including those of a shared index.
 
     Raises ValueError, IndexError or OSError.
     """
     config = repository.common_dir / "config"
-    formats = [value for key, value in _settings(_read(config)) if key == _OBJECT_FORMAT] if _mode(config) else []
+    formats = [value for key, value in _settings(_read_text(config)) if key == _OBJECT_FORMAT] if _mode(config) else []
     width = 32 if formats[-1:] == ["sha256"] else 20
     files = (repository.git_dir / "index", *repository.git_dir.glob("sharedindex.*"))
     return tuple(
@@ -402,7 +404,7 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
     return value, at + 1
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     return _bytes(path, limit=MAX_CONFIG).decode("utf-8", "strict")
 
 
@@ -483,11 +485,11 @@ def filtered_config() -> bytes:
         except OSError:
             continue
         files.append((path, info.st_mtime_ns, info.st_size))
-    return b"".join(_filtered(*file) for file in files)[:_MOST]
+    return b"".join(_filter_config(*file) for file in files)[:_MOST]
 
 
 @lru_cache(maxsize=8)
-def _filtered(path: str, changed_ns: int, size: int) -> bytes:
+def _filter_config(path: str, changed_ns: int, size: int) -> bytes:
     """Return the part of one file. Cached until it changes."""
     argv = ["git", "config", "--file", path, "--no-includes", "--null", "--list"]
     try:

@@ -155,14 +155,14 @@ def _reason(state: TurnState, status: TurnStatus, blocked_by: ChatopsError | Non
 def _calls(state: TurnState) -> tuple[CallReport, ...]:
     results = (message for message in state.messages if isinstance(message, ToolMessage))
     # A placeholder for the lost result of an earlier turn is not a call of this turn.
-    finished = [_finished(message) for message in results if not stands_in(message)]
+    finished = [_call_report(message) for message in results if not stands_in(message)]
     known = {call.id for call in finished}
     phase = state.phase
     current: Sequence[CallState] = phase.calls if isinstance(phase, InRound | Stopping) else ()
     return (*finished, *(_current(one) for one in current if one.call.id not in known))
 
 
-def _finished(message: ToolMessage) -> CallReport:
+def _call_report(message: ToolMessage) -> CallReport:
     return CallReport(
         id=message.call_id,
         tool=message.tool,
@@ -189,7 +189,7 @@ def _current(one: CallState) -> CallReport:
                 decided_by=status.decided_by or None,
             )
         case Settled() as status:
-            return _finished(result_message(MessageId(one.call.id), one.call, status))
+            return _call_report(result_message(MessageId(one.call.id), one.call, status))
         case status:
             assert_never(status)
 

@@ -117,7 +117,7 @@ async def ask(session: Session, prompt: str, *, screen: Screen, output: OutputFo
     """Send `prompt` and run the turn. If the last turn is still open, do not send the prompt."""
     before = session.state
     if before is not None and turn_status(before) in (TurnStatus.PAUSED, TurnStatus.RUNNING):
-        return _occupied(session, before, screen, reporter(output, screen))
+        return _print_occupied(session, before, screen, reporter(output, screen))
     printer = reporter(output, screen)
 
     async def begin() -> None:
@@ -164,9 +164,9 @@ async def _drive_turn(
     try:
         with stop.listening():
             stop.on_interrupt = session.cancel
-            state = await stop.first(_settled(session, begin, on_approval, could_not_wait)) or session.state
+            state = await stop.first(_run_until_settled(session, begin, on_approval, could_not_wait)) or session.state
         if stop.terminated and not _is_over(state):
-            return _stopped(session, state, screen, printer)
+            return _print_stopped(session, state, screen, printer)
         if state is None:
             return _lost(session.blocked_by, screen, printer)
         result = report(state, workspace=session.snapshot().workspace, blocked_by=session.blocked_by)
@@ -189,7 +189,7 @@ async def _drive_turn(
         unsubscribe()
 
 
-async def _settled(
+async def _run_until_settled(
     session: Session,
     begin: Callable[[], Awaitable[None]],
     on_approval: OnApproval,
@@ -228,7 +228,7 @@ def _is_over(state: TurnState | None) -> bool:
     return state is not None and isinstance(state.phase, Finished)
 
 
-def _stopped(session: Session, state: TurnState | None, screen: Screen, printer: Reporter) -> int:
+def _print_stopped(session: Session, state: TurnState | None, screen: Screen, printer: Reporter) -> int:
     """Print the turn as it is stored, after a signal."""
     printer.broke("stopped by a signal")
     if state is not None:
@@ -251,7 +251,7 @@ def _lost(error: ChatopsError | None, screen: Screen, printer: Reporter) -> int:
     return ExitCode.ERROR
 
 
-def _occupied(session: Session, state: TurnState, screen: Screen, printer: Reporter) -> int:
+def _print_occupied(session: Session, state: TurnState, screen: Screen, printer: Reporter) -> int:
     """Print the open turn as if it had just stopped; send nothing."""
     session_id = session.snapshot().session_id
     screen.say("The prompt was not sent: the last turn of this session is not finished.")
@@ -367,7 +367,7 @@ async def _run_settled(
 
     Raises ChatopsError if the review does not apply.
     """
-    word = review or _implied(run.pending_review)
+    word = review or _implied_review(run.pending_review)
     if word is not None:
         await _post_review(run, word, about)
     await run.resume()
@@ -380,7 +380,7 @@ async def _run_settled(
 
 
 async def _post_review(run: WorkflowRun, word: Review, about: tuple[int, int] | None) -> None:
-    wanted = reviewed(run.state, about)
+    wanted = review_target(run.state, about)
     if not await run.review(word, step=wanted.step, attempt=wanted.attempt):
         name = run.state.spec.step(wanted.step).name
         raise ChatopsError(
@@ -388,7 +388,7 @@ async def _post_review(run: WorkflowRun, word: Review, about: tuple[int, int] | 
         )
 
 
-def reviewed(run: WorkflowState, about: tuple[int, int] | None) -> AwaitingReview:
+def review_target(run: WorkflowState, about: tuple[int, int] | None) -> AwaitingReview:
     """Return what a review refers to.
 
     Raises ChatopsError if the run does not wait for a review, or waits for one of another step or attempt than `about`:
@@ -413,7 +413,7 @@ def _step_and_attempt(wanted: AwaitingReview) -> tuple[int, int]:
     return wanted.step + 1, wanted.attempt
 
 
-def _implied(wanted: AwaitingReview | None) -> Review | None:
+def _implied_review(wanted: AwaitingReview | None) -> Review | None:
     """Return the review that resuming implies: repeat a step that the user stopped or no model could answer."""
     again = (ReviewReason.STOPPED, ReviewReason.UNANSWERED)
     return TryAgain() if wanted is not None and wanted.reason in again else None

@@ -16,7 +16,7 @@ from unicodedata import combining, east_asian_width
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from chatops.domain.charset import SPELLED, register_spelling, with_code_points
-from chatops.domain.sanitize import piped, sanitize
+from chatops.domain.sanitize import for_pipe, sanitize
 
 if TYPE_CHECKING:
     from chatops.domain.canonical import JsonValue
@@ -154,7 +154,7 @@ class Screen:
 
     def answer(self, text: str) -> None:
         """Print text of any origin to stdout, ending in a newline."""
-        self._print(self.out, sanitize(text) if self.out.isatty() else piped(text))
+        self._print(self.out, sanitize(text) if self.out.isatty() else for_pipe(text))
 
     def exactly(self, text: str) -> None:
         """Print text for approval: as `answer`, with characters that the stream cannot encode shown by number.

@@ -16,8 +16,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from chatops.config.entries import spelled, stored
-from chatops.config.paths import file_version, locked, write_private
+from chatops.config.entries import decode_value, spelled
+from chatops.config.paths import file_version, lock_folder, write_private
 from chatops.domain.canonical import canonical, digest, json_or_text
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -204,7 +204,7 @@ class Record:
     def _change(self, change: Callable[[_Stored], _Stored]) -> None:
         """Change what other processes wrote last."""
         try:
-            with locked(self._path):
+            with lock_folder(self._path):
                 self._read()
                 if (changed := change(self._stored)) != self._stored:
                     self._stored = changed
@@ -217,7 +217,7 @@ class Record:
             return
         self._seen = version
         try:
-            found = stored(_Stored, self._path.read_bytes())
+            found = decode_value(_Stored, self._path.read_bytes())
         except (OSError, ValueError) as error:
             log.warning("the record of a server cannot be read: %s", type(error).__name__)
             return

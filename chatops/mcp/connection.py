@@ -31,7 +31,7 @@ from chatops.domain.canonical import JsonValue, canonical, json_or_text
 from chatops.domain.files import FileRef
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import Outcome, ResultFacts, ToolResult
-from chatops.mcp.inbound import MAX_PER_S, MAX_TOOLS, UNREADABLE, Inbound, Lost, filtered, stdio_transport
+from chatops.mcp.inbound import MAX_PER_S, MAX_TOOLS, UNREADABLE, Inbound, Lost, filter_received, stdio_transport
 from chatops.mcp.login import LoginError, Origin, OriginError, StoredAuth, TooLargeError
 from chatops.mcp.process import ServerLimits, ServerProcess, ServerStartError, running
 from chatops.mcp.questions import Questions
@@ -204,7 +204,7 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(
+async def open_connection(
     spec: McpServerSpec,
     sandbox: SandboxSpec,
     limits: ServerLimits,
@@ -246,7 +246,7 @@ async def connected(
             failed.sandbox = process.confined.description if process is not None else ""
             raise failed from error
         # Its own check runs a hostile schema in this process, and would hide the result of a call that took effect.
-        connection.client.session.validate_tool_result = _unchecked  # type: ignore[method-assign]
+        connection.client.session.validate_tool_result = _check_nothing  # type: ignore[method-assign]
         task = asyncio.create_task(_listen(connection, on_change), name=f"changes of {spec.name}")
         try:
             yield connection
@@ -290,7 +290,7 @@ def _client(
             on_change()
 
     return Client(
-        filtered(transport, inbound),
+        filter_received(transport, inbound),
         message_handler=handle,
         # Offered even where nobody can answer: a server may list other tools to a client that takes no questions.
         elicitation_callback=questions.requested,
@@ -311,7 +311,7 @@ async def _listen(connection: Connection, on_change: Callable[[], None]) -> None
         log.info("changes are not followed: %s", reason_of(error))
 
 
-async def _unchecked(name: str, result: types.CallToolResult) -> None:
+async def _check_nothing(name: str, result: types.CallToolResult) -> None:
     """Check nothing: `content` validates structured results."""
 
 
@@ -362,10 +362,10 @@ async def as_result(result: types.CallToolResult, *, output_schema: str, context
     Structured content is checked against `output_schema` (JSON; empty: the tool declares none). A result that does not
     fit counts as a failure, and the model gets it all the same: the call has run.
     """
-    return await in_thread(_read, result, output_schema, context)
+    return await in_thread(_read_result, result, output_schema, context)
 
 
-def _read(result: types.CallToolResult, output_schema: str, context: ToolContext) -> ToolResult:
+def _read_result(result: types.CallToolResult, output_schema: str, context: ToolContext) -> ToolResult:
     files: list[FileRef] = []
     parts = [_text(block, keep=context.keep_file, files=files) for block in result.content]
     structured = result.structured_content

@@ -207,7 +207,7 @@ class Inbound:
 
 
 @asynccontextmanager
-async def filtered(
+async def filter_received(
     transport: AbstractAsyncContextManager[TransportStreams], inbound: Inbound
 ) -> AsyncIterator[TransportStreams]:
     """Yield the streams of a transport, with what is received filtered by `inbound`."""

@@ -38,7 +38,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.secrets import know
 from chatops.mcp.catalogue import login_file
 from chatops.mcp.inbound import Lost
-from chatops.mcp.process import MAX_LINE, ServerStartError, expanded
+from chatops.mcp.process import MAX_LINE, ServerStartError, expand_variables
 from chatops.models.hosts import is_loopback
 from chatops.policy.servers import McpServerSpec, ServerTransport
 from chatops.toolkit.output import visible
@@ -155,7 +155,7 @@ class _Limited(httpx2.AsyncByteStream):
 
 def _header(name: str, text: str) -> str:
     """Return a header's value. Its error names the header only, because the value may be a secret."""
-    value = expanded(text, environ=os.environ, where=f"headers.{name}").strip()
+    value = expand_variables(text, environ=os.environ, where=f"headers.{name}").strip()
     if not (value.isascii() and value.isprintable()):
         raise ServerStartError(f"headers.{name} holds a character that no header may hold, such as a line end")
     return value

@@ -145,7 +145,7 @@ class ServerProcess:
         return bool(self.confined.program) and _LACKS_FILE.search(self.errors) is not None
 
 
-def expanded(text: str, *, environ: Mapping[str, str], where: str) -> str:
+def expand_variables(text: str, *, environ: Mapping[str, str], where: str) -> str:
     """Return `text` with variables of chatops in place of ``${NAME}``.
 
     Raises ServerStartError for one that is not set.
@@ -165,7 +165,7 @@ async def running(spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimit
 
     Raises ServerStartError.
     """
-    spec, shown = await in_thread(_installed, spec, sandbox, limits)
+    spec, shown = await in_thread(_with_installed_program, spec, sandbox, limits)
     sandbox = replace(sandbox, read=(*sandbox.read, *shown))
     # In a thread, because it may run the sandbox's probe.
     confined = await in_thread(
@@ -181,7 +181,7 @@ async def running(spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimit
     async with AsyncExitStack() as stack:
         try:
             command = await _command(spec, sandbox, limits, confined, stack)
-            process = await _started(command)
+            process = await _start(command)
         except SandboxSetupError as error:
             raise ServerStartError(f"its sandbox could not be set up: {error}") from error
         except OSError as error:
@@ -195,7 +195,7 @@ async def running(spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimit
             reading.cancel()
 
 
-def _installed(
+def _with_installed_program(
     spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimits
 ) -> tuple[McpServerSpec, tuple[str, ...]]:
     """Return the server with its program where that is installed, and what the sandbox has to show for its command.
@@ -238,7 +238,7 @@ async def _command(
 ) -> Command:
     """Return the command to start, with what it needs around it on `stack`."""
     cwd = Path(spec.cwd) if spec.cwd else limits.workspace
-    own = {name: expanded(text, environ=os.environ, where=f"env.{name}") for name, text in spec.env}
+    own = {name: expand_variables(text, environ=os.environ, where=f"env.{name}") for name, text in spec.env}
     environment = {
         **base_environment(sandbox, confined),
         **_import_limits(spec),
@@ -269,7 +269,7 @@ def _import_limits(spec: McpServerSpec) -> dict[str, str]:
     return {"PYTHONSAFEPATH": "1"} if names_module and not spec.cwd else {}
 
 
-async def _started(command: Command) -> asyncio.subprocess.Process:
+async def _start(command: Command) -> asyncio.subprocess.Process:
     files = [memory_file(data) for data in command.data]
     numbers = iter(files)
     argv = [str(next(numbers)) if word == DATA else word for word in command.argv]
@@ -309,12 +309,12 @@ async def _stop(process: asyncio.subprocess.Process, *, contained: bool) -> None
     # The supervisor kills the tree when it is told to end; it is killed itself only if it does not.
     signals = (signal.SIGKILL,) if contained else (signal.SIGTERM, signal.SIGKILL)
     try:
-        await _ended(process)
+        await _wait_for_end(process)
         for number in signals:
             if process.returncode is None:
                 with suppress(OSError):
                     os.killpg(process.pid, number)
-                await _ended(process)
+                await _wait_for_end(process)
     finally:
         if process.returncode is None:
             with suppress(OSError):
@@ -325,7 +325,7 @@ async def _stop(process: asyncio.subprocess.Process, *, contained: bool) -> None
             process._transport.close()  # type: ignore[attr-defined]
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _wait_for_end(process: asyncio.subprocess.Process) -> None:
     """Wait a moment for the end of the process."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_EXIT_S):

@@ -273,10 +273,10 @@ class Server:
     async def _serve(self) -> str:
         """Connect, and return when and why the connection is lost. Raises ServerStartError if there is none."""
         await _load_sdk()
-        from chatops.mcp.connection import connected
+        from chatops.mcp.connection import open_connection
 
         failure = ""
-        async with connected(
+        async with open_connection(
             self.spec, self.sandbox, self._limits(), records=self._records, on_change=self._list_changed.set
         ) as connection:
             # An error that leaves the block would come out in groups of groups.

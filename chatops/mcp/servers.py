@@ -120,7 +120,9 @@ class ServerTool:
         try:
             async with asyncio.timeout(limit) as clock:
                 ask = nobody if context.ask is None else with_limit_paused(context.ask, clock)
-                result = await connection.call(found.name, arguments, shown=_shown(context), ask=ask, declined=declined)
+                result = await connection.call(
+                    found.name, arguments, shown=_progress_of(context), ask=ask, declined=declined
+                )
         except TimeoutError:
             return _unknown(f"The server did not answer within {limit:.0f} s.")
         except asyncio.CancelledError:
@@ -148,7 +150,7 @@ def _unknown(reason: str) -> ToolResult:
     return ToolResult(outcome=Outcome.UNKNOWN, content=f"{reason} {UNKNOWN}")
 
 
-def _shown(context: ToolContext) -> "Progress":
+def _progress_of(context: ToolContext) -> "Progress":
     """Return what shows progress on the card, a few times per second."""
     last, count = 0.0, 0
 

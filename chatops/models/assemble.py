@@ -207,7 +207,7 @@ class Assembler:
         self._read_waiting()
         made, self._made = self._made, []
         grown, self._taken = self._size - self._taken, self._size
-        return _merged(made) if made or not grown else [CallChunk(characters=grown)]
+        return _merge(made) if made or not grown else [CallChunk(characters=grown)]
 
     def close(self) -> list[TextChunk | ReasoningChunk | CallChunk]:
         """Return the chunks that were held back while their meaning was open."""
@@ -306,7 +306,7 @@ class Assembler:
             raise ReplyTooLargeError
 
 
-def _merged(chunks: list[TextChunk | ReasoningChunk]) -> list[TextChunk | ReasoningChunk | CallChunk]:
+def _merge(chunks: list[TextChunk | ReasoningChunk]) -> list[TextChunk | ReasoningChunk | CallChunk]:
     out: list[TextChunk | ReasoningChunk | CallChunk] = []
     run: list[str] = []
     for index, chunk in enumerate(chunks):

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from chatops.config.packages import ENGINES, installed
+from chatops.config.packages import ENGINES, installed_entries
 from chatops.domain import __version__
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -189,7 +189,7 @@ def warm_up() -> None:
 
 def engine_package(engine: str) -> str:
     """Return name and version of the package that provides an engine; empty if none is installed."""
-    entry = next((entry for entry in installed(ENGINES) if entry.name == engine), None)
+    entry = next((entry for entry in installed_entries(ENGINES) if entry.name == engine), None)
     if entry is None:
         return ""
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
@@ -197,7 +197,7 @@ def engine_package(engine: str) -> str:
 
 def package_engine(spec: ModelSpec) -> ModelClient:
     """Return the client that the package makes for `spec`. Imports the package. Raises ConfigError."""
-    entry = next((entry for entry in installed(ENGINES) if entry.name == spec.engine), None)
+    entry = next((entry for entry in installed_entries(ENGINES) if entry.name == spec.engine), None)
     if entry is None:
         raise ConfigError(
             f"Model {spec.name!r} is of type {spec.engine}, and no installed package has such an engine.",

@@ -14,7 +14,7 @@ from chatops.models.client import AGENT
 from chatops.models.hosts import HOSTS, host_and_port, normal_url, split_url
 from chatops.models.keys import NO_KEY, Secret, read_key
 from chatops.models.redaction import redact, secrets_of
-from chatops.models.served import ServedModel, is_litellm, merged, models_in, with_ollama_details
+from chatops.models.served import ServedModel, is_litellm, merge_details, models_in, with_ollama_details
 from chatops.models.server_json import BadDataError, looks_like_html
 from chatops.models.statuses import endpoint_of, status_failure
 from chatops.policy.registry import HostType, ModelSpec, Timeouts
@@ -162,7 +162,7 @@ async def _with_details(
     models: list[ServedModel], url: str, *, key: Secret, host_type: HostType | None
 ) -> tuple[HostType, list[ServedModel]]:
     """Return the kind of server, and `models` with details from its other endpoints."""
-    stated = host_type or _stated(models)
+    stated = host_type or _stated_type(models)
     kind = stated or _guess(url)
     if stated is None and kind not in (HostType.OPENROUTER, HostType.OPENWEBUI) and not _is_openai(url):
         # A gateway lists models with their makers as owners, so only its own endpoint identifies it.
@@ -182,12 +182,12 @@ async def _with_details(
                 body = await connection.get(places[asked], key=key, timeout_s=PATIENCE_S)
             if asked is HostType.LITELLM and not is_litellm(body):
                 return kind, models
-            return asked, merged(models, models_in(body))
+            return asked, merge_details(models, models_in(body))
         except Exception:  # The list of models was already found; these details are optional.
             return kind, models
 
 
-def _stated(models: list[ServedModel]) -> HostType | None:
+def _stated_type(models: list[ServedModel]) -> HostType | None:
     """Return the kind of server according to its list, if all entries agree."""
     found = {_OWNERS.get(model.owner) for model in models}
     return found.pop() if len(found) == 1 else None
@@ -199,10 +199,10 @@ def _is_openai(url: str) -> bool:
 
 async def _ask(spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
     async with _connection(spec, url=url) as connection:
-        return await _listed(connection, spec, url=url, key=key)
+        return await _list_served(connection, spec, url=url, key=key)
 
 
-async def _listed(connection: "ServerConnection", spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
+async def _list_served(connection: "ServerConnection", spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
     from chatops.models.connection import StatusError  # slow to import
     from chatops.models.failures import error_failure
 

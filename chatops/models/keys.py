@@ -44,7 +44,7 @@ async def read_key(source: KeySource, *, environ: Mapping[str, str] | None = Non
     """
     environ = os.environ if environ is None else environ
     if source.literal:
-        return _checked(source.literal, origin="api_key in the registry")
+        return _check_key(source.literal, origin="api_key in the registry")
     if source.env:
         found = environ.get(source.env, "")
         if not found.strip():
@@ -52,19 +52,19 @@ async def read_key(source: KeySource, *, environ: Mapping[str, str] | None = Non
                 f"The key is expected in the environment variable {source.env}, which is not set.",
                 advice=f"Set it before starting: export {source.env}=…",
             )
-        return _checked(found, origin=f"environment variable {source.env}")
+        return _check_key(found, origin=f"environment variable {source.env}")
     if source.file:
-        return _checked(_from_file(source.file), origin=f"file {source.file}")
+        return _check_key(_from_file(source.file), origin=f"file {source.file}")
     if source.command:
-        return _checked(await _from_command(source.command), origin=f"command {source.command[0]}")
+        return _check_key(await _from_command(source.command), origin=f"command {source.command[0]}")
     if source.keyring:
-        return _checked(
+        return _check_key(
             await asyncio.to_thread(_from_keyring, source.keyring), origin=f"keyring entry {source.keyring}"
         )
     return Secret(NO_KEY)
 
 
-def _checked(text: str, *, origin: str) -> Secret:
+def _check_key(text: str, *, origin: str) -> Secret:
     key = text.strip()
     if not key:
         raise ConfigError(f"The {origin} holds no key.", advice="Write the key there, and nothing else.")

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from chatops.config.entries import Value, spelled, stored
+from chatops.config.entries import Value, decode_value, spelled
 from chatops.domain import __version__
 from chatops.domain.errors import ChatopsError, ConfigError, StoreError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -192,7 +192,7 @@ class EndpointMemory:
 
     def _read(self, subject: str, form: type[Value]) -> Value | None:
         try:
-            return stored(form, self._store.get(self._key(subject)) or "")
+            return decode_value(form, self._store.get(self._key(subject)) or "")
         except (ValueError, StoreError):
             return None
 

@@ -67,7 +67,7 @@ def is_litellm(body: bytes) -> bool:
     return any("model_info" in as_object(item) and "model_name" in as_object(item) for item in listing)
 
 
-def merged(models: list[ServedModel], more: list[ServedModel]) -> list[ServedModel]:
+def merge_details(models: list[ServedModel], more: list[ServedModel]) -> list[ServedModel]:
     """Return `models` with the details in `more`.
 
     A gateway may list several deployments under one name, and any of them may answer, so the smallest limit counts.

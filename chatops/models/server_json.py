@@ -111,7 +111,7 @@ def text_parts(message: JsonObject) -> Iterator[TextPart]:
     """Yield the text of a delta or message, in reading order."""
     # Servers that use both names send the same text twice.
     for field in ("reasoning_content", "reasoning", "thinking"):
-        if thought := _joined(message.get(field)):
+        if thought := _join_parts(message.get(field)):
             yield TextPart(kind="reasoning", text=thought, field=field)
             break
     content = message.get("content")
@@ -131,14 +131,14 @@ def _part(part: object) -> Iterator[TextPart]:
         return
     item = as_object(part)
     if "thinking" in item or item.get("type") in {"thinking", "reasoning"}:
-        yield TextPart(kind="reasoning", text=_joined(item.get("thinking")) or _joined(item.get("text")))
+        yield TextPart(kind="reasoning", text=_join_parts(item.get("thinking")) or _join_parts(item.get("text")))
     elif refusal := as_text(item.get("refusal")):
         yield TextPart(kind="refusal", text=refusal)
     else:
-        yield TextPart(kind="text", text=_joined(item.get("text")))
+        yield TextPart(kind="text", text=_join_parts(item.get("text")))
 
 
-def _joined(value: object) -> str:
+def _join_parts(value: object) -> str:
     """Return text as it is, or the joined texts of a list of parts."""
     if isinstance(value, list):
         return "".join(item if isinstance(item, str) else as_text(as_object(item).get("text")) for item in value)
@@ -168,12 +168,12 @@ def call_deltas(message: JsonObject) -> Iterator[CallDelta]:
             index=_index(call.get("index")),
             id=as_text(call.get("id")),
             name=as_text(function.get("name")),
-            arguments=_written(function.get("input") if custom else function.get("arguments")),
+            arguments=_arguments_text(function.get("input") if custom else function.get("arguments")),
             extra_content=_extra(call.get("extra_content")),
         )
     if legacy := as_object(message.get("function_call")):
         # The legacy format has only one call.
-        name, arguments = as_text(legacy.get("name")), _written(legacy.get("arguments"))
+        name, arguments = as_text(legacy.get("name")), _arguments_text(legacy.get("arguments"))
         yield CallDelta(index=-1, id="", name=name, arguments=arguments)
 
 
@@ -193,7 +193,7 @@ def _index(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _written(arguments: object) -> str:
+def _arguments_text(arguments: object) -> str:
     if arguments is None:
         return ""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

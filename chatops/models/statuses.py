@@ -120,7 +120,7 @@ def _refused_field(error: ServerError) -> Remedy | None:
         return DescribeTools()
     if error.param:
         return LeaveOut(field=error.param) if error.param in DROPPABLE else None
-    found = (field for field in ("tools", *DROPPABLE) if _mentioned(field).search(error.all))
+    found = (field for field in ("tools", *DROPPABLE) if _mention_pattern(field).search(error.all))
     # The first one mentioned: "max_tokens is not supported, use max_completion_tokens".
     first = min(found, key=error.all.index, default="")
     if not first:
@@ -128,7 +128,7 @@ def _refused_field(error: ServerError) -> Remedy | None:
     return DescribeTools() if first == "tools" else LeaveOut(field=first)
 
 
-def _mentioned(field: str) -> re.Pattern[str]:
+def _mention_pattern(field: str) -> re.Pattern[str]:
     if field == "reasoning":
         # Only in quotes, because it is also a plain word: "reasoning models do not support temperature".
         return re.compile(r"[`'\"]reasoning[`'\"]")
@@ -216,7 +216,7 @@ def status_failure(status: int, headers: Mapping[str, str], body: bytes, *, endp
         )
     if status == 429:
         wait = retry_after(headers.get("retry-after", ""), milliseconds=headers.get("retry-after-ms", ""))
-        return _limited(error, wait, endpoint=endpoint)
+        return _rate_limit_failure(error, wait, endpoint=endpoint)
     if status == 404 or (status == 400 and _UNKNOWN_MODEL.search(error.all)):
         return _not_found(status, error, endpoint=endpoint)
     if status >= 500 or status in _TRANSIENT:
@@ -235,7 +235,7 @@ def stream_failure(error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
     """Return the failure for an error that came with status 200: by its code, else as a server error."""
     digits = re.match(r"(\d{3})\b", error.code)
     if digits and 400 <= int(digits[1]) <= 599:
-        body = f'{{"error":{{"message":{_quoted(error.message)},"code":{_quoted(error.code)}}}}}'
+        body = f'{{"error":{{"message":{_quote(error.message)},"code":{_quote(error.code)}}}}}'
         return status_failure(int(digits[1]), {}, body.encode(), endpoint=endpoint)
     if _TOO_LONG.search(error.all):
         return _too_long(error, endpoint=endpoint)
@@ -244,7 +244,7 @@ def stream_failure(error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
     if _QUOTA.search(error.all):
         return status_failure(402, {}, error.message.encode(), endpoint=endpoint)
     if "rate_limit" in error.all or "rate limit" in error.all:
-        return _limited(error, None, endpoint=endpoint)
+        return _rate_limit_failure(error, None, endpoint=endpoint)
     return failed_attempt(
         FailureKind.SERVER_ERROR,
         sentence(f"{endpoint.host} reports an error: {error.message or error.code or 'no reason given'}"),
@@ -253,7 +253,7 @@ def stream_failure(error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
     )
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -290,7 +290,7 @@ def _limit_in(error: ServerError) -> int:
     return int(found.replace(",", ""))
 
 
-def _limited(error: ServerError, wait: float | None, *, endpoint: Endpoint) -> AttemptFailure:
+def _rate_limit_failure(error: ServerError, wait: float | None, *, endpoint: Endpoint) -> AttemptFailure:
     reason = _reason(error)
     if wait is not None and wait > LONGEST_WAIT_S:
         message = f"{endpoint.host} limits the rate for {in_words(wait)}{reason}"

@@ -64,11 +64,11 @@ async def try_calling(spec: ModelSpec, *, remembered: TextStore) -> Trial:
 
     Raises ConfigError if the spec cannot be used.
     """
-    trial, learned = await _tried(spec)
+    trial, learned = await _try_once(spec)
     if trial.outcome in (TrialOutcome.NO_CALL, TrialOutcome.UNREADABLE) and is_free(spec):
         prompted = family_of(spec.model_name).prompted
         if learned is None:
-            second, _ = await _tried(replace(spec, tool_format=prompted))
+            second, _ = await _try_once(replace(spec, tool_format=prompted))
             if second.outcome is TrialOutcome.PROMPTED:
                 learned = Learned(calling=CallStyle.IGNORED, format=prompted)
                 trial = replace(second, calling=learned.calling)
@@ -80,7 +80,7 @@ async def try_calling(spec: ModelSpec, *, remembered: TextStore) -> Trial:
     return trial
 
 
-async def _tried(spec: ModelSpec) -> tuple[Trial, Learned | None]:
+async def _try_once(spec: ModelSpec) -> tuple[Trial, Learned | None]:
     """Return one trial, and what the client learned from it, starting without earlier knowledge."""
     store = InMemoryTextStore()
     answer = await _answer(spec, store=store)

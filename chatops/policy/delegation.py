@@ -10,10 +10,10 @@ A child turn works under another role, for a call of its caller. Its grant is ma
 - `only_tools_of`: a layer that permits the tools that were compared, and no other. A server that connects after the
   approval cannot add a tool to the child.
 
-`added` compares that grant with the one in force. It may name too much and never too little: where two patterns cannot
-be compared, the role counts as looser. If it names nothing, every call that the child may make could be made by the
-caller, under a verdict at least as strict. So the delegation itself needs no question. If it names anything, only a
-decision of the user on this very call permits it.
+`added_rights` compares that grant with the one in force. It may name too much and never too little: where two patterns
+cannot be compared, the role counts as looser. If it names nothing, every call that the child may make could be made by
+the caller, under a verdict at least as strict. So the delegation itself needs no question. If it names anything, only
+a decision of the user on this very call permits it.
 
 The comparison of one tool rests on how layers combine (`grant.py`): the strictest verdict counts. The child is at least
 as strict as its caller if each layer of the caller that restricts the tool has a counterpart in the child: the same
@@ -116,7 +116,7 @@ class Added:
         return tuple(phrase for phrase in phrases if phrase)
 
 
-def added(child: Grant, in_force: Grant, *, remembered: Sequence[RememberedRule] = ()) -> Added:
+def added_rights(child: Grant, in_force: Grant, *, remembered: Sequence[RememberedRule] = ()) -> Added:
     """Return what `child` permits and `in_force` does not. May name too much, never too little.
 
     `remembered` are the user's rules that could answer in the child's session. Those of the role in force are left out,
@@ -126,7 +126,7 @@ def added(child: Grant, in_force: Grant, *, remembered: Sequence[RememberedRule]
     unasked = tuple(tool for tool in new if _loosest(child, tool) is Verdict.ALLOW)
     known = {spec.name for spec in child.tools}
     rules: list[ApprovalRule | RememberedRule] = [
-        *(rule for rule in child.answers if not _answered(rule, in_force.answers)),
+        *(rule for rule in child.answers if not _is_answered(rule, in_force.answers)),
         *(rule for rule in remembered if rule.role == child.role != in_force.role),
     ]
     limits, own = in_force.sandbox or NARROWEST, child.sandbox or NARROWEST
@@ -172,7 +172,7 @@ def _runs_in_a_copy(spec: ToolSpec) -> bool:
     return spec.source == BUILT_IN and spec.capabilities.runs_anything
 
 
-def _answered(answer: ApprovalRule, standing: Sequence[ApprovalRule]) -> bool:
+def _is_answered(answer: ApprovalRule, standing: Sequence[ApprovalRule]) -> bool:
     """Return True if one of `standing` answers all that `answer` does, for a command with no less of the workspace."""
     return any(
         (one.tool, one.pattern) == (answer.tool, answer.pattern) and one.workspace_read <= answer.workspace_read

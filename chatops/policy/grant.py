@@ -142,7 +142,7 @@ class Grant:
     def permits(self, tool: str) -> Judgement:
         """Judge `tool` before any facts are known: DENY if no arguments could make it permitted, else ALLOW."""
         for layer in self.layers:
-            if _closed(layer, tool):
+            if _denies_always(layer, tool):
                 return replace(judge_layer(layer, tool, CallFacts(arguments="{}")), verdict=Verdict.DENY, asks="")
         if self.tool(tool) is None:
             return Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER)
@@ -297,11 +297,11 @@ def tool_difference(before: Grant, after: Grant) -> tuple[tuple[str, ...], tuple
 
 
 def _with_layers(grant: Grant, layers: tuple[Layer, ...]) -> Grant:
-    tools = tuple(spec for spec in grant.tools if not any(_closed(layer, spec.name) for layer in layers))
+    tools = tuple(spec for spec in grant.tools if not any(_denies_always(layer, spec.name) for layer in layers))
     return replace(grant, layers=layers, tools=tools)
 
 
-def _closed(layer: Layer, tool: str) -> bool:
+def _denies_always(layer: Layer, tool: str) -> bool:
     """Return True if `layer` denies `tool` whatever its arguments are."""
     rules = [rule for rule in layer.rules if rule.tool == tool]
     if any(rule.verdict is Verdict.DENY and isinstance(rule.pattern, AnyArguments) for rule in rules):

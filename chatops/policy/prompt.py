@@ -88,20 +88,20 @@ def project_notes(files: Sequence[tuple[str, str]]) -> Notes:
     are sanitised: the model gets what a user sees in ``/context``. Bytes beyond `MAX_NOTES` are left out, which is
     said in the text and in the source.
     """
-    return _framed(files, head=_NOTES_HEAD, most=MAX_NOTES)
+    return _frame(files, head=_NOTES_HEAD, most=MAX_NOTES)
 
 
 def memory_notes(memories: Sequence[tuple[str, str]]) -> Notes:
     """Return memories, given as title and text, in the same way, with at most `MAX_MEMORY` bytes."""
-    return _framed(memories, head=_MEMORY_HEAD, most=MAX_MEMORY)
+    return _frame(memories, head=_MEMORY_HEAD, most=MAX_MEMORY)
 
 
 def skill_notes(skills: Sequence[tuple[str, str]]) -> Notes:
     """Return names and descriptions of skills in the same way, with at most `MAX_SKILLS` bytes of descriptions."""
-    return _framed(skills, head=_SKILLS_HEAD, most=MAX_SKILLS)
+    return _frame(skills, head=_SKILLS_HEAD, most=MAX_SKILLS)
 
 
-def _framed(files: Sequence[tuple[str, str]], *, head: str, most: int) -> Notes:
+def _frame(files: Sequence[tuple[str, str]], *, head: str, most: int) -> Notes:
     left, parts, sources = most, [head], []
     for path, content in files:
         data = content.encode("utf-8", "replace")

@@ -105,15 +105,15 @@ def model_named(name: str, *, registries: Registries) -> ModelSpec | None:
 
     ``gateway/qwen3`` is the model qwen3 of the server of the model ``gateway``, unless a model has that whole name.
     """
-    found = _defined(name, registries)
+    found = _find_model(name, registries)
     entry, _, served = name.partition("/")
     if found is not None or not served:
         return found
-    model = _defined(entry, registries)
+    model = _find_model(entry, registries)
     return model.sibling(served) if model is not None and model.has_server else None
 
 
-def _defined(name: str, registries: Registries) -> ModelSpec | None:
+def _find_model(name: str, registries: Registries) -> ModelSpec | None:
     models = (registry.model(name) for registry in registries if registry is not None)
     return next((model for model in models if model is not None), None)
 
@@ -125,14 +125,14 @@ def _of_servers(registries: Registries, *, specs: Sequence[ToolSpec]) -> Iterato
         for server in registry.servers:
             yield f"{server.name}{SERVER_MARK}*"
             if mcp_source(server.name) not in known:
-                named = [name for role in registry.roles for name in (*(role.tools or ()), *_ruled(role))]
+                named = [name for role in registry.roles for name in (*(role.tools or ()), *_tools_of_rules(role))]
                 named += [tool for tool, _ in registry.tools]
                 for user in registry.users or ():
                     named += [*user.confirm_deny, *(text.partition(":")[0].strip() for text in user.confirm_allow)]
                 yield from (name for name in named if server_of(name) == server.name)
 
 
-def _ruled(role: RoleSpec) -> Iterator[str]:
+def _tools_of_rules(role: RoleSpec) -> Iterator[str]:
     return (rule.tool for rule in role.rules)
 
 

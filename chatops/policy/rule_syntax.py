@@ -74,7 +74,7 @@ def show_rule(tool: str, pattern: ArgumentPattern) -> str:
             return f"{tool}:{pattern.arguments}"
         case ArgvPattern():
             star = pattern.words[-1:] == (STAR,)
-            words = [_quoted(word) for word in (pattern.words[:-1] if star else pattern.words)]
+            words = [_quote(word) for word in (pattern.words[:-1] if star else pattern.words)]
             return f"{tool}:{' '.join([*words, STAR] if star else words)}"
         case PathPattern():
             return f"{tool}:{pattern.glob}"
@@ -235,7 +235,7 @@ def _checked_glob(text: str, glob: str) -> str:
     return glob
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     if _SAFE_WORD.fullmatch(word):
         return word
     return "'" + word.replace("'", "'\"'\"'") + "'"

@@ -18,12 +18,12 @@ from chatops.policy.sandbox import host_problem
 _FREE = {"patternProperties": {r"^(\$schema$|x-)": True}}
 
 
-def described(extra: Mapping[str, object]) -> dict[str, object]:
+def describe(extra: Mapping[str, object]) -> dict[str, object]:
     """Return `STRICT` with more in the JSON Schema."""
     return {"strict": True, "json_schema_extra": {"additionalProperties": False, **_FREE, **extra}}
 
 
-STRICT = described({})
+STRICT = describe({})
 """For objects that decide rights: an unknown key is an error. Not even ``"10"`` is a number, nor ``1`` a boolean."""
 LENIENT: dict[str, object] = {"strict": True, "json_schema_extra": {"additionalProperties": True}}
 """For objects that decide no rights: an unknown key is a warning.

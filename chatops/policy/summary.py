@@ -48,9 +48,9 @@ def rights_in_words(grant: Grant) -> tuple[str, ...]:
         free.append(f"calls {plural(allowed, 'other tool')}")
     if rest := len(others) - allowed:
         asked.append(plural(rest, "other tool"))
-    clauses = [_listed(free)] if free else []
+    clauses = [_list_words(free)] if free else []
     if asked:
-        clauses.append(f"asks before {_listed(asked)}")
+        clauses.append(f"asks before {_list_words(asked)}")
     reach = _reach(grant, {_kind(tool) for tool in grant.tools if tool.source == BUILT_IN}, others)
     copy = ["works on a copy"] if grant.contain and grant.may_contain else []
     return (*copy, *clauses, *reach) if clauses else (*copy, "keeps notes", *reach)
@@ -87,6 +87,6 @@ def _reach(grant: Grant, kinds: Iterable[_Kind | None], others: Sequence[ToolSpe
     return ("no network",)
 
 
-def _listed(words: Sequence[str]) -> str:
+def _list_words(words: Sequence[str]) -> str:
     """Return words as ``a, b and c``."""
     return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)

@@ -22,7 +22,7 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts
-from chatops.mcp.process import ServerStartError, expanded
+from chatops.mcp.process import ServerStartError, expand_variables
 from chatops.models.base import EngineError
 from chatops.models.cli_programs import PROMPT_FILE, CliProgram, program_of
 from chatops.policy.registry import ModelSpec
@@ -80,7 +80,7 @@ async def run_cli(
     try:
         found = await in_thread(_locate, run.program, run.argv[0])
         level = await in_thread(_choose_level, unsandboxed=run.unsandboxed, require=limits().require)
-        own = {name: expanded(text, environ=os.environ, where=f"env.{name}") for name, text in run.env}
+        own = {name: expand_variables(text, environ=os.environ, where=f"env.{name}") for name, text in run.env}
     except ConfigError as error:
         raise _not_run(str(error), error.advice) from None
     except ServerStartError as error:

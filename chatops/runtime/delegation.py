@@ -42,7 +42,7 @@ from chatops.engine.effects import ReconcileTool, RunTool, ToolEffect
 from chatops.engine.inputs import ChildInput
 from chatops.engine.state import ChildTurn, Finished, InRound, RoundRecord, Settled, Spending, TurnState
 from chatops.engine.view import answer_so_far, read_workspace, turn_status
-from chatops.policy.delegation import DELEGATE_TOOL, ChildBinding, added, binding, only_tools_of, signature
+from chatops.policy.delegation import DELEGATE_TOOL, ChildBinding, added_rights, binding, only_tools_of, signature
 from chatops.policy.grant import Grant
 from chatops.policy.remembered import why_not_here
 from chatops.runtime.services import ChildSession, Services
@@ -177,7 +177,7 @@ class ChildOfCall:
         folder = await in_thread(folder_identity, self._services.workspace)
         rules = [row.rule for row in rows if row.rule.scope is not RuleScope.SESSION]
         rules = [rule for rule in rules if not why_not_here(rule, folder=folder, scopes=child.rule_scopes)]
-        return child, added(child, grant, remembered=rules).words
+        return child, added_rights(child, grant, remembered=rules).words
 
     async def _with_file(self, facts: CallFacts, field: str, path: str, grant: Grant) -> CallFacts:
         """Return `facts` with a file of the task, which the turn must be allowed to read without a question."""

@@ -38,7 +38,7 @@ from pathlib import Path
 from chatops.config.paths import temporary_folder
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import GitAccess
-from chatops.git.repository import WorkTree, tracked
+from chatops.git.repository import WorkTree, tracked_entries
 from chatops.sandbox.covers import SandboxSetupError, is_mount_point
 from chatops.toolkit.output import visible
 
@@ -239,7 +239,7 @@ class Stage:
 
 def _folders_of(place: Path, repository: Repository) -> frozenset[str]:
     """Return the folders that an index names. Raises OSError, ValueError or IndexError."""
-    entries = tracked(WorkTree(tree=place, git_dir=place, common_dir=repository.common))
+    entries = tracked_entries(WorkTree(tree=place, git_dir=place, common_dir=repository.common))
     return frozenset(entry.path for entry in entries if entry.mode in (_SUBMODULE, stat.S_IFDIR))
 
 

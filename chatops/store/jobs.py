@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chatops.config.paths import locked, write_private
+from chatops.config.paths import lock_folder, write_private
 from chatops.domain.canonical import canonical, json_or_text
 from chatops.domain.ids import SessionId, TurnId
 from chatops.store import sessions
@@ -84,7 +84,7 @@ def with_seal(row: JobRow, folder: Path) -> JobRow:
     """
     key = folder / "jobs.key"
     if not key.exists():
-        with locked(key):
+        with lock_folder(key):
             if not key.exists():
                 write_private(key, secrets.token_bytes(32))
     known = json_or_text(row.options)

@@ -16,7 +16,7 @@ from chatops.config.entries import adapter_of
 from chatops.dialects.json_reader import UnreadableValueError, read_value, read_whole
 from chatops.domain.canonical import JsonValue, PointerError, canonical, parse_json, resolve
 from chatops.domain.tools import Problem
-from chatops.engine.acceptance import spelled
+from chatops.engine.acceptance import result_text
 from chatops.engine.contract import AnswerFacts
 from chatops.policy.workflow import PatternGate
 from chatops.sandbox.process import IsolatedCallError, run_isolated
@@ -98,7 +98,7 @@ def _mismatch(gate: PatternGate, result: JsonValue, schema: str) -> str:
         return f"{gate.name}: {error}"
     except (re.error, RecursionError, OverflowError):
         return f"{gate.name}: its pattern is invalid"
-    text = spelled(value, schema="" if gate.pointer else schema)
+    text = result_text(value, schema="" if gate.pointer else schema)
     where = f"the value at {gate.pointer}" if gate.pointer else "the result"
     if len(text) > MAX_PATTERN_TEXT:
         return f"{gate.name}: {where} is {len(text):,} characters long; the limit is {MAX_PATTERN_TEXT:,}"

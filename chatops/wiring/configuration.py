@@ -21,7 +21,7 @@ from pathlib import Path
 
 from chatops.config.paths import SITE_REGISTRY, Paths
 from chatops.config.registry import Loaded, load_registry
-from chatops.config.skills import Personas, Skills, joined, load_personas, load_skills, skills_of
+from chatops.config.skills import Personas, Skills, join_skills, load_personas, load_skills, skills_of
 from chatops.config.trust import OwnToolsTrust, TrustedWorkspace, WorkspaceTrust
 from chatops.config.workspace_files import Item
 from chatops.domain.decisions import looks_secret
@@ -180,7 +180,7 @@ class ConfigurationFiles:
         if not fresh and known is not None and known[0] is items:
             return known[1]
         workspace = skills_of(items, source=str(self._workspace / ".chatops" / "skills"))
-        found = joined(load_skills(self._paths.skills), workspace)
+        found = join_skills(load_skills(self._paths.skills), workspace)
         self._skills = (items, found)
         return found
 

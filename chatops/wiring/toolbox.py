@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from chatops.config.memory import Memories
-from chatops.config.packages import TOOLS, installed
+from chatops.config.packages import TOOLS, installed_entries
 from chatops.config.paths import Paths
 from chatops.config.trust import OwnToolsTrust
 from chatops.config.workspace_files import Item
@@ -172,7 +172,7 @@ class OwnTools:
 def load_own_tools(items: Sequence[Item], *, folder: Path) -> OwnTools:
     """Load trusted files, which lie in `folder`, and installed packages. Executes their code. Never raises."""
     sources = [load_file(item.data, folder / item.path) for item in items]
-    sources += [_from_package(entry) for entry in installed(TOOLS)]
+    sources += [_from_package(entry) for entry in installed_entries(TOOLS)]
     tools: dict[str, Tool] = {}
     notices: list[str] = []
     for found in sources:

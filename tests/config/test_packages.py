@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.config.packages import ENGINES, installed
+from chatops.config.packages import ENGINES, installed_entries
 
 
 def package(folder: Path, name: str, version: str) -> None:
@@ -25,5 +25,5 @@ def test_no_package_of_the_current_folder_counts_and_the_first_of_two_versions_w
     package(second, "parrot", "1.0")
     monkeypatch.chdir(workspace)
     monkeypatch.setattr(sys, "path", ["", ".", "below", str(first), str(second)])
-    found = [(entry.name, entry.dist.version) for entry in installed(ENGINES) if entry.dist is not None]
+    found = [(entry.name, entry.dist.version) for entry in installed_entries(ENGINES) if entry.dist is not None]
     assert found == [("parrot", "2.0")]

@@ -17,7 +17,7 @@ from chatops.contained.copying import make_copy, read_manifest
 from chatops.contained.folder import TurnFolder, locked, remove_tree, turn_folder
 from chatops.contained.freezing import Ran, freeze, frozen
 from chatops.contained.text import describe, head, review
-from chatops.contained.turns import ContainedTurns, directed
+from chatops.contained.turns import ContainedTurns, in_direction
 from chatops.domain.canonical import canonical
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.ids import CallId
@@ -275,7 +275,7 @@ def test_what_an_undo_left_is_taken_back_by_the_next_one(workspace: Path, turn: 
     # Taken back once, it is the user's again, whatever it holds: also what the turn had written.
     (workspace / "src/a.py").write_text("a = 2\n")
     assert apply(turn, changes, None, undo=1) == first
-    rest = directed(turn, changes, undo=2)
+    rest = in_direction(turn, changes, undo=2)
     assert "src/a.py" not in {one.path for one in rest.entries} and not conflicts(rest)
     apply(turn, changes, None, undo=2)
     assert (workspace / "src/a.py").read_text() == "a = 2\n"

@@ -12,7 +12,7 @@ from chatops.contained import applying
 from chatops.contained.folder import TurnFolder
 from chatops.contained.freezing import ChangeList, frozen
 from chatops.contained.text import Change
-from chatops.contained.turns import ApplyTool, ContainedTurns, directed
+from chatops.contained.turns import ApplyTool, ContainedTurns, in_direction
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.ids import CallId
 from chatops.domain.tools import Outcome
@@ -47,7 +47,7 @@ class Scene:
         if not found.name:
             return TurnFolder(Path("none")), ChangeList(workspace="", identity=(0, 0), entries=()), found.cannot
         folder = self.turns.folder(found.name)
-        return folder, directed(folder, frozen(folder), undo=True), found.cannot
+        return folder, in_direction(folder, frozen(folder), undo=True), found.cannot
 
     def undo(self) -> applying.Applied:
         folder, _, _ = self.listed()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.dialects import read_calls
-from chatops.dialects.json_reader import item_schema, property_schema, strip_newlines, typed, types_of
+from chatops.dialects.json_reader import as_type, item_schema, property_schema, strip_newlines, types_of
 from chatops.dialects.literals import same
 from chatops.dialects.reading import Repair, Schema, UnreadableValueError
 from chatops.domain.canonical import JsonValue, canonical
@@ -113,7 +113,7 @@ REFUSED: list[tuple[str, Schema]] = [
 
 @for_each(("raw", "schema", "value"), TYPED)
 def test_a_value_takes_the_type_that_its_schema_declares(raw: str, schema: Schema, value: JsonValue) -> None:
-    got, repairs = typed(raw, schema)
+    got, repairs = as_type(raw, schema)
     assert same(got, value)
     assert repairs == ()
 
@@ -122,7 +122,7 @@ def test_a_value_takes_the_type_that_its_schema_declares(raw: str, schema: Schem
 def test_a_value_in_another_spelling_is_typed_and_the_repair_is_named(
     raw: str, schema: Schema, value: JsonValue, repair: Repair
 ) -> None:
-    got, repairs = typed(raw, schema)
+    got, repairs = as_type(raw, schema)
     assert same(got, value)
     assert repair in repairs
 
@@ -130,7 +130,7 @@ def test_a_value_in_another_spelling_is_typed_and_the_repair_is_named(
 @for_each(("raw", "schema"), REFUSED)
 def test_a_value_that_is_not_of_its_type_is_refused(raw: str, schema: Schema) -> None:
     with pytest.raises(UnreadableValueError):
-        typed(raw, schema)
+        as_type(raw, schema)
 
 
 @for_each(
@@ -157,7 +157,7 @@ def test_the_schema_of_an_argument_comes_with_what_it_refers_to() -> None:
         "properties": {"where": {"$ref": "#/$defs/Place"}, "any": True},
         "$defs": {"Place": {"type": "object"}},
     }
-    assert typed('{"city": "x"}', property_schema(tool, "where")) == ({"city": "x"}, ())
+    assert as_type('{"city": "x"}', property_schema(tool, "where")) == ({"city": "x"}, ())
     assert property_schema(tool, "any") == {}
     assert property_schema(tool, "other") == {}
     assert property_schema({}, "other") == {}
@@ -165,23 +165,23 @@ def test_the_schema_of_an_argument_comes_with_what_it_refers_to() -> None:
 
 def test_the_schema_of_a_tool_may_itself_be_a_reference() -> None:
     tool: Schema = {"$ref": "#/$defs/Args", "$defs": {"Args": {"properties": {"n": {"type": "integer"}}}}}
-    assert typed("3", property_schema(tool, "n")) == (3, ())
+    assert as_type("3", property_schema(tool, "n")) == (3, ())
 
 
 def test_an_argument_without_a_name_in_the_schema_takes_the_schema_for_the_rest() -> None:
     tool: Schema = {"properties": {}, "additionalProperties": {"type": "integer"}}
-    assert typed("3", property_schema(tool, "n")) == (3, ())
+    assert as_type("3", property_schema(tool, "n")) == (3, ())
 
 
 def test_schemas_that_refer_to_themselves_come_to_an_end() -> None:
     circle: Schema = {"$ref": "#/$defs/A", "$defs": {"A": {"anyOf": [{"$ref": "#/$defs/A"}] * 50}}}
-    assert typed("x", circle) == ("x", ())
+    assert as_type("x", circle) == ("x", ())
     assert property_schema(circle, "x") == {}
 
 
 @given(st.text())
 def test_a_declared_text_stays_as_it_was_written(raw: str) -> None:
-    assert typed(raw, STRING) == (raw, ())
+    assert as_type(raw, STRING) == (raw, ())
 
 
 SCHEMAS = st.recursive(
@@ -201,7 +201,7 @@ VALUES = st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.int
 @given(VALUES.map(lambda value: value if isinstance(value, str) else json.dumps(value)), SCHEMAS)
 def test_whatever_the_schema_a_value_is_typed_or_refused(raw: str, schema: Schema) -> None:
     try:
-        value, _ = typed(raw, schema)
+        value, _ = as_type(raw, schema)
     except UnreadableValueError:
         return
     canonical(value)
@@ -210,7 +210,7 @@ def test_whatever_the_schema_a_value_is_typed_or_refused(raw: str, schema: Schem
 @given(st.integers() | st.booleans() | st.lists(st.text()) | st.dictionaries(st.text(), st.integers()))
 def test_what_was_printed_as_its_type_reads_back(value: JsonValue) -> None:
     names = {int: "integer", bool: "boolean", list: "array", dict: "object"}
-    got, repairs = typed(json.dumps(value), {"type": names[type(value)]})
+    got, repairs = as_type(json.dumps(value), {"type": names[type(value)]})
     assert same(got, value) and repairs == ()
 
 

@@ -21,7 +21,7 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, AccessLevel, CallFacts, SkillUse, ToolSpec, Verdict
 from chatops.policy.budget import NO_BUDGET, Budget
-from chatops.policy.delegation import DELEGATE_TOOL, Added, added, binding, only_tools_of, signature
+from chatops.policy.delegation import DELEGATE_TOOL, Added, added_rights, binding, only_tools_of, signature
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, RoleRule, RoleSpec, UserSpec
 from chatops.policy.resolve import User, resolve_grant, revoked
@@ -175,7 +175,7 @@ def test_a_child_has_no_right_beyond_its_role_and_none_beyond_its_caller_that_is
     caller = grant(role, at=at, extra=extra).narrowed(*later)
     child = child_of(grant(target), caller)
     child = child.narrowed(only_tools_of(child))
-    found = added(child, caller, remembered=remembered)
+    found = added_rights(child, caller, remembered=remembered)
     for spec in specs:
         bound = [*extra, *later, DENIED_TO_CHILDREN]
         least = floor(
@@ -252,7 +252,7 @@ def plain(**values: object) -> Grant:
 @settings(max_examples=examples(200))
 @given(one=sandboxes, other=sandboxes)
 def test_a_looser_sandbox_is_named_and_a_stricter_one_is_not(one: SandboxSpec, other: SandboxSpec) -> None:
-    found = added(plain(sandbox=one), plain(sandbox=other))
+    found = added_rights(plain(sandbox=one), plain(sandbox=other))
     assert bool(found.words) == bool(reached(one) - reached(other))
 
 
@@ -297,13 +297,13 @@ GATEWAY = ModelTarget(name="big", label="qwen-big", endpoint="gateway")
     ],
 )  # fmt: skip
 def test_what_is_added_is_said_in_a_few_words(child: Grant, caller: Grant, words: tuple[str, ...]) -> None:
-    assert added(child, caller).words == words
+    assert added_rights(child, caller).words == words
 
 
 def test_what_a_contained_role_runs_without_a_question_is_named() -> None:
     shell = replace(spec("shell_exec"), source=BUILT_IN, capabilities=BUILT_IN_TOOLS["shell_exec"])
-    assert added(role(shell, contain=True), role(shell)).words == ("shell_exec in a copy without asking",)
-    assert added(role(WRITE, contain=True), role(WRITE)).words == ()
+    assert added_rights(role(shell, contain=True), role(shell)).words == ("shell_exec in a copy without asking",)
+    assert added_rights(role(WRITE, contain=True), role(WRITE)).words == ()
 
 
 def test_a_revoked_tool_whose_name_was_taken_for_a_key_leaves_nothing_permitted() -> None:
@@ -312,9 +312,11 @@ def test_a_revoked_tool_whose_name_was_taken_for_a_key_leaves_nothing_permitted(
 
 def test_rules_that_the_user_made_for_the_role_are_named() -> None:
     made = RememberedRule(role="tester", tool="run", pattern=PathPattern(glob="src/**"), source_call=CallId("c"))
-    found = added(role(RUN, role="tester"), role(RUN), remembered=(made, replace(made, tool="gone", role="tester")))
+    found = added_rights(
+        role(RUN, role="tester"), role(RUN), remembered=(made, replace(made, tool="gone", role="tester"))
+    )
     assert found.words == ("rule run:src/**",)
-    assert added(role(RUN), role(RUN), remembered=(replace(made, role="coder"),)).words == ()
+    assert added_rights(role(RUN), role(RUN), remembered=(replace(made, role="coder"),)).words == ()
 
 
 def test_only_layers_that_no_registry_gives_bind_a_child() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chatops.acp.session import opened
+from chatops.acp.session import open_editor_session
 from chatops.api.chat import Asked
 from chatops.cli import main
 from chatops.domain.decisions import AnswerAction, Answered, Approved, Decision, Principal, Rejected
@@ -118,7 +118,7 @@ async def test_an_editor_is_asked_nothing_where_the_site_forbids_it(bench: Bench
     bench.write(users=OPERATORS, tools={"scratch_write": {"verdict": "ask"}})
     editor: Any = Editor()
     options = Options(workspace=bench.workspace, via="acp", client="an editor")
-    session = await opened(options, None, editor, notices=())
+    session = await open_editor_session(options, None, editor, notices=())
     await session.begin(replay=False)
     first = asyncio.create_task(session.prompt('use scratch_write {"text": "x"}'))
     await asyncio.wait_for(editor.asked.wait(), PATIENCE)
@@ -144,7 +144,9 @@ async def test_a_server_gets_no_answer_of_an_editor_where_the_site_forbids_it(be
         role = {"primary": "fake", "tools": ["harbour__book"]}
         servers = {"harbour": {**SDK, "tools": {"book": {"verdict": "allow"}}}}
         bench.write(users=OPERATORS, models={"fake": model}, roles={"assistant": role}, mcp_servers=servers)
-        session = await opened(Options(workspace=bench.workspace, via="acp", client="x"), None, editor, notices=())
+        session = await open_editor_session(
+            Options(workspace=bench.workspace, via="acp", client="x"), None, editor, notices=()
+        )
         await session.begin(replay=False)
         await session.prompt("book")
         assert "was declined: the site does not let users decide in editors" in editor.told

@@ -31,7 +31,7 @@ from chatops.dialects.formats.base import (
 )
 from chatops.dialects.formats.json_objects import CallBuilder, read_arguments
 from chatops.dialects.formats.tagged import ArgumentCollector
-from chatops.dialects.json_reader import read_whole, typed
+from chatops.dialects.json_reader import as_type, read_whole
 from chatops.dialects.reading import Schema, UnreadableValueError
 from chatops.domain.canonical import JsonValue
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -153,7 +153,7 @@ def read_part_call(opening: Opening, part: PartMark) -> ParseOutcome:
     tool = _TOOL.search(part.attributes)
     if tool is None:
         return NOT_HERE
-    written = _unescaped(tool[1])
+    written = _unescape(tool[1])
     reading = _PartCall(text, start, ArgumentCollector(written, start, offered), offered)
     end = reading.read(part.end)
     if end < 0:
@@ -225,7 +225,7 @@ class _PartCall:
             self._call.refuse("has an argument without a name")
             return
         is_text = kind is None or kind[1] == "string"
-        self._call.put(_unescaped(key[1]), lambda schema: _value(raw, schema, is_text))
+        self._call.put(_unescape(key[1]), lambda schema: _value(raw, schema, is_text))
 
     def _put_whole(self, raw: str) -> None:
         try:
@@ -245,8 +245,8 @@ def _value(raw: str, schema: Schema, is_text: bool) -> tuple[JsonValue, tuple[st
     if not is_text:
         read = read_whole(raw)
         return read.value, read.repairs
-    return typed(raw, schema)
+    return as_type(raw, schema)
 
 
-def _unescaped(attribute: str) -> str:
+def _unescape(attribute: str) -> str:
     return attribute.replace("&quot;", '"').replace("&amp;", "&")

@@ -143,7 +143,7 @@ class CallBuilder:
             )
         if not self.closed(arguments):
             return cut_off(name, self.start)
-        if is_schema(arguments) and "properties" not in _declared(self.offered, name):
+        if is_schema(arguments) and "properties" not in _properties(self.offered, name):
             return self._unusable(DiagnosticKind.NOT_ARGUMENTS, _OWN_SCHEMA, name)
         return Call(
             name=name, arguments=arguments, start=self.start, end=self.end, repairs=(*self.repairs, *repairs, *more)
@@ -235,7 +235,7 @@ def is_schema(value: Mapping[str, JsonValue]) -> bool:
     return isinstance(value.get("properties"), Mapping) and ("type" in value or "required" in value)
 
 
-def _declared(offered: OfferedTools, name: str) -> Mapping[str, JsonValue]:
+def _properties(offered: OfferedTools, name: str) -> Mapping[str, JsonValue]:
     properties = offered.schema(name).get("properties")
     return properties if isinstance(properties, Mapping) else {}
 

@@ -155,10 +155,10 @@ def read_body(opening: Opening, at: int, *, format: str, word: str = "") -> Pars
         return _inner(opening, at, format, word)
     if char in "<]" and len(text) - at < _LONGEST_TAG_END and _TAG_BEGINS.match(text, at):
         return CallBlock(end=len(text), format=format, items=(cut_off("", opening.start),), sure=False)
-    return _named(opening, at, format, word)
+    return _read_named_call(opening, at, format, word)
 
 
-def _named(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
+def _read_named_call(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
     """Return a call that begins with its name, or nothing for prose."""
     text = opening.text
     if found := _after_a_word(opening, at, format) or read_argkey(opening, at, format=_PAIRS.get(word, "glm_argkey")):

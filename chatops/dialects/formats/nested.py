@@ -28,12 +28,12 @@ from chatops.dialects.formats.base import (
 )
 from chatops.dialects.formats.json_objects import CallBuilder, closed_block
 from chatops.dialects.json_reader import (
+    as_type,
     item_schema,
     property_schema,
     read_value,
     read_whole,
     strip_newlines,
-    typed,
     types_of,
 )
 from chatops.dialects.reading import DiagnosticKind, Schema, UnreadableValueError
@@ -185,7 +185,7 @@ class _GemmaReader:
 
     def _bare_text(self, raw: str, schema: Schema, at: int) -> JsonValue:
         try:
-            value, repairs = typed(raw, schema)
+            value, repairs = as_type(raw, schema)
         except UnreadableValueError as error:
             raise UnreadableValueError(error.message, at) from None
         self.repairs += (_BARE_TEXT, *repairs)
@@ -316,7 +316,7 @@ class _MinimaxReader:
     def _text(self, tag: str, at: int, schema: Schema) -> tuple[JsonValue, int]:
         end, after = self._text_end(tag, at)
         try:
-            value, repairs = typed(strip_newlines(self.text[at:end]), schema)
+            value, repairs = as_type(strip_newlines(self.text[at:end]), schema)
         except UnreadableValueError as error:
             raise UnreadableValueError(f"{tag!r:.80}: {error.message}", end) from None
         self.repairs += repairs

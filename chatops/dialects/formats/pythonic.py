@@ -85,7 +85,7 @@ def read_call_list(text: str, start: int = 0, *, close_open: bool = False) -> tu
     """
     begin = _after(_SPACE, text, start)
     if text.startswith("[", begin):
-        return _bracketed(text, begin + 1, close_open=close_open)
+        return _read_bracketed(text, begin + 1, close_open=close_open)
     calls = [read_call(text, begin)]
     while True:
         following = _after(_BETWEEN, text, calls[-1].end)
@@ -94,7 +94,7 @@ def read_call_list(text: str, start: int = 0, *, close_open: bool = False) -> tu
         calls.append(read_call(text, following))
 
 
-def _bracketed(text: str, at: int, *, close_open: bool) -> tuple[tuple[PythonicCall, ...], int]:
+def _read_bracketed(text: str, at: int, *, close_open: bool) -> tuple[tuple[PythonicCall, ...], int]:
     calls: list[PythonicCall] = []
     while True:
         at = _after(_SPACE, text, at)

@@ -40,7 +40,7 @@ from chatops.dialects.formats.json_objects import (
     read_arguments,
     read_named,
 )
-from chatops.dialects.json_reader import property_schema, read_whole, strip_newlines, typed, types_of, unwrap
+from chatops.dialects.json_reader import as_type, property_schema, read_whole, strip_newlines, types_of, unwrap
 from chatops.dialects.literals import same
 from chatops.dialects.reading import DiagnosticKind, Schema, UnreadableValueError
 from chatops.domain.canonical import JsonValue
@@ -205,7 +205,7 @@ def _value(raw: str, schema: Schema, is_text: bool | None) -> tuple[JsonValue, t
     if is_text is False and not schema:
         read = read_whole(raw)
         return read.value, read.repairs
-    return typed(strip_newlines(raw), schema)
+    return as_type(strip_newlines(raw), schema)
 
 
 def read_tagged(opening: Opening, *, format: str) -> ParseOutcome:
@@ -224,7 +224,7 @@ def read_tagged(opening: Opening, *, format: str) -> ParseOutcome:
         format = "llama3_function_tag" if format == "qwen3_xml" else format
         return read_named(opening, written, at, format=format)
     reading = _Reading(text, ArgumentCollector(written, opening.start, opening.offered))
-    return _read(reading, opening.start, at, format)
+    return _read_body(reading, opening.start, at, format)
 
 
 def _read_glued(opening: Opening, glued: re.Match[str]) -> CallBlock:
@@ -244,7 +244,7 @@ def _may_still_open(text: str, start: int) -> bool:
     return len(text) - start < _MAY_STILL_OPEN and ">" not in rest and "<" not in rest
 
 
-def _read(reading: _Reading, start: int, at: int, format: str) -> CallBlock:
+def _read_body(reading: _Reading, start: int, at: int, format: str) -> CallBlock:
     text = reading.text
     while True:
         at = skip_space(text, at)
@@ -400,7 +400,7 @@ class _Pairs:
         if after == end:
             self.call.repairs.append(_LOST_VALUE_END)
             raw = _BEFORE_A_PAIR_TAG.sub("", raw)
-        self.call.put(key, lambda schema: typed(strip_newlines(raw), schema))
+        self.call.put(key, lambda schema: as_type(strip_newlines(raw), schema))
         return after
 
     def _value_end(self, key: str, at: int) -> tuple[int, int] | None:

@@ -257,7 +257,7 @@ def _fenced_python(text: str, fence: Fence, offered: OfferedTools) -> list[Found
     if fence.language not in PYTHON_LANGUAGES or not _PYTHON.match(text, skip_space(text, fence.body)):
         return None
     try:
-        calls, end = _printed(text, fence.body) or read_call_list(text, fence.body)
+        calls, end = _read_printed(text, fence.body) or read_call_list(text, fence.body)
     except UnreadableValueError:
         return None
     calls = tuple(replace(call, name=call.name.removeprefix(_OWN_MODULE)) for call in calls)
@@ -266,7 +266,7 @@ def _fenced_python(text: str, fence: Fence, offered: OfferedTools) -> list[Found
     return python_items(calls, offered)
 
 
-def _printed(text: str, at: int) -> tuple[tuple[PythonicCall, ...], int] | None:
+def _read_printed(text: str, at: int) -> tuple[tuple[PythonicCall, ...], int] | None:
     """Return calls that are each in their own `print()`, as Gemma writes them; None if there are none.
 
     Raises UnreadableValueError if a call cannot be read.
