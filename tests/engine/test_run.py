@@ -252,6 +252,9 @@ def test_a_turn_that_a_user_stops_is_no_failure_but_waits_for_that_user() -> Non
     world.review(TryAgain(told="shorter"))
     assert world.attempt.step.name == "build"
     assert "shorter" in world.attempt.text
+    world.end(TurnStatus.CANCELLED, detail="Stopped by the user.")
+    world.review(StopRun())
+    assert world.finished.detail == "The user stopped the run at step build.", "it is said once"
 
 
 # Gates with a command

@@ -212,7 +212,9 @@ def _reviewed(run: RunDraft, phase: AwaitingReview, event: ReviewStep) -> None:
             _go_on(run, StepOutput(step=phase.step, text="", skipped=True, detail=phase.detail))
         case StopRun():
             progress.close_attempt(run, phase.step, phase.attempt, StepResult.FAILED, detail=phase.detail)
-            detail = f"The user stopped the run at step {spec.name}. {phase.detail}".strip()
+            detail = f"The user stopped the run at step {spec.name}."
+            if phase.reason is not ReviewReason.STOPPED:
+                detail = f"{detail} {phase.detail}".strip()
             progress.finish(run, RunResult.FAILED, detail=detail)
         case _:
             pass

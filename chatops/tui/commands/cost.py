@@ -80,11 +80,8 @@ def _in_all(usage: Usage | None, messages: Sequence[Message]) -> list[str]:
         return ["Nothing was sent to a model in this session yet."]
     if usage is None:
         return ["The server has not reported token usage."]
-    price = (
-        "no price known: `chatops models prices` lists what is"
-        if usage.cost is None
-        else money(usage.cost, cents_from=1)
-    )
+    unknown = "unknown: chatops models prices lists the known prices"
+    price = unknown if usage.cost is None else money(usage.cost, cents_from=1)
     return [
         "In this session",
         f"  input      {usage.input_tokens:>10,} tokens",
