@@ -244,7 +244,8 @@ TABLES = {
     "posted": _Table("DELETE", "owns_turn(turn_id)"),
     "decisions": _Table(
         "INSERT",
-        f"{_OF_SESSION} AND starts_with(call_id, session_id || '.') AND "
+        # What is no JSON object for the database could be one for chatops.
+        f"{_OF_SESSION} AND starts_with(call_id, session_id || '.') AND object_of(by) IS NOT NULL AND "
         "(coalesce(object_of(by) ->> 'member', '') IN ('', session_user) "
         "OR is_posted(call_id, digest, decision, object_of(by) ->> 'member'))",
     ),

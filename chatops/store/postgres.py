@@ -65,7 +65,8 @@ from chatops.store.sqlite_errors import DISK_FULL
 
 MARK = "\ufdd0"
 _STRANGE = re.compile("[\0\ud800-\udfff\ufdd0]")
-_ESCAPED = re.compile(f"{MARK}([0-9a-f]{{4}})")
+# No other character: the policies compare what is stored, and would not see it.
+_ESCAPED = re.compile(f"{MARK}(0000|d[89a-f][0-9a-f]{{2}}|fdd0)")
 _PARAMETER = re.compile(r"\?(\d*)|%")
 MIGRATING = 0x63687073
 """Key of the advisory lock that processes take which create or migrate the tables."""

@@ -14,10 +14,11 @@ from chatops.domain.errors import SessionHeldError, StoreError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.tools import AccessLevel
 from chatops.engine.state import CallState
-from chatops.store import members, postgres
+from chatops.store import audit, members, postgres
 from chatops.store.base import SessionInfo
 from chatops.store.codec import encode_principal, encode_recorded, encode_review
-from chatops.store.postgres import Postgres
+from chatops.store.messages import LARGEST
+from chatops.store.postgres import MARK, Postgres
 from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, Migration
 from chatops.store.store import Store
 from tests.store import runkit as run
@@ -495,6 +496,26 @@ def test_a_review_is_posted_once_for_what_is_shown_and_in_the_name_of_who_has_lo
     hint = team.keeper.next_hint(["api"], but=(), new=False)
     assert (hint and hint.session_id, team.keeper.sweep()) == (queued, (0, 0))
     assert "permission denied" in as_role(team, "ben", "UPDATE chatops.posted_reviews SET principal = 'ana'")
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        '"login": "\\ud800", "member": "ben"',
+        '"x": NaN, "member": "ben"',
+        '"member": "", "member": "ben"',
+        f'"m{MARK}0065mber": "ben"',
+        f'"login": "{MARK}0022, {MARK}0022member{MARK}0022: {MARK}0022ben"',
+    ],
+)
+def test_no_spelling_hides_from_the_database_whose_decision_is_logged(
+    team: Team, session: SessionInfo, spelling: str
+) -> None:
+    by = f'{{"uid": 0, "via": "approvals", {spelling}}}'
+    names = dict(zip(_SAME, _SAME, strict=True))
+    said = {"decision": f"'{encode_recorded(Approved())}'", "by": f"'{by}'"}
+    as_role(team, "ana", into("decisions", _PENDING, **names, **said, by_uid="1", decided_at="1"))
+    assert [row for row in team.keeper.decisions() if row.by.member] == []
 
 
 def test_a_member_queues_a_prompt_and_drives_nothing_of_it(team: Team) -> None:
