@@ -27,7 +27,7 @@ from chatops.engine.budgets import carried_on
 from chatops.engine.effects import ComposerDraft, TurnStep
 from chatops.engine.inputs import CancelTurn, DecideCall, NarrowGrant, Recover
 from chatops.engine.state import Finished, TurnState, new_turn
-from chatops.engine.turn import start
+from chatops.engine.turn import advance, start
 from chatops.engine.view import own_pending_calls, turn_status
 from chatops.policy.budget import Budget, strictest
 from chatops.policy.grant import Grant
@@ -232,12 +232,21 @@ class Turns:
             try:
                 self._services.rights.check_surface(decided.by.via)
                 await self.check_decider(state, decided)
+                self._check_applies(decided)
             except ConfigError as error:
                 # The site has forbidden it since, another program posted it, or it is beyond the rights of who decided.
                 self._notify(f"{error} {decided.call_id} stays pending.", advice=error.advice)
                 await self._services.worker(self._services.store.withdraw_decision, decided)
                 continue
             await self.runner.take(decided)
+
+    def _check_applies(self, decided: DecideCall) -> None:
+        """Raise ConfigError if the call waits for a decision, but not for such a one: it would stay posted for ever."""
+        state = self.runner.state
+        waiting = own_pending_calls(state) if state is not None else ()
+        is_asked = any((one.call.id, one.digest) == (decided.call_id, decided.digest) for one in waiting)
+        if state is not None and is_asked and advance(state, decided).state is state:
+            raise ConfigError(f"Nothing was decided: {decided.decision.kind} is no answer to what it asks.")
 
     async def check_decider(self, state: TurnState, decided: DecideCall) -> None:
         """Raise ConfigError if a decision would let a call run that whoever made it may not let run."""

@@ -44,6 +44,7 @@ else:
     codec = Late("chatops.store.codec")
     inputs, state, view = (Late(f"chatops.engine.{name}") for name in ("inputs", "state", "view"))
 
+_POSTED = "a posted answer"
 _COLUMNS = (
     "id, scope, folder, role, tool, pattern, definition, source_call, by_uid, made_at, uses, used_at FROM rules "
     "WHERE revoked_at IS NULL"
@@ -214,9 +215,11 @@ def _consume(rows: Connection, step: TurnStep) -> None:
     # Only a call without a result can still take a decision.
     still_open = {item.call.id for item in calls if item.status.kind != "settled"}
     still_open -= {record.call_id for record in step.decisions}
-    for (stored,) in rows.all("SELECT call_id FROM posted WHERE turn_id = ?", step.state.turn_id):
-        if CallId(text(stored)) not in still_open:
-            rows.run("DELETE FROM posted WHERE call_id = ?", stored)
+    posted = f"SELECT call_id, digest, decision, by, {rows.PRINCIPAL} FROM posted WHERE turn_id = ?"
+    for row in rows.all(posted, step.state.turn_id):
+        # One that cannot be read would keep out all others.
+        if CallId(text(row[0])) not in still_open or not readable([row], _answer, what=_POSTED):
+            rows.run("DELETE FROM posted WHERE call_id = ?", row[0])
 
 
 def _log(rows: Connection, record: DecisionRecord, turn: TurnState, *, now: float) -> None:
@@ -303,7 +306,7 @@ class DecisionQueue(StorePart):
                 decided.call_id,
             )
             # Compared by what they say: not every program writes them as this one does.
-            same = readable(found, lambda row: (row[0], _answer(row[1:])), what="a posted answer")
+            same = readable(found, lambda row: (row[0], _answer(row[1:])), what=_POSTED)
             for number in (number for number, answer in same if answer == decided):
                 rows.run("DELETE FROM posted WHERE seq = ?", number)
 
@@ -318,7 +321,7 @@ class DecisionQueue(StorePart):
                 "WHERE turn_id = ? ORDER BY seq",
                 turn_id,
             )
-        return readable(found, _answer, what="a posted answer")
+        return readable(found, _answer, what=_POSTED)
 
     def decisions(self, *, session_id: SessionId | None = None, limit: int = 1000) -> list[DecisionRow]:
         """Return the newest `limit` entries of the log, oldest first. A damaged one is left out; doctor reports it."""
@@ -356,14 +359,15 @@ def _queued(row: SqlRow) -> PendingCallRow:
     pending = codec.decode_pending(row[2])
     session_id = SessionId(text(row[0]))
     decided = None
-    if row[4] is not None:
+    answer = (pending.call.id, pending.digest, row[4], row[5], row[7])
+    for posted in readable([answer] if row[4] is not None else [], _answer, what=_POSTED):
         decided = DecisionRow(
             call_id=pending.call.id,
             session_id=session_id,
             tool=pending.call.name,
             digest=pending.digest,
-            decision=codec.decode_decision(row[4]),
-            by=_author(row[5], row[7]),
+            decision=posted.decision,
+            by=posted.by,
             decided_at=real(row[6]),
             role=pending.role,
             model=pending.model,

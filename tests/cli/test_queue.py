@@ -87,7 +87,12 @@ def test_a_turn_is_queued_driven_by_a_worker_decided_elsewhere_and_goes_on_at_an
         assert first.wait() == 0
     refused = chatops("resume", session)
     assert (refused.code, "the workers of repo drive it" in refused.err) == (2, True)
-    with worker(folder, host="other") as second:
+    with worker(folder, host="other") as second, psycopg.connect(database.url, autocommit=True) as member:
+        # What is no answer to this call keeps no worker.
+        answer = """'{"kind": "marked_done"}', '{"uid": 0}'"""
+        member.execute(f"SELECT chatops.post_decision(call_id, digest, {answer}) FROM chatops.pending".encode())
+        posted = "SELECT count(*) FROM chatops.posted"
+        wait_until(lambda: member.execute(posted).fetchone() == (0,), "the answer is withdrawn")
         decided = chatops("approvals", "approve", waiting(chatops)[session])
         assert "The workers of repo go on with it" in decided.err
         wait_until(lambda: session not in rows(chatops), "the turn is over")
