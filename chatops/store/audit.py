@@ -311,12 +311,13 @@ def verify(rows: Sequence[AuditRow], anchors: Sequence[Anchor]) -> tuple[list[st
     for row in rows:
         chain = chains.setdefault(row.session_id, [])
         name, expected = _named(row.session_id), len(chain) + 1
+        writer = f", written by {row.written_by}," if row.written_by else ""
         if row.number != expected:
             faults.append(f"{name}: row {row.number} stands where row {expected} should be: removed or inserted")
         elif not is_sound(row):
-            faults.append(f"{name}: row {row.number} was changed")
+            faults.append(f"{name}: row {row.number}{writer} was changed")
         elif row.chain != link(chain[-1] if chain else "", row.body):
-            faults.append(f"{name}: row {row.number} does not follow row {row.number - 1}: changed or moved")
+            faults.append(f"{name}: row {row.number}{writer} does not follow row {row.number - 1}: changed or moved")
         chain.append(row.chain)
     proven: dict[str, int] = {}
     differs: dict[str, str] = {}

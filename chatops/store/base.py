@@ -254,7 +254,6 @@ class StorePart:
     _alive: Callable[[Holder], bool]
     surface: str
     """The UI of this process as in `Principal.via`, for the audit log; empty: not known."""
-    _free_id: Callable[[float], SessionId]
     _writer: str
     """Names this store among all that have the same file open."""
 

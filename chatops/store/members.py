@@ -8,9 +8,9 @@ no right to the schema. The principal of what a member does is ``session_user``,
 ``SET ROLE`` nor any parameter changes it.
 
 Each session has a `principal`, the role that made it. It is driven by clients of that role, or by workers if it is in
-`queue`. A member puts one there by the function `queue_prompt` alone, which makes the session: so no turn or run in it
-comes from a client. Its requester alone queues more in it (`queue_further`), and takes back what no worker has taken
-yet (`cancel_queued`).
+`queue`. A member puts one there by the function `queue_prompt` alone, which makes the session, with an id that nobody
+knows before: so no turn or run in it, and no child of it, comes from a client. Its requester alone queues more in it
+(`queue_further`), and takes back what no worker has taken yet (`cancel_queued`).
 
 Forced row security lets a member read all rows but the personal ones of others (drafts, last roles), and write the rows
 of sessions that the member drives. So a member can store anything in such a session: it is the member's own chatops
@@ -24,7 +24,8 @@ posted. Rows of the audit log are added at the end of a chain, with the role tha
 
 The functions belong to the owner, run with its rights and have a search path of their own, with the temporary schema
 last; members may create nothing in the schema. Columns that say who wrote a row, and running numbers, are left out of
-the rights to insert and update, so they have their defaults; the policies compare them all the same.
+the rights to insert and update, so they have their defaults; the policies compare them all the same. The id of a
+session stays as it was made.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ _FUNCTIONS = (
                 AND NOT owns(c.id)
             )""",
     ),
+    # A greater one would leave none for the sessions of others.
+    _function("next_activity() RETURNS bigint", "SELECT coalesce(max(activity), 0) + 1 FROM sessions"),
     _function(
         "next_number(session text) RETURNS bigint",
         "SELECT coalesce(max(number), 0) + 1 FROM audit WHERE session_id = session",
@@ -118,18 +121,18 @@ _FUNCTIONS = (
     ),
     _function("is_used(file text) RETURNS boolean", "SELECT EXISTS (SELECT 1 FROM files WHERE digest = file)"),
     _function(
-        "queue_prompt(_id text, _place text, _role text, _model text, _workspace text, _workflow text, _prompt text) "
-        "RETURNS void",
-        """DECLARE _now float8;
+        "queue_prompt(_place text, _role text, _model text, _workspace text, _workflow text, _prompt text) "
+        "RETURNS text",
+        """DECLARE _now float8; _id text;
         BEGIN
             SELECT now INTO _now FROM begin_write();
-            IF is_member() AND NOT is_new(_id) THEN
-                RAISE insufficient_privilege USING MESSAGE = format('%s is no id of a new session', _id);
-            END IF;
+            _id := to_char(to_timestamp(_now) AT TIME ZONE 'UTC', 'YYYYMMDD-HH24MISS-')
+                || left(replace(gen_random_uuid()::text, '-', ''), 12);
             INSERT INTO sessions (id, workspace, title, role, model_pin, persona, activity, created_at, updated_at)
-                SELECT _id, _place, '', _role, _model, '', coalesce(max(activity), 0) + 1, _now, _now FROM sessions;
+                VALUES (_id, _place, '', _role, _model, '', next_activity(), _now, _now);
             INSERT INTO queue (session_id, workspace, workflow) VALUES (_id, _workspace, _workflow);
             INSERT INTO queued_texts (session_id, text) VALUES (_id, _prompt);
+            RETURN _id;
         END""",
         language="plpgsql VOLATILE",
     ),
@@ -231,7 +234,10 @@ class _Table:
 
 _OF_SESSION = "owns(session_id)"
 _OLD = f"({_OF_SESSION} OR is_gone(session_id))"
-_OWN_SESSION = "principal = session_user::text AND NOT is_queued(id) AND (SELECT is_member())"
+_OWN_SESSION = (
+    "principal = session_user::text AND NOT is_queued(id) AND (SELECT is_member()) "
+    "AND activity <= (SELECT next_activity())"
+)
 _ALL = "INSERT UPDATE DELETE"
 TABLES = {
     "store": _Table(""),
@@ -337,14 +343,15 @@ def put_rights(rows: Connection, role: str, *, member: bool) -> None:
     rows.run(f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA chatops TO {name}")
     rows.run(f"GRANT SELECT ON runnable TO {name}")
     for table, its in TABLES.items():
-        listed = rows.one(
-            "SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute WHERE attrelid = ?::regclass "
+        listed = rows.all(
+            "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = ?::regclass "
             "AND attnum > 0 AND NOT attisdropped AND attidentity = '' AND attname <> ALL(?)",
             f"chatops.{table}",
             rows.listed(_OWN_COLUMNS),
         )
-        columns = text((listed or (None,))[0])
-        given = ["SELECT", *(c if c == "DELETE" else f"{c} ({columns})" for c in its.commands.split())]
+        names = {"DELETE": [], "INSERT": [text(row[0]) for row in listed]}
+        names["UPDATE"] = [name for name in names["INSERT"] if name != "id"]
+        given = ["SELECT", *(f"{c} ({', '.join(names[c])})".removesuffix(" ()") for c in its.commands.split())]
         rows.run(f"GRANT {', '.join(given)} ON {table} TO {name}")
 
 

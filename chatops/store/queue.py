@@ -32,6 +32,7 @@ from chatops.domain.ids import SessionId, TurnId
 from chatops.store import leases, sessions
 from chatops.store.base import CALLS, IN_QUEUE, StorePart
 from chatops.store.connection import SqlRow, integer, text, text_or_none
+from chatops.store.messages import LARGEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -115,12 +116,18 @@ QUEUE_TABLES = (
         )""",
     f"""CREATE FUNCTION hint() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
         SET search_path = pg_catalog, chatops, pg_temp AS $$
-        DECLARE found_session text; found_workspace text;
+        DECLARE found_session text; found_workspace text; size bigint;
         BEGIN
             IF TG_TABLE_NAME = 'posted' THEN
                 SELECT {_CALLER.format("t.session_id")} INTO found_session FROM turns t WHERE t.turn_id = NEW.turn_id;
             ELSE
                 found_session := NEW.session_id;
+            END IF;
+            -- Whoever drives the session reads all of it.
+            SELECT greatest(sum(octet_length(text)), octet_length(NEW::text)) INTO size
+                FROM queued_texts WHERE session_id = found_session;
+            IF size > {LARGEST} THEN
+                RAISE check_violation USING MESSAGE = 'more than {LARGEST} bytes';
             END IF;
             SELECT q.workspace INTO found_workspace FROM queue q WHERE q.session_id = found_session;
             IF FOUND THEN
@@ -218,9 +225,8 @@ class Queue(StorePart):
         self.must_be_shared()
         rows, place = self._rows, f"{IN_QUEUE}{workspace_name(workspace)}"
         with rows.write():
-            made = self._free_id(self._clock())
-            rows.run("SELECT queue_prompt(?, ?, ?, ?, ?, ?, ?)", made, place, role, model, workspace, workflow, prompt)
-        return made
+            made = rows.one("SELECT queue_prompt(?, ?, ?, ?, ?, ?)", place, role, model, workspace, workflow, prompt)
+        return SessionId(text((made or (None,))[0]))
 
     def queue_further(self, session_id: SessionId, prompt: str) -> None:
         """Queue a further message in a session that this role has queued. Raises StoreError."""

@@ -308,8 +308,8 @@ ATTACKS = {
     "a worker": into(
         "workers", id="'w'", host="''", pid="1", slots="1", workspaces="'[]'", refused="'{}'", seen_at="9e9"
     ),
-    "a queued prompt with another's id": f"SELECT chatops.queue_prompt({_ID} || '-1-1-1', '', '', '', 'api', '', 'x')",
     "a child of another's session": a_session(f"{_ID} || '-1-1-1'"),
+    "an own session as a child of another's": f"UPDATE chatops.sessions SET id = {_ID} || '-1-1-1' WHERE id = 'own'",
     "a session within the ids of another": a_session(f"{_ID} || '.1'"),
     "the caller of another's session": a_session(f"left({_ID}, 15)"),
     "a deleted session": "DELETE FROM chatops.sessions WHERE id <> 'own'",
@@ -437,6 +437,46 @@ def test_no_object_of_a_member_takes_the_place_of_one_that_rights_depend_on(
             if role == "eve":
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     connection.execute(seen.encode())
+
+
+def test_a_damaged_row_of_the_log_is_named_with_its_writer(team: Team) -> None:
+    assert as_role(team, "ben", into("audit", session_id="''", number="1", **_AUDIT)) == ""
+    (fault,) = audit.verify(team.keeper.audit(), ())[0]
+    assert fault == "the log outside of sessions: row 1, written by ben, was changed"
+
+
+def test_no_number_of_a_member_is_the_last_one_for_all(team: Team) -> None:
+    assert as_role(team, "ben", a_session("'own'")) == ""
+    for greatest in (
+        a_session("'more'").replace("1", str(2**63 - 1)),
+        f"UPDATE chatops.sessions SET activity = {2**63 - 1}",
+    ):
+        assert "row-level security" in as_role(team, "ben", greatest)
+    team.ana.queue_turn("List it", workspace="api", role="coder", model="")
+
+
+def test_a_decision_that_cannot_be_read_keeps_out_no_other(team: Team, session: SessionInfo) -> None:
+    (one, _) = team.ana.pending_calls()
+    post = f"SELECT chatops.post_decision('{one.pending.call.id}', '{one.pending.digest}', '{{}}', '{{}}')"
+    assert as_role(team, "ben", post) == ""
+    assert [call.decided for call in team.ben.pending_calls()] == [None, None]
+    state = team.ana.load_turn(one.turn_id)
+    team.ana.commit(kit.then(kit.first(one.turn_id, session.id, seq=state.seq), state.phase))
+    assert team.ben.post_decision(kit.decided(one.pending.call)) is True
+    assert [posted.call_id for posted in team.ana.posted_decisions(one.turn_id)] == [one.pending.call.id]
+
+
+def test_what_workers_have_to_read_has_a_limit(team: Team, session: SessionInfo) -> None:
+    queued = team.ana.queue_turn("List it", workspace="api", role="coder", model="")
+    (waiting, _) = team.ana.pending_calls()
+    before = team.content()
+    for call in (
+        f"queue_further('{queued}', repeat('x', {LARGEST}))",
+        f"queue_prompt('', '', '', 'api', '', repeat('x', {LARGEST + 1}))",
+        f"post_decision('{waiting.pending.call.id}', '{waiting.pending.digest}', '{{}}', repeat('x', {LARGEST}))",
+    ):
+        assert f"more than {LARGEST} bytes" in as_role(team, "ana", f"SELECT chatops.{call}")
+    assert team.content() == before
 
 
 def test_a_decision_is_recorded_with_the_role_that_has_logged_in_whatever_it_says(
