@@ -40,6 +40,7 @@ from chatops.domain.events import (
 )
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.messages import Usage, total
+from chatops.domain.progress import Progress
 from chatops.domain.tools import BUDGET_EXTEND, Outcome, ResultFacts
 from chatops.domain.wording import as_fields, cut
 from chatops.engine.replay import replay_turn
@@ -97,9 +98,8 @@ class TextReport:
 
     def event(self, published: Published) -> None:
         """Print a line to stderr, or nothing."""
-        if isinstance(published.event, CallProgressed):
-            self._screen.show_progress(published.event.progress)
-        elif self._progress is not None:
+        _show_wait(self._screen, published.event)
+        if self._progress is not None:
             self._progress.event(published)
 
     def finished(self, result: TurnReport | RunReport) -> None:
@@ -145,9 +145,8 @@ class StreamJson:
 
     def event(self, published: Published) -> None:
         """Print the lines of an event."""
-        if isinstance(published.event, CallProgressed):
-            self._screen.show_progress(published.event.progress)
-        elif not isinstance(published.event, CallStreamed):
+        _show_wait(self._screen, published.event)
+        if not isinstance(published.event, CallProgressed | CallStreamed):
             self._write(self._tree.lines(published))
 
     def finished(self, result: TurnReport | RunReport) -> None:
@@ -163,6 +162,21 @@ class StreamJson:
     def _write(self, lines: list[EventLine]) -> None:
         for line in lines:
             self._screen.line(dumps(line))
+
+
+def _show_wait(screen: Screen, event: Event) -> None:
+    """Show on the terminal what the turn waits for: a reply of the model, or long work of a call."""
+    match event:
+        case RoundStarted():
+            now = time.monotonic()
+            what = "waiting for the model"
+            screen.show_progress(Progress(what=what, done=0, total=0, unit="", since=now, counted_since=now))
+        case CallProgressed(progress=progress):
+            screen.show_progress(progress)
+        case CallProposed() | RoundClosed() | TurnFinished():
+            screen.show_progress(None)
+        case _:
+            pass
 
 
 def reporter(

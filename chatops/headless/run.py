@@ -186,6 +186,7 @@ async def _drive_turn(
         printer.broke(str(error) or type(error).__name__)
         raise
     finally:
+        screen.show_progress(None)
         unsubscribe()
 
 
@@ -357,6 +358,7 @@ async def drive(
         printer.broke(str(error) or type(error).__name__)
         raise
     finally:
+        screen.show_progress(None)
         unsubscribe()
 
 

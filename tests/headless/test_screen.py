@@ -12,8 +12,12 @@ from dataclasses import replace
 
 import pytest
 
+from chatops.domain.events import CallProposed, Published, RoundStarted
 from chatops.domain.progress import Progress
+from chatops.headless.formats import OutputFormat, reporter
 from chatops.headless.screen import Screen
+from tests.support.cases import for_each
+from tests.support.turns import CALL, ROUND, TURN
 from tests.support.waiting import PATIENCE
 
 
@@ -108,6 +112,18 @@ def test_progress_is_one_line_of_a_terminal_that_messages_push_down_and_that_is_
         until("sessions")
         screen.show_progress(None)
         assert until(" \r").rstrip("\r").endswith(" " * 20)
+        screen.say("done")
+        assert until("done\r\n") == "done\r\n"
+
+
+@for_each("output", OutputFormat)
+def test_a_terminal_says_that_the_model_is_awaited_until_its_reply_is_there(output: OutputFormat) -> None:
+    with on_a_terminal() as (screen, until):
+        printer = reporter(output, screen)
+        printer.event(Published(at=0, event=RoundStarted(id=ROUND, parent_id=TURN, model="local")))
+        until("waiting for the model")
+        printer.event(Published(at=0, event=CallProposed(id=CALL, parent_id=ROUND, tool="x", arguments="{}")))
+        until(" \r")
         screen.say("done")
         assert until("done\r\n") == "done\r\n"
 
