@@ -36,7 +36,7 @@ _STALLED_S = 2.0
 """Seconds without text after which the sign comes back."""
 
 _LONG_S = 3
-"""Seconds without any token from which on the line says what it waits for."""
+"""Seconds without any token from which on the line says what it waits for; at once if nothing moves."""
 _ROOMY = 60
 """Columns from which on there is room for that."""
 
@@ -131,7 +131,7 @@ class Sign:
         parts = [spent(self._seconds), "Esc to stop"] if self._seconds else []
         if frame and self._tokens:
             parts.insert(1, plural(self._tokens, "token"))
-        if self._seconds >= _LONG_S and not self._received and width >= _ROOMY:
+        if (not frame or self._seconds >= _LONG_S) and not self._received and width >= _ROOMY:
             parts.insert(0, "waiting for the model")
         words = f" {theme.symbols.dot} ".join(parts)
         line = Text(end="")

@@ -148,6 +148,14 @@ async def test_the_card_of_a_running_call_moves_and_then_stands_still() -> None:
         assert not app.transcript.moves
 
 
+async def test_where_nothing_moves_words_say_at_once_what_is_awaited() -> None:
+    app = Host(moves=False)
+    async with app.run_test(size=(70, 10)):
+        assert app.shown[-1].strip() == "waiting for the model"
+        app.passes(1)
+        assert app.shown[-1].strip() == "waiting for the model · 1 s · Esc to stop"
+
+
 async def test_with_reduced_motion_only_seconds_are_shown() -> None:
     app = Host(moves=False)
     async with app.run_test(size=(60, 10)):
