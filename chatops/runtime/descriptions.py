@@ -250,7 +250,9 @@ def _outcome_clause(call: ToolCall, grant: Grant) -> str:
 
 def named_call(call: ToolCall, facts: CallFacts | None) -> str:
     """Return a call in one line: ``shell_exec (git push)``."""
-    about = "" if facts is None else facts.command or " ".join(facts.paths) or " ".join(facts.hosts)
+    about = (
+        "" if facts is None else facts.command or " ".join(map(facts.relative, facts.paths)) or " ".join(facts.hosts)
+    )
     return f"{_short_line(call.name)} ({_short_line(about)})" if about else _short_line(call.name)
 
 

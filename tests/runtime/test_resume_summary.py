@@ -26,6 +26,7 @@ from tests.support import turns
 from tests.support.cases import for_each
 
 SPEC = ToolSpec(name="shell_exec", capabilities=BUILT_IN_TOOLS["shell_exec"], description="", schema="{}")
+EDIT = CallFacts(arguments="{}", workspace="/w", paths=("/w/src/a.py", "/etc/b"))
 LONG = "x" * 200
 
 
@@ -60,6 +61,7 @@ def stopping() -> Stopping:
             "interrupted before the reply was checked",
         ),
         (in_round(kit.awaiting()), "waiting for your approval of shell_exec (ls)"),
+        (in_round(replace(kit.awaiting(), facts=EDIT)), "waiting for your approval of shell_exec (src/a.py /etc/b)"),
         (in_round(kit.settled(), kit.awaiting()), "waiting for your approval of shell_exec (ls)"),
         (in_round(kit.awaiting(), permitted()), "waiting for your approval of shell_exec (ls)"),
         (
