@@ -146,9 +146,9 @@ def answers(pending: PendingCall) -> list[str]:
             f"chatops approvals deny {call}    ({denied})",
         ]
     if pending.reason is AskReason.BUDGET:
-        return [f"chatops approvals approve {call}    (or: deny {call}, which ends the turn)"]
+        return [f"chatops approvals approve {call}", f"chatops approvals deny {call}    (ends the turn)"]
     if not pending.outcome_unknown:
-        return [f"chatops approvals approve {call}    (or: deny {call} --reason TEXT)"]
+        return [f"chatops approvals approve {call}", f"chatops approvals deny {call} --reason TEXT"]
     return [
         f"chatops approvals approve {call} --done     (it took effect)",
         f"chatops approvals approve {call} --again    (run it once more)",
@@ -184,7 +184,7 @@ def scope(pending: PendingCall, sheet: CallSheet) -> list[str]:
         what = "takes these changes back in" if is_undo(facts.arguments) else "applies these changes to"
         return [f"approving {what} the workspace, once. No rule answers this."]
     return [
-        "approving here runs this one call once, as shown, and remembers nothing.",
+        "approving here runs this call once, as shown, and remembers nothing.",
         *(
             f"In the chat, {one.key} {_GRANTS[one.key]}: {_one_line(one.allows)}"
             for one in sheet.offers

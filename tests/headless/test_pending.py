@@ -27,7 +27,7 @@ def test_every_fact_of_the_dialog_is_there() -> None:
         CALL, "coder (demo)", "shell_exec", "tool default of shell_exec", "/home/ana/project",
         "/home/ana/project/a", "example.org", "Network:      yes", "Sandbox:      none", "git push", "-old\n  +new",
         "needs care", "Repaired:     a comma was missing", "I will push now",
-        one.digest, "runs this one call once",
+        one.digest, "runs this call once",
     ):  # fmt: skip
         assert expected in text
 
@@ -70,12 +70,20 @@ def test_an_unknown_outcome_is_explained_with_all_that_is_known() -> None:
         "Its output until then:\n  half␛[2J\n", "--again runs it once more", "--done marks it as done",
     ):  # fmt: skip
         assert expected in text
-    assert "runs this one call once" not in text
+    assert "runs this call once" not in text
     value = describe_json(one)["interrupted"]
     assert value == {
         "attempt": 1, "started_at": 1e9, "output": "half\x1b[2J\n", "processes": "stopped", "process_count": 2,
     }  # fmt: skip
     assert "interrupted" not in describe_json(pending())
+
+
+def test_each_command_that_decides_a_call_has_a_line_of_its_own() -> None:
+    lines = next_steps([pending()], then="chatops resume s").split("\n")
+    assert lines[-3:-1] == [
+        f"    chatops approvals approve {CALL}",
+        f"    chatops approvals deny {CALL} --reason TEXT",
+    ]
 
 
 def test_the_next_steps_after_an_interruption_have_a_word_for_each_answer() -> None:

@@ -171,7 +171,7 @@ KEYS = (
     _approving(
         "S",
         "approve_edits",
-        "the same for all edits in the folder of this file, but files that run later",
+        "the same for all edits in the folder of this file, but not of files that run later",
         lambda asked: asked.session_label("S"),
     ),
     _approving(
@@ -328,7 +328,7 @@ def describe(
     ]
     if folded:
         same = ", ".join(dict.fromkeys(fact.noun or fact.label for fact in folded))
-        payload += [*(() if below else (Row(),)), Row(text=f"as for the last call: {same}", tone="quiet")]
+        payload += [*(() if below else (Row(),)), Row(text=f"unchanged since the last call: {same}", tone="quiet")]
     for fact in blocks:
         payload += _block(fact)
     while payload and payload[0] == Row():
