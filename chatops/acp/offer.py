@@ -34,10 +34,15 @@ def offered(pending: PendingCall) -> str:
     """Return the line that says all of a call that an editor may be asked about; empty for any other call."""
     sheet, facts = call_sheet(pending, now=time.time()), pending.facts
     lacks = facts.extra != NARROWEST or facts.lacks
-    if sheet.warnings or lacks or pending.call.name in ENGINE_CALLS or not any(one.key == "a" for one in sheet.offers):
+    if (
+        sheet.warnings
+        or lacks
+        or pending.call.name in ENGINE_CALLS
+        or not any(offer.key == "a" for offer in sheet.offers)
+    ):
         return ""
-    said = [one.value for one in sheet.facts if one.weight is Weight.CALL]
-    said += [f"{one.label} {one.value}" for one in sheet.facts if one.weight is Weight.EFFECT]
+    said = [fact.value for fact in sheet.facts if fact.weight is Weight.CALL]
+    said += [f"{fact.label} {fact.value}" for fact in sheet.facts if fact.weight is Weight.EFFECT]
     verb = shown_verb(pending.call.name, pending.capabilities, pending.call.arguments)
     # The title of a server's tool is the server's word for it: a harmless one could stand for any of its tools.
     verb = pending.call.name if facts.server is not None else verb
@@ -53,5 +58,5 @@ def is_plain(line: str) -> bool:
     if any(unicodedata.bidirectional(character) in _RIGHT_TO_LEFT for character in line):
         return False
     tokens = _MARKDOWN.parse(line)
-    inside = tokens[1].children or [] if [one.type for one in tokens][:2] == ["paragraph_open", "inline"] else []
+    inside = tokens[1].children or [] if [token.type for token in tokens][:2] == ["paragraph_open", "inline"] else []
     return len(tokens) == 3 and [(one.type, one.content) for one in inside] == [("text", line)]

@@ -504,7 +504,7 @@ class EditorSession:
                     with suppress(ConfigError):
                         if not (problems := await session.actions.answer(question, answer)):
                             return
-                        message = "\n".join(f"{one.path}: {one.message}" for one in problems)
+                        message = "\n".join(f"{problem.path}: {problem.message}" for problem in problems)
                 declined = Answer(action=AnswerAction.DECLINE)
                 await session.actions.answer(question, declined, why=why or "no answer has fitted its form")
             except ChatopsError as error:

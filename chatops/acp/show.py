@@ -260,6 +260,6 @@ def _kind(known: Capabilities) -> Kind:
 
 def _inside(workspace: str, paths: object) -> tuple[str, ...]:
     """Return those of `paths` that are in the workspace, absolute. An editor may open what it is named."""
-    named = [one for one in paths if isinstance(one, str) and one] if isinstance(paths, list | tuple) else []
+    named = [path for path in paths if isinstance(path, str) and path] if isinstance(paths, list | tuple) else []
     found = (posixpath.normpath(posixpath.join(workspace, one)) for one in named)
     return tuple(one for one in found if one.startswith(f"{workspace.rstrip('/')}/") and one.isprintable())

@@ -271,7 +271,7 @@ def _command(name: str) -> schema.AvailableCommand:
 def _call(card: Card) -> dict[str, Any]:
     """Return the fields of a call. An update without a field changes nothing of it."""
     content: list[Any] = [helpers.tool_content(helpers.text_block(card.text))] if card.text else []
-    content += [helpers.tool_diff_content(one.path, one.new, one.old) for one in card.diffs]
+    content += [helpers.tool_diff_content(diff.path, diff.new, diff.old) for diff in card.diffs]
     described = {"title": card.title, "kind": card.kind, "raw_input": card.arguments} if card.title else {}
     found = {"content": content, "locations": [schema.ToolCallLocation(path=path) for path in card.paths]}
     return {

@@ -159,8 +159,8 @@ class Chat:
         the default role. With one, the role's own list counts, and has to name the functions if it names any tool.
         `approve` are rules as of ``--approve``. The other arguments are as on the command line.
         """
-        own = [as_tool(one) for one in tools if not isinstance(one, str)]
-        names = tuple([one for one in tools if isinstance(one, str)] + [one.spec.name for one in own])
+        own = [as_tool(tool) for tool in tools if not isinstance(tool, str)]
+        names = tuple([tool for tool in tools if isinstance(tool, str)] + [one.spec.name for one in own])
         self._tools = tuple(own)
         self._roles = (RoleSpec(name=ROLE, tools=names),)
         self._options = Options(

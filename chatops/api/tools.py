@@ -261,7 +261,7 @@ class ToolRegistry:
             call = ToolCall(id=CallId(""), name=name, arguments=canonical(dict(arguments)))
             read = fit_schema(parse(call), schema=made.spec.schema)
             if read.problems:
-                problems = "; ".join(f"{one.path or 'arguments'} {one.message}" for one in read.problems)
+                problems = "; ".join(f"{problem.path or 'arguments'} {problem.message}" for problem in read.problems)
                 return {"error": f"Invalid arguments for {name}: {problems}"}
             result = _run_function(made.function, dict(read.value))
         except Exception as error:

@@ -173,7 +173,7 @@ def _entry(step: Step, tools: _Tools) -> dict[str, Any]:
         "role": step.role,
         "model": step.model,
         "tools": None if step.tools is None else names(step.tools),
-        "validation_tools": [validation(one) for one in step.validation_tools],
+        "validation_tools": [validation(tool) for tool in step.validation_tools],
         "gates": [dict(gate) for gate in step.gates],
         "output_schema": schema.model_json_schema() if isinstance(schema, type) else schema and dict(schema),
         "max_iterations": step.max_iterations,

@@ -312,7 +312,7 @@ async def _run(opened: App, row: JobRow) -> int:
                 await _notify(opened, row, heard, known=known)
         await session.aclose()
         # A decision that was posted before the lease was released has found it taken.
-        left = [one for one in store.pending_calls(session_id=row.session.id) if one.decided is not None]
+        left = [call for call in store.pending_calls(session_id=row.session.id) if call.decided is not None]
         if not left or left == before:
             return code
         before = left

@@ -250,7 +250,7 @@ class Scene:
 
     def has_failed_with(self, *words: str) -> bool:
         """Return True if the last attempt failed with any of these words and the user has not replied since."""
-        return any(one in self.opening for one in words) and _PERSON.search(self.opening) is None
+        return any(word in self.opening for word in words) and _PERSON.search(self.opening) is None
 
     def is_done(self, wanted: Action) -> bool:
         """Return True if an earlier attempt has made this call, so that it must not be repeated."""
@@ -397,7 +397,7 @@ def _edit_code(scene: Scene) -> DemoReply:
         return give_up(f"{_TESTS}, and I cannot repair code")
     if scene.has_failed_with(_NOT_MADE):
         return give_up(f"{_NOT_MADE}, and I do not ask for it again by myself")
-    left = [one for one in edits if not scene.is_done(one)]
+    left = [edit for edit in edits if not scene.is_done(edit)]
     last = scene.made("file_edit")[-len(left) :] if left else []
     if left and not last:
         return ask(scene, *left)
@@ -457,7 +457,7 @@ def _write_notes(scene: Scene) -> DemoReply:
     facts = [as_object(one) for one in as_list(scene.output("read").get("facts"))]
     if not facts:
         return give_up("the step before has read no facts")
-    notes = [f"- {as_text(one.get('fact'))} [{as_text(one.get('source'))}]" for one in facts]
+    notes = [f"- {as_text(fact.get('fact'))} [{as_text(fact.get('source'))}]" for fact in facts]
     head = f"(demo) Notes on: {' '.join(scene.request.split())[:200]}"
     whole = "\n".join([head, *notes])
     text = whole if scene.refused else "\n".join([head, *notes[:-1], f"- {as_text(facts[-1].get('fact'))}"])
@@ -506,12 +506,12 @@ def _reads(edits: list[Action]) -> list[Action]:
 
 
 def _paths(edits: list[Action]) -> list[str]:
-    return [*dict.fromkeys(_argument(one, "path") for one in edits)]
+    return [*dict.fromkeys(_argument(edit, "path") for edit in edits)]
 
 
 def _summary(edits: list[Action]) -> str:
     parts = [
-        f'"{_argument(one, "old")}" becomes "{_argument(one, "new")}" in {_argument(one, "path")}' for one in edits
+        f'"{_argument(edit, "old")}" becomes "{_argument(edit, "new")}" in {_argument(edit, "path")}' for edit in edits
     ]
     return f"{'; '.join(parts)}."
 

@@ -197,7 +197,9 @@ def _in_rounds(state: TurnState) -> Iterator[str]:
 
 
 def _ran(state: TurnState) -> Counter[str]:
-    return Counter(one.tool for one in state.messages if isinstance(one, ToolMessage) and one.outcome in _RAN)
+    return Counter(
+        message.tool for message in state.messages if isinstance(message, ToolMessage) and message.outcome in _RAN
+    )
 
 
 def _amounts(state: TurnState, question: BudgetQuestion) -> dict[str, JsonValue]:

@@ -468,10 +468,10 @@ def time_of_tools(draft: StepDraft) -> int:
     `delegation.count` has counted child turns.
     """
     took, side_by_side = 0, 0
-    for one in draft.calls():
-        result = one.status.result if isinstance(one.status, Settled) else None
+    for call in draft.calls():
+        result = call.status.result if isinstance(call.status, Settled) else None
         duration = result.duration_ms if result is not None and result.facts.usage is None else 0
-        if _read_only(draft, one):
+        if _read_only(draft, call):
             side_by_side = max(side_by_side, duration)
         else:
             took, side_by_side = took + side_by_side + duration, 0

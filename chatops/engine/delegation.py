@@ -113,14 +113,14 @@ def _number(draft: StepDraft, call: ToolCall) -> int:
 def moved(draft: StepDraft, event: ChildInput) -> None:
     """Note what the child of a running call waits for, and ask about calls that were not shown yet."""
     phase = draft.state.phase
-    for index, one in enumerate(draft.calls()):
-        status = one.status
-        if not isinstance(phase, InRound) or one.call.id != event.call_id or not isinstance(status, Started):
+    for index, call in enumerate(draft.calls()):
+        status = call.status
+        if not isinstance(phase, InRound) or call.call.id != event.call_id or not isinstance(status, Started):
             continue
         if status.attempt != event.attempt:
             continue
         known = {(asked.call.id, asked.digest) for asked in status.child.pending} if status.child is not None else set()
-        draft.put_call(index, replace(one, status=replace(status, child=event.child)))
+        draft.put_call(index, replace(call, status=replace(status, child=event.child)))
         for pending in event.child.pending:
             if (pending.call.id, pending.digest) not in known:
-                draft.events.append(ApprovalRequested(id=one.call.id, parent_id=phase.round_id, pending=pending))
+                draft.events.append(ApprovalRequested(id=call.call.id, parent_id=phase.round_id, pending=pending))

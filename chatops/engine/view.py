@@ -73,7 +73,7 @@ def _approvers(state: TurnState, phase: InRound, tool: str) -> tuple[str, ...]:
     """Return who may let a call run. Applying the changes of a contained turn is like each call that made them."""
     tools = _changing_tools(state.containment) if tool == CONTAINED_APPLY else (tool,)
     grants = (phase.proposed_under, state.grant)
-    return tuple(dict.fromkeys(one for grant in grants for name in tools for one in grant.approvers(name)))
+    return tuple(dict.fromkeys(approver for grant in grants for name in tools for approver in grant.approvers(name)))
 
 
 def _changing_tools(containment: Containment | None) -> tuple[str, ...]:

@@ -46,16 +46,16 @@ def describe(pending: PendingCall) -> str:
 
 def _lines(facts: Iterable[Fact]) -> Iterator[str]:
     after_block = True
-    for one in facts:
-        block = not (one.form.one_line or one.form is Form.FILE)
+    for fact in facts:
+        block = not (fact.form.one_line or fact.form is Form.FILE)
         if block or after_block:
             yield ""
         if block:
-            lead = _FOREIGN if one.form is Form.FOREIGN else "  "
-            yield f"{one.title}:"
-            yield from (f"{lead}{line}" for line in reveal(one.value, strict=one.form is Form.PROGRAM).split("\n"))
+            lead = _FOREIGN if fact.form is Form.FOREIGN else "  "
+            yield f"{fact.title}:"
+            yield from (f"{lead}{line}" for line in reveal(fact.value, strict=fact.form is Form.PROGRAM).split("\n"))
         else:
-            yield f"{one.title + ':':<{_LABEL_WIDTH}} {_one_line(one.value)}"
+            yield f"{fact.title + ':':<{_LABEL_WIDTH}} {_one_line(fact.value)}"
         after_block = block
 
 
@@ -69,8 +69,8 @@ def describe_json(pending: PendingCall) -> dict[str, JsonValue]:
         "role": pending.role,
         "caller": pending.caller,
         "model": pending.model,
-        "facts": [{"label": one.label, "value": one.value, "weight": one.weight.value} for one in sheet.facts],
-        "offers": [{"key": one.key, "allows": one.allows} for one in sheet.offers],
+        "facts": [{"label": fact.label, "value": fact.value, "weight": fact.weight.value} for fact in sheet.facts],
+        "offers": [{"key": offer.key, "allows": offer.allows} for offer in sheet.offers],
         "interpreter": list(facts.interpreter),
         "cwd": facts.cwd,
         "paths": list(facts.paths),
@@ -186,9 +186,9 @@ def scope(pending: PendingCall, sheet: CallSheet) -> list[str]:
     return [
         "approving here runs this call once, as shown, and remembers nothing.",
         *(
-            f"In the chat, {one.key} {_GRANTS[one.key]}: {_one_line(one.allows)}"
-            for one in sheet.offers
-            if one.key in _GRANTS
+            f"In the chat, {offer.key} {_GRANTS[offer.key]}: {_one_line(offer.allows)}"
+            for offer in sheet.offers
+            if offer.key in _GRANTS
         ),
     ]
 

@@ -197,7 +197,9 @@ def _current(one: CallState) -> CallReport:
 def _files(state: TurnState, workspace: str) -> tuple[str, ...]:
     """Return each changed file once, in order; paths in the workspace are relative to it."""
     results = (one for one in (*state.messages, *settled_so_far(state)) if isinstance(one, ToolMessage))
-    return tuple(dict.fromkeys(_path_in_workspace(one.facts.wrote, workspace) for one in results if one.facts.wrote))
+    return tuple(
+        dict.fromkeys(_path_in_workspace(result.facts.wrote, workspace) for result in results if result.facts.wrote)
+    )
 
 
 def _path_in_workspace(path: str, workspace: str) -> str:
@@ -287,13 +289,13 @@ def _run_reason(run: WorkflowState, turns: Sequence[TurnState], blocked_by: Chat
 
 def reasoning_of(run: WorkflowState, step: int, turns: Sequence[TurnState]) -> str:
     """Return what the model says of the last answer to a step; empty if it says nothing, or there is no answer."""
-    made = [one.turn_id for one in run.attempts if one.step == step and not one.gate]
+    made = [attempt.turn_id for attempt in run.attempts if attempt.step == step and not attempt.gate]
     turn = next((turn for turn in turns if made and turn.turn_id == made[-1]), None)
     if turn is None or turn_status(turn) is not TurnStatus.ANSWERED:
         return ""
     from chatops.tools.answers import read_answer  # slow to import, and only runs need it
 
-    texts = (one.text for one in reversed(turn.messages) if isinstance(one, AssistantMessage))
+    texts = (message.text for message in reversed(turn.messages) if isinstance(message, AssistantMessage))
     answer = json_or_text(read_answer(next(texts, ""), schema="").value)
     said = answer.get("reasoning") if isinstance(answer, Mapping) and "result" in answer else None
     return said if isinstance(said, str) else ""
@@ -320,14 +322,14 @@ def _run_json(value: RunReport) -> dict[str, JsonValue]:
         **_members(value, "session_id", "workflow", "query", "role", "status", "answer", "detail"),
         "steps": [
             {
-                **_members(one, "name", "status"),
-                "attempts": one.attempt,
-                "iterations": one.requests,
-                "output": output_value(one) if one.status == TurnStatus.ANSWERED else None,
+                **_members(step, "name", "status"),
+                "attempts": step.attempt,
+                "iterations": step.requests,
+                "output": output_value(step) if step.status == TurnStatus.ANSWERED else None,
                 "reasoning": reasoning,
-                **_members(one, "detail", "usage"),
+                **_members(step, "detail", "usage"),
             }
-            for one, reasoning in zip(value.steps, value.reasonings, strict=True)
+            for step, reasoning in zip(value.steps, value.reasonings, strict=True)
         ],
         **_members(value, "failed_steps", "calls", "usage", "files"),
         "pending": [pending_json(one) for one in value.pending],

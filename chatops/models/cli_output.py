@@ -122,7 +122,9 @@ class EventReader:
         own = event.get("tools")
         servers = as_list(event.get("mcp_servers"))
         if own != [] or servers:
-            names = [as_text(one) for one in as_list(own)] + [as_text(as_object(one).get("name")) for one in servers]
+            names = [as_text(one) for one in as_list(own)] + [
+                as_text(as_object(server).get("name")) for server in servers
+            ]
             shown = plain_line(", ".join(filter(None, names)) or "it does not name them", limit=120)
             raise EngineError(self._failure(FailureKind.CONFIGURATION, f"has tools of its own ({shown})", _TOOLS_ON))
         self._toolless = True

@@ -183,7 +183,9 @@ def resolve_grant(
 
 def _whose(registries: Registries) -> list[tuple[str, Registry]]:
     """Return the registries that exist, with the first part of their keys."""
-    return [(whose, one) for whose, one in zip(("site", "own"), registries, strict=True) if one is not None]
+    return [
+        (whose, registry) for whose, registry in zip(("site", "own"), registries, strict=True) if registry is not None
+    ]
 
 
 def _rule_scopes(registries: Registries) -> tuple[RuleScope, ...]:

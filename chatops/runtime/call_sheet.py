@@ -153,7 +153,7 @@ class CallSheet:
     @property
     def warnings(self) -> tuple[Fact, ...]:
         """The facts that no summary leaves out."""
-        return tuple(one for one in self.facts if one.weight in (Weight.NOTE, Weight.CAUTION, Weight.ATTEMPT))
+        return tuple(fact for fact in self.facts if fact.weight in (Weight.NOTE, Weight.CAUTION, Weight.ATTEMPT))
 
     def since(self, before: "CallSheet | None") -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
         """Return the facts that are not details, and those settings among them that `before` shows just as well.
@@ -161,7 +161,7 @@ class CallSheet:
         A single one stays: the row that names it would be no shorter.
         """
         known = frozenset(before.facts) if before is not None else frozenset[Fact]()
-        shown = [one for one in self.facts if one.weight is not Weight.DETAIL]
+        shown = [fact for fact in self.facts if fact.weight is not Weight.DETAIL]
         folded = tuple(one for one in shown if one.weight is Weight.SETTING and one in known)
         folded = folded if len(folded) > 1 else ()
         return tuple(one for one in shown if one not in folded), folded
@@ -169,7 +169,7 @@ class CallSheet:
 
 def call_sheet(pending: PendingCall, *, now: float) -> CallSheet:
     """Return the sheet of a call. `now` is in seconds since the epoch."""
-    facts = dict.fromkeys(one for one in _facts(pending, now=now) if one.value)
+    facts = dict.fromkeys(fact for fact in _facts(pending, now=now) if fact.value)
     return CallSheet(facts=tuple(facts), offers=tuple(call_offers(pending)))
 
 

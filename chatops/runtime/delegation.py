@@ -107,7 +107,7 @@ class Children:
         ended = parent.spending.earlier[max(0, earlier - len(parent.rounds)) :]
         calls = parent.phase.calls if isinstance(parent.phase, InRound) else ()
         # A child is here until its result is part of the caller's turn.
-        others = {one.call.id for one in calls if not isinstance(one.status, Settled)} - {child}
+        others = {call.call.id for call in calls if not isinstance(call.status, Settled)} - {child}
         return (*ended, *(record for call_id, record in self.spent.items() if call_id in others))
 
     def note_spent(self, call_id: CallId, child: TurnState | None) -> None:
@@ -366,7 +366,7 @@ class ChildOfCall:
 
         What the child was to be told next, its caller is told: which of its contained changes were applied.
         """
-        replies = [one for one in messages if isinstance(one, AssistantMessage)]
+        replies = [message for message in messages if isinstance(message, AssistantMessage)]
         rest = messages[messages.index(replies[-1]) + 1 :] if replies else ()
         if state is not None:
             spent, status, answer = spent_by(state, self._children.state()), turn_status(state), answer_so_far(state)
@@ -376,8 +376,8 @@ class ChildOfCall:
             ended = all(isinstance(one, NoticeMessage) for one in rest)
             answered = bool(replies) and ended and not replies[-1].incomplete
             status = TurnStatus.ANSWERED if answered else TurnStatus.FAILED
-            answer = next((one.text for one in reversed(replies) if one.text.strip()), "")
-            detail, usage, worked = "its turn ended without an answer", total(*(one.usage for one in replies)), 0
+            answer = next((reply.text for reply in reversed(replies) if reply.text.strip()), "")
+            detail, usage, worked = "its turn ended without an answer", total(*(reply.usage for reply in replies)), 0
         if status.has_answer:
             outcome, text = Outcome.SUCCESS, answer or f"[{role} gave no answer]"
         else:

@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 def find_decision(store: Store, session: SessionId, call_id: CallId) -> DecisionRow | None:
     """Return the decision on a call: one posted for the turn, else the last one that the turn took, else None."""
-    left = (one.decided for one in store.pending_calls(session_id=session) if one.pending.call.id == call_id)
+    left = (call.decided for call in store.pending_calls(session_id=session) if call.pending.call.id == call_id)
     log = reversed(store.decisions(session_id=session))
     taken = (one for one in log if one.call_id == call_id and not isinstance(one.decision, Answered))
     return next((one for one in left if one is not None), None) or next(taken, None)
@@ -202,12 +202,12 @@ def turn_summary(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str
             return "interrupted before the reply was checked"
         case InRound(calls=calls, proposed_under=grant):
             # Calls that may run wait for the user too, if an earlier one does.
-            asks = any(isinstance(one.status, AwaitingDecision) for one in calls)
-            left = (one for one in calls if not (asks and isinstance(one.status, Permitted | Rechecking)))
+            asks = any(isinstance(call.status, AwaitingDecision) for call in calls)
+            left = (call for call in calls if not (asks and isinstance(call.status, Permitted | Rechecking)))
             parts = (_call_clause(one, grant, decided) for one in left)
             return "; ".join(dict.fromkeys(text for text in parts if text)) or "interrupted between two requests"
         case Stopping(calls=calls):
-            running = [named_call(one.call, one.status.facts) for one in calls if isinstance(one.status, Started)]
+            running = [named_call(call.call, call.status.facts) for call in calls if isinstance(call.status, Started)]
             return f"interrupted while stopping {', '.join(running)}: outcome unknown"
         case Finished():
             return ""

@@ -412,7 +412,7 @@ def _answer(done: asyncio.Future[bool] | None, *, changed: bool) -> None:
 def _tools_running(state: TurnState) -> bool:
     """Return True if a tool was started that has not returned yet."""
     calls = state.phase.calls if isinstance(state.phase, InRound | Stopping) else ()
-    return any(isinstance(one.status, Started) for one in calls)
+    return any(isinstance(call.status, Started) for call in calls)
 
 
 def _may_wait(step: TurnStep) -> bool:

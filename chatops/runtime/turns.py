@@ -251,7 +251,7 @@ class Turns:
     async def check_decider(self, state: TurnState, decided: DecideCall) -> None:
         """Raise ConfigError if a decision would let a call run that whoever made it may not let run."""
         store, by, decision = self._services.store, decided.by, decided.decision
-        pending = next((one for one in own_pending_calls(state) if one.call.id == decided.call_id), None)
+        pending = next((call for call in own_pending_calls(state) if call.call.id == decided.call_id), None)
         foreign = by.member not in ("", store.role)
         if pending is None or isinstance(decision, Rejected) or not (foreign or pending.approvers):
             return

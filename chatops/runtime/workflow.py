@@ -107,7 +107,7 @@ class WorkflowRun:
         """Return the pending calls that no other process has posted a decision for. Raises StoreError."""
         store, session_id = self._services.store, self._state.session_id
         rows = await self._services.worker(partial(store.pending_calls, session_id=session_id))
-        return frozenset(one.pending.call.id for one in rows if one.decided is None)
+        return frozenset(row.pending.call.id for row in rows if row.decided is None)
 
     async def resume(self) -> None:
         """Start the run, or resume it from the stored state, taking the reviews posted since."""
@@ -247,7 +247,9 @@ class WorkflowRun:
         """Return why the turn cannot run in this process, or None."""
         step = asked.step
         needed = (
-            (*(step.tools or ()), *(one.tool for one in step.validations)) if isinstance(asked, StartAttempt) else ()
+            (*(step.tools or ()), *(validation.tool for validation in step.validations))
+            if isinstance(asked, StartAttempt)
+            else ()
         )
         missing = [tool for tool in dict.fromkeys(needed) if self._services.tools.get(tool) is None]
         if missing:

@@ -137,9 +137,9 @@ def uses(spec: SandboxSpec) -> tuple[Use, ...]:
     if spec.network:
         return ()
     return tuple(
-        Use(credential=one, value=os.environ[one.env], placeholder=f"placeholder-{secrets.token_hex(16)}")
-        for one in spec.credentials
-        if not why_unusable(one, os.environ)
+        Use(credential=credential, value=os.environ[credential.env], placeholder=f"placeholder-{secrets.token_hex(16)}")
+        for credential in spec.credentials
+        if not why_unusable(credential, os.environ)
     )
 
 

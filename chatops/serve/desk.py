@@ -68,7 +68,7 @@ class Overview:
     @property
     def waiting(self) -> int:
         """Number of calls that wait for a decision."""
-        return sum(one.open for one in self.calls)
+        return sum(call.open for call in self.calls)
 
 
 @frozen_dataclass
@@ -129,7 +129,7 @@ class Desk:
         calls = [self._listed(row) for row in self._calls.all()]
         interrupted = dict(self._calls.interrupted())
         return Overview(
-            calls=[*(one for one in calls if one.open), *(one for one in calls if not one.open)],
+            calls=[*(call for call in calls if call.open), *(call for call in calls if not call.open)],
             interrupted=tuple(interrupted.items()),
             jobs=[job for job in self._jobs() if job.id not in interrupted],
             notices=self._notices(),

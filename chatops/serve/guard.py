@@ -150,9 +150,9 @@ class LimitedConnection(H11Protocol):
         self._wait()
         if len(self.connections) > self.MOST:
             idle = [
-                one
-                for one in self.connections
-                if isinstance(one, LimitedConnection) and one is not self and one.is_idle
+                connection
+                for connection in self.connections
+                if isinstance(connection, LimitedConnection) and connection is not self and connection.is_idle
             ]
             if idle:
                 min(idle, key=lambda one: one.waits_until).transport.abort()

@@ -104,7 +104,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
 
     def decider(self, session_id: SessionId, member: str, approvers: Sequence[str]) -> Decider:
         """Return what is known of a role of the database that decides on a call whose approvers are given."""
-        groups = [one[1:] for one in approvers if one.startswith("@")]
+        groups = [approver[1:] for approver in approvers if approver.startswith("@")]
         with self._rows.read():
             root = sessions.info(self._rows, session_id).parent or session_id
             return Decider(

@@ -468,5 +468,7 @@ def _raised_at(error: BaseException) -> tuple[CodeType | None, int]:
 
 def _where() -> str:
     """Return a sentence that names the log file."""
-    files = [one.baseFilename for one in logging.getLogger().handlers if isinstance(one, logging.FileHandler)]
+    files = [
+        handler.baseFilename for handler in logging.getLogger().handlers if isinstance(handler, logging.FileHandler)
+    ]
     return f" Details: {files[0]}" if files else ""

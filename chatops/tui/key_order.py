@@ -122,7 +122,7 @@ class KeyOrder:
                     for node in 2 * (self._app.focused or self._app.screen).ancestors_with_self:
                         await _handled(node)
                     # Polled, because a worker that was cancelled sets no event.
-                    while any(one.name == WAITED_FOR and not one.is_finished for one in self._app.workers):  # noqa: ASYNC110
+                    while any(worker.name == WAITED_FOR and not worker.is_finished for worker in self._app.workers):  # noqa: ASYNC110
                         await asyncio.sleep(_POLL_S)
                     if self._app.screen_stack:
                         await wait_until_mounted(self._app.screen)

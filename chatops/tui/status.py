@@ -228,7 +228,8 @@ def _spending(snapshot: "Snapshot", *, running: bool) -> str:
     if usage is None:
         # A failed turn, a command of the user and an undo have no reply whose tokens could have been counted.
         replied = any(
-            isinstance(one, AssistantMessage) and one.model and one.usage is None for one in snapshot.messages
+            isinstance(message, AssistantMessage) and message.model and message.usage is None
+            for message in snapshot.messages
         )
         return "" if running or not replied or snapshot.has_failed else "tokens unknown"
     if usage.cost:

@@ -168,7 +168,7 @@ def refresh_notices(app: App[Any]) -> None:
 
 def remove_notices(app: App[Any], texts: Collection[str]) -> None:
     """Remove the notices with one of these texts. Publicly only all of them can be removed."""
-    for notice in [one for one in app._notifications if one.message in texts]:
+    for notice in [notification for notification in app._notifications if notification.message in texts]:
         app._unnotify(notice, refresh=False)
     app._refresh_notifications()
 
@@ -236,7 +236,7 @@ class _FrameCompositor(Compositor):
 
 def toast_rows(screen: Screen[Any]) -> int:
     """Return how many rows at the top of a screen the toasts take. The class of their container is private."""
-    return sum(one.outer_size.height for one in screen.children if isinstance(one, ToastRack) and one.display)
+    return sum(child.outer_size.height for child in screen.children if isinstance(child, ToastRack) and child.display)
 
 
 class PaletteHooks(CommandPalette):

@@ -251,7 +251,7 @@ _NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 def _keys_of(registry: Registry, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the keys that the registry and the variables that it names hold. Files and commands are read later."""
     credentials = registry.sandbox.credentials if registry.sandbox is not None else ()
-    names = (*_SERVICES, *(model.key.env for model in registry.models), *(one.env for one in credentials))
+    names = (*_SERVICES, *(model.key.env for model in registry.models), *(credential.env for credential in credentials))
     yield from (environ[name] for name in names if name in environ)
     for given in (*(model.headers for model in registry.models), *(one.headers for one in registry.servers)):
         for name, text in given:

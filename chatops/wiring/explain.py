@@ -134,9 +134,10 @@ class RightsMatrix:
             for rule in layer.rules
             if rule.tool == tool and not isinstance(rule.pattern, AnyArguments)
         ]
-        answers = (one for one in grant.answers if one.tool == tool)
+        answers = (answer for answer in grant.answers if answer.tool == tool)
         rules += [
-            f"  allow  {show_rule(tool, one.pattern)}  ({one.source})  {place(one.key)}".rstrip() for one in answers
+            f"  allow  {show_rule(tool, answer.pattern)}  ({answer.source})  {place(answer.key)}".rstrip()
+            for answer in answers
         ]
         return (f"As {role}, {lines[0]}", *lines[1:], *(["By arguments:", *rules] if rules else []))
 
@@ -278,7 +279,7 @@ def _tools_text(
             denied.setdefault(permitted.reason, []).append(spec.name)
             continue
         judged = grant.judge_tool(spec.name, remembered=remembered, workspace_read=workspace_read)
-        rules = [show_rule(one.tool, one.pattern) for one in grant.answers if one.tool == spec.name]
+        rules = [show_rule(answer.tool, answer.pattern) for answer in grant.answers if answer.tool == spec.name]
         rules += [
             show_rule(one.tool, one.pattern) for one in remembered if (one.tool, one.role) == (spec.name, grant.role)
         ]

@@ -257,7 +257,7 @@ async def delegated(context: Context, argument: str) -> Replies:
     said = (message for message in messages if isinstance(message, AssistantMessage))
     tasks = [one for message in said for one in message.calls if built_in_capabilities(one.name).delegates]
     number = int(argument) if argument.isdecimal() else 1
-    call = next((one for one in tasks if one.id == argument), None)
+    call = next((task for task in tasks if task.id == argument), None)
     if call is None and 0 < number <= len(tasks):
         call = tasks[-number]
     if call is None:

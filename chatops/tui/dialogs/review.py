@@ -220,7 +220,7 @@ def _labels(run: WorkflowState, wanted: AwaitingReview) -> Iterator[Row]:
     of = f" of {spec.max_attempts}" if wanted.attempt <= spec.max_attempts else ""
     yield Row(label="attempt", text=f"{wanted.attempt}{of}")
     if wanted.reason is ReviewReason.REVIEW:
-        passed = [one.tool for one in spec.validations] + [one.name for one in spec.gates]
+        passed = [validation.tool for validation in spec.validations] + [gate.name for gate in spec.gates]
         if passed:
             yield Row(label="passed", text=line(", ".join(dict.fromkeys(passed))))
     if wanted.step + 1 < len(run.spec.steps):

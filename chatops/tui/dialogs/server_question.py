@@ -218,7 +218,7 @@ def _rows(asked: OpenQuestion, fields: Sequence[ArgumentField]) -> Iterator[Row]
         return
     yield Row(text="It asks for" if fields else "It asks for a yes, without any value", tone="heading")
     for field in fields:
-        choices = ", ".join(choice_text(one) for one in field.choices if one is not ABSENT)
+        choices = ", ".join(choice_text(choice) for choice in field.choices if choice is not ABSENT)
         kind = choices or ("list" if field.kind is FieldKind.JSON else field.kind.value)
         optional = "" if field.required else ", optional"
         said = f": {field.description}" if field.description else ""
