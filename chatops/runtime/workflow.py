@@ -314,7 +314,7 @@ class WorkflowRun:
     async def _take_posted(self) -> None:
         store, worker = self._services.store, self._services.worker
         for posted in await worker(store.posted_reviews, self.run_id):
-            if not (await self._may_review(posted) and await self._take(posted)):
+            if posted is None or not (await self._may_review(posted) and await self._take(posted)):
                 await worker(store.withdraw_review, self.run_id, posted)
 
     async def _may_review(self, posted: ReviewStep | CancelRun) -> bool:

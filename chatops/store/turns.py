@@ -39,6 +39,7 @@ as a turn's does. The run determines the next turn, and no other one may start i
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -51,7 +52,16 @@ from chatops.domain.messages import Usage, countable
 from chatops.domain.tools import Outcome
 from chatops.store import audit, decisions, leases, messages, sessions
 from chatops.store.base import Holder, JournalRow, Late, StorePart
-from chatops.store.connection import Connection, SqlRow, integer, readable, real, real_or_none, text, text_or_none
+from chatops.store.connection import (
+    Connection,
+    SqlRow,
+    Value,
+    integer,
+    real,
+    real_or_none,
+    text,
+    text_or_none,
+)
 from chatops.store.sessions import turn_number
 
 if TYPE_CHECKING:
@@ -430,15 +440,15 @@ class Runs(StorePart):
             self._rows.insert("posted_reviews", session_id=full, body=body)
             return True
 
-    def withdraw_review(self, session_id: SessionId, review: ReviewStep | CancelRun) -> None:
+    def withdraw_review(self, session_id: SessionId, review: ReviewStep | CancelRun | None) -> None:
         """Remove a posted input that the run does not take, so that another one can be posted."""
         with self._rows.write():
             for seq, posted in _posted(self._rows, session_id):
                 if posted == review:
                     self._rows.run("DELETE FROM posted_reviews WHERE seq = ?", seq)
 
-    def posted_reviews(self, session_id: SessionId) -> list[ReviewStep | CancelRun]:
-        """Return the inputs posted for a run and not consumed by a commit yet, oldest first. A damaged one is void."""
+    def posted_reviews(self, session_id: SessionId) -> list[ReviewStep | CancelRun | None]:
+        """Return the inputs posted for a run and not consumed by a commit yet, oldest first; None: one is damaged."""
         with self._rows.read():
             return [posted for _, posted in _posted(self._rows, sessions.full_id(self._rows, session_id))]
 
@@ -501,15 +511,20 @@ def _load(rows: Connection, session_id: SessionId) -> WorkflowState:
     return codec.decode_run(row[0], version=integer(row[1]))
 
 
-def _posted(rows: Connection, session_id: SessionId) -> list[tuple[int, ReviewStep | CancelRun]]:
-    """Return the readable inputs posted for a run, with their rows and who posted them as the database knows it."""
+def _posted(rows: Connection, session_id: SessionId) -> list[tuple[int, ReviewStep | CancelRun | None]]:
+    """Return the inputs posted for a run, with their rows and who posted them as the database knows it.
 
-    def read(row: SqlRow) -> tuple[int, ReviewStep | CancelRun]:
-        review = codec.decode_review(row[1])
-        return integer(row[0]), replace(review, by=decisions.poster(review.by, row[2]))
+    None stands for one that cannot be read.
+    """
+
+    def read(body: Value, member: Value) -> ReviewStep | CancelRun | None:
+        with suppress(UnreadableError):
+            review = codec.decode_review(body)
+            return replace(review, by=decisions.poster(review.by, member))
+        return None
 
     sql = f"SELECT seq, body, {rows.PRINCIPAL} FROM posted_reviews WHERE session_id = ? ORDER BY seq"
-    return readable(rows.all(sql, session_id), read, what="a posted review")
+    return [(integer(row[0]), read(*row[1:])) for row in rows.all(sql, session_id)]
 
 
 def _applies(review: ReviewStep | CancelRun, state: WorkflowState) -> bool:
@@ -517,13 +532,13 @@ def _applies(review: ReviewStep | CancelRun, state: WorkflowState) -> bool:
     return machine.advance_run(state, review).state is not state
 
 
-def _must_be_first(step: WorkflowStep, before: WorkflowState, posted: Iterable[ReviewStep | CancelRun]) -> None:
+def _must_be_first(step: WorkflowStep, before: WorkflowState, posted: Iterable[ReviewStep | CancelRun | None]) -> None:
     """Raise AlreadyDecidedError if another input of the same kind was posted for the run first.
 
     `before` is the run before `step`. The process that posted the first one has reported that it counts.
     """
     for first in posted:
-        if type(first) is type(step.word) and first != step.word and _applies(first, before):
+        if first is not None and type(first) is type(step.word) and first != step.word and _applies(first, before):
             raise AlreadyDecidedError(
                 f"Run {before.session_id} was already reviewed or cancelled by {first.by}; the first one counts.",
                 advice=f"To see its state: chatops workflow show {before.session_id}",

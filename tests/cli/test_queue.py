@@ -272,6 +272,11 @@ def test_a_run_is_driven_by_workers_and_reviewed_by_another_member_whose_rights_
             wait_until(lambda: session in waiting(chatops), "the call waits")
             assert as_role("ben", "approvals", "approve", waiting(chatops)[session]).code == 0
             wait_until(lambda: "a review" in rows(chatops)[session]["why"], "the step waits for a review")
+            # What cannot be read keeps no worker.
+            posted = """SELECT chatops.post_review(session_id, seq, '{"kind": "cancel_run"}') FROM chatops.runs"""
+            assert admin.execute(posted.encode()).fetchone() == (True,)
+            left = "SELECT count(*) FROM chatops.posted_reviews"
+            wait_until(lambda: admin.execute(left).fetchone() == (0,), "it is withdrawn")
         shown = as_role("ben", "workflow", "show", session)
         assert "made" in shown.err and "--accept --attempt 1.1" in shown.err, shown.err
         accept = ("workflow", "resume", session, "--accept", "--attempt", "1.1")

@@ -526,13 +526,15 @@ def test_a_review_is_posted_once_for_what_is_shown_and_in_the_name_of_who_has_lo
     assert [post("ben", asked.state.seq) for _ in range(2)] == [(True,), (False,)]
     assert team.ana.post_review(queued, run.accepted()) is False
     (posted,) = team.keeper.posted_reviews(queued)
-    assert str(posted.by) == "member ben via approvals"
+    assert posted and str(posted.by) == "member ben via approvals"
     # What cannot be read is in nobody's way.
     team.keeper.withdraw_review(queued, posted)
     assert post("ben", asked.state.seq, '{"kind":"review_step"}') == (True,)
     assert team.ana.post_review(queued, run.accepted()) is True
     assert post("ana", asked.state.seq, cancel) == (True,)
-    assert [one.by.member for one in team.keeper.posted_reviews(queued)] == ["ana", "ana"]
+    assert [one and one.by.member for one in team.keeper.posted_reviews(queued)] == [None, "ana", "ana"]
+    team.keeper.withdraw_review(queued, None)
+    assert None not in team.keeper.posted_reviews(queued)
     hint = team.keeper.next_hint(["api"], but=(), new=False)
     assert (hint and hint.session_id, team.keeper.sweep()) == (queued, (0, 0))
     assert "permission denied" in as_role(team, "ben", "UPDATE chatops.posted_reviews SET principal = 'ana'")
