@@ -27,7 +27,7 @@ from chatops.models.hosts import host_and_port, split_url
 from chatops.models.keys import store_in_keyring
 from chatops.models.served import ServedModel
 from chatops.policy.registry import HostType
-from chatops.toolkit.counting import counted, shown_by
+from chatops.toolkit.counting import count_work, shown_by
 from chatops.wiring.app import App
 from chatops.wiring.rows import unknown
 
@@ -59,7 +59,7 @@ def run(arguments: Namespace) -> int:
             "api_url": found.base_url,
             "model_name": model,
         }
-        with shown_by(view.show_progress), counted("asking the server about the model"):
+        with shown_by(view.show_progress), count_work("asking the server about the model"):
             stated = await details(found, model, key=key)
         entry |= _limits(stated)
         if arguments.key_env:
@@ -90,7 +90,7 @@ async def _ask_endpoint(url: str, key: str, *, host_type: HostType | None, view:
     typed = ""
     while True:
         try:
-            with shown_by(view.show_progress), counted("asking the server for its models"):
+            with shown_by(view.show_progress), count_work("asking the server for its models"):
                 return await probe(url, key=typed or key, host_type=host_type), typed
         except KeyRefusedError as refused:
             if not asks:

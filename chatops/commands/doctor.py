@@ -11,7 +11,7 @@ from chatops.domain.wording import money, plural
 from chatops.headless.json_values import plain
 from chatops.headless.screen import screen
 from chatops.wiring.app import App
-from chatops.wiring.doctor import Check, Grade, failed, lines, look
+from chatops.wiring.doctor import Check, Grade, has_failed, lines, look
 from chatops.wiring.stored import Storage
 from chatops.wiring.tasks import MAX_ROUNDS, TASKS, plan, play
 
@@ -108,4 +108,4 @@ def _print(checks: list[Check], output: str) -> int:
         view.json([plain(check) for check in checks])
     else:
         view.answer(lines(checks))
-    return 1 if failed(checks) else 0
+    return 1 if has_failed(checks) else 0

@@ -14,7 +14,7 @@ from chatops.headless.json_values import plain
 from chatops.headless.screen import screen, table, when
 from chatops.store.base import ALL
 from chatops.store.files import Outputs
-from chatops.toolkit.counting import counted, shown_by
+from chatops.toolkit.counting import count_work, shown_by
 from chatops.wiring.rows import NO_TITLE, run_state
 from chatops.wiring.stored import Storage
 
@@ -210,7 +210,7 @@ def _import(opened: Stored, arguments: Namespace) -> int:
     format = ImportFormat(arguments.format) if arguments.format else None
     workspace = str(opened.workspace)
     view = screen()
-    with shown_by(view.show_progress), counted("importing", unit="session") as counter:
+    with shown_by(view.show_progress), count_work("importing", unit="session") as counter:
         found = read(data, format=format, source=str(path), workspace=workspace)
         if not found:
             raise ConfigError(

@@ -15,7 +15,7 @@ from chatops.headless.screen import screen, table
 from chatops.store.copying import Copied, copy_sessions
 from chatops.store.health import check_rows, describe, findings
 from chatops.toolkit.counting import shown_by
-from chatops.wiring.doctor import as_checks, failed, lines
+from chatops.wiring.doctor import as_checks, has_failed, lines
 from chatops.wiring.stored import database, file_at, open_address, start_logging
 
 NAMED = 5
@@ -63,7 +63,7 @@ def _check(address: str, file: Path | None) -> int:
         with closing(open_address(address)) as rows:
             checks = as_checks([*describe(rows), *check_rows(rows)])
     screen().answer(lines(checks))
-    return 1 if failed(checks) else 0
+    return 1 if has_failed(checks) else 0
 
 
 def _copy(source: str, target: str, member: str) -> int:

@@ -35,7 +35,7 @@ from chatops.git.ignore import GitIgnore
 from chatops.policy.runs_later import fold
 from chatops.sandbox.covers import MOUNTED, is_mount_point
 from chatops.toolkit.confine import SETTINGS_FOLDER, home_folders
-from chatops.toolkit.counting import Counter, counted
+from chatops.toolkit.counting import Counter, count_work
 from chatops.toolkit.output import visible
 
 MAX_FILES = 20_000
@@ -108,7 +108,7 @@ def make_copy(folder: TurnFolder, workspace: Path, *, protected: tuple[Path, ...
     with opened(workspace) as source, opened(part.copy) as target:
         info = os.fstat(source)
         manifest = Manifest(workspace=str(workspace), identity=(info.st_dev, info.st_ino))
-        with counted("copying the workspace", unit="file") as counter:
+        with count_work("copying the workspace", unit="file") as counter:
             plan = _Walk(workspace=workspace, protected=frozenset(protected), manifest=manifest).plan(source, ())
             _check_room(part.path, sum(entry.info.st_size for entry in plan), len(plan))
             counter.expect(len(plan))

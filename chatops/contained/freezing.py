@@ -26,7 +26,7 @@ from chatops.git.ignore import GitIgnore
 from chatops.policy.runs_later import fold, runs_later
 from chatops.sandbox.covers import MOUNTED, is_mount_point
 from chatops.toolkit.counting import Counter as WorkCounter
-from chatops.toolkit.counting import counted
+from chatops.toolkit.counting import count_work
 from chatops.toolkit.output import visible
 
 MAX_ENTRIES = 2_000
@@ -178,7 +178,10 @@ class _Comparison:
         """Compare the trees, and keep the new and the old content of each change."""
         self.rules = GitIgnore(self.manifest.workspace)
         total = len(self.manifest.copied)
-        with opened(self.folder.copy) as top, counted("looking for changes", unit="file", total=total) as self.counter:
+        with (
+            opened(self.folder.copy) as top,
+            count_work("looking for changes", unit="file", total=total) as self.counter,
+        ):
             self._compare(top, (), ignored="")
             self._removed()
             self._check_links(top)

@@ -9,8 +9,8 @@ from chatops.contained.freezing import ChangeList, Entry, Ran, shown, with_order
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import Outcome
-from chatops.toolkit.counting import counted
-from chatops.toolkit.output import is_binary, unified, visible
+from chatops.toolkit.counting import count_work
+from chatops.toolkit.output import diff_text, is_binary, visible
 
 MAX_TEXT = 4_000_000
 """Maximum number of bytes of a file that is shown as a text diff."""
@@ -93,7 +93,7 @@ def describe_changes(entries: Sequence[Entry], read: Blobs) -> tuple[Change, ...
     moves = _moves(entries, read)
     gone = {old.path: new for new, old in moves.items()}
     found = []
-    with counted("comparing files", unit="file", total=len(entries)) as counter:
+    with count_work("comparing files", unit="file", total=len(entries)) as counter:
         for entry in entries:
             found.append(_change(entry, read, moves.get(entry.path), gone.get(entry.path, "")))
             counter.add()
@@ -126,7 +126,7 @@ def _change(entry: Entry, read: Blobs, moved_from: Entry | None, moved_to: str) 
             if state.kind is Kind.FILE:
                 lines.append(f"  {sign} {state.size:,} bytes, sha256 {state.sha}")
     else:
-        diff = unified(before, after, name=entry.path)
+        diff = diff_text(before, after, name=entry.path)
         if before != after and before.split() == after.split():
             lines.append("  (only white space differs)")
     gone = (f"moved to {shown(moved_to)}",) if moved_to else ()

@@ -33,7 +33,7 @@ from chatops.policy.servers import McpServerSpec
 from chatops.sandbox.confinement import Confinement, WorkspaceAccess, confinement
 from chatops.sandbox.covers import SandboxSetupError
 from chatops.sandbox.execution import base_environment, search_path, set_up
-from chatops.sandbox.process import CALL_VARIABLE, DATA, Command, memory_file, supervised
+from chatops.sandbox.process import CALL_VARIABLE, DATA, Command, memory_file, with_supervisor
 from chatops.sandbox.programs import find_program, program_at, workspace_last
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import home_secrets
@@ -278,7 +278,7 @@ async def _start(command: Command) -> asyncio.subprocess.Process:
     try:
         # Forks on the event loop's thread: a parent-death signal is bound to the thread that forks.
         return await asyncio.create_subprocess_exec(
-            *(argv if command.contained else supervised(argv, status=status, limits=command.limits)),
+            *(argv if command.contained else with_supervisor(argv, status=status, limits=command.limits)),
             cwd=command.cwd,
             env={**command.environment, CALL_VARIABLE: f"{command.call}/{secrets.token_hex(8)}"},
             stdin=asyncio.subprocess.PIPE,

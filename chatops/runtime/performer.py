@@ -248,7 +248,7 @@ class Performer:
             result = feedback.NARROWED if narrowed else await self._result(effect)
             reach("after_tool")
         began += self._questions.forget_wait(call.id)
-        self._deliver(ToolResultInput(call_id=call.id, attempt=attempt, result=_timed(result, began)))
+        self._deliver(ToolResultInput(call_id=call.id, attempt=attempt, result=_with_duration(result, began)))
 
     async def _checked(self, began: float) -> tuple[bool, bool]:
         """Return whether rights were taken away since `began`, and whether this process holds the lease."""
@@ -364,7 +364,7 @@ class Questions:
             waiting.set_result(Answer(action=AnswerAction.CANCEL))
 
 
-def _timed(result: ToolResult, began: float) -> ToolResult:
+def _with_duration(result: ToolResult, began: float) -> ToolResult:
     took = round((time.monotonic() - began) * 1000)
     return result if result.duration_ms else replace(result, duration_ms=took)
 

@@ -239,12 +239,12 @@ def change_notices(
         return (pending,)
     full = [grant for of, grant in (replaced,) if of == settings] if replaced is not None else []
     for then in (*full, before):
-        if _compared(then) != _compared(now):
+        if _compared_parts(then) != _compared_parts(now):
             return (f"Rights have changed ({_difference(then, now)}).",)
     return ()
 
 
-def _compared(grant: Grant) -> tuple[object, ...]:
+def _compared_parts(grant: Grant) -> tuple[object, ...]:
     return grant.layers, grant.answers, grant.models, grant.rule_scopes
 
 

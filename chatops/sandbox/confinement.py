@@ -66,10 +66,10 @@ from chatops.sandbox.covers import (
     BARE_HEAD,
     View,
     can_become_bare,
-    covered,
+    cover_special_files,
     empty_or_read_only,
     further,
-    guarded,
+    guard_settings,
     homes,
     is_special,
     readable,
@@ -328,7 +328,7 @@ def landlock_limits(confined: Confinement, context: ToolContext, *, private: Pat
     shown = map(str, confined.toolchains.shown)
     read = ["/usr", "/opt", *etc, *_LINKS, "/proc", *names, *spec.read, *shown, workspace]
     write = [str(private), *spec.write, *([] if context.exposure is Exposure.READ_ONLY else [workspace])]
-    return landlock.encoded(read=read, write=write, network=spec.network)
+    return landlock.encode_arguments(read=read, write=write, network=spec.network)
 
 
 def sandboxed_command(
@@ -368,13 +368,13 @@ def sandboxed_command(
     given = (part for name, value in environment.items() for part in ("--setenv", name, value))
     variables = b"".join(os.fsencode(part) + b"\0" for part in given)
     read_only = context.exposure is Exposure.READ_ONLY
-    below, covers = covered(view, hidden=hidden, listed=listed, system=_SYSTEM, masked=masked)
+    below, covers = cover_special_files(view, hidden=hidden, listed=listed, system=_SYSTEM, masked=masked)
     outer = (
         confined.program,
         *_isolation(confined.level, share_network=spec.network or channel is not None),
         *_system(),
         *homes(workspace),
-        *_shown(confined.toolchains, workspace=None),
+        *_show_programs(confined.toolchains, workspace=None),
         *(part for path in (*read, *names) for part in ("--ro-bind-try", path, path)),
         *(part for path in write for part in ("--bind", path, path)),
         "--ro-bind" if read_only else "--bind",
@@ -382,8 +382,8 @@ def sandboxed_command(
         str(workspace),
         *_repository(view, repository, "protect" if read_only else spec.git, stage),
         *([] if read_only or spec.git == "writable" else below),
-        *_shown(confined.toolchains, workspace=workspace, write=write),
-        *guarded(view, hidden=hidden, roots=(*listed, *map(Path, (*_SYSTEM, *_LINKS)))),
+        *_show_programs(confined.toolchains, workspace=workspace, write=write),
+        *guard_settings(view, hidden=hidden, roots=(*listed, *map(Path, (*_SYSTEM, *_LINKS)))),
         *further(view, context.mounts),
         *covers,
         *(["--ro-bind-data", DATA, str(config_place())] if config else []),
@@ -417,7 +417,7 @@ def is_visible(place: Path, *, confined: Confinement, spec: SandboxSpec, workspa
     return any(place.is_relative_to(root) for root in roots)
 
 
-def _shown(toolchains: Toolchains, *, workspace: Path | None, write: tuple[str, ...] = ()) -> list[str]:
+def _show_programs(toolchains: Toolchains, *, workspace: Path | None, write: tuple[str, ...] = ()) -> list[str]:
     """Show the user's programs read-only: outside of a workspace (None), or those in it.
 
     The virtual environment of a workspace is writable if the limits name it.

@@ -61,7 +61,7 @@ def further(view: View, mounts: tuple[Mount, ...]) -> list[str]:
     return args
 
 
-def guarded(view: View, *, hidden: tuple[Path, ...], roots: tuple[Path, ...]) -> list[str]:
+def guard_settings(view: View, *, hidden: tuple[Path, ...], roots: tuple[Path, ...]) -> list[str]:
     """Keep settings from being written, and cover `hidden`, paths of this machine, below `roots` and the workspace."""
     source = view.source
     if (source / SETTINGS_FOLDER).is_symlink():
@@ -95,7 +95,7 @@ def is_special(path: str) -> bool:
     return not stat.S_ISDIR(mode) and not stat.S_ISREG(mode)
 
 
-def covered(
+def cover_special_files(
     view: View, *, hidden: tuple[Path, ...], listed: tuple[Path, ...], system: tuple[str, ...], masked: bool
 ) -> tuple[list[str], list[str]]:
     """Cover sockets, pipes and devices, and with `masked` files that may hold secrets.
@@ -314,7 +314,7 @@ def _hold(place: Path) -> int | None:
         else:
             os.mkdir(place)
             os.chmod(place, _FOLDER_MODE)
-    descriptor = _opened(place)
+    descriptor = _open_mount_point(place)
     if descriptor is None:
         return None
     with suppress(OSError):
@@ -327,7 +327,7 @@ def _hold(place: Path) -> int | None:
 
 def remove_mount_point(place: Path) -> None:
     """Remove what `mount_point` made if no process needs it; leave anything else."""
-    descriptor = _opened(place)
+    descriptor = _open_mount_point(place)
     if descriptor is None:
         return
     try:
@@ -339,7 +339,7 @@ def remove_mount_point(place: Path) -> None:
         os.close(descriptor)
 
 
-def _opened(place: Path) -> int | None:
+def _open_mount_point(place: Path) -> int | None:
     """Open a mount point; None if there is none."""
     if is_mount_point(place):
         with suppress(OSError):

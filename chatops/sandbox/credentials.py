@@ -201,7 +201,7 @@ async def send_reply(
         if not status[1].startswith(b"1"):
             break
     pairs = [(header[1].lower(), header[2].strip()) for header in headers if header]
-    pieces = _decoded(_framed(reader, pairs), pairs)
+    pieces = _decompress(_read_body(reader, pairs), pairs)
     empty = method == "HEAD" or status[1] in (b"204", b"304")
     sent = [lines[0]]
     for name, value in pairs:
@@ -231,7 +231,7 @@ async def _send_chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
         await writer.drain()
 
 
-def _framed(reader: asyncio.StreamReader, headers: list[tuple[bytes, bytes]]) -> AsyncIterator[bytes]:
+def _read_body(reader: asyncio.StreamReader, headers: list[tuple[bytes, bytes]]) -> AsyncIterator[bytes]:
     """Return the body in pieces, without its framing. Raises BadReplyError if its end is not certain."""
     lengths = [value for name, value in headers if name == b"content-length"]
     codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
@@ -273,17 +273,17 @@ async def _to_end(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         yield data
 
 
-def _decoded(pieces: AsyncIterator[bytes], headers: list[tuple[bytes, bytes]]) -> AsyncIterator[bytes]:
+def _decompress(pieces: AsyncIterator[bytes], headers: list[tuple[bytes, bytes]]) -> AsyncIterator[bytes]:
     """Return the body without compression, which was not asked for. Raises BadReplyError for one that is unknown."""
     codings = [value.lower() for name, value in headers if name == b"content-encoding"]
     if codings in ([], [b"identity"]):
         return pieces
     if codings in ([b"gzip"], [b"x-gzip"], [b"deflate"]):
-        return _inflated(pieces)
+        return _inflate(pieces)
     raise BadReplyError("it is compressed in a way in which the value would not be recognised")
 
 
-async def _inflated(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _inflate(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     inflate = zlib.decompressobj(wbits=47)
     async for piece in pieces:
         while piece:

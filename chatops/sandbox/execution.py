@@ -27,7 +27,7 @@ from chatops.sandbox.confinement import Confinement, WorkspaceAccess, confinemen
 from chatops.sandbox.covers import SandboxSetupError, mount_points
 from chatops.sandbox.credentials import environment as credential_environment
 from chatops.sandbox.credentials import uses
-from chatops.sandbox.git_access import Stage, staged
+from chatops.sandbox.git_access import Stage, stage_for
 from chatops.sandbox.lacks import likely_cause, unreached_cause
 from chatops.sandbox.process import MAX_SHOWN, Command, EndedCommand, attempt_name, clean_environment, run_command
 from chatops.sandbox.proxy import Proxy, proxy_environment
@@ -357,7 +357,7 @@ async def _run(
     command = Command(argv=argv, cwd=Path(facts.cwd), environment=environment, call=call)
     keep, untaken = context.max_output_chars, tuple[str, ...]()
     await in_thread(remove_left_folders)
-    with staged(confined.repository if writes else None, context.sandbox.git) as stage:
+    with stage_for(confined.repository if writes else None, context.sandbox.git) as stage:
         ready = set_up(command, confined=confined, context=context, masked=masked, stage=stage)
         async with ready as (command, unreached):
             failures.forget(facts, context)

@@ -96,7 +96,7 @@ class Repository:
     def leading_elsewhere(self, *, remove: bool) -> str:
         """Name what in `places` leads out of the repository, or cannot be examined; with `remove`, remove it."""
         found = [path for place in self.places for path in _led_elsewhere(place, remove=remove)]
-        return _listed([self.named(path) for path in found])
+        return _list_names([self.named(path) for path in found])
 
     def named(self, path: Path) -> str:
         """Return the name of a path of the repository for a message."""
@@ -165,9 +165,9 @@ class Stage:
             elif not self._taken_over(name, removed=now is None):
                 left.append(f".git/{name}")
         if refused:
-            notes.append(f"not valid or with a new submodule, so not taken over: {_listed(refused)}")
+            notes.append(f"not valid or with a new submodule, so not taken over: {_list_names(refused)}")
         if left:
-            notes.append(f"changed or locked outside meanwhile, so left as they are: {_listed(left)}")
+            notes.append(f"changed or locked outside meanwhile, so left as they are: {_list_names(left)}")
         return tuple(notes)
 
     def _fault(self, name: str) -> bool:
@@ -186,7 +186,7 @@ class Stage:
         if _state(self.folder / "packed-refs") is None:
             return False
         try:
-            lines = _read(self.folder / "packed-refs").splitlines(keepends=True)
+            lines = _read_file(self.folder / "packed-refs").splitlines(keepends=True)
         except OSError:
             return True
         return any(_PACKED.fullmatch(line) is None for line in lines)
@@ -201,7 +201,7 @@ class Stage:
         renamed = False
         try:
             with open(descriptor, "wb") as file:
-                data = b"" if removed else _read(self.folder / name)
+                data = b"" if removed else _read_file(self.folder / name)
                 if _state(real) != self.before.get(name):
                     return False
                 file.write(data)
@@ -231,7 +231,7 @@ class Stage:
             return False
         try:
             new, old = (_folders_of(index.parent, self.repository) for index in (ours, real))
-            table = b"IEOT" in _read(ours) and (_state(real) is None or b"IEOT" not in _read(real))
+            table = b"IEOT" in _read_file(ours) and (_state(real) is None or b"IEOT" not in _read_file(real))
         except (OSError, ValueError, IndexError):
             return True
         return bool(new - old) or table
@@ -244,7 +244,7 @@ def _folders_of(place: Path, repository: Repository) -> frozenset[str]:
 
 
 @contextlib.contextmanager
-def staged(repository: Repository | None, access: GitAccess) -> Iterator[Stage | None]:
+def stage_for(repository: Repository | None, access: GitAccess) -> Iterator[Stage | None]:
     """Make a stage for a command with access `commit` and remove it at the end; None if it needs none.
 
     Raises OSError if the files cannot be copied, SandboxSetupError if the repository leads elsewhere.
@@ -258,7 +258,7 @@ def staged(repository: Repository | None, access: GitAccess) -> Iterator[Stage |
         for name in _STATE:
             before = _state(repository.folder / name)
             if before is not None:
-                _write(folder / name, _read(repository.folder / name), before)
+                _write(folder / name, _read_file(repository.folder / name), before)
                 stage.before[name] = before
                 copied = _state(folder / name)
                 if copied is not None:
@@ -354,7 +354,7 @@ def _begin(path: Path | str, folder: int | None = None) -> bytes:
         return _UNREADABLE
 
 
-def _listed(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     more = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
     return ", ".join(visible(name) for name in names[:_MAX_NAMED]) + more
 
@@ -400,7 +400,7 @@ def _write(path: Path, data: bytes, before: tuple[int, ...]) -> None:
     os.utime(path, ns=(before[3], before[3]))
 
 
-def _read(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     """Return the content of a regular file, reached without a link. Raises OSError."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         data = file.read(_MOST + 1)

@@ -93,7 +93,7 @@ def without_set_ids() -> bytes:
             rules += _call(number, _EPERM, (place, _CREATES), (place + 1, _SET_IDS)) if number else []
         rules.append((_RETURN, 0, 0, _ALLOW))
         lines += [(_EQUAL, 0, len(rules) + 1, audit), (_LOAD, 0, 0, 0), *rules]
-    return _encoded([(_LOAD, 0, 0, 4), *lines, (_RETURN, 0, 0, _ERROR | _EPERM)]) if lines else b""
+    return _pack([(_LOAD, 0, 0, 4), *lines, (_RETURN, 0, 0, _ERROR | _EPERM)]) if lines else b""
 
 
 def confining(*, network: bool) -> bytes:
@@ -124,7 +124,7 @@ def confining(*, network: bool) -> bytes:
         lines.append((_RETURN, 0, 0, _ERROR | _EPERM))
     else:
         lines += _call(socket, _EPERM)
-    return _encoded([*lines, (_RETURN, 0, 0, _ALLOW)])
+    return _pack([*lines, (_RETURN, 0, 0, _ALLOW)])
 
 
 def _call(number: int, error: int, *tests: tuple[int, int], compare: int = _ANY_BIT) -> _Lines:
@@ -137,7 +137,7 @@ def _call(number: int, error: int, *tests: tuple[int, int], compare: int = _ANY_
     return [(_EQUAL, 0, len(body), number), *body]
 
 
-def _encoded(lines: _Lines) -> bytes:
+def _pack(lines: _Lines) -> bytes:
     return b"".join(struct.pack("=HBBI", *line) for line in lines)
 
 
@@ -163,20 +163,20 @@ def abi() -> int:
     return max(0, int(_libc.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)))
 
 
-def encoded(*, read: "Iterable[str]", write: "Iterable[str]", network: bool) -> str:
+def encode_arguments(*, read: "Iterable[str]", write: "Iterable[str]", network: bool) -> str:
     """Return the arguments of `confine` as one word that `confine_encoded` reads without importing a parser."""
     lists = (",".join(os.fsencode(path).hex() for path in paths) for paths in (read, write))
     return ";".join((*lists, "network" if network else ""))
 
 
 def confine_encoded(text: str) -> int:
-    """Confine this process as `encoded` says, see `confine`. Raises OSError or ValueError."""
+    """Confine this process as `encode_arguments` says, see `confine`. Raises OSError or ValueError."""
     read, write, network = text.split(";")
     return confine(read=_paths(read), write=_paths(write), network=bool(network))
 
 
 def serve_encoded(listener: int, text: str) -> None:
-    """Let processes that were confined as `encoded` says change modes, owners and times of what they may write.
+    """Let processes confined as `encode_arguments` says change modes, owners and times of what they may write.
 
     `listener` is what their `confine` has returned. Returns when the last of them has ended. Gives up the rights of
     root for this thread. Raises OSError.
@@ -206,15 +206,15 @@ def confine(*, read: "Iterable[str]", write: "Iterable[str]", network: bool) -> 
     ports = 3 if version >= 4 and not network else 0
     scoped = 3 if version >= 6 else 0
     fields = struct.pack("=QQQ", handled, ports, scoped)[: 24 if version >= 6 else 16 if version >= 4 else 8]
-    ruleset = _checked(_libc.syscall(_CREATE_RULESET, fields, len(fields), 0))
+    ruleset = _check_result(_libc.syscall(_CREATE_RULESET, fields, len(fields), 0))
     try:
         for path in read:
             _allow(ruleset, path, _READ)
         for path in (*write, *_DEVICES):
             _allow(ruleset, path, _ALL if path not in _DEVICES else _FILE)
-        _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        _check_result(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         _drop_capabilities()
-        _checked(_libc.syscall(_RESTRICT_SELF, ruleset, 0))
+        _check_result(_libc.syscall(_RESTRICT_SELF, ruleset, 0))
     finally:
         os.close(ruleset)
     return _filter_calls(network=network)
@@ -229,7 +229,7 @@ def _allow(ruleset: int, path: str, access: int) -> None:
         if not os.path.isdir(path):
             access &= _FILE
         rule = struct.pack("=Qi", access, descriptor)
-        _checked(_libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0))
+        _check_result(_libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0))
     finally:
         os.close(descriptor)
 
@@ -242,7 +242,7 @@ def _drop_capabilities() -> None:
     while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
         number += 1
     header = struct.pack("=Ii", 0x20080522, 0)
-    _checked(_libc.capset(header, bytes(24)))
+    _check_result(_libc.capset(header, bytes(24)))
 
 
 def _filter_calls(*, network: bool) -> int:
@@ -252,12 +252,12 @@ def _filter_calls(*, network: bool) -> int:
     for code in filter(None, (without_set_ids(), confining(network=network))):
         buffer = ctypes.create_string_buffer(code, len(code))
         header = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
-        listener = _checked(_libc.syscall(_SECCOMP[_MACHINE], 1, flags, header))
+        listener = _check_result(_libc.syscall(_SECCOMP[_MACHINE], 1, flags, header))
         flags = _NEW_LISTENER
     return listener
 
 
-def _checked(result: int) -> int:
+def _check_result(result: int) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return int(result)
@@ -310,19 +310,17 @@ def _serve(listener: int, folders: "Iterable[str]") -> None:
         try:
             fcntl.ioctl(listener, _RECEIVE, notification)
             call, task, _, number, _, _, *arguments = _NOTIFICATION.unpack(notification)
-            fault = _performed(listener, call, task, number, arguments, writable)
+            fault = _perform(listener, call, task, number, arguments, writable)
             fcntl.ioctl(listener, _SEND, _ANSWER.pack(call, 0, -fault, 0))
         except OSError:
             continue  # The process died meanwhile.
 
 
-def _performed(
-    listener: int, call: int, task: int, number: int, arguments: list[int], writable: tuple[str, ...]
-) -> int:
+def _perform(listener: int, call: int, task: int, number: int, arguments: list[int], writable: tuple[str, ...]) -> int:
     """Perform one call of the thread `task`. Return 0, or the number of the error that the command gets."""
     file = -1
     try:
-        file = _opened(task, number, arguments)
+        file = _open_file(task, number, arguments)
         what, _, _, value, _ = _CALLS[number]
         times = _times(task, arguments[value], what) if what.endswith("seconds") else None
         # If the call is over, another process may have the id by now.
@@ -339,7 +337,7 @@ def _performed(
         if what == "mode":
             done = _libc.chmod(place, arguments[value] & 0o1777)
         elif what == "owner":
-            done = _libc.chown(place, _signed(arguments[value]), _signed(arguments[value + 1]))
+            done = _libc.chown(place, _as_c_int(arguments[value]), _as_c_int(arguments[value + 1]))
         else:
             done = _libc.utimensat(_AT_FDCWD, place, times, 0)
         return ctypes.get_errno() if done else 0
@@ -352,11 +350,11 @@ def _performed(
             os.close(file)
 
 
-def _opened(task: int, number: int, arguments: list[int]) -> int:
+def _open_file(task: int, number: int, arguments: list[int]) -> int:
     """Open the file of a call with O_PATH, as the thread `task` would find it. Raises OSError."""
     _, folder, path, _, flags = _CALLS[number]
     given = arguments[flags] if flags >= 0 else _NO_FOLLOW if number == _LCHOWN else 0
-    base = _signed(arguments[folder]) if folder >= 0 else _AT_FDCWD
+    base = _as_c_int(arguments[folder]) if folder >= 0 else _AT_FDCWD
     around = f"/proc/{task}/cwd" if base == _AT_FDCWD else f"/proc/{task}/fd/{base}"
     name = _text(task, arguments[path]) if path >= 0 and arguments[path] else b""
     if not name:
@@ -384,9 +382,9 @@ def _times(task: int, address: int, unit: str) -> bytes | None:
     if not address:
         return None
     if unit == "seconds":
-        first, second = struct.unpack("=2q", _read(task, address, 16))
+        first, second = struct.unpack("=2q", _read_memory(task, address, 16))
         return struct.pack("=4q", first, 0, second, 0)
-    data = _read(task, address, 32)
+    data = _read_memory(task, address, 32)
     first, parts, second, more = struct.unpack("=4q", data)
     return data if unit == "nanoseconds" else struct.pack("=4q", first, parts * 1000, second, more * 1000)
 
@@ -397,11 +395,11 @@ def _text(task: int, address: int) -> bytes:
     while b"\0" not in data:
         if len(data) >= _MAX_PATH:
             raise OSError(errno.ENAMETOOLONG, "too long")
-        data += _read(task, address + len(data), _PAGE - (address + len(data)) % _PAGE)
+        data += _read_memory(task, address + len(data), _PAGE - (address + len(data)) % _PAGE)
     return data.partition(b"\0")[0]
 
 
-def _read(task: int, address: int, size: int) -> bytes:
+def _read_memory(task: int, address: int, size: int) -> bytes:
     memory = os.open(f"/proc/{task}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.pread(memory, size, address)
@@ -414,6 +412,6 @@ def _read(task: int, address: int, size: int) -> bytes:
     return data
 
 
-def _signed(value: int) -> int:
+def _as_c_int(value: int) -> int:
     """Return an argument of 32 bits as a C int."""
     return (value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000

@@ -168,7 +168,7 @@ def _start(command: Command, *, keep: int, output: Callable[[str], None], most_s
     numbers = iter(files)
     argv = [str(next(numbers)) if word == DATA else word for word in command.argv]
     if not command.contained:
-        argv = supervised(argv, status=status_write, limits=command.limits)
+        argv = with_supervisor(argv, status=status_write, limits=command.limits)
     try:
         # Fork on the event loop's thread on purpose: a parent-death signal is bound to the thread that forks.
         process = subprocess.Popen(
@@ -368,7 +368,7 @@ class _Running:
             self.process.wait()
 
 
-def supervised(argv: list[str], *, status: int, limits: str) -> list[str]:
+def with_supervisor(argv: list[str], *, status: int, limits: str) -> list[str]:
     """Return `argv` under the supervisor, which reports the end to `status`; `limits` as in `Command`."""
     return [sys.executable, "-I", "-S", supervisor.__file__, str(status), str(os.getpid()), limits, *argv]
 

@@ -127,11 +127,11 @@ def call_page(pending: PendingCall, review: "ContainedReview | None", *, may_dec
     return CallPage(
         question=question(pending),
         notes=[fact.value for fact in shown.notes],
-        above=_labelled(shown.above),
+        above=_by_label(shown.above),
         call=list(_changes(review) if review is not None else _call(pending, shown.call)),
-        below=_labelled(shown.below),
+        below=_by_label(shown.below),
         blocks=[_block(fact) for fact in shown.blocks],
-        details=_labelled([fact for fact in details if fact.form.one_line]),
+        details=_by_label([fact for fact in details if fact.form.one_line]),
         detail_blocks=[_block(fact) for fact in details if not fact.form.one_line],
         scope=[] if pending.outcome_unknown else scope(pending, sheet),
         answers=list(_answers(pending, review)) if may_decide else [],
@@ -177,7 +177,7 @@ def _answers(pending: PendingCall, review: "ContainedReview | None") -> Iterator
     yield Answer(name="reason", label="Deny with a reason", reason="Reason for the model")
 
 
-def _labelled(facts: Sequence[Fact]) -> list[tuple[str, list[Fact]]]:
+def _by_label(facts: Sequence[Fact]) -> list[tuple[str, list[Fact]]]:
     return [(label, list(group)) for label, group in groupby(facts, key=lambda fact: fact.label)]
 
 

@@ -168,7 +168,7 @@ class _Found:
 
     def _words(self, words: Sequence[Word], *, reads_pipe: bool, depth: int, at: Span | None) -> None:
         """Collect what the program of these words does. The first word is known."""
-        argv = _known(words)
+        argv = _argv_of(words)
         name = argv[0].rsplit("/", 1)[-1]
         first = at or words[0].span
         self.argvs.append(argv)
@@ -196,7 +196,7 @@ class _Found:
 
     def _inner(self, name: str, words: Sequence[Word], *, reads_pipe: bool, depth: int, at: Span | None) -> None:
         """Collect from the programs that this one starts because its arguments say so."""
-        argv, first = _known(words), at or words[0].span
+        argv, first = _argv_of(words), at or words[0].span
         text = programs.program_text(name, words)
         if text is not None:
             self._warn(Danger.RUNS_TEXT, name, at or (words[0].span[0], text.span[1]))
@@ -325,5 +325,5 @@ def _web_hosts(words: Sequence[str]) -> list[str]:
     return [match["host"] for match in found if match["scheme"].lower() in ("http", "https")]
 
 
-def _known(words: Sequence[Word]) -> tuple[str, ...]:
+def _argv_of(words: Sequence[Word]) -> tuple[str, ...]:
     return Program(tuple(words)).argv

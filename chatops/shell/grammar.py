@@ -364,12 +364,12 @@ class _Reader:
                 for child in node.children:
                     yield from self._parts(child)
             case "word" | "number" | "extglob_pattern" | "regex" | "test_operator":
-                yield _unescaped(source)
+                yield _unescape(source)
             case "raw_string":
                 yield source[1:-1]
             case "string":
                 known = all(child.type in ('"', "string_content") for child in node.children)
-                yield _unquoted(source[1:-1]) if known and len(source) > 1 else None
+                yield _unescape_quoted(source[1:-1]) if known and len(source) > 1 else None
             case "variable_assignment" | "variable_name":
                 value = node.child_by_field_name("value")
                 if value is None:
@@ -406,11 +406,11 @@ def _sizes(command: str) -> Iterator[int]:
     return (len(char.encode("utf-8", "replace")) for char in command)
 
 
-def _unescaped(source: str) -> str:
+def _unescape(source: str) -> str:
     """Remove the backslashes of an unquoted word."""
     return _ESCAPED.sub(lambda found: found[1].strip("\n"), source)
 
 
-def _unquoted(inner: str) -> str:
+def _unescape_quoted(inner: str) -> str:
     """Remove the backslashes that a shell removes between double quotes."""
     return _ESCAPED_IN_QUOTES.sub(lambda found: found[1].strip("\n"), inner)

@@ -310,7 +310,7 @@ def verify(rows: Sequence[AuditRow], anchors: Sequence[Anchor]) -> tuple[list[st
     chains: dict[str, list[str]] = {}
     for row in rows:
         chain = chains.setdefault(row.session_id, [])
-        name, expected = _named(row.session_id), len(chain) + 1
+        name, expected = _log_name(row.session_id), len(chain) + 1
         writer = f", written by {row.written_by}," if row.written_by else ""
         if row.number != expected:
             faults.append(f"{name}: row {row.number} stands where row {expected} should be: removed or inserted")
@@ -322,7 +322,7 @@ def verify(rows: Sequence[AuditRow], anchors: Sequence[Anchor]) -> tuple[list[st
     proven: dict[str, int] = {}
     differs: dict[str, str] = {}
     for anchor in anchors:
-        chain, name = chains.get(anchor.session, []), _named(anchor.session)
+        chain, name = chains.get(anchor.session, []), _log_name(anchor.session)
         if not 1 <= anchor.number <= len(chain):
             ends = f"and the log ends at row {len(chain)}: cut off" if chain else "and the log has none of it: removed"
             why = f"row {anchor.number} is in the anchor, {ends}, or this is an older copy or another store"
@@ -347,5 +347,5 @@ def is_sound(row: AuditRow) -> bool:
         return False
 
 
-def _named(session: str) -> str:
+def _log_name(session: str) -> str:
     return f"session {session}" if session else "the log outside of sessions"

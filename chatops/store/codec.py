@@ -240,7 +240,7 @@ def decode_state(
     return StoredState(state=state, messages=tuple(MessageId(item) for item in ids))
 
 
-def pruned(text: object) -> str:
+def prune(text: object) -> str:
     """Return all that stays of a stored turn once nothing resumes it: how it ended.
 
     The rights of each turn were most of the file: a short exchange took 10 KB, and takes 1.7 KB without them.

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from chatops.domain.errors import SessionHeldError, StoreError, UnreadableError
 from chatops.domain.secrets import without_keys
 from chatops.domain.tools import AccessLevel
-from chatops.store.sqlite_errors import Damage, is_busy, translated
+from chatops.store.sqlite_errors import Damage, is_busy, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +85,7 @@ class Connection:
     """Condition: a remembered rule was made by someone with the rights of this connection."""
 
     def __init__(self, raw: sqlite3.Connection, *, path: Path, unsaved: str = "") -> None:
-        """Wrap `raw`, made by `prepared`. `path` is what errors name; `unsaved` as in `Store.unsaved`."""
+        """Wrap `raw`, made by `prepare`. `path` is what errors name; `unsaved` as in `Store.unsaved`."""
         self.path = path
         self.unsaved = unsaved
         self.notices: list[str] = []
@@ -229,7 +229,7 @@ class Connection:
 
     def changes(self) -> int:
         """Return a number that changes when another connection has written. Not within a transaction."""
-        with self._lock, translated(self.path):
+        with self._lock, translate_errors(self.path):
             self._must_be_open()
             return integer((self.one("PRAGMA data_version") or (0,))[0])
 
@@ -242,7 +242,7 @@ class Connection:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:
-        with self._lock, translated(self.path):
+        with self._lock, translate_errors(self.path):
             self._must_be_open()
             self._begin(begin)
             try:
@@ -316,7 +316,7 @@ def connect(database: Path | str) -> sqlite3.Connection:
     )
 
 
-def prepared(raw: sqlite3.Connection) -> sqlite3.Connection:
+def prepare(raw: sqlite3.Connection) -> sqlite3.Connection:
     """Set `raw`, which is in autocommit mode, to read and write values as the store does, and return it."""
     raw.row_factory = _row
     raw.execute("PRAGMA foreign_keys = ON")
@@ -373,7 +373,7 @@ def text(value: Value) -> str:
     """Return a text column. Raises UnreadableError."""
     if isinstance(value, str):
         return value
-    raise _damaged(value)
+    raise _damage_error(value)
 
 
 def text_or_none(value: Value) -> str | None:
@@ -399,7 +399,7 @@ def integer(value: Value) -> int:
     """Return an integer column. Raises UnreadableError."""
     if isinstance(value, int):
         return value
-    raise _damaged(value)
+    raise _damage_error(value)
 
 
 def integer_or_none(value: Value) -> int | None:
@@ -411,7 +411,7 @@ def real(value: Value) -> float:
     """Return a time in seconds since the epoch. Raises UnreadableError, also for one that no calendar has."""
     if isinstance(value, int | float) and abs(value) < _LATEST:
         return float(value)
-    raise _damaged(value)
+    raise _damage_error(value)
 
 
 def real_or_none(value: Value) -> float | None:
@@ -430,7 +430,7 @@ def readable(rows: Iterable[SqlRow], decode: Callable[[SqlRow], T], *, what: str
     return found
 
 
-def _damaged(value: Value) -> UnreadableError:
+def _damage_error(value: Value) -> UnreadableError:
     return UnreadableError(
         f"A row of the session store is damaged: a value has the wrong type ({type(value).__name__}).",
         advice="Run `chatops doctor` to check the store.",

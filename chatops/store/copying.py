@@ -41,7 +41,7 @@ from chatops.store.files import pasted_names
 from chatops.store.leases import HOLDER, holder_in, is_alive
 from chatops.store.opening import copied_key, lets_continue, lets_run
 from chatops.store.schema import SCHEMA_VERSION, columns_of
-from chatops.toolkit.counting import counted
+from chatops.toolkit.counting import count_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -117,7 +117,7 @@ def copy_sessions(source: Connection, target: Connection, *, member: str = "") -
     copied until then stays, and the next run continues.
     """
     made = Copied()
-    with source.read(), counted("copying", unit="session") as counter:
+    with source.read(), count_work("copying", unit="session") as counter:
         owned = source.all(f"SELECT session_id, {HOLDER} FROM leases")
         made.open = [text(row[0]) for row in owned if is_alive(holder_in(row[1:]))]
         found = source.all("SELECT id FROM sessions ORDER BY activity, seq")
@@ -152,10 +152,10 @@ def _copy(
     source: Connection, target: Connection, id_: str, settings: list[tuple[str, str]], made: Copied, member: str
 ) -> None:
     """Copy a session, or the log of one that was deleted. `settings` are those that go along."""
-    as_read = _without_approvals(_read(source, id_))
+    as_read = _without_approvals(_read_session(source, id_))
     wanted = {table: [tuple(map(_without_keys, row)) for row in rows] for table, rows in as_read.items()}
     with target.read():
-        there = _read(target, id_)
+        there = _read_session(target, id_)
     is_new = not (there["sessions"] or there["audit"] or there["decisions"])
     if not is_new and digest(there) != digest(wanted):
         made.differing.append(id_)
@@ -184,7 +184,7 @@ def _copy(
                 for key, _ in settings
             )
             same = [*stored] == [(without_keys(value),) for _, value in settings]
-            if not same or digest(_read(target, id_)) != digest(wanted):
+            if not same or digest(_read_session(target, id_)) != digest(wanted):
                 raise StoreError("it does not read back as it was written, so nothing of it was stored")
     made.hidden += sum(
         row != clean for table, rows in as_read.items() for row, clean in zip(rows, wanted[table], strict=True)
@@ -226,7 +226,7 @@ def digest(rows: Rows) -> str:
     return hashlib.sha256(json.dumps(ordered).encode()).hexdigest()
 
 
-def _read(rows: Connection, id_: str) -> Rows:
+def _read_session(rows: Connection, id_: str) -> Rows:
     """Return the rows of a session, by table."""
     return {
         table: rows.all(

@@ -180,7 +180,7 @@ def poster(claimed: Principal, member: Value) -> Principal:
     return replace(claimed, member=text(member), rule="")
 
 
-def _claimed(by: Principal) -> str:
+def _claimed_identity(by: Principal) -> str:
     """Return what a process says of itself where the database records its role."""
     return codec.encode_principal(replace(by, member=""))
 
@@ -230,7 +230,7 @@ def _log(rows: Connection, record: DecisionRecord, turn: TurnState, *, now: floa
         "SELECT decided_at FROM posted WHERE call_id = ? AND digest = ? AND by = ?",
         record.call_id,
         record.digest,
-        _claimed(record.by),
+        _claimed_identity(record.by),
     )
     rows.insert(
         "decisions",
@@ -265,11 +265,11 @@ class DecisionQueue(StorePart):
                 "ORDER BY q.seq",
                 session_id,
             )
-        return _in_call_order(readable(found, _queued, what="a row of the queue"))
+        return _in_call_order(readable(found, _pending_row, what="a row of the queue"))
 
     def post_decision(self, decided: DecideCall) -> bool:
         """Post a decision for the turn. Returns False if another one was first or the call is not pending."""
-        rows, decision, by = self._rows, codec.encode_recorded(decided.decision), _claimed(decided.by)
+        rows, decision, by = self._rows, codec.encode_recorded(decided.decision), _claimed_identity(decided.by)
         with rows.write():
             if rows.POST:
                 taken = bool((rows.one(rows.POST, decided.call_id, decided.digest, decision, by) or (False,))[0])
@@ -355,7 +355,7 @@ def _answer(row: SqlRow) -> DecideCall:
     )
 
 
-def _queued(row: SqlRow) -> PendingCallRow:
+def _pending_row(row: SqlRow) -> PendingCallRow:
     pending = codec.decode_pending(row[2])
     session_id = SessionId(text(row[0]))
     decided = None

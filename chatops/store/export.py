@@ -79,7 +79,7 @@ def to_markdown(history: Iterable[Message], *, title: str = "") -> str:
         parts.append(f"## {_line(heading)}")
         if text.strip():
             parts.append(_visible(text).strip("\n"))
-        parts.extend(f"{_line(label)}:\n\n{_fenced(_visible(block))}" for label, block in blocks)
+        parts.extend(f"{_line(label)}:\n\n{_fence(_visible(block))}" for label, block in blocks)
     return "\n\n".join(parts) + "\n"
 
 
@@ -126,7 +126,7 @@ def to_jsonl(
         ensure_ascii=False,
     )
     lines = [header, *map(encode_message, history), *_files(history, read_file)]
-    return "".join(f"{_escaped(line)}\n" for line in lines)
+    return "".join(f"{_escape(line)}\n" for line in lines)
 
 
 def kept_files(history: Iterable[Message]) -> tuple[FileRef, ...]:
@@ -177,7 +177,7 @@ def to_openai(history: Sequence[Message]) -> str:
                 pass
             case _:
                 assert_never(message)
-    return _escaped(_replaced(json.dumps(out, ensure_ascii=False, indent=2))) + "\n"
+    return _escape(_replace_surrogates(json.dumps(out, ensure_ascii=False, indent=2))) + "\n"
 
 
 def _openai_assistant(text: str, calls: Sequence[tuple[ToolCall, str]]) -> Mapping[str, object]:
@@ -250,11 +250,11 @@ def _describe_message(message: Message) -> tuple[str, str, list[tuple[str, str]]
 def _visible(text: str) -> str:
     """Return `text` with control and direction characters made visible; line ends and tabs stay."""
     text = text.replace("\r\n", "\n")
-    shown = "".join(_shown(character) if not character.isprintable() else character for character in text)
-    return _DIRECTION.sub(lambda found: f"<U+{ord(found[0]):04X}>", _replaced(shown))
+    shown = "".join(_show_character(character) if not character.isprintable() else character for character in text)
+    return _DIRECTION.sub(lambda found: f"<U+{ord(found[0]):04X}>", _replace_surrogates(shown))
 
 
-def _shown(character: str) -> str:
+def _show_character(character: str) -> str:
     code = ord(character)
     if character in "\n\t":
         return character
@@ -269,17 +269,17 @@ def _line(text: str) -> str:
     return " ".join(_visible(text).split())
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
 
 
-def _replaced(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def _escaped(line: str) -> str:
+def _escape(line: str) -> str:
     """Return JSON text without lone surrogates and without control characters that a terminal obeys.
 
     Such a character can only occur inside a string, where its escape means the same.

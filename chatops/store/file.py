@@ -36,7 +36,7 @@ from chatops.domain.errors import NotSavedError, SessionHeldError, StoreError, U
 from chatops.domain.ids import SessionId
 from chatops.store import leases
 from chatops.store.base import SAVED
-from chatops.store.connection import Connection, connect, prepared, text
+from chatops.store.connection import Connection, connect, prepare, text
 from chatops.store.opening import (
     OPEN_HERE,
     OpenedFile,
@@ -50,7 +50,7 @@ from chatops.store.opening import (
     uri,
 )
 from chatops.store.recovery import free_name, new_file, repair
-from chatops.store.sqlite_errors import is_damage, refused_by_the_system, translated
+from chatops.store.sqlite_errors import is_damage, refused_by_the_system, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ class StoreFile(Connection):
 
         Raises StoreError, and UnreadableError for a file that must not be touched.
         """
-        with translated(path):
+        with translate_errors(path):
             opened = _open_or_repair(path) if memory is None else OpenedFile(raw=memory._raw)
         super().__init__(opened.raw, path=path, unsaved="" if memory is None else memory.unsaved)
         self._opened = opened
@@ -104,7 +104,7 @@ class StoreFile(Connection):
 
     def changes(self) -> int:
         """Return the number of `Connection.changes` for the file at the path."""
-        with self._lock, translated(self.path):
+        with self._lock, translate_errors(self.path):
             if not self._closed and not self._is_in_place():
                 self._recover()
             return super().changes()
@@ -210,7 +210,7 @@ class StoreFile(Connection):
         memory = connect(":memory:")
         self._raw.backup(memory)
         self._raw.close()
-        self._raw = prepared(memory)
+        self._raw = prepare(memory)
         self.unsaved = REPLACED
 
 
@@ -297,7 +297,7 @@ class LateFile(StoreFile):
         must_have_room(self.path)
         file = StoreFile(self.path)
         try:
-            with self._lock, translated(self.path):
+            with self._lock, translate_errors(self.path):
                 self._must_be_open()
                 for name, content in (("memory", "main"), ("copied", "copied")):
                     file._raw.execute(f"ATTACH ':memory:' AS {name}")

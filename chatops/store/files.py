@@ -102,7 +102,7 @@ class SessionFiles:
         folder = "*" if session_id is None else _name_folder(session_id)
         try:
             place = next(self._folder.glob(f"{folder}/{beginning}*"), None)
-            data = _read(place) if place is not None else None
+            data = _read_file(place) if place is not None else None
         except OSError:
             return None
         return data if data is not None and hashlib.sha256(data).hexdigest().startswith(beginning) else None
@@ -162,7 +162,7 @@ def _name_folder(session_id: SessionId) -> str:
     return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _read(place: Path) -> bytes:
+def _read_file(place: Path) -> bytes:
     with plain_file(place) as (file, _):
         return file.read(MAX_BYTES + 1)
 

@@ -24,7 +24,7 @@ from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.wording import plural
 from chatops.store import audit
 from chatops.store.codec import decode_principal, decode_recorded, decode_run, decode_state
-from chatops.store.connection import Connection, SqlRow, Value, prepared
+from chatops.store.connection import Connection, SqlRow, Value, prepare
 from chatops.store.export import kept_files
 from chatops.store.files import SessionFiles
 from chatops.store.leases import HOLDER, holder_in, is_alive
@@ -101,7 +101,7 @@ def findings(path: Path, *, deep: bool = False) -> list[Finding]:
         with closing(open_to_read(path)) as raw:
             must_be_ours(raw, path)
             missing = _check_schema(raw)
-            rows = Connection(prepared(raw), path=path)
+            rows = Connection(prepare(raw), path=path)
             each = (check_rows,) if deep else (_check_references, _check_bodies, _list_unfinished)
             of_rows = (_count_rows, _check_pages, *each, _list_unknown_outcomes)
             return [*(finding for check in of_rows for finding in check(rows)), *missing, *around]

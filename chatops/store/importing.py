@@ -81,11 +81,12 @@ def read(data: bytes, *, format: ImportFormat | None, source: str, workspace: st
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _refused(source, 1 + data[: error.start].count(b"\n"), "is not UTF-8 text") from None
+        raise _line_error(source, 1 + data[: error.start].count(b"\n"), "is not UTF-8 text") from None
     values = _values(text, source=source)
     kept = [session for session in _READERS[format or _format_of(values)](values, source) if session.messages]
     return tuple(
-        replace(session, messages=tuple(_renamed(session.messages, _token(session, workspace)))) for session in kept
+        replace(session, messages=tuple(_with_new_ids(session.messages, _token(session, workspace))))
+        for session in kept
     )
 
 
@@ -100,25 +101,25 @@ def _values(text: str, *, source: str) -> list[tuple[int, _Object]]:
         whole = parse_json(text)
     except ValueError:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-        return [(number, _object(_parsed(line, source, number), source, number)) for number, line in lines]
+        return [(number, _object(_parse_line(line, source, number), source, number)) for number, line in lines]
     many = whole if isinstance(whole, list) else [whole]
     return [(1, _object(value, source, 1)) for value in many]
 
 
-def _parsed(line: str, source: str, number: int) -> JsonValue:
+def _parse_line(line: str, source: str, number: int) -> JsonValue:
     try:
         return parse_json(line)
     except ValueError:
-        raise _refused(source, number, "is not JSON") from None
+        raise _line_error(source, number, "is not JSON") from None
 
 
 def _object(value: JsonValue, source: str, line: int) -> _Object:
     if not isinstance(value, dict):
-        raise _refused(source, line, "is not a JSON object")
+        raise _line_error(source, line, "is not a JSON object")
     return value
 
 
-def _refused(source: str, line: int, why: str) -> ConfigError:
+def _line_error(source: str, line: int, why: str) -> ConfigError:
     return ConfigError(f"{source}, line {line}, {why}.", advice=_ADVICE)
 
 
@@ -133,7 +134,7 @@ def _own(values: _Values, source: str) -> list[Imported]:
     """Read `store.export.to_jsonl`. Raises ConfigError for a line that is not a message or is of a newer version."""
     header = values[0][1] if values else {}
     if header.get("format") != JSONL_FORMAT or header.get("version") != JSONL_VERSION:
-        raise _refused(source, 1, "is not the first line of a chatops export, version 1")
+        raise _line_error(source, 1, "is not the first line of a chatops export, version 1")
     messages: list[Message] = []
     skipped = 0
     files = []
@@ -144,7 +145,7 @@ def _own(values: _Values, source: str) -> list[Imported]:
         try:
             message = decode_message(json.dumps(body), message_id=MessageId(str(body.get("id", ""))))
         except UnreadableError:
-            raise _refused(source, line, "is not a message of a chatops export") from None
+            raise _line_error(source, line, "is not a message of a chatops export") from None
         match message:
             case UserMessage():
                 messages.append(replace(message, by=Speaker.USER))
@@ -163,7 +164,7 @@ def _bytes(value: JsonValue, source: str, line: int) -> bytes:
     try:
         return base64.b64decode(value if isinstance(value, str) else "", validate=True)
     except ValueError:
-        raise _refused(source, line, "is not a file of a chatops export") from None
+        raise _line_error(source, line, "is not a file of a chatops export") from None
 
 
 def _from_openai(values: _Values, source: str) -> list[Imported]:
@@ -174,7 +175,7 @@ def _from_openai(values: _Values, source: str) -> list[Imported]:
     for line, value in values:
         messages = value.get("messages")
         if not isinstance(messages, list):
-            raise _refused(source, line, "has no list of messages")
+            raise _line_error(source, line, "has no list of messages")
         entries = [(line, _object(entry, source, line)) for entry in messages]
         found.append(replace(_conversation(entries, source=source), title=_title(value.get("title"))))
     return found
@@ -210,7 +211,7 @@ def _conversation(entries: Iterable[tuple[int, _Object]], *, source: str) -> Imp
             case "system" | "developer":
                 skipped += 1
             case _:
-                raise _refused(source, line, "has no message: its role is none of user, assistant, tool, system")
+                raise _line_error(source, line, "has no message: its role is none of user, assistant, tool, system")
     return Imported(title="", messages=tuple(messages), skipped=skipped)
 
 
@@ -268,7 +269,7 @@ def _chat(value: _Object, *, source: str) -> Imported:
     """Read one chat. Of its branches, the one that was shown last is taken."""
     chat = value.get("chat", value)
     if not isinstance(chat, dict):
-        raise _refused(source, 1, "is not an export of Open WebUI")
+        raise _line_error(source, 1, "is not an export of Open WebUI")
     entries = [_without_extras(entry) for entry in _branch(chat)]
     known = [entry for entry in entries if entry.get("role") in ("user", "assistant", "system")]
     found = _conversation(((1, entry) for entry in known), source=source)
@@ -331,7 +332,7 @@ def _title(value: JsonValue) -> str:
     return one_line(value, most=TITLE_LENGTH) if isinstance(value, str) else ""
 
 
-def _renamed(messages: Sequence[Message], token: str) -> Iterator[Message]:
+def _with_new_ids(messages: Sequence[Message], token: str) -> Iterator[Message]:
     """Give each message and call a new id, so that nothing stored for another one is taken for its own.
 
     Ids are as those of turns, each of which begins with a message of the user.
@@ -364,4 +365,4 @@ def _call_id(token: str, place: int, index: int) -> CallId:
 
 _READERS = {ImportFormat.JSONL: _own, ImportFormat.OPENWEBUI: _from_webui, ImportFormat.OPENAI: _from_openai}
 _NO_ID = MessageId("")
-"""Id of a message until `_renamed` gives it one."""
+"""Id of a message until `_with_new_ids` gives it one."""

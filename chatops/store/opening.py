@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from chatops.domain.decisions import Approved, Edited
 from chatops.domain.errors import NotSavedError, UnreadableError
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.store.connection import BUSY_TIMEOUT_MS, Value, connect, prepared, transaction
+from chatops.store.connection import BUSY_TIMEOUT_MS, Value, connect, prepare, transaction
 from chatops.store.schema import (
     APPLICATION_ID,
     HEADER_LENGTH,
@@ -110,7 +110,7 @@ def _open_checked(path: Path, identity: FileIdentity | None) -> tuple[sqlite3.Co
         raw.execute("PRAGMA secure_delete = ON")
         migrate(raw)
         recognise_copy(raw, identity)
-        return prepared(raw), notices
+        return prepare(raw), notices
     except BaseException:
         raw.close()
         raise

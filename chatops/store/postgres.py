@@ -15,8 +15,8 @@ reads of other sessions, needs care of its own. Readers wait for no one: they se
 
 The clock of the database, read once the row is locked, says when a lease expires. So the clocks of hosts do not matter.
 
-PostgreSQL stores neither NUL nor lone surrogates. `escaped` writes them, and its own mark, as the mark and four digits.
-The mark is a noncharacter of Unicode, which JSON need not escape.
+PostgreSQL stores neither NUL nor lone surrogates. `escape_text` writes them, and its own mark, as the mark and four
+digits. The mark is a noncharacter of Unicode, which JSON need not escape.
 
 A database that was restored or copied gets another number, or another cluster around it. Then it is a copy as a copied
 file is one, see `opening`: no earlier approval lets anything run, and no remembered rule answers. A database that was
@@ -161,7 +161,7 @@ class Postgres(Connection):
         """
         self._parameters = parameters(address)
         self._keyring = keyring
-        self.place = shown(self._parameters)
+        self.place = show_address(self._parameters)
         super().__init__(cast("Any", None), path=Path(os.devnull), unsaved=unsaved)
         self._link: Link | None = None
         self._listener = Listener(lambda: Link.to(self._parameters))
@@ -202,16 +202,16 @@ class Postgres(Connection):
 
     def all(self, sql: str, *values: Any) -> list[SqlRow]:
         """Return all rows of a query."""
-        return [tuple(map(_read, row)) for row in self.run(sql, *values)]
+        return [tuple(map(_from_database, row)) for row in self.run(sql, *values)]
 
     def one(self, sql: str, *values: Any) -> SqlRow | None:
         """Return the first row of a query, or None."""
         row = self.run(sql, *values).fetchone()
-        return None if row is None else tuple(map(_read, row))
+        return None if row is None else tuple(map(_from_database, row))
 
     def listed(self, values: Sequence[str]) -> Any:
         """Return the parameter of `ONE_OF` that stands for these values."""
-        return list(map(escaped, values))
+        return list(map(escape_text, values))
 
     def now(self) -> float:
         """Return the time of the database, in a write transaction that at which it got its lock."""
@@ -530,8 +530,9 @@ def parameters(address: str) -> Mapping[str, Any]:
         return {**_CONNECTION, **given}
     wanted = str(given.get("sslmode", "verify-full"))
     if wanted != "verify-full":
+        address = show_address(given)
         raise ConfigError(
-            f"The store {shown(given)} is on another machine, and sslmode={wanted} does not check which one answers.",
+            f"The store {address} is on another machine, and sslmode={wanted} does not check which one answers.",
             advice="Leave sslmode out: chatops uses verify-full. A certificate of your own: sslrootcert=FILE.",
         )
     own = Path("~/.postgresql/root.crt").expanduser()
@@ -539,7 +540,7 @@ def parameters(address: str) -> Mapping[str, Any]:
     return {**_CONNECTION, **root, **given, "sslmode": "verify-full"}
 
 
-def shown(given: Mapping[str, Any]) -> str:
+def show_address(given: Mapping[str, Any]) -> str:
     """Return the address without a password."""
     host, port = (str(given.get(key) or "") for key in ("host", "port"))
     name = given.get("dbname") or given.get("user") or ""
@@ -567,22 +568,22 @@ def _is_here(host: str) -> bool:
         return False
 
 
-def escaped(value: str) -> str:
+def escape_text(value: str) -> str:
     """Return `value` without NUL and lone surrogates, which PostgreSQL does not store."""
     return _STRANGE.sub(lambda found: f"{MARK}{ord(found[0]):04x}", value)
 
 
-def unescaped(stored: str) -> str:
-    """Return what `escaped` was given."""
+def unescape_text(stored: str) -> str:
+    """Return what `escape_text` was given."""
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), stored) if MARK in stored else stored
 
 
 def _bound(value: Any) -> Any:
-    return escaped(without_keys(value)) if isinstance(value, str) else value
+    return escape_text(without_keys(value)) if isinstance(value, str) else value
 
 
-def _read(value: Any) -> Value:
-    return unescaped(value) if isinstance(value, str) else cast("Value", value)
+def _from_database(value: Any) -> Value:
+    return unescape_text(value) if isinstance(value, str) else cast("Value", value)
 
 
 @lru_cache(maxsize=512)

@@ -39,7 +39,7 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.wording import plural
 from chatops.store import messages, sessions
 from chatops.store.base import Holder
-from chatops.store.connection import Connection, bound, connect, prepared, text, transaction
+from chatops.store.connection import Connection, bound, connect, prepare, text, transaction
 from chatops.store.leases import is_alive
 from chatops.store.opening import (
     COPIED,
@@ -58,7 +58,7 @@ from chatops.store.opening import (
     uri,
 )
 from chatops.store.schema import SCHEMA_VERSION, migrate
-from chatops.store.sqlite_errors import refused_by_the_system, translated
+from chatops.store.sqlite_errors import refused_by_the_system, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -201,7 +201,7 @@ def _copy_from_backup(backup: Path, target: sqlite3.Connection, tables: Sequence
     if not backup.exists():
         return
     try:
-        with closing(prepared(connect(uri(backup, mode="ro")))) as older:
+        with closing(prepare(connect(uri(backup, mode="ro")))) as older:
             must_be_ours(older, backup)
             for name in tables:
                 _copy_table(older, target, name, where=_FROM_BACKUP[name])
@@ -279,7 +279,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 def _reading(path: Path) -> Iterator[None]:
     """Refuse a file that must not be opened, and raise all errors as StoreError."""
     try:
-        with translated(path):
+        with translate_errors(path):
             refuse_other_version(path)
             yield
     except OSError as error:
@@ -291,7 +291,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 def empty_in_memory() -> sqlite3.Connection:
     """Return an empty store in memory, which is gone when it is closed."""
-    raw = prepared(connect(":memory:"))
+    raw = prepare(connect(":memory:"))
     migrate(raw)
     return raw
 
@@ -308,7 +308,7 @@ def look_at(path: Path, *, unsaved: str) -> tuple[Connection, Salvage | None]:
         if path.exists():
             raw = open_to_read(path)
             if _is_sound(raw, path):
-                return Connection(prepared(raw), path=path, unsaved=unsaved), None
+                return Connection(prepare(raw), path=path, unsaved=unsaved), None
             raw.close()
     return _copy_readable(path, unsaved=unsaved, tables=())
 
@@ -350,7 +350,7 @@ def _copy_readable(path: Path, *, unsaved: str, tables: Sequence[str]) -> tuple[
             with closing(open_to_read(path)) as source:
                 with suppress(sqlite3.Error):
                     must_be_ours(source, path)
-                salvage = copy_readable(prepared(source), target, tables=tables, backup=backup_of(path))
+                salvage = copy_readable(prepare(source), target, tables=tables, backup=backup_of(path))
         return Connection(target, path=path, unsaved=unsaved), salvage
 
 
@@ -395,7 +395,7 @@ def make_backup(path: Path, *, idle: Callable[[], bool]) -> bool:
     """
     refuse_other_version(path)
     with (
-        translated(path),
+        translate_errors(path),
         closing(connect(uri(path, mode="rw"))) as source,
         new_file(backup_of(path)) as (target, put_in_place),
     ):
@@ -427,7 +427,7 @@ def delete_from_backup(path: Path, session_id: SessionId) -> None:
         if not backup.exists():
             return
         try:
-            with closing(prepared(connect(backup))) as raw:
+            with closing(prepare(connect(backup))) as raw:
                 raw.execute("PRAGMA secure_delete = ON")
                 rows = Connection(raw, path=backup)
                 with rows.write():
@@ -464,7 +464,7 @@ def repair(path: Path) -> list[str]:
         ):
             migrate(raw)
             with closing(connect(uri(path, mode="ro"))) as source:
-                salvage = copy_readable(prepared(source), raw, backup=backup_of(path))
+                salvage = copy_readable(prepare(source), raw, backup=backup_of(path))
             put_in_place()
     notice = f"The session store was damaged; it was moved to {bad}, and a new one was made. {salvage.text}"
     log.warning("%s", notice)
@@ -508,7 +508,7 @@ def new_file(
 
     try:
         raw.execute("PRAGMA synchronous = FULL")
-        yield prepared(raw), put_in_place
+        yield prepare(raw), put_in_place
     except OSError as error:
         raise refused_by_the_system(error, path=path) from error
     finally:

@@ -249,15 +249,15 @@ def schema_faults(raw: sqlite3.Connection) -> list[str]:
         return []
     found = {(str(table), str(column)) for _, table, column in rows}
     wanted = columns_of(version)
-    missing = [f"{_named(column, found)} is missing" for column in sorted(wanted - found)]
+    missing = [f"{_column_name(column, found)} is missing" for column in sorted(wanted - found)]
     early = [
-        f"{_named(column, wanted)} belongs to a later version than {version}"
+        f"{_column_name(column, wanted)} belongs to a later version than {version}"
         for column in sorted((columns_of(SCHEMA_VERSION) - wanted) & found)
     ]
     return list(dict.fromkeys(missing + early))
 
 
-def _named(one: tuple[str, str], others: Set[tuple[str, str]]) -> str:
+def _column_name(one: tuple[str, str], others: Set[tuple[str, str]]) -> str:
     """Return the name of a column, or of its table if none of the others belongs to it."""
     table, column = one
     return f"column {table}.{column}" if any(other == table for other, _ in others) else f"table {table}"

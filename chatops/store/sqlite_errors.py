@@ -173,7 +173,7 @@ def refused_by_the_system(error: OSError, *, path: Path) -> NotSavedError:
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """Raise SQLite's errors as StoreError."""
     try:
         yield

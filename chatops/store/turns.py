@@ -300,7 +300,7 @@ def _put_grants(rows: Connection, session_id: SessionId, grants: Mapping[str, st
 def _prune(rows: Connection, turn_id: str | None) -> None:
     """Keep only the result and the usage of a finished turn of a chat."""
     row = rows.one("SELECT state FROM turns WHERE turn_id = ? AND phase = 'finished'", turn_id)
-    if row is not None and (result := codec.pruned(row[0])):
+    if row is not None and (result := codec.prune(row[0])):
         rows.run("UPDATE turns SET state = ? WHERE turn_id = ?", result, turn_id)
 
 
@@ -432,7 +432,7 @@ class Runs(StorePart):
             state = _load(self._rows, full)
             if not _applies(review, state):
                 return False
-            if any(type(earlier) is type(review) for _, earlier in _posted(self._rows, full)):
+            if any(type(earlier) is type(review) for _, earlier in _posted_reviews(self._rows, full)):
                 return False
             body = codec.encode_review(replace(review, by=replace(review.by, member="")))
             if self._rows.POST_REVIEW:
@@ -443,14 +443,14 @@ class Runs(StorePart):
     def withdraw_review(self, session_id: SessionId, review: ReviewStep | CancelRun | None) -> None:
         """Remove a posted input that the run does not take, so that another one can be posted."""
         with self._rows.write():
-            for seq, posted in _posted(self._rows, session_id):
+            for seq, posted in _posted_reviews(self._rows, session_id):
                 if posted == review:
                     self._rows.run("DELETE FROM posted_reviews WHERE seq = ?", seq)
 
     def posted_reviews(self, session_id: SessionId) -> list[ReviewStep | CancelRun | None]:
         """Return the inputs posted for a run and not consumed by a commit yet, oldest first; None: one is damaged."""
         with self._rows.read():
-            return [posted for _, posted in _posted(self._rows, sessions.full_id(self._rows, session_id))]
+            return [posted for _, posted in _posted_reviews(self._rows, sessions.full_id(self._rows, session_id))]
 
 
 def _commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> None:
@@ -467,7 +467,7 @@ def _commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) ->
         raise ConflictError(
             f"Step {state.seq} of run {state.session_id} does not follow the stored one.", advice=_RELOAD_RUN
         )
-    if step.word is not None and (waiting := _posted(rows, state.session_id)):
+    if step.word is not None and (waiting := _posted_reviews(rows, state.session_id)):
         _must_be_first(step, _load(rows, state.session_id), (posted for _, posted in waiting))
     if step.word is not None:
         audit.append(rows, state.session_id, [{"kind": "review", "review": step.word, "by": step.word.by}], now=now)
@@ -511,7 +511,7 @@ def _load(rows: Connection, session_id: SessionId) -> WorkflowState:
     return codec.decode_run(row[0], version=integer(row[1]))
 
 
-def _posted(rows: Connection, session_id: SessionId) -> list[tuple[int, ReviewStep | CancelRun | None]]:
+def _posted_reviews(rows: Connection, session_id: SessionId) -> list[tuple[int, ReviewStep | CancelRun | None]]:
     """Return the inputs posted for a run, with their rows and who posted them as the database knows it.
 
     None stands for one that cannot be read.

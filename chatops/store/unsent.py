@@ -76,7 +76,7 @@ def recover(paths: Paths, workspace: Path, *, store: Callable[[str], None]) -> i
     """
     found = 0
     for path in sorted(_folder(paths).glob(f"*{_SUFFIX}")):
-        with suppress(OSError), _locked(path) as handle:
+        with suppress(OSError), _lock(path) as handle:
             texts = _last(handle, str(workspace))
             if texts is None:
                 continue
@@ -92,7 +92,7 @@ def _folder(paths: Paths) -> Path:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[int]:
+def _lock(path: Path) -> Iterator[int]:
     """Yield the open file. Raises OSError while another process has it locked."""
     handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:

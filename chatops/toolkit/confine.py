@@ -86,7 +86,7 @@ class ResolvedPath:
 
 def locate(raw: str, *, context: ToolContext, write: bool = False, field: str = "path") -> ResolvedPath:
     """Resolve a path that a model wrote, relative to the workspace. Has no effect and never raises."""
-    wrong = _malformed(raw)
+    wrong = _path_fault(raw)
     if wrong:
         return ResolvedPath(path=context.workspace, problem=Problem(path=field, message=wrong, given=visible(raw)))
     if raw == "~" or raw.startswith("~/"):
@@ -94,13 +94,13 @@ def locate(raw: str, *, context: ToolContext, write: bool = False, field: str = 
             path=context.workspace, refusal=f"{visible(raw)} is in the home folder, outside the workspace."
         )
     try:
-        path, info = _resolved(raw, workspace=context.workspace), None
+        path, info = _resolve(raw, workspace=context.workspace), None
         with suppress(FileNotFoundError, NotADirectoryError):
             info = os.lstat(path)
     except OSError as error:
         problem = Problem(path=field, message=f"cannot be resolved: {error.strerror}", given=visible(raw))
         return ResolvedPath(path=context.workspace, problem=problem)
-    refusal = refused(path, context=context, write=write)
+    refusal = why_refused(path, context=context, write=write)
     if refusal:
         return ResolvedPath(path=path, refusal=refusal)
     if info is not None and stat.S_ISLNK(info.st_mode):
@@ -127,7 +127,7 @@ def world_problem(facts: CallFacts, message: str, *, field: str = "path", given:
     return replace(with_problem(facts, field, message, given=given), may_resolve=True)
 
 
-def refused(path: Path, *, context: ToolContext, write: bool) -> str:
+def why_refused(path: Path, *, context: ToolContext, write: bool) -> str:
     """Return why no tool may touch this resolved path, as a sentence; empty if tools may."""
     shown = visible(str(path), limit=300)
     if not path.is_relative_to(context.workspace):
@@ -226,7 +226,7 @@ def opened_folder(path: Path, *, context: ToolContext, create: bool = False) -> 
             except FileNotFoundError:
                 raise
             except OSError as error:
-                raise ToolFailedError(_changed(path)) from error
+                raise ToolFailedError(_changed_notice(path)) from error
             os.close(descriptor)
             descriptor = below
         yield descriptor
@@ -255,7 +255,7 @@ def opened_file(path: Path, *, context: ToolContext) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _malformed(raw: str) -> str:
+def _path_fault(raw: str) -> str:
     if not raw:
         return "is empty; give a path relative to the workspace"
     if any(unicodedata.category(char) in {"Cc", "Cs"} for char in raw):
@@ -268,7 +268,7 @@ def _malformed(raw: str) -> str:
     return ""
 
 
-def _resolved(raw: str, *, workspace: Path) -> Path:
+def _resolve(raw: str, *, workspace: Path) -> Path:
     path = Path(os.path.realpath(os.path.join(workspace, raw)))
     if raw.isascii() or path.exists():
         return path
@@ -298,7 +298,7 @@ def _parts(path: Path, *, context: ToolContext) -> tuple[str, ...]:
         raise ToolFailedError(f"{visible(str(path), limit=300)} is outside the workspace.") from error
 
 
-def _changed(path: Path) -> str:
+def _changed_notice(path: Path) -> str:
     return f"The folders on the path to {visible(str(path), limit=300)} have changed since the check; nothing was done."
 
 

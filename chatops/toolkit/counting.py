@@ -1,9 +1,9 @@
 """Count long work where it is done, for whoever shows it.
 
-Work that may take long counts in a `counted` block. What shows it wraps the work in `shown_by`, and gets a `Progress`
-at the start, at most ten a second meanwhile, and None at the end. A context variable carries the receiver, also into
-threads, so that nothing between the two passes it on; without one, counting costs next to nothing. No progress is ever
-stored.
+Work that may take long counts in a `count_work` block. What shows it wraps the work in `shown_by`, and gets a
+`Progress` at the start, at most ten a second meanwhile, and None at the end. A context variable carries the receiver,
+also into threads, so that nothing between the two passes it on; without one, counting costs next to nothing. No
+progress is ever stored.
 
 Work in an isolated subprocess counts into a pipe, from which only numbers are read.
 """
@@ -35,7 +35,7 @@ def shown_by(show: Show) -> Iterator[None]:
 
 
 class Counter:
-    """Counts the work of one `counted` block."""
+    """Counts the work of one `count_work` block."""
 
     def __init__(self, show: Show | None, what: str, *, unit: str, total: int) -> None:
         self._show = show
@@ -79,7 +79,7 @@ class Counter:
 
 
 @contextmanager
-def counted(what: str, *, unit: str = "", total: int = 0) -> Iterator[Counter]:
+def count_work(what: str, *, unit: str = "", total: int = 0) -> Iterator[Counter]:
     """Count the work inside the block. `what` says what is done, such as ``copying the workspace``."""
     counter = Counter(_shown_by.get(), what, unit=unit, total=total)
     counter.add(0)

@@ -56,11 +56,11 @@ def visible(text: str, *, limit: int = 80) -> str:
     """Return `text` on one line, cut to `limit` characters before invisible ones are spelled out."""
     short = cut(text, most=limit)
     return "".join(
-        char if char == " " or (char.isprintable() and not char.isspace()) else _spelled(char) for char in short
+        char if char == " " or (char.isprintable() and not char.isspace()) else _spell(char) for char in short
     )
 
 
-def _spelled(char: str) -> str:
+def _spell(char: str) -> str:
     known = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
     return known.get(char, f"<U+{ord(char):04X}>")
 
@@ -113,7 +113,7 @@ _MAX_PRODUCT = 1_000_000
 _HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@")
 
 
-def unified(before: str, after: str, *, name: str) -> str:
+def diff_text(before: str, after: str, *, name: str) -> str:
     """Return the complete diff from `before` to `after`, because the user approves what it shows."""
     if before == after:
         return ""
@@ -126,10 +126,10 @@ def unified(before: str, after: str, *, name: str) -> str:
     if len(old_part) * len(new_part) <= _MAX_PRODUCT:
         body = list(difflib.unified_diff(old_part, new_part, n=CONTEXT_LINES))[2:]
     else:
-        body = _replaced(old_part, new_part, lead=start - first, trail=end - after_end)
-    shifted = [_shifted(line, by=first) for line in body]
+        body = _replacing_hunk(old_part, new_part, lead=start - first, trail=end - after_end)
+    shifted = [_shift_hunk(line, by=first) for line in body]
     header = [f"--- a/{name}\n" if before else "--- /dev/null\n", f"+++ b/{name}\n"]
-    return "".join(_ended(line) for line in header + shifted)
+    return "".join(_end_line(line) for line in header + shifted)
 
 
 def _lines(text: str) -> list[str]:
@@ -141,7 +141,7 @@ def _common(old: list[str], new: list[str]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
 
 
-def _replaced(old: list[str], new: list[str], *, lead: int, trail: int) -> list[str]:
+def _replacing_hunk(old: list[str], new: list[str], *, lead: int, trail: int) -> list[str]:
     head = f"@@ -{1 if old else 0},{len(old)} +{1 if new else 0},{len(new)} @@\n"
     removed = [f"-{line}" for line in old[lead : len(old) - trail]]
     added = [f"+{line}" for line in new[lead : len(new) - trail]]
@@ -149,7 +149,7 @@ def _replaced(old: list[str], new: list[str], *, lead: int, trail: int) -> list[
     return [head, *(f" {line}" for line in old[:lead]), *removed, *added, *last]
 
 
-def _shifted(line: str, *, by: int) -> str:
+def _shift_hunk(line: str, *, by: int) -> str:
     found = _HUNK.match(line) if by else None
     if found is None:
         return line
@@ -158,5 +158,5 @@ def _shifted(line: str, *, by: int) -> str:
     return f"@@ -{int(old) + by}{old_count or ''} +{int(new) + by}{new_count or ''} @@{rest}"
 
 
-def _ended(line: str) -> str:
+def _end_line(line: str) -> str:
     return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -56,7 +56,7 @@ def read_answer(text: str, *, schema: str, patterns: Sequence[PatternGate] = ())
     except ValueError as error:
         return _none(str(error))
     if not patterns and not may_take_long(schema):
-        return _checked(value, schema, patterns)
+        return _check(value, schema, patterns)
     try:
         found = run_isolated(_checked_isolated, value=value, schema=schema, gates=tuple(patterns))
         return adapter_of(AnswerFacts).validate_python(found)
@@ -66,13 +66,13 @@ def read_answer(text: str, *, schema: str, patterns: Sequence[PatternGate] = ())
 
 
 def _checked_isolated(value: str, schema: str, gates: Sequence[Mapping[str, Any]]) -> AnswerFacts:
-    return _checked(value, schema, [PatternGate(**gate) for gate in gates])
+    return _check(value, schema, [PatternGate(**gate) for gate in gates])
 
 
-def _checked(spelled_value: str, schema: str, patterns: Sequence[PatternGate]) -> AnswerFacts:
+def _check(spelled_value: str, schema: str, patterns: Sequence[PatternGate]) -> AnswerFacts:
     """Check an object, given as canonical JSON, and its member ``result``."""
     value = parse_json(spelled_value)
-    facts = AnswerFacts(value=spelled_value, bare_unmatched=_unmatched(patterns, value, schema))
+    facts = AnswerFacts(value=spelled_value, bare_unmatched=_mismatches(patterns, value, schema))
     if schema:
         facts = replace(facts, bare_problems=problems_in_process(value, schema=schema, noun=_KEY))
     if not isinstance(value, Mapping) or RESULT not in value:
@@ -80,12 +80,12 @@ def _checked(spelled_value: str, schema: str, patterns: Sequence[PatternGate]) -
     inner = problems_in_process(value[RESULT], schema=schema, noun=_KEY) if schema else ()
     return replace(
         facts,
-        result_unmatched=_unmatched(patterns, value[RESULT], schema),
+        result_unmatched=_mismatches(patterns, value[RESULT], schema),
         result_problems=tuple(replace(problem, path=_under_result(problem.path)) for problem in inner),
     )
 
 
-def _unmatched(gates: Sequence[PatternGate], result: JsonValue, schema: str) -> tuple[str, ...]:
+def _mismatches(gates: Sequence[PatternGate], result: JsonValue, schema: str) -> tuple[str, ...]:
     return tuple(mismatch for gate in gates if (mismatch := _mismatch(gate, result, schema)))
 
 

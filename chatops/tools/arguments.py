@@ -18,7 +18,7 @@ from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import Problem, ToolCall
 from chatops.toolkit.output import visible
-from chatops.tools.schema import field_path, first, given, kind_of, schema_problems, wrong
+from chatops.tools.schema import field_path, first, kind_of, schema_problems, show_value, wrong
 
 log = logging.getLogger(__name__)
 
@@ -177,5 +177,5 @@ def fit_schema(arguments: Arguments, *, schema: str) -> Arguments:
 
 
 def _unread(call: ToolCall, message: str) -> Arguments:
-    problem = Problem(path="", message=message, given=given(call.arguments))
+    problem = Problem(path="", message=message, given=show_value(call.arguments))
     return Arguments(text=call.arguments, value={}, problems=(problem,), repairs=call.repairs)

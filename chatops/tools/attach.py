@@ -49,7 +49,7 @@ def attached_files(
         if len(found) < MAX_FILES and (data := pasted(image)) is not None:
             found[Path(image)] = AttachedFile(ref=replace(context.keep_file(image, data), path=image), text="")
             continue
-        name, place = _named(quoted or bare, context=context)
+        name, place = _find_named(quoted or bare, context=context)
         if place is None:
             if quoted or _FILE_NAME.fullmatch(name):
                 found[Path(name)] = _not_attached(name, "no such file in this workspace")
@@ -60,7 +60,7 @@ def attached_files(
             problem = f"a message takes at most {plural(MAX_FILES, 'file')}"
             found[place.path] = _not_attached(name, problem)
             break
-        found[place.path] = one = _attached(name, place, room=min(room, MAX_BYTES), context=context)
+        found[place.path] = one = _attach_file(name, place, room=min(room, MAX_BYTES), context=context)
         room -= len(one.text.encode())
     return tuple(found.values())
 
@@ -77,7 +77,7 @@ def estimated_size(text: str, workspace: Path) -> int:
     return min(sum(found.values()), MAX_IN_ALL)
 
 
-def _named(written: str, *, context: ToolContext) -> tuple[str, ResolvedPath | None]:
+def _find_named(written: str, *, context: ToolContext) -> tuple[str, ResolvedPath | None]:
     """Return the name without punctuation after it and what it names; None if there is nothing of that name."""
     for name in dict.fromkeys((written, written.rstrip(_AFTER_A_PATH))):
         if not name:
@@ -90,7 +90,7 @@ def _named(written: str, *, context: ToolContext) -> tuple[str, ResolvedPath | N
     return written.rstrip(_AFTER_A_PATH), None
 
 
-def _attached(name: str, place: ResolvedPath, *, room: int, context: ToolContext) -> AttachedFile:
+def _attach_file(name: str, place: ResolvedPath, *, room: int, context: ToolContext) -> AttachedFile:
     if place.refusal:
         return _not_attached(name, place.refusal.rstrip("."))
     if place.caution:
@@ -109,14 +109,14 @@ def _attached(name: str, place: ResolvedPath, *, room: int, context: ToolContext
     except (ToolFailedError, OSError) as error:
         return _not_attached(name, str(error).rstrip("."))
     if is_binary(data):
-        return _kept(name, place, context=context)
+        return _attach_image(name, place, context=context)
     cut = len(data) > room
     text = data[:room].decode("utf-8", "ignore" if cut else "replace").removeprefix("\ufeff")
     digest = hashlib.sha256(data[:room]).hexdigest()
     return AttachedFile(ref=FileRef(path=name, size=max(size, len(data)), digest=digest, cut=cut), text=text)
 
 
-def _kept(name: str, place: ResolvedPath, *, context: ToolContext) -> AttachedFile:
+def _attach_image(name: str, place: ResolvedPath, *, context: ToolContext) -> AttachedFile:
     """Attach an image: its bytes are kept beside the session."""
     try:
         with opened_file(place.path, context=context) as descriptor:

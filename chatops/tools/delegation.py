@@ -61,18 +61,18 @@ class DelegateTool:
             return facts
         if context.child is None:
             return with_problem(facts, "", "can be called in a session only")
-        return await context.child.compare(facts, _given(facts))
+        return await context.child.compare(facts, _read_arguments(facts))
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
         """Have the role work on the task, and return its answer."""
-        return await _child(context).run(facts, _given(facts), context.output)
+        return await _child(context).run(facts, _read_arguments(facts), context.output)
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         """Find out from the stored child turn whether it has ended. One that has not continues."""
         return await _child(context).find_or_stop()
 
 
-def _given(facts: CallFacts) -> Delegated:
+def _read_arguments(facts: CallFacts) -> Delegated:
     given = cast("dict[str, Any]", parse_json(facts.arguments))
     return Delegated(role=given["role"], task=given["task"], files=tuple(given.get("files") or ()))
 

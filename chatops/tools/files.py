@@ -39,8 +39,16 @@ from chatops.domain.wording import plural
 from chatops.git.ignore import GitIgnore
 from chatops.sandbox.covers import MOUNTED, is_mount_point
 from chatops.toolkit.base import Reconciled, ToolContext, reconciled_by_hash
-from chatops.toolkit.confine import locate, opened_file, opened_folder, refused, with_place, with_problem, world_problem
-from chatops.toolkit.output import is_binary, unified, visible
+from chatops.toolkit.confine import (
+    locate,
+    opened_file,
+    opened_folder,
+    why_refused,
+    with_place,
+    with_problem,
+    world_problem,
+)
+from chatops.toolkit.output import diff_text, is_binary, visible
 from chatops.tools.function import file_result, tool
 
 MAX_LINES = 2_000
@@ -133,10 +141,10 @@ def _lines(descriptor: int, *, offset: int, limit: int, room: int) -> ToolResult
             last = number
     total = f"{number:,}" if scanned < _MAX_SCAN else f"more than {number:,}"
     text = _page("".join(taken), offset=offset, last=last, number=number, total=total, size=size)
-    return _counted(text, last - offset + 1 if last else 0)
+    return _with_count(text, last - offset + 1 if last else 0)
 
 
-def _counted(text: str, count: int) -> ToolResult:
+def _with_count(text: str, count: int) -> ToolResult:
     return ToolResult(outcome=Outcome.SUCCESS, content=text, facts=ResultFacts(count=count))
 
 
@@ -190,12 +198,12 @@ def folder_listing(target: Path, folder: int, *, context: ToolContext) -> ToolRe
         for (is_file, name), text in zip(chosen, described, strict=True)
     ]
     if not shown:
-        return _counted("[the folder is empty]", 0)
+        return _with_count("[the folder is empty]", 0)
     listed = len(shown)
     if counted > len(shown):
         more = "more than " if counted >= _MAX_COUNTED else ""
         shown.append(f"[{len(shown):,} of {more}{counted:,} entries; use file_search to search all files]")
-    return _counted("\n".join(shown), listed)
+    return _with_count("\n".join(shown), listed)
 
 
 def _entries(folder: int) -> tuple[list[tuple[bool, str]], int]:
@@ -294,7 +302,7 @@ def _inspect_write(arguments: Mapping[str, Any], facts: CallFacts, context: Tool
         return world_problem(facts, str(error), given=raw)
     name = str(path.relative_to(context.workspace))
     old = _text(before)
-    diff = unified(old or "", content, name=name)
+    diff = diff_text(old or "", content, name=name)
     if old is None:
         diff = f"[replaces binary content of {len(before or b''):,} bytes]\n{diff}"
     return replace(facts, diff=diff, creates=before is None, hashes=_hashes(path, before=before, after=after))
@@ -333,7 +341,7 @@ def _inspect_edit(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
         message = f"occurs {count} times; include more of the surrounding text to make it unique"
         return world_problem(facts, message, field="old", given=old)
     changed = text.replace(old, new)
-    diff = unified(text, changed, name=str(path.relative_to(context.workspace)))
+    diff = diff_text(text, changed, name=str(path.relative_to(context.workspace)))
     return replace(facts, diff=diff, hashes=_hashes(path, before=before, after=changed.encode("utf-8")))
 
 
@@ -501,7 +509,7 @@ def near_paths(path: Path, *, context: ToolContext) -> str:
     shown = [
         visible(str(near.relative_to(context.workspace)), limit=200)
         for near in dict.fromkeys(found)
-        if not refused(near, context=context, write=False)
+        if not why_refused(near, context=context, write=False)
     ]
     return f"; there is {' and '.join(shown[:_MAX_NAMED])}" if shown else ""
 

@@ -150,7 +150,7 @@ async def _call(function: Callable[..., Any], given: Mapping[str, Any], *, read_
     Raises ToolFailedError if the call was cancelled but its change is still running.
     """
     if introspection.iscoroutinefunction(function):
-        return await _awaited(function, given)
+        return await _await_function(function, given)
     thread = asyncio.ensure_future(in_thread(functools.partial(function, **given)))
     try:
         return await asyncio.shield(thread)
@@ -164,7 +164,7 @@ async def _call(function: Callable[..., Any], given: Mapping[str, Any], *, read_
         raise
 
 
-async def _awaited(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+async def _await_function(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
     """Await an async function.
 
     Only the caller may cancel it. A cancellation or exit that the function raises itself becomes an ordinary error.

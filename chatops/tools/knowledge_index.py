@@ -29,9 +29,9 @@ from chatops.config.extras import not_installed
 from chatops.domain.canonical import JsonValue
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.secrets import is_secret, may_hold_secrets
-from chatops.toolkit.counting import counted
+from chatops.toolkit.counting import count_work
 from chatops.toolkit.output import is_binary
-from chatops.tools.page import PageReader, decoded
+from chatops.tools.page import PageReader, decode_page
 
 MAX_FILES = 20_000
 """Files of one folder that are indexed."""
@@ -170,14 +170,14 @@ def _read_changed(
 ) -> None:
     """Read the changed files in a second walk: only while one continues are the folders of its files open."""
     left = len(changed)
-    with counted("reading documents", unit="document", total=left) as counter:
+    with count_work("reading documents", unit="document", total=left) as counter:
         for path, descriptor, name, _ in _files(top, folder, protected, _Found()):
             if time.monotonic() > until:
                 break
             if path in changed:
                 left -= 1
                 with suppress(OSError):
-                    _read(rows, folder, path, descriptor, name)
+                    _index_file(rows, folder, path, descriptor, name)
                 counter.add()
     found.left += left
 
@@ -221,7 +221,7 @@ def _is_open(below: str, name: str, folder: str, protected: frozenset[str], *, i
     return not (is_file and may_hold_secrets(parts))
 
 
-def _read(rows: sqlite3.Connection, folder: str, path: str, descriptor: int, name: str) -> None:
+def _index_file(rows: sqlite3.Connection, folder: str, path: str, descriptor: int, name: str) -> None:
     """Index one file. A problem is stored with it, so that the file is not tried again before it changes."""
     ending = os.path.splitext(name)[1].lower()
     try:
@@ -358,17 +358,17 @@ def passages_of(file: BinaryIO, *, ending: str) -> tuple[list[Passage], str]:
     """
     size = os.fstat(file.fileno()).st_size
     if ending in PDF_ENDINGS:
-        return _limited(_pages(file, size=size))
+        return _limit(_pages(file, size=size))
     data = file.read(MAX_BYTES)
     if is_binary(data):
         raise DocumentError("it is not text")
-    text = decoded(data, charset="")
+    text = decode_page(data, charset="")
     lines = _html_lines(text) if ending in HTML_ENDINGS else enumerate(text.split("\n"), 1)
-    found, left_out = _limited(_chunks(lines))
+    found, left_out = _limit(_chunks(lines))
     return found, left_out or (f"only the first {MAX_BYTES:,} bytes were read" if size > MAX_BYTES else "")
 
 
-def _limited(passages: Iterable[Passage]) -> tuple[list[Passage], str]:
+def _limit(passages: Iterable[Passage]) -> tuple[list[Passage], str]:
     found: list[Passage] = []
     for passage in passages:
         if len(found) == MAX_PASSAGES:

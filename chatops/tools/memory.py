@@ -23,7 +23,7 @@ from chatops.domain.errors import ConfigError, ToolFailedError
 from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Verdict
 from chatops.toolkit.base import Reconciled, ToolContext, reconciled_by_hash
 from chatops.toolkit.confine import with_problem
-from chatops.toolkit.output import unified
+from chatops.toolkit.output import diff_text
 from chatops.tools.function import FunctionTool, tool
 
 MAX_WRITTEN = 8_000
@@ -47,7 +47,7 @@ def memory_tools(memories: Memories) -> tuple[FunctionTool, ...]:
             facts,
             paths=(str(memories.path(scope)),),
             needs_user=_ASKS,
-            diff=unified(before, text, name=scope.label),
+            diff=diff_text(before, text, name=scope.label),
             hashes=(f"{scope.value} {_hash(before)}", f"{scope.value} becomes {_hash(text)}"),
         )
 

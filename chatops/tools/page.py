@@ -142,7 +142,7 @@ def _unwrap_layout(found: Any) -> None:
                     tag.name = "div"
 
 
-def decoded(data: bytes, *, charset: str) -> str:
+def decode_page(data: bytes, *, charset: str) -> str:
     """Decode `data` by its byte order mark, the header's charset, the page's own one, or UTF-8. Never raises."""
     if data.startswith(codecs.BOM_UTF8):
         return data[3:].decode("utf-8", "replace")

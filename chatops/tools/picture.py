@@ -73,7 +73,7 @@ def picture_of(data: bytes, *, preview: bool, fine: bool = False) -> Picture:
         return Picture(size=size, problem=f"cannot be decoded: {error}")
     if found is None:
         return Picture(size=size, problem=_TOO_LARGE)
-    raster, large = _checked(found, "small"), _checked(found, "fine") if fine else None
+    raster, large = _check_raster(found, "small"), _check_raster(found, "fine") if fine else None
     return Picture(size=size, raster=raster, fine=large, problem="" if raster is not None else "cannot be decoded")
 
 
@@ -111,7 +111,7 @@ def decoded(data: str, fine: bool = False) -> Mapping[str, object] | None:
     return made
 
 
-def _checked(found: object, name: str) -> Raster | None:
+def _check_raster(found: object, name: str) -> Raster | None:
     most = (FINE_WIDTH, FINE_HEIGHT) if name == "fine" else (WIDTH, HEIGHT)
     match found.get(name) if isinstance(found, dict) else None:
         case {"width": int(width), "height": int(height), "pixels": str(text)} if (

@@ -68,7 +68,7 @@ def unknown_key(path: str, name: str, value: object, *, known: Sequence[str], no
     close = nearest(name, known)
     hint = f"did you mean '{close}'?" if close else f"valid names: {_listed_names(sorted(known))}"
     article = "an" if noun[:1] in "aeiou" else "a"
-    return Problem(path=path, message=f"is not {article} {noun}; {hint}", given=given(value))
+    return Problem(path=path, message=f"is not {article} {noun}; {hint}", given=show_value(value))
 
 
 def not_allowed(path: str, value: object, *, allowed: Sequence[object]) -> Problem:
@@ -76,12 +76,12 @@ def not_allowed(path: str, value: object, *, allowed: Sequence[object]) -> Probl
     words = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in allowed]
     close = nearest(value if isinstance(value, str) else json.dumps(value, default=str), words)
     hint = f"; did you mean '{close}'?" if close else ""
-    return Problem(path=path, message=f"must be one of {_listed_names(words)}{hint}", given=given(value))
+    return Problem(path=path, message=f"must be one of {_listed_names(words)}{hint}", given=show_value(value))
 
 
 def wrong(path: str, message: str, value: object) -> Problem:
     """Return any other problem of a value, with the message of the validator that found it."""
-    return Problem(path=path, message=visible(message, limit=200), given=given(value))
+    return Problem(path=path, message=visible(message, limit=200), given=show_value(value))
 
 
 def first(problems: Iterable[Problem]) -> tuple[Problem, ...]:
@@ -89,7 +89,7 @@ def first(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(dict.fromkeys(problems))[:MAX_PROBLEMS]
 
 
-def given(value: object) -> str:
+def show_value(value: object) -> str:
     """Return a given value as one short line."""
     try:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -76,7 +76,7 @@ def _files(top: int, job: "dict[str, Any]", left: dict[str, int]) -> Iterator[tu
                 yield path, descriptor, name
 
 
-def _opened(folder: int, name: str, left: dict[str, int]) -> int:
+def _open_file(folder: int, name: str, left: dict[str, int]) -> int:
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
@@ -131,14 +131,14 @@ def main() -> None:
     single = job["file"]
     top = _folder(job)
     if single:
-        descriptor = _opened(top, single, {"linked": 0})
+        descriptor = _open_file(top, single, {"linked": 0})
         if descriptor >= 0:
             _search_file(os.path.normpath(os.path.join(job["below"], single)), descriptor, pattern, budget)
     else:
         for path, folder, name in _files(top, job, left):
             if not budget.is_left:
                 break
-            descriptor = _opened(folder, name, left)
+            descriptor = _open_file(folder, name, left)
             if descriptor >= 0:
                 _search_file(path, descriptor, pattern, budget)
     print(SEPARATOR + json.dumps({**left, "matches": budget.matches <= 0, "bytes": budget.size <= 0}), flush=True)

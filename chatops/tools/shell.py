@@ -60,9 +60,9 @@ from chatops.toolkit.confine import (
     home_secrets,
     locate,
     opened_file,
-    refused,
     sensitive,
     survey,
+    why_refused,
     with_place,
     with_problem,
 )
@@ -103,15 +103,15 @@ def loaded_files(command: str, *, words: tuple[str, ...], cwd: Path, context: To
     """Return the files as ``<path> <digest>``. `words` are those of a simple command, else empty."""
     found = _Files(cwd=cwd, context=context)
     named = (words or tuple(_WORD.findall(command)))[:_MAX_WORDS]
-    interpreted = {named[place] for place in _interpreted(named)}
+    interpreted = {named[place] for place in _interpreted_files(named)}
     for word in named:
         found.add(os.path.join(cwd, word), runs=word in interpreted)
-    for path in _known(effects(command), found=found, context=context):
+    for path in _loaded_files(effects(command), found=found, context=context):
         found.add(path, runs=True)
     return tuple(found.entries.values())
 
 
-def _known(known: Effects, *, found: "_Files", context: ToolContext) -> Iterator[str]:
+def _loaded_files(known: Effects, *, found: "_Files", context: ToolContext) -> Iterator[str]:
     """Yield the files that the programs load by themselves, from the folder and from those that the command names."""
     words = dict.fromkeys(part for argv in known.argvs for word in argv[1:] for part in (word, word.partition("=")[2]))
     folders = [str(found.cwd)]
@@ -149,7 +149,7 @@ def _conftests(folder: str) -> Iterator[str]:
             yield os.path.join(place, "conftest.py")
 
 
-def _interpreted(words: tuple[str, ...]) -> Iterator[int]:
+def _interpreted_files(words: tuple[str, ...]) -> Iterator[int]:
     """Yield the positions of the files that an interpreter before them runs, whatever their names are."""
     for start, program in enumerate(words):
         if interpreter(program.rsplit("/", 1)[-1]):
@@ -335,7 +335,7 @@ def _caution(words: tuple[str, ...], *, path: str, context: ToolContext, cwd: Pa
     if words[0] == "git" and (reason := why_not_harmless(cwd, program=program, workspace=context.workspace)):
         return f"git may do more than this command says: {reason}."
     for target in map(Path, _targets(words, cwd=cwd)):
-        if target.is_relative_to(context.workspace) and (refusal := refused(target, context=context, write=False)):
+        if target.is_relative_to(context.workspace) and (refusal := why_refused(target, context=context, write=False)):
             return refusal
     return ""
 

@@ -35,7 +35,7 @@ from chatops.toolkit.confine import with_problem
 from chatops.toolkit.output import cap, is_binary, visible
 from chatops.toolkit.threads import in_thread
 from chatops.tools.function import FunctionTool, tool
-from chatops.tools.page import decoded, readers
+from chatops.tools.page import decode_page, readers
 
 if TYPE_CHECKING:
     import ssl
@@ -262,12 +262,12 @@ async def _result(page: _Page, *, limit: int) -> ToolResult:
     if not (readable or page.content_type.endswith(("+json", "+xml"))) or is_binary(page.body):
         kind = visible(page.content_type or "unknown type", limit=60)
         raise ToolFailedError(f"{page.target.url} is not text: {kind}, {len(page.body):,} bytes.")
-    text = decoded(page.body, charset=page.charset)
+    text = decode_page(page.body, charset=page.charset)
     title = ""
     if page.content_type in {"text/html", "application/xhtml+xml"} or text[:200].lstrip().lower().startswith(
         "<!doctype"
     ):
-        title, text = await _read(text, target=page.target)
+        title, text = await _read_page(text, target=page.target)
     head = [f"URL: {page.target.url}", f"Status: {page.status}"] if page.status != 200 else [f"URL: {page.target.url}"]
     head += [f"Title: {title}"] if title else []
     tail = f"\n[only the first {len(page.body):,} bytes were read]" if page.cut else ""
@@ -278,7 +278,7 @@ async def _result(page: _Page, *, limit: int) -> ToolResult:
     return ToolResult(outcome=outcome, content=content, truncated=page.cut or bool(body and body.truncated))
 
 
-async def _read(html: str, *, target: Target) -> tuple[str, str]:
+async def _read_page(html: str, *, target: Target) -> tuple[str, str]:
     """Return the title and text of a page.
 
     Raises ToolFailedError for a page that takes too long to parse.

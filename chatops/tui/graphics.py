@@ -85,7 +85,7 @@ class Graphics:
         return self._sent.keys()
 
     def send(self, key: str, data: str, *, size: tuple[int, int], cells: tuple[int, int]) -> int:
-        """Send an image, `encoded` and of `size` pixels, to be shown in columns and rows. Return its id."""
+        """Send an image, `encode_pixels` and of `size` pixels, to be shown in columns and rows. Return its id."""
         if key in self._sent:
             return self._sent[key][0]
         number, taken = 0, {other for other, _ in self._sent.values()}
@@ -126,7 +126,7 @@ def _delete_sequence(number: int) -> str:
     return f"\x1b_Ga=d,d=I,i={number},q=2\x1b\\"
 
 
-def encoded(raster: "Raster") -> str:
+def encode_pixels(raster: "Raster") -> str:
     """Return the pixels of an image as `Graphics.send` takes them. Takes some milliseconds."""
     import base64
     import zlib

@@ -72,7 +72,7 @@ class KeyOrder:
         with suppress(TimeoutError):
             async with asyncio.timeout(MAX_S):
                 if (field := self._app.focused) is not None:
-                    await _handled(field)
+                    await _wait_until_handled(field)
 
     def must_wait(self, event: events.Key | events.Paste) -> bool:
         """Return True if the key is delivered later. False: now."""
@@ -120,7 +120,7 @@ class KeyOrder:
                     before = self._app.screen, self._app.focused
                     # A field posts to itself first, then to the widgets around it, and the app moves the focus.
                     for node in 2 * (self._app.focused or self._app.screen).ancestors_with_self:
-                        await _handled(node)
+                        await _wait_until_handled(node)
                     # Polled, because a worker that was cancelled sets no event.
                     while any(worker.name == WAITED_FOR and not worker.is_finished for worker in self._app.workers):  # noqa: ASYNC110
                         await asyncio.sleep(_POLL_S)
@@ -130,7 +130,7 @@ class KeyOrder:
             pass
 
 
-async def _handled(node: Any) -> None:
+async def _wait_until_handled(node: Any) -> None:
     """Wait until a widget, or the app, has handled the messages that it has got so far."""
     handled = asyncio.Event()
     if node.is_running and node.call_later(handled.set):

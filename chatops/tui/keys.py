@@ -174,7 +174,7 @@ class Keymap:
                 near = difflib.get_close_matches(name, DEFAULTS, n=1)
                 hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(DEFAULTS)}."
                 raise ConfigError(f"keys: there is no key with the id {name}. {hint}")
-            chosen = self._chosen[name] = [_read(key, name) for key in keys]
+            chosen = self._chosen[name] = [_read_key(key, name) for key in keys]
             if not chosen:
                 raise ConfigError(f"keys: {name} has no key. Write one, such as {name}: {DEFAULTS[name]}.")
             for key in chosen:
@@ -204,7 +204,7 @@ class Keymap:
         return [key_label(key) for key in self._chosen.get(id, [DEFAULTS[id]])]
 
 
-def _read(key: str, name: str) -> str:
+def _read_key(key: str, name: str) -> str:
     """Return the key in Textual's spelling. Raises ConfigError."""
     parts = [_SPELLED.get(part, part) for part in key.strip().lower().split("+")]
     read = "+".join(parts)

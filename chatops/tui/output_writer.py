@@ -214,10 +214,10 @@ def with_anchored_emoji(text: str) -> str:
     written at its own position, each time from the cursor saved before the emoji (DECSC, DECRC, CUF).
     """
     # Almost no frame has one, and searching for the signs is much faster than searching for the emoji.
-    return re.sub(_UNSURE, _anchored, text) if any(sign in text for sign in _UNSURE_SIGNS) else text
+    return re.sub(_UNSURE, _anchor, text) if any(sign in text for sign in _UNSURE_SIGNS) else text
 
 
-def _anchored(found: re.Match[str]) -> str:
+def _anchor(found: re.Match[str]) -> str:
     cells = cell_len(found[0])
     return f"\x1b7{' ' * cells}\x1b8\x1b7{found[0]}\x1b8\x1b[{cells}C"
 

@@ -237,7 +237,7 @@ def _spending(snapshot: "Snapshot", *, running: bool) -> str:
     return f"{count(usage.input_tokens)} in {count(usage.output_tokens)} out"
 
 
-def fitted(parts: Sequence[_Part], *, width: int) -> list[_Part]:
+def fit_parts(parts: Sequence[_Part], *, width: int) -> list[_Part]:
     """Return the parts that fit into `width` cells. Parts are left out early ones first, then from the right."""
     kept = [at for at, part in enumerate(parts) if part.stays]
     for at in sorted(range(len(parts)), key=lambda at: (parts[at].early, at)):
@@ -292,7 +292,7 @@ class StatusLine(ErrorBoundary, Static, Moving):
         self._draw()
 
     def _draw(self) -> None:
-        parts = fitted(self._parts, width=self.content_size.width or 80)
+        parts = fit_parts(self._parts, width=self.content_size.width or 80)
         pieces = [((part.gap if at else "") + part.text, part.style) for at, part in enumerate(parts)]
         self.update(Content.assemble(*pieces), layout=False)
 

@@ -163,14 +163,14 @@ class WorkflowPanel(ErrorBoundary, Moving):
 def _laid_out(view: RunView, shape: PanelShape, *, width: int, height: int) -> list[PanelLine]:
     match shape:
         case PanelShape.LINE:
-            return [PanelLine(folded(view, width=width))]
+            return [PanelLine(folded_line(view, width=width))]
         case PanelShape.ABOVE:
             return above(view, width=width, height=max(3, height // 3))
         case PanelShape.BESIDE:
             return beside(view, width=width, height=height)
 
 
-def folded(view: RunView, *, width: int) -> Content:
+def folded_line(view: RunView, *, width: int) -> Content:
     """Return one line: the current step, and as much of its state as fits."""
     step = view.steps[view.at] if view.at is not None else None
     parts = [view.word] if step is None or view.problem or view.mark is not StepMark.RUNNING else []

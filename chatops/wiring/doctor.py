@@ -76,7 +76,7 @@ class Check:
     advice: str = ""
 
 
-def failed(checks: Sequence[Check]) -> bool:
+def has_failed(checks: Sequence[Check]) -> bool:
     """Return True if something has to be fixed before chatops can be relied on."""
     return any(check.grade is Grade.FAIL for check in checks)
 
@@ -391,7 +391,7 @@ async def look(app: App, *, model: str | None = None, connect: bool = False) -> 
     Raises ConfigError if there is no such model.
     """
     models = app.rights.models()
-    needed = _needed(app)
+    needed = _grades(app)
     if model is not None:
         chosen = app.rights.model(model)
         models, needed = () if chosen is None else (chosen,), {model: Grade.FAIL}
@@ -533,7 +533,7 @@ def _editors(app: App) -> list[Check]:
     return found
 
 
-def _needed(app: App) -> dict[str, Grade]:
+def _grades(app: App) -> dict[str, Grade]:
     """Return how bad it is if a model cannot be used: the default role's first one is required, others are not."""
     needed: dict[str, Grade] = {}
     for role in app.rights.roles():

@@ -76,7 +76,7 @@ async def explain_call(
     facts = await _facts(app, grant, tool, arguments, session=session) if arguments is not None else None
     known = facts if facts is not None else CallFacts(arguments="{}")
     if app.catalog.get(tool) is None:
-        return _unregistered(app, grant, tool, known)
+        return _explain_unregistered(app, grant, tool, known)
     if facts is None:
         judged = grant.judge_tool(tool, remembered=remembered, workspace_read=workspace_read)
     else:
@@ -295,7 +295,7 @@ def _tools_text(
     return "\n".join([*lines, "", "/policy TOOL shows what each layer says. /policy TOOL JSON judges one call."])
 
 
-def _unregistered(app: App, grant: Grant, tool: str, facts: CallFacts) -> Explained:
+def _explain_unregistered(app: App, grant: Grant, tool: str, facts: CallFacts) -> Explained:
     reason = sanitize(app.catalog.unavailable.get(tool, "no tool of this name is registered"), newlines=False)
     return Explained(
         deciding=Judgement(verdict=Verdict.DENY, reason=reason),

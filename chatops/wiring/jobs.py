@@ -191,7 +191,7 @@ def job_row(app: App, session: Session, *, on_approval: str = "pause") -> JobRow
         "add_dir": {"read": list(chosen.sandbox.read), "write": list(chosen.sandbox.write)},
         "on_approval": on_approval,
         "addresses": _addresses(app, state),
-        "added": _added(chosen),
+        "added": _added_folders(chosen),
     }
     me = this_process()
     row = JobRow(
@@ -250,7 +250,9 @@ def bound_here(app: App, row: JobRow) -> JobRow:
     me = this_process()
     bound = replace(
         row,
-        options=_with(row, addresses=_addresses(app, app.store.load_turn(row.turn_id)), added=_added(app.options)),
+        options=_with(
+            row, addresses=_addresses(app, app.store.load_turn(row.turn_id)), added=_added_folders(app.options)
+        ),
         uid=os.getuid(),
         host=me.host,
         boot_id=me.boot_id,
@@ -301,7 +303,7 @@ def _identity_of(folder: Path) -> str:
     return folder_identity(folder) or f"{status.st_dev}:{status.st_ino}"
 
 
-def _added(chosen: Options) -> dict[str, JsonValue]:
+def _added_folders(chosen: Options) -> dict[str, JsonValue]:
     """Return the identity of each folder that was added, by its path."""
     return {path: _identity_of(Path(path)) for path in (*chosen.sandbox.read, *chosen.sandbox.write)}
 

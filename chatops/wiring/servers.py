@@ -36,7 +36,7 @@ Offers = Callable[[SessionSettings, Sequence[ToolSpec]], Sequence[ToolSpec]]
 """Returns the tools that settings would offer if further tools existed too. Raises ConfigError."""
 
 
-def configured(now: Configuration) -> "tuple[Configured, ...]":
+def configured_servers(now: Configuration) -> "tuple[Configured, ...]":
     """Return the servers in force, each name once: the site's before the user's.
 
     A server that a changed file lacks, or names otherwise, is gone at once; one that it adds is not there yet.
@@ -116,7 +116,7 @@ class McpServers:
             from chatops.mcp.servers import Servers
 
             self._made = Servers(
-                lambda: configured(self._configuration()),
+                lambda: configured_servers(self._configuration()),
                 limits=lambda: ServerLimits(
                     workspace=self._workspace,
                     protected=self._configuration().protected_paths(),

@@ -365,7 +365,7 @@ class _LogFile(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if self._file is None:
             try:
-                self._file = _opened(self._path)
+                self._file = _open_log(self._path)
             except OSError:
                 # No file can be opened now, not even that of the module. The next record tries again.
                 return
@@ -377,7 +377,7 @@ class _LogFile(logging.Handler):
         super().close()
 
 
-def _opened(path: Path) -> logging.Handler:
+def _open_log(path: Path) -> logging.Handler:
     from logging.handlers import RotatingFileHandler
 
     class PrivateFile(RotatingFileHandler):

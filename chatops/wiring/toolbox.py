@@ -214,16 +214,16 @@ def load_file(data: bytes, file: Path) -> OwnTools:
         exec(compile(data.decode("utf-8-sig"), str(file), "exec", dont_inherit=True), module.__dict__)
         return [value for value in vars(module).values() if isinstance(value, FunctionTool)]
 
-    return _loaded(load, source=source, name=f"tools/{file.name}", module=module.__name__)
+    return _load(load, source=source, name=f"tools/{file.name}", module=module.__name__)
 
 
 def _from_package(entry: "EntryPoint") -> OwnTools:
     version = f" {entry.dist.version}" if entry.dist is not None else ""
     package = entry.dist.name if entry.dist is not None else entry.value
-    return _loaded(entry.load, source=f"package {package}{version}", name=f"The package {package}", module="")
+    return _load(entry.load, source=f"package {package}{version}", name=f"The package {package}", module="")
 
 
-def _loaded(load: Callable[[], object], *, source: str, name: str, module: str) -> OwnTools:
+def _load(load: Callable[[], object], *, source: str, name: str, module: str) -> OwnTools:
     """Return the tools that `load` gives. `module` keeps what a file only imports apart from what it defines."""
     try:
         given = load()
@@ -233,7 +233,7 @@ def _loaded(load: Callable[[], object], *, source: str, name: str, module: str) 
     except ChatopsError as error:
         return OwnTools(notices=(f"{name} is not used: {error.full}",))
     except BaseException as error:  # Also SystemExit: a tool file must not end the program.
-        return OwnTools(notices=(f"{name} is not used: {_described(error)}",))
+        return OwnTools(notices=(f"{name} is not used: {_describe_error(error)}",))
     if not tools:
         return OwnTools(notices=(f"{name} defines no tool: put @tool before a function.",))
     return OwnTools(tuple(_shown_as_it_is(tool, source) for tool in tools))
@@ -272,7 +272,7 @@ class _Same:
         return id(self.value)
 
 
-def _described(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Return an error of a tool file on one line, with the line of the file that it comes from."""
     frames = error.__traceback__
     line = error.lineno if isinstance(error, SyntaxError) else None

@@ -206,12 +206,12 @@ async def _server_offer(ports: Sequence[tuple[int, str]]) -> str:
 async def _lists_models(port: int) -> bool:
     try:
         async with asyncio.timeout(PATIENCE_S):
-            return _is_listing(await _asked(port))
+            return _is_listing(await _ask_port(port))
     except (OSError, TimeoutError, ValueError):
         return False
 
 
-async def _asked(port: int) -> bytes:
+async def _ask_port(port: int) -> bytes:
     """Return the start of the response to a request for models, headers included."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:

@@ -24,7 +24,7 @@ class UserState:
         self._workspace = workspace
         self._file = file
         self._history_key = f"history:{workspace}"
-        self._history = [text for text in _listed(settings.get(self._history_key)) if isinstance(text, str)]
+        self._history = [text for text in _read_list(settings.get(self._history_key)) if isinstance(text, str)]
         self.shows_turn_cost = load_settings(file).turn_cost
         """True if the settings file, as it was at the start, wants tokens and cost shown after each turn."""
 
@@ -71,7 +71,7 @@ class UserState:
 
     def step_times(self, session_id: SessionId) -> Sequence[float]:
         """Return the seconds that each step of a run has worked, as stored when it was last shown."""
-        times = _listed(self._settings.get(f"step times:{session_id}"))
+        times = _read_list(self._settings.get(f"step times:{session_id}"))
         known = [float(one) for one in times if isinstance(one, int | float) and one >= 0]
         return known if len(known) == len(times) else ()
 
@@ -80,7 +80,7 @@ class UserState:
         self._settings.set(f"step times:{session_id}", json.dumps([round(time, 1) for time in seconds]))
 
 
-def _listed(stored: str | None) -> list[object]:
+def _read_list(stored: str | None) -> list[object]:
     """Return a stored list; an empty one if it cannot be read."""
     try:
         values = json.loads(stored or "[]")

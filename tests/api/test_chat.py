@@ -12,7 +12,7 @@ import pytest
 import chatops
 from chatops import Chat, ChatopsError, ConfigError, tool
 from chatops.domain.events import ApprovalRequested, CallProgressed, TurnFinished, TurnStatus
-from chatops.toolkit.counting import counted
+from chatops.toolkit.counting import count_work
 from tests.support.command_line import program
 
 READ = {"tools": ["file_read"], "model": "demo"}
@@ -67,7 +67,7 @@ def test_a_call_that_asks_runs_once_after_an_approval_of_what_was_shown(folder: 
 def test_long_work_of_a_tool_is_an_event_while_it_runs_and_is_stored_nowhere(folder: Path) -> None:
     def sort(pile: str) -> str:
         """Sort a pile."""
-        with counted("sorting", unit="card", total=52) as counter:
+        with count_work("sorting", unit="card", total=52) as counter:
             counter.add(52)
         return f"sorted: {pile}"
 

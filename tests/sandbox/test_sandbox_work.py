@@ -12,7 +12,7 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import SandboxSpec
 from chatops.git.repository import filtered_config
 from chatops.sandbox.covers import mount_points
-from chatops.sandbox.git_access import find_repository, staged
+from chatops.sandbox.git_access import find_repository, stage_for
 from chatops.sandbox.programs import find_toolchains, named
 from chatops.toolkit.confine import home_folders
 from chatops.tools.shell import shell_tools
@@ -355,7 +355,7 @@ def test_the_lock_that_another_git_takes_after_the_index_is_left_to_it(
         if source == lock:
             lock.write_text("of another git")
 
-    with staged(find_repository(repository), "commit") as stage:
+    with stage_for(find_repository(repository), "commit") as stage:
         assert stage is not None
         (stage.folder / "index").write_bytes((stage.folder / "index").read_bytes() + b"x")
         monkeypatch.setattr(os, "rename", renamed)

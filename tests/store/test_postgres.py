@@ -20,7 +20,7 @@ from chatops.engine.state import CallState
 from chatops.engine.workflow.inputs import CancelRun
 from chatops.store.base import CALLS, IN_QUEUE
 from chatops.store.opening import copied_key
-from chatops.store.postgres import MIGRATING, Postgres, escaped, parameters, unescaped
+from chatops.store.postgres import MIGRATING, Postgres, escape_text, parameters, unescape_text
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store
 from tests.store import runkit
@@ -317,7 +317,7 @@ def test_no_error_shows_a_password() -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "\0", "\ud83d", "\ufdd0", "\ufdd00000", "\ufdd0\0\ufdd0d800"])
 def test_escaping_works_both_ways(text: str) -> None:
-    stored = escaped(text)
-    assert unescaped(stored) == text
+    stored = escape_text(text)
+    assert unescape_text(stored) == text
     stored.encode()
     assert "\0" not in stored

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chatops.store.connection import Connection, connect, prepared
+from chatops.store.connection import Connection, connect, prepare
 from chatops.store.schema import migrate
 from chatops.store.store import Store
 from tests.store.conformance import StoreConformance, World
@@ -27,7 +27,7 @@ class TestStore(Conformance):
 @pytest.mark.more
 class TestMemory(Conformance):
     def open_store(self, world: World) -> Store:
-        raw = prepared(connect(f"file:{world.folder}?mode=memory&cache=shared"))
+        raw = prepare(connect(f"file:{world.folder}?mode=memory&cache=shared"))
         migrate(raw)
         rows = Connection(raw, path=world.folder / "none" / "chatops.db", unsaved="a test")
         return Store(rows, clock=world.clock, process=world.process, alive=world.alive)

@@ -9,7 +9,7 @@ import pytest
 from chatops.domain.progress import DUE_S, Progress
 from chatops.sandbox.process import Limits, run_isolated
 from chatops.toolkit import counting
-from chatops.toolkit.counting import counted, counts_from, shown_by
+from chatops.toolkit.counting import count_work, counts_from, shown_by
 from chatops.toolkit.threads import in_thread
 from chatops.tools.knowledge_index import search_documents
 
@@ -40,7 +40,7 @@ async def test_values_reach_the_receiver_from_a_thread_at_most_ten_a_second_and_
     shown: list[Progress | None] = []
 
     def work() -> None:
-        with counted("counting", unit="step") as counter:
+        with count_work("counting", unit="step") as counter:
             counter.expect(100_000)
             for _ in range(100_000):
                 counter.add()
@@ -66,7 +66,7 @@ def test_an_isolated_process_counts_into_the_receiver_of_this_one(
     shown: list[Progress | None] = []
     arguments = {"folders": [str(folder)], "protected": [], "words": ["tide"], "most": 3, "seconds": 20.0}
     for _ in range(2):
-        with shown_by(shown.append), counted("reading documents", unit="document") as counter:
+        with shown_by(shown.append), count_work("reading documents", unit="document") as counter:
             index = str(tmp_path / "index.sqlite")
             found = run_isolated(search_documents, limits=Limits(), counter=counter, index=index, **arguments)
         assert isinstance(found, dict) and found["files"] == 30 and found["left"] == 0

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
 from chatops.sandbox.covers import mount_point
-from chatops.toolkit.output import unified
+from chatops.toolkit.output import diff_text
 from chatops.tools.files import file_edit, file_list, file_read, file_write
 from tests.tools.toolkit import context_for, done, inspected
 
@@ -280,7 +280,7 @@ LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\r\n", "\x0c\n", "\u2028\n", "
 def test_a_diff_turns_one_text_into_the_other(
     tmp_path_factory: pytest.TempPathFactory, before: str, after: str
 ) -> None:
-    diff = unified(before, after, name="f")
+    diff = diff_text(before, after, name="f")
     assert bool(diff) == (before != after)
     assert applied(before, diff) == after
 
@@ -316,6 +316,6 @@ def test_a_diff_of_two_large_texts_is_complete_and_applies(tmp_path: Path) -> No
     before = "".join(f"{number % 7}\n" for number in range(30_000))
     after = "".join(f"{number % 5}\n" for number in range(30_000))
     (tmp_path / "f").write_text(before, encoding="utf-8")
-    diff = unified(before, after, name="f")
+    diff = diff_text(before, after, name="f")
     subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=diff.encode(), check=True)
     assert (tmp_path / "f").read_text(encoding="utf-8") == after

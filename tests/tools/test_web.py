@@ -20,7 +20,7 @@ from chatops.sandbox.process import Limits, run_isolated
 from chatops.toolkit.addresses import BadUrlError, not_public, public_address, read_url
 from chatops.tools import web
 from chatops.tools.function import FunctionTool
-from chatops.tools.page import decoded, read_text
+from chatops.tools.page import decode_page, read_text
 from chatops.tools.web import WebSettings, web_tools
 from tests.support.cases import for_each
 from tests.tools.toolkit import World, attempt, cases, context_for, done, inspected
@@ -377,7 +377,7 @@ def test_any_page_can_be_read(html: str) -> None:
     ],
 )
 def test_charsets(data: bytes, charset: str, text: str) -> None:
-    assert decoded(data, charset=charset) == text
+    assert decode_page(data, charset=charset) == text
 
 
 def test_the_page_reader_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from chatops.tui.dialogs.text import Share, bar, stacked
+from chatops.tui.dialogs.text import Share, bar, stacked_bar
 
 
 def drawn(*sizes: int, width: int = 20, free: int = 0) -> str:
     shares = [Share(letter, letter, size) for letter, size in zip("abcdef", sizes, strict=False)]
-    return stacked([*shares, Share("-", "free", free, free=True)], width=width).plain
+    return stacked_bar([*shares, Share("-", "free", free, free=True)], width=width).plain
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import re
 import zlib
 
 from chatops.tools.picture import Raster
-from chatops.tui.graphics import Graphics, encoded, placeholder_rows
+from chatops.tui.graphics import Graphics, encode_pixels, placeholder_rows
 from chatops.tui.transcript.lines import strips_of
 from tests.support.cases import for_each
 from tests.support.emulator import MARKS, Emulator
@@ -56,7 +56,7 @@ def test_a_refusal_is_no_yes(answer: str) -> None:
 
 def test_an_image_is_sent_as_data_in_chunks_and_is_the_same_at_the_other_end() -> None:
     graphics, written = told()
-    data = encoded(Raster(64, 64, random.Random(1).randbytes(64 * 64 * 4)))
+    data = encode_pixels(Raster(64, 64, random.Random(1).randbytes(64 * 64 * 4)))
     number = graphics.send("a", data, size=(64, 64), cells=(8, 4))
     assert graphics.send("a", data, size=(64, 64), cells=(8, 4)) == number
     (text,) = written

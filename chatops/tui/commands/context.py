@@ -194,14 +194,14 @@ async def _edit_memory(context: Context, scope: MemoryScope) -> Replies:
         f"Edit the {scope.label}",
         explain="Notes for later sessions. They are part of the prompt as data.",
         text=before,
-        check=_checked,
+        check=_check_size,
         done="saves",
         lines=True,
     )
     return (EditText(text=before, file_name="memory.md", question=question, done=save),)
 
 
-def _checked(text: str) -> str:
+def _check_size(text: str) -> str:
     if len(text.encode("utf-8", "replace")) > MAX_READ:
         raise ValueError(f"A memory may have {MAX_READ:,} bytes.")
     return text

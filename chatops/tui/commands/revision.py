@@ -53,7 +53,7 @@ async def history(context: Context, argument: str) -> Replies:
 
 async def edit(context: Context, argument: str) -> Replies:
     """Let the user choose a message of the session, and put it into the message field of a copy."""
-    messages = _asked(context)
+    messages = _user_messages(context)
     if not messages:
         return (Notify("There is no message to edit yet."),)
     if not argument:
@@ -80,7 +80,7 @@ async def retry(context: Context, argument: str) -> Replies:
         return () if await session.retry() else (Notify(nothing),)
     workspace = context.workspace
     models, roles = [row.name for row in workspace.models()], [row.name for row in workspace.roles()]
-    messages = _asked(context)
+    messages = _user_messages(context)
     if argument not in (*models, *roles):
         return (Notify(f"There is no model and no role {argument}. /model and /role list them."),)
     asked = next((message for message in messages if message.by is not Speaker.COMMAND), None)
@@ -148,13 +148,13 @@ async def _write_below_dialog(context: Context, text: str) -> Replies:
 def openers(context: Context) -> list[UserMessage]:
     """Return the messages that the user has opened turns with, newest first."""
     found: dict[str, UserMessage] = {}
-    for message in reversed(_asked(context)):
+    for message in reversed(_user_messages(context)):
         if message.by is not Speaker.MACHINE:
             found.setdefault(turn_of(message.id), message)
     return list(reversed(found.values()))
 
 
-def _asked(context: Context) -> list[UserMessage]:
+def _user_messages(context: Context) -> list[UserMessage]:
     """Return the user's messages of the session, newest first."""
     messages = context.session.snapshot().messages
     return [message for message in reversed(messages) if isinstance(message, UserMessage)]
@@ -184,14 +184,14 @@ def _undo_picker(turns: Sequence[UserMessage], messages: Sequence[Message], sess
         said.setdefault(turn_of(message.id), []).append(message)
     choices = []
     for index, message in enumerate(turns):
-        changed = _changed(said[turn_of(message.id)], session)
+        changed = _changed_files(said[turn_of(message.id)], session)
         files = f"{plural(len(changed), 'file')}: {', '.join(changed)}" if changed else ""
         text = columns((" ".join(message.text.split()), _NARROW), (files, _FILES))
         choices.append(Choice(key=str(index), text=text, find=f"{message.text} {files}", preview=message.text))
     return Picker("Undo back to a message", choices=choices, empty="No text matches.")
 
 
-def _changed(turn: Sequence[Message], session: "SessionView") -> list[str]:
+def _changed_files(turn: Sequence[Message], session: "SessionView") -> list[str]:
     """Return the files that a turn has changed. Of a contained turn, those that differ from before it."""
     results = [message for message in turn if isinstance(message, ToolMessage)]
     if any(result.tool == CONTAINED_APPLY for result in results):

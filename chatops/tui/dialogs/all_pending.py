@@ -29,10 +29,10 @@ from chatops.tui.dialogs.contained import (
     NOT_SENT_BACK,
     about_changes,
     below_each_other,
+    change_title,
     coloured_diffs,
     send_back_question,
     tick_mark,
-    titled,
 )
 from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room, Words, legend_of
 from chatops.tui.dialogs.key_gate import KeyKind, KeyPress
@@ -319,7 +319,7 @@ class AllPendingScreen(CallsDialog):
             for at, change in enumerate(found.changes)
         ]
         headings = [
-            Row(text=titled(change, diffs[change.path]), lead=mark, exact=True, tone="heading")
+            Row(text=change_title(change, diffs[change.path]), lead=mark, exact=True, tone="heading")
             for change, mark in zip(found.changes, marks, strict=True)
         ]
         yield from below_each_other(found.changes, headings, diffs, side_by_side=side_by_side)

@@ -389,7 +389,7 @@ def _block(fact: Fact, *, tone: RowTone = "quiet") -> Iterator[Row]:
 def _program(facts: CallFacts, theme: BlockTheme) -> Iterator[Row]:
     """Yield the command in syntax colours, its risky parts marked. A line with one begins with a sign."""
     lines = list(command_lines(facts))
-    colours = _coloured("\n".join(text for text, _ in lines), language=_language(facts), theme=theme)
+    colours = _colour_lines("\n".join(text for text, _ in lines), language=_language(facts), theme=theme)
     # Nothing in the dialog weighs more than what would run.
     under = Style(bgcolor=theme.code.bgcolor, bold=True)
     yield Row()
@@ -410,7 +410,7 @@ def _language(facts: CallFacts) -> str:
     return "python" if PurePath(facts.interpreter[0]).name.startswith("python") else ""
 
 
-def _coloured(text: str, *, language: str, theme: BlockTheme) -> list[list[Span]]:
+def _colour_lines(text: str, *, language: str, theme: BlockTheme) -> list[list[Span]]:
     """Return the syntax colours of each line."""
     warm_up()
     lines = coloured(text, language=language, theme=theme).split("\n", allow_blank=True)

@@ -29,7 +29,7 @@ from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.domain.wording import plural, sentence
 from chatops.runtime.call_sheet import asked_by
 from chatops.runtime.descriptions import UNKNOWN, denial_sentence
-from chatops.toolkit.counting import counted
+from chatops.toolkit.counting import count_work
 from chatops.tui.composer import Composer
 from chatops.tui.dialogs.body import DialogFrame
 from chatops.tui.dialogs.dialog_keys import LATER, AnswerKey, DialogKey, Room
@@ -360,7 +360,7 @@ class ContainedScreen(GuardedDialog):
         """Return the line of a file in the list."""
         pointed = self._changes is not None and self._changes.changes[self._index] is change
         stays = f"  stays as it is: {line(change.conflict)}" if change.conflict else ""
-        text = f"{titled(change, self._diffs[change.path])}{stays}"
+        text = f"{change_title(change, self._diffs[change.path])}{stays}"
         lead = tick_mark(change, pointed=pointed, ticked=change.path in self._ticked)
         return Row(text=text, lead=lead, exact=True, tone="caution" if change.conflict else "code")
 
@@ -465,7 +465,7 @@ def _list_number(pending: PendingCall) -> int:
     return number if isinstance(number, int) else 1
 
 
-def titled(change: "Change", diff: DiffRows) -> str:
+def change_title(change: "Change", diff: DiffRows) -> str:
     """Return the line about a change that ``/diff`` and the dialogs share: what happened, to which file, how much."""
     return f"{line(change.title)}  {diff.counts if change.diff else ''}".rstrip()
 
@@ -489,7 +489,7 @@ class ChangesScreen(Page):
 
     def prepare(self, theme: BlockTheme) -> None:
         """Make the rows before the screen is opened. Large files take seconds, which are counted. Blocks."""
-        with counted("drawing the changes", unit="line") as counter:
+        with count_work("drawing the changes", unit="line") as counter:
             self._diffs = [DiffRows(change.diff, name=change.path, theme=theme) for change in self._changes]
             counter.expect(sum(diff.length for diff in self._diffs))
             rows = []
@@ -571,7 +571,7 @@ class ChangesScreen(Page):
         yield Row(text=self._note, tone="quiet")
         for change, diff in zip(self._changes, self._diffs, strict=True):
             yield Row()
-            yield Row(text=titled(change, diff), tone="heading")
+            yield Row(text=change_title(change, diff), tone="heading")
             if change.elsewhere:
                 yield Row(text=_ELSEWHERE, tone="caution")
             yield from (Row(text=line(text.strip()), tone="quiet", exact=True) for text in change.lines)

@@ -122,7 +122,7 @@ async def edit_text(app: App[Any], text: str, *, name: str) -> EditedText:
         raise NoEditorError("The terminal cannot be given to an editor here.") from None
     finally:
         app.screen.refresh(layout=True)
-    found, why = _read(file)
+    found, why = _read_file(file)
     reason = failed or why
     if not reason:
         edited = EditedText(text=_without_added_end(found, text), path=file)
@@ -153,7 +153,7 @@ async def _run(command: list[str]) -> str:
     return f"{command[0]} ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}" if code else ""
 
 
-def _read(file: Path) -> tuple[str, str]:
+def _read_file(file: Path) -> tuple[str, str]:
     """Return the content of the file, and why it cannot be used, if so."""
     try:
         with file.open("rb") as opened:

@@ -31,7 +31,7 @@ from chatops.tui.dialogs.rows import (
     cells_of,
     shown_in,
     side_width,
-    wrapped,
+    wrap_row,
 )
 
 _CONSOLE = Console(file=io.StringIO(), width=80, color_system=None, legacy_windows=False, _environ={})
@@ -261,7 +261,7 @@ class PayloadView(ScrollView, can_focus=False):
         before, self._starts, kept = self._starts, [], self._count_rows_seen()
         for row in self._description.rows:
             self._starts.append(len(self._lines))
-            self._lines.extend(wrapped(row, width=width))
+            self._lines.extend(wrap_row(row, width=width))
         self._starts.append(len(self._lines))
         self._payload_lines = self._starts[min(self._description.payload, len(self._starts) - 1)]
         payload = self._lines[: self._payload_lines]

@@ -114,18 +114,18 @@ class Line:
     beside: "Line | None" = None
 
 
-def wrapped(row: Row, *, width: int) -> list[Line]:
+def wrap_row(row: Row, *, width: int) -> list[Line]:
     """Return the screen lines of a row. Continuation lines of exact rows start with ``» ``."""
     if row.beside is not None:
         half = side_width(width)
-        left, right = wrapped(replace(row, beside=None), width=half), wrapped(row.beside, width=half)
+        left, right = wrap_row(replace(row, beside=None), width=half), wrap_row(row.beside, width=half)
         # A side with fewer lines continues empty, with its background.
         rest = (Line("", "", replace(row, lead="")), Line("", "", replace(row.beside, lead="")))
         return [
             replace(one or rest[0], beside=other or rest[1]) for one, other in zip_longest(left, right, fillvalue=None)
         ]
     if row.label is not None and row.text:
-        return _labelled(row, width=width)
+        return _wrap_labelled(row, width=width)
     if row.exact:
         before = cell_len(row.lead)
         parts = _broken(row.text, max(1, width - before))
@@ -160,7 +160,7 @@ def side_width(width: int) -> int:
     return max(1, (width - len(BETWEEN)) // 2)
 
 
-def _labelled(row: Row, *, width: int) -> list[Line]:
+def _wrap_labelled(row: Row, *, width: int) -> list[Line]:
     """Return a value beside its label. An exact value keeps all its spaces: it is broken before them, or in paths."""
     broken = _in_paths if row.exact else _by_words
     if width < LABEL_WIDTH * 3:

@@ -73,7 +73,7 @@ class ServerQuestionScreen(GuardedDialog):
 
     def begin(self) -> None:
         """Show the question, if its call still waits."""
-        self.show_subject(_described(self.asked, self._fields), key=self.asked.question.id, seen=False)
+        self.show_subject(_describe(self.asked, self._fields), key=self.asked.question.id, seen=False)
         self.follow()
 
     def refresh_subject(self) -> None:
@@ -188,7 +188,7 @@ def _defaults(question: ServerQuestion) -> str:
     return canonical({name: field["default"] for name, field in found if "default" in field})
 
 
-def _described(asked: OpenQuestion, fields: Sequence[ArgumentField]) -> Description:
+def _describe(asked: OpenQuestion, fields: Sequence[ArgumentField]) -> Description:
     """Return who asks for what. All of it must have been on screen before it is answered."""
     rows = tuple(_rows(asked, fields))
     return Description(rows=rows, payload=len(rows))

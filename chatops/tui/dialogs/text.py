@@ -51,7 +51,7 @@ class Share:
     """True for what is left of the whole."""
 
 
-def stacked(shares: Sequence[Share], *, width: int) -> Content:
+def stacked_bar(shares: Sequence[Share], *, width: int) -> Content:
     """Return one bar of all shares. Each that is not empty has at least a cell, with its letter."""
     cells = _cells([share.size for share in shares], width=width)
     parts = [Content("")]
@@ -130,7 +130,7 @@ class TextScreen(Page):
     def _show_shares(self) -> None:
         """Draw the bar as wide as the window."""
         for field in self.query("#text-shares").results(Static):
-            field.update(stacked(self._shares, width=field.content_size.width))
+            field.update(stacked_bar(self._shares, width=field.content_size.width))
 
     @property
     def _is_whole(self) -> bool:

@@ -72,7 +72,7 @@ def review_pending(spec: WorkflowSpec, wanted: AwaitingReview) -> BannerText:
             return f"Step {name}: no model could be asked, decision pending – {key_of('pending')}", "waiting"
 
 
-def followed(reader: SessionFollower, *, pending: Sequence[PendingCall]) -> BannerText:
+def follower_banner(reader: SessionFollower, *, pending: Sequence[PendingCall]) -> BannerText:
     """Return where the followed session is open, what the user can do, and what is pending in it.
 
     `pending` is empty while its dialog is open.
@@ -133,7 +133,7 @@ def most_urgent(
     """
     own, pending = current.own_run, () if dialog else snapshot.pending
     if current.follower is not None:
-        return followed(current.follower, pending=pending)
+        return follower_banner(current.follower, pending=pending)
     if own is not None and (blocked := own.blocked()):
         return blocked, "error" if own.run.blocked_by else "quiet"
     if problem := current.workspace.problem:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from chatops.tui.graphics import encoded
+from chatops.tui.graphics import encode_pixels
 from chatops.tui.screens.messages import Batch
 from chatops.tui.screens.open_session import OpenSession
 from chatops.tui.textual_internals import report_error
@@ -149,7 +149,7 @@ class TranscriptPresenter:
         from chatops.tui.transcript.picture import rows_of
 
         fine, cells = picture.fine, (picture.raster.width, rows_of(picture.raster))
-        data = await asyncio.to_thread(encoded, fine)
+        data = await asyncio.to_thread(encode_pixels, fine)
         # A terminal that lags, or does not show the session any more, is sent none.
         if current is not self._current or self._screen.app.skips_frame():  # type: ignore[attr-defined]
             return replace(picture, fine=None)

@@ -29,7 +29,7 @@ def diff_lines(
     rows = list(islice(diff_rows(diff), most))
     while rows and not rows[-1].sign and not rows[-1].text:
         rows.pop()
-    rows = _marked(rows)
+    rows = _mark_changes(rows)
     code = _code(rows, name=name, theme=theme)
     digits = len(str(max((row.number for row in rows), default=0)))
     room = max(1, width - digits - 3)
@@ -47,7 +47,7 @@ def diff_lines(
     return lines[:most], sum(row.sign in ("+", "-") for row in rows)
 
 
-def _marked(rows: list[DiffRow]) -> list[DiffRow]:
+def _mark_changes(rows: list[DiffRow]) -> list[DiffRow]:
     """Return the rows with marks on the words in which removed lines differ from the lines in their place."""
     rows = [replace(row, text=sanitize(row.text, newlines=False)) for row in rows]
     for old, new in replacements(rows):

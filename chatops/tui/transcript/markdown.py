@@ -274,7 +274,7 @@ def code_lines(code: str, *, language: str, width: int, theme: BlockTheme) -> li
     indent, wrapped = Text("  ", end=""), Text(f"{theme.symbols.wrapped} ", theme.muted, end="")
     lines = []
     for line in shown.split("\n", allow_blank=True):
-        style = theme.code + _changed(line.plain, theme) if name.lower() in _DIFFS else theme.code
+        style = theme.code + _changed_style(line.plain, theme) if name.lower() in _DIFFS else theme.code
         parts = prefixed(fold(line, width=width - 3), first=indent, rest=wrapped)
         lines += [padded(part, width=width, style=style) for part in parts]
     label = sanitize(language.strip(), newlines=False)
@@ -284,7 +284,7 @@ def code_lines(code: str, *, language: str, width: int, theme: BlockTheme) -> li
     return lines
 
 
-def _changed(line: str, theme: BlockTheme) -> Style:
+def _changed_style(line: str, theme: BlockTheme) -> Style:
     """Return the background of a line of a diff."""
     if line.startswith(("+++", "---")):
         return Style()

@@ -46,10 +46,10 @@ from chatops.tui.dialogs.dialog_keys import AnswerKey, Room
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.key_gate import KeyKind
 from chatops.tui.dialogs.review import ReviewScreen
-from chatops.tui.dialogs.rows import Row, line, wrapped
+from chatops.tui.dialogs.rows import Row, line, wrap_row
 from chatops.tui.dialogs.server_question import ServerQuestionScreen
 from chatops.tui.dialogs.trust import MAX_TEXT, TrustScreen
-from chatops.tui.status import fitted, status_parts
+from chatops.tui.status import fit_parts, status_parts
 from chatops.tui.theme import PLAIN
 from chatops.wiring.all_pending import WaitingCall
 from chatops.wiring.rows import RoleRow
@@ -79,7 +79,7 @@ def exact_text(facts: CallFacts, *, width: int = 40) -> str:
     for row in description.rows:
         if not row.exact or row.label is not None:
             continue
-        for part in wrapped(row, width=width):
+        for part in wrap_row(row, width=width):
             if part.left == "» ":
                 lines[-1] += part.text
             else:
@@ -96,7 +96,7 @@ def test_the_whole_command_is_shown_letter_for_letter_at_any_width() -> None:
 @given(st.text(st.sampled_from("ab  /é日\u0301\ufe0f\u0e47👩🇩🇪")) | st.text(), st.integers(8, 30))
 def test_wrapped_lines_hold_every_character_and_fit(text: str, width: int) -> None:
     shown = line(text)
-    parts = wrapped(Row(text=shown, exact=True, lead=""), width=width)
+    parts = wrap_row(Row(text=shown, exact=True, lead=""), width=width)
     assert "".join(part.text for part in parts) == shown
     assert all(cell_len(part.text) <= width for part in parts)
 
@@ -156,7 +156,7 @@ def test_what_a_server_says_comes_after_our_own_lines_and_is_marked() -> None:
         pending_call(tool="tickets__find", facts=CallFacts(arguments="{}", server=server)), theme=PLAIN
     ).rows
     last_label = max(at for at, row in enumerate(rows) if row.label)
-    after = [part for row in rows[last_label + 1 :] for part in wrapped(row, width=60) if row.exact]
+    after = [part for row in rows[last_label + 1 :] for part in wrap_row(row, width=60) if row.exact]
     assert [part.text for part in after][:4] == said.split("\n")[:4]
     assert {part.left for part in after} == {"│ ", "» "}
     assert not any("Finds" in row.text for row in rows[:last_label])
@@ -175,7 +175,7 @@ def test_every_repair_stands_below_a_short_call_and_above_a_long_one() -> None:
 
 def test_an_edit_is_shown_once_as_its_diff_with_the_resolved_path() -> None:
     description = describe(pending_call(tool="file_edit", facts=edit_facts()), theme=PLAIN)
-    drawn = [part.left + part.text for row in description.rows for part in wrapped(row, width=70)]
+    drawn = [part.left + part.text for row in description.rows for part in wrap_row(row, width=70)]
     assert drawn[:6] == ["src/app.py  +1 −1", "1   a = 0", "2 − b = 1", "2 + b = 2", "3   c = 3", ""]
     text = "\n".join(drawn)
     assert "old" not in text and text.count("b = 2") == 1, "the diff is the payload, and shown once"
@@ -191,7 +191,7 @@ def test_what_a_diff_does_not_tell_is_a_row() -> None:
         creates=True,
     )
     description = describe(pending_call(tool="file_write", facts=new), theme=PLAIN)
-    drawn = [part.left + part.text for row in description.rows for part in wrapped(row, width=70)]
+    drawn = [part.left + part.text for row in description.rows for part in wrap_row(row, width=70)]
     assert drawn[:3] == ["src/app.py  new file  +2", "1 + ", "2 +  x·"]
     assert 'path: "./link.py"' in "\n".join(drawn), "the path given is not the one that is written"
 
@@ -199,7 +199,7 @@ def test_what_a_diff_does_not_tell_is_a_row() -> None:
 def test_a_blank_context_line_of_a_diff_is_blank() -> None:
     facts = replace(edit_facts(), diff="--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n \n-a\n+b\n   \n")
     rows = describe(pending_call(tool="file_edit", facts=facts), theme=PLAIN).rows
-    drawn = [part.left + part.text for row in rows for part in wrapped(row, width=70)]
+    drawn = [part.left + part.text for row in rows for part in wrap_row(row, width=70)]
     assert drawn[1:5] == ["1   ", "2 − a", "2 + b", "3   ··"]
 
 
@@ -210,7 +210,7 @@ def test_both_sides_of_a_diff_hold_every_line() -> None:
     drawn = [
         (part.left + part.text, part.beside.left + part.beside.text)
         for row in rows
-        for part in wrapped(row, width=53)
+        for part in wrap_row(row, width=53)
         if part.beside is not None
     ]
     assert drawn == [
@@ -226,7 +226,7 @@ def test_both_sides_of_a_diff_hold_every_line() -> None:
 def test_spaces_in_a_path_are_kept() -> None:
     facts = replace(edit_facts(), paths=("/home/ana/two  spaces/" + "x" * 60,))
     rows = [row for row in describe(pending_call(facts=facts), theme=PLAIN).rows if row.label == "touches"]
-    shown = "".join(part.text for part in wrapped(rows[0], width=40))
+    shown = "".join(part.text for part in wrap_row(rows[0], width=40))
     assert shown == f'"{facts.paths[0]}"'
 
 
@@ -235,8 +235,8 @@ def test_a_sentence_of_ours_beside_a_label_is_broken_between_words() -> None:
     cut, whole = [
         row for row in describe(pending_call(facts=facts), theme=PLAIN, details=True).rows if row.label == "sandbox"
     ]
-    assert [part.text for part in wrapped(cut, width=53)] == ["bubblewrap: no network, workspace …"]
-    assert [part.text for part in wrapped(whole, width=53)] == [
+    assert [part.text for part in wrap_row(cut, width=53)] == ["bubblewrap: no network, workspace …"]
+    assert [part.text for part in wrap_row(whole, width=53)] == [
         "bubblewrap: no network, workspace",
         "writable, no home",
     ]
@@ -434,10 +434,10 @@ def test_the_status_line_keeps_role_and_waiting_calls_when_narrow() -> None:
     session.change(is_demo=True, model_label="demo")
     parts = status_parts(session.now, sandbox=SandboxNote(off=False, text="bubblewrap"), seconds=None)
     assert any("DEMO" in part.text for part in parts)
-    narrow = [part.text for part in fitted(parts, width=24)]
+    narrow = [part.text for part in fit_parts(parts, width=24)]
     assert narrow[0] == "coder"
     assert "? 1 pending" in narrow
-    assert fitted(parts, width=500) == parts
+    assert fit_parts(parts, width=500) == parts
 
 
 def test_the_app_starts_without_anything_heavy() -> None:

@@ -30,7 +30,7 @@ from chatops.serve.pages import page as draw
 from chatops.tui.dialogs.approval_frame import AskedCall, call_legend, describe
 from chatops.tui.dialogs.approval_list import ApprovalList, LastSeenCall
 from chatops.tui.dialogs.dialog_keys import Room
-from chatops.tui.dialogs.rows import Row, line, wrapped
+from chatops.tui.dialogs.rows import Row, line, wrap_row
 from chatops.tui.theme import PLAIN
 from tests.serve.served import read
 from tests.support.cases import for_each
@@ -196,7 +196,7 @@ def test_no_value_has_a_line_that_could_be_the_next_argument_or_fact(given: dict
     assert len(beginnings(["".join(text for text, _ in row) for row in block.lines])) == len(given)
     shown = rows(asked, details=False)
     at = next(at for at, row in enumerate(shown) if row.text == "Arguments")
-    part = [one for row in shown[at + 1 :] if row.label is None and row.exact for one in wrapped(row, width=width)]
+    part = [one for row in shown[at + 1 :] if row.label is None and row.exact for one in wrap_row(row, width=width)]
     assert {one.left for one in part} <= {"  ", "» "}
     assert len(beginnings([one.text for one in part if one.left == "  "])) == len(given)
     out = Terminal()
@@ -224,7 +224,7 @@ def test_no_value_continues_where_labels_begin(facts: CallFacts, reason: AskReas
     facts = replace(facts, command=f"{facts.command}{' ' * 70}sandbox {facts.caution}", cwd=f"/{'x y ' * 30}")
     asked = pending_call(tool="order", facts=facts, reason=reason)
     for row in rows(asked):
-        for one in wrapped(row, width=width)[1:]:
+        for one in wrap_row(row, width=width)[1:]:
             assert (one.left + one.text).startswith((" ", "»")) or (row.tone != "heading" and not row.label), row
     out, text = Terminal(), printed(asked)
     Screen(out=out, err=out).exactly(text)

@@ -6,7 +6,7 @@ from chatops.domain.events import TurnStatus
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import AssistantMessage, Usage
 from chatops.domain.sandbox import SandboxNote
-from chatops.tui.status import Banner, QueuedMessages, fitted, status_parts
+from chatops.tui.status import Banner, QueuedMessages, fit_parts, status_parts
 from tests.tui.app.fakes import FakeSession, pending_call
 from tests.tui.app.support_app import stage
 
@@ -19,7 +19,7 @@ def words(session: FakeSession, *, running: bool = False) -> str:
 
 
 def at_width(session: FakeSession, width: int) -> str:
-    parts = fitted(status_parts(session.now, sandbox=SANDBOX, seconds=None), width=width)
+    parts = fit_parts(status_parts(session.now, sandbox=SANDBOX, seconds=None), width=width)
     return "".join((part.gap if at else "") + part.text for at, part in enumerate(parts))
 
 
@@ -63,7 +63,7 @@ def test_that_no_sandbox_confines_commands_is_said_at_any_width_and_why_where_th
     off = SandboxNote(off=True, text="(bubblewrap is not installed)")
     parts = status_parts(FakeSession().now, sandbox=off, seconds=None)
     assert " ".join(part.text for part in parts).endswith("sandbox off (bubblewrap is not installed)")
-    narrow = [part.text for part in fitted(parts, width=30)]
+    narrow = [part.text for part in fit_parts(parts, width=30)]
     assert narrow[-1] == "sandbox off"
 
 

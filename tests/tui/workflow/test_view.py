@@ -6,7 +6,7 @@ from chatops.engine.workflow.view import RunView, StepCheck, StepMark, StepView,
 from chatops.policy.workflow import CommandGate, OnFail, PatternGate, Subject, Validation
 from chatops.tui.screens.run import StepClock
 from chatops.tui.status import count
-from chatops.tui.workflow import PanelLine, above, beside, clock, folded, readable, step_text
+from chatops.tui.workflow import PanelLine, above, beside, clock, folded_line, readable, step_text
 from chatops.wiring.rows import RunRow, WorkflowRow, workflow_list
 from tests.support.runs import RUN, Played, flow, step
 
@@ -234,7 +234,7 @@ def text(lines: list[PanelLine]) -> str:
 
 def shapes(view: RunView, *, width: int, height: int) -> dict[str, list[PanelLine]]:
     return {
-        "folded": [PanelLine(folded(view, width=width))],
+        "folded": [PanelLine(folded_line(view, width=width))],
         "above": above(view, width=width, height=height),
         "beside": beside(view, width=width, height=height),
     }
@@ -250,10 +250,10 @@ def busy() -> Played:
 
 def test_one_line_says_where_the_run_is() -> None:
     view = seen(busy(), seconds=(12, 30, 0))
-    line = folded(view, width=100).plain
+    line = folded_line(view, width=100).plain
     assert line.startswith("▸ release 2/3 configure · iteration 3/4 · 1/2 validated, 1 failing · 4.9k tokens")
     assert line.endswith(" 0:42")
-    short = folded(view, width=36).plain
+    short = folded_line(view, width=36).plain
     assert short == "▸ release 2/3 configure         0:42"
 
 
