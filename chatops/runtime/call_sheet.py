@@ -308,7 +308,8 @@ def _call(pending: PendingCall) -> Iterator[Fact]:
         what = "undoing changes" if is_undo(facts.arguments) else "changes of the contained turn"
         yield Fact(label=what, value=facts.diff, weight=Weight.CALL, form=Form.DIFF)
         return
-    if facts.diff:
+    # A file that stays as it is, or a new empty one, has no diff, and is named all the same.
+    if facts.diff or (pending.capabilities.in_diff and facts.paths):
         path = show_path(facts.relative(facts.paths[0])) if facts.paths else ""
         named = f"{path}  new file" if facts.creates else path
         yield Fact(label="file", value=named.strip(), weight=Weight.CALL, form=Form.FILE)

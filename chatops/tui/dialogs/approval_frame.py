@@ -371,8 +371,9 @@ def _call(pending: PendingCall, facts: Iterable[Fact], *, theme: BlockTheme, sid
     for fact in facts:
         if fact.form is Form.PROGRAM:
             yield from _program(pending.facts, theme)
-        elif fact.form is Form.FILE and change is not None:
-            yield from (Row(), Row(text=line(f"{fact.value}  {change.counts}"), tone="heading"))
+        elif fact.form is Form.FILE:
+            counts = f"  {change.counts}" if change is not None else ""
+            yield from (Row(), Row(text=line(f"{fact.value}{counts}"), tone="heading"))
         elif fact.form is Form.DIFF and change is not None:
             yield from change.rows(side_by_side=side_by_side)
         else:

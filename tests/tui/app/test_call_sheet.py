@@ -335,6 +335,11 @@ async def test_a_row_that_changed_since_the_last_call_is_shown_and_v_shows_all()
     assert "runs in      /home/ana/project" in shown and "The model says" in shown
 
 
+async def test_a_file_that_stays_as_it_is_is_named_first() -> None:
+    facts = replace(edit_facts(), arguments='{"content":"b = 1","path":"src/app.py"}', diff="")
+    assert (await screen_rows(pending_call(tool="file_write", facts=facts)))[0] == "src/app.py"
+
+
 async def test_one_row_alone_does_not_fold() -> None:
     call = pending_call(2, facts=replace(shell_facts("ls"), sandbox="other", cwd="/home/ana/elsewhere"))
     shown = "\n".join(await screen_rows(pending_call(1), call, keys=("a",)))
