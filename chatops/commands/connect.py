@@ -33,7 +33,7 @@ from chatops.wiring.rows import unknown
 
 TRIES = 3
 """How often a key may be typed."""
-SHOWN = 40
+MAX_LISTED = 40
 """Models that the picker lists. Any other can be named with --model."""
 
 TAKEN = frozenset(BUILT_IN_MODELS)
@@ -154,15 +154,15 @@ def pick(found: Probe, *, wanted: str | None, view: Screen) -> str:
         raise ChatopsError(f"The endpoint lists {kind}.", advice="Name one yourself: --model ID")
     if len(models) == 1:
         return models[0]
-    listing = [f"{number:>3}  {name}" for number, name in enumerate(models[:SHOWN], start=1)]
-    if len(models) > SHOWN:
-        listing.append(f"     and {len(models) - SHOWN} more")
+    listing = [f"{number:>3}  {name}" for number, name in enumerate(models[:MAX_LISTED], start=1)]
+    if len(models) > MAX_LISTED:
+        listing.append(f"     and {len(models) - MAX_LISTED} more")
     view.say("\n".join(listing))
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise ConfigError(f"The endpoint has {len(models)} models.", advice="Name one of them: --model ID")
     view.say("Which one? Number or name:")
     answer = sys.stdin.readline().strip()
-    if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= min(len(models), SHOWN):
+    if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= min(len(models), MAX_LISTED):
         return models[int(answer) - 1]
     if answer in models:
         return answer

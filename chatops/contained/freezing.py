@@ -37,8 +37,8 @@ MAX_FROZEN = 256 << 20
 """Maximum number of bytes of all changed files."""
 MAX_LEFT_OUT = 500
 """Maximum number of paths that are listed as left out; further ones are counted."""
-_X = 0o111
-_SHOWN = 300
+_EXECUTE_BITS = 0o111
+_MAX_SHOWN = 300
 
 
 @frozen_dataclass
@@ -155,7 +155,7 @@ def frozen(folder: TurnFolder) -> ChangeList:
 
 def shown(path: str) -> str:
     """Return a path for display: on one line, control and invisible characters spelled out."""
-    return visible(os.fsencode(path).decode("utf-8", "backslashreplace"), limit=_SHOWN)
+    return visible(os.fsencode(path).decode("utf-8", "backslashreplace"), limit=_MAX_SHOWN)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -290,7 +290,7 @@ class _Comparison:
         was_file = base.kind is Kind.FILE
         mode = base.mode if was_file else 0o644
         if executable != bool(mode & stat.S_IXUSR):
-            mode = mode | (mode >> 2 & _X) if executable else mode & ~_X
+            mode = mode | (mode >> 2 & _EXECUTE_BITS) if executable else mode & ~_EXECUTE_BITS
         new = State(kind=Kind.FILE, mode=mode, sha=sha, size=size)
         if new == base:
             return

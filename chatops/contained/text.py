@@ -18,8 +18,7 @@ Blobs = Callable[[str], bytes]
 """Returns the content with a SHA-256. Raises ToolFailedError if it is missing."""
 _ALIKE, _MAX_COMPARED, _MAX_PAIRS = 0.6, 200_000, 100
 """Least share of equal lines for a moved file, most bytes of a file and most pairs of files that are compared."""
-_SHORT = 12
-_COMMAND = 300
+_MAX_COMMAND = 300
 
 
 def head(changes: ChangeList, conflicts: Mapping[str, str]) -> str:
@@ -68,7 +67,7 @@ class ContainedReview:
 def review(changes: ChangeList, conflicts: Mapping[str, str], read: Blobs) -> ContainedReview:
     """Return the complete list of changes, each with its diff."""
     left_out = [f"{entry.path}: {entry.why}" for entry in changes.left_out]
-    ran = [f"{call.tool} {visible(call.text, limit=_COMMAND)}: {_ending_words(call)}" for call in changes.ran]
+    ran = [f"{call.tool} {visible(call.text, limit=_MAX_COMMAND)}: {_ending_words(call)}" for call in changes.ran]
     sections: tuple[tuple[str, Sequence[str]], ...] = (
         ("Not taken back:", changes.cannot),
         ("Left out, not applied:", left_out),

@@ -54,7 +54,7 @@ from chatops.dialects.reading import (
 )
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
-_EXCERPT = 200
+_MAX_EXCERPT = 200
 _HALF = re.compile("[\ud800-\udfff]")
 Mode = Callable[["ParserState"], bool]
 ANYTHING = None
@@ -253,7 +253,7 @@ class ReadingBuilder:
             name=unusable.name,
             format=found.format,
             start=base + unusable.start,
-            excerpt=text[unusable.start : min(unusable.start + _EXCERPT, found.end)],
+            excerpt=text[unusable.start : min(unusable.start + _MAX_EXCERPT, found.end)],
         )
         self._entries.append(_Entry(diagnostic))
 

@@ -183,7 +183,7 @@ _STEPS: Mapping[TagKind, Callable[[ParserState, re.Match[str]], Continuation]] =
 """The function that handles a tag, by kind."""
 _LONGEST_TAIL = 300
 _REACH = 400
-_EXCERPT = 200
+_MAX_EXCERPT = 200
 _TAIL = re.compile(rf"(?:\s|{CLOSER.pattern}|{END_OF_TEXT.pattern})*\Z", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d][\w.-]{0,255}")
 _LISTS_TOOLS = re.compile(r"<\s?tools\s*>\s*(?=[\[{])", re.IGNORECASE)
@@ -524,7 +524,7 @@ def thought_call(thought: str, inside: Reading) -> Diagnostic | None:
         message=_THOUGHT,
         name=call.name,
         format=call.format,
-        excerpt=call.arguments[:_EXCERPT],
+        excerpt=call.arguments[:_MAX_EXCERPT],
     )
 
 
@@ -539,7 +539,9 @@ def _called_tool(text: str, at: int, offered: OfferedTools) -> str | None:
 
 
 def _diagnostic(name: str, message: str, text: str, start: int) -> Diagnostic:
-    return Diagnostic(kind=DiagnosticKind.MISSED, message=message, name=name, excerpt=text[start : start + _EXCERPT])
+    return Diagnostic(
+        kind=DiagnosticKind.MISSED, message=message, name=name, excerpt=text[start : start + _MAX_EXCERPT]
+    )
 
 
 def _partial(literal: str) -> str:

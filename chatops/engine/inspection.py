@@ -345,15 +345,15 @@ def _one(problem: Problem) -> str:
     return f"{problem.path}: {problem.message}" if problem.path else problem.message
 
 
-_SHOWN = 3
+_MAX_LISTED = 3
 """Number of changes that are named. Further ones are only counted."""
 
 
 def difference(before: CallFacts, after: CallFacts) -> str:
     """Return what differs between two inspections of a call, as clauses."""
     found = list(_differences(before, after)) or ["the tool, its arguments or the role it runs under"]
-    more = f"; {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return "; ".join(found[:_SHOWN]) + more
+    more = f"; {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
+    return "; ".join(found[:_MAX_LISTED]) + more
 
 
 def _differences(before: CallFacts, after: CallFacts) -> Iterator[str]:

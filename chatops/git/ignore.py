@@ -2,7 +2,7 @@
 
 `pathspec` turns the patterns into regular expressions. They come with the workspace, so a stranger may have written
 them, and the six stars of ``*a*a*a*a*a*b`` keep Python busy for minutes on one long name, without letting another
-thread run. So only patterns with at most `_MAX_STARS` are read, and only for `_SECONDS`. What is left out is not
+thread run. So only patterns with at most `_MAX_STARS` are read, and only for `_MATCH_S`. What is left out is not
 ignored, which harms nothing: these rules save time and protect no file.
 
 Only the standard library is imported before there is a ``.gitignore``: the search's own process uses this module.
@@ -21,7 +21,7 @@ _MAX_RULES = 1_000
 _MAX_BYTES = 100_000
 _MAX_PATH = 1_000
 """Maximum number of characters of a path that is matched."""
-_SECONDS = 2.0
+_MATCH_S = 2.0
 _STARS = re.compile(r"\*+")
 
 _Rule = tuple[bool, bool, bool, Callable[[str], object]]
@@ -38,7 +38,7 @@ class GitIgnore:
         If `start` is ignored itself, the rules above it do not count: a user who names it wants to see what is in it.
         """
         self._root = os.fspath(root)
-        self._until = time.monotonic() + _SECONDS
+        self._until = time.monotonic() + _MATCH_S
         self._read: dict[str, tuple[_Rule, ...]] = {}
         self._top = ""
         parts = [part for part in start.split("/") if part not in ("", ".")]

@@ -52,7 +52,7 @@ from chatops.headless.json_values import dumps, plain
 from chatops.headless.report import RunReport, TurnReport, as_json
 from chatops.headless.screen import Screen
 
-SHOWN = 200
+MAX_SHOWN = 200
 """Maximum number of characters of a call's arguments, or of a reason, in a progress line."""
 EventLine = dict[str, JsonValue]
 
@@ -280,7 +280,7 @@ def _tool_line(event: Event) -> str:
     """Return the line about an event that a user at the terminal wants to see; empty if there is none."""
     match event:
         case ToolStarted(tool=tool, arguments=arguments, decided_by=by, sandbox=sandbox, sandboxed=sandboxed):
-            shown = cut(arguments, most=SHOWN)
+            shown = cut(arguments, most=MAX_SHOWN)
             unconfined = f"; sandbox: {sandbox}" if sandbox and not sandboxed else ""
             return f"running {tool} {shown}" + (f" ({by})" if by else "") + unconfined
         case ToolFinished(tool=tool, status=Status.ERROR) if tool == BUDGET_EXTEND:
@@ -310,7 +310,7 @@ def tokens(usage: Usage | None) -> str:
 def one_line(text: str) -> str:
     """Return the beginning of a text, on one line."""
     flat = " ".join(text.split())
-    return cut(flat, most=SHOWN)
+    return cut(flat, most=MAX_SHOWN)
 
 
 def readable(answer: str) -> str:

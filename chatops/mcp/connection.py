@@ -54,7 +54,7 @@ _MAX_CONTINUED = 10
 """Times that a server may ask for more input before it gives the result of a call."""
 _CONTINUE_S = 0.25
 """Seconds to wait for a server that wants a call to be continued and asks for nothing."""
-_REASON = 300
+_MAX_REASON = 300
 _UNKNOWN_TRANSPORT = (400, 404, 405)
 """HTTP statuses from a server that does not support streamable HTTP."""
 _SESSION_ENDED = 404
@@ -194,7 +194,7 @@ class Connection:
                 raise AnswerError from error
             if self.origin is not None and self.origin.last_status == _SESSION_ENDED:
                 self.lost.set()
-            raise CallError(visible(error.message, limit=_REASON)) from error
+            raise CallError(visible(error.message, limit=_MAX_REASON)) from error
         except Exception as error:
             if self.lost.is_set() or isinstance(error, httpx2.HTTPError | OSError):
                 self.lost.set()
@@ -340,7 +340,7 @@ def reason_of(error: BaseException) -> str:
         text = f"there is no {error.filename}"
     else:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return visible(text, limit=_REASON)
+    return visible(text, limit=_MAX_REASON)
 
 
 def _with_words(reason: str, process: ServerProcess | None) -> str:
@@ -350,7 +350,7 @@ def _with_words(reason: str, process: ServerProcess | None) -> str:
     return f"{reason}; it wrote: {errors}{hint if lacks else ''}" if errors else reason
 
 
-_NAME = 200
+_MAX_LABEL = 200
 _MAX_FILES = 20
 
 Keep = Callable[[str, bytes], FileRef]
@@ -418,10 +418,10 @@ def _text(block: types.ContentBlock, *, keep: Keep, files: list[FileRef]) -> str
         case types.AudioContent():
             return _file("audio", block.data, keep=keep, files=files)
         case types.ResourceLink():
-            name = visible(block.title or block.name, limit=_NAME)
-            return f"[resource {name}: {visible(str(block.uri), limit=_NAME)}]"
+            name = visible(block.title or block.name, limit=_MAX_LABEL)
+            return f"[resource {name}: {visible(str(block.uri), limit=_MAX_LABEL)}]"
         case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
-            return f"[resource {visible(str(resource.uri), limit=_NAME)}]\n{resource.text}"
+            return f"[resource {visible(str(resource.uri), limit=_MAX_LABEL)}]\n{resource.text}"
         case types.EmbeddedResource(resource=types.BlobResourceContents() as resource):
             return _file(str(resource.uri), resource.blob, keep=keep, files=files)
         case _:
@@ -429,7 +429,7 @@ def _text(block: types.ContentBlock, *, keep: Keep, files: list[FileRef]) -> str
 
 
 def _file(name: str, encoded: str, *, keep: Keep, files: list[FileRef]) -> str:
-    shown = visible(name, limit=_NAME)
+    shown = visible(name, limit=_MAX_LABEL)
     if len(files) >= _MAX_FILES:
         return f"[file {shown}: not kept, a result has at most {_MAX_FILES} files]"
     try:

@@ -32,8 +32,8 @@ from chatops.sandbox.programs import find_program
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.threads import in_thread
 
-_SECONDS = 600.0
-_OUTPUT = 2_000
+_INSTALL_S = 600.0
+_MAX_OUTPUT = 2_000
 _VARIABLES = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "npm_config_registry"),
@@ -178,8 +178,8 @@ async def _run(runner: RunnerCommand, installer: Installer) -> None:
         workspace=folder,
         session_id=SessionId("mcp"),
         call_id=CallId(f"mcp.{folder.name}"),
-        timeout_s=_SECONDS,
-        max_output_chars=_OUTPUT,
+        timeout_s=_INSTALL_S,
+        max_output_chars=_MAX_OUTPUT,
         protected=installer.protected,
         sandbox=installer.sandbox,
     )
@@ -193,7 +193,7 @@ async def _run(runner: RunnerCommand, installer: Installer) -> None:
             facts=facts,
             context=context,
             failures=SandboxFailures(),
-            seconds=_SECONDS,
+            seconds=_INSTALL_S,
             masked=False,
             environment=_SETTINGS,
         )

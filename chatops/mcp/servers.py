@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _PROGRESS_S = 0.25
 _MAX_PROGRESS = 400
-_MESSAGE = 200
+_MAX_MESSAGE = 200
 UNKNOWN = "It is not known whether the call took effect."
 
 
@@ -161,7 +161,7 @@ def _progress_of(context: ToolContext) -> "Progress":
             return
         last, count = now, count + 1
         done = f"{amount:g}" if total is None else f"{amount:g} of {total:g}"
-        note = visible(message, limit=_MESSAGE)
+        note = visible(message, limit=_MAX_MESSAGE)
         context.output(f"{done}: {note}\n" if note else f"{done}\n")
 
     return show

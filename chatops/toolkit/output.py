@@ -11,7 +11,7 @@ from itertools import takewhile
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.wording import cut
 
-_SNIFF = 8_192
+_SNIFF_BYTES = 8_192
 _MIN_ROOM = 200
 """Smallest limit: a smaller one could not hold the marker."""
 
@@ -45,7 +45,7 @@ def cap(text: str, *, limit: int) -> Capped:
 
 def is_binary(data: bytes) -> bool:
     """Return True if `data` is not text: a NUL byte, or over 30 % control bytes, in its first 8 KiB."""
-    sample = data[:_SNIFF]
+    sample = data[:_SNIFF_BYTES]
     if b"\0" in sample:
         return True
     odd = sum(1 for byte in sample if byte < 32 and byte not in b"\t\n\r\f\b\x1b")

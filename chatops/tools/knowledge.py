@@ -39,7 +39,7 @@ _UPDATE_S = 20.0
 """Seconds for bringing the index up to date before a search. The next search carries on."""
 _LIMITS = Limits(cpu_s=60, wait_s=90.0, memory=2_000_000_000)
 _TIMEOUT_S = 100.0
-_PROBLEMS = 3
+_MAX_PROBLEMS = 3
 _WORD = re.compile(r"\w")
 
 
@@ -142,9 +142,9 @@ def _frame(name: str, found: Any, problems: Sequence[str], *, limit: int) -> str
     tail = [f"END of {name} results."]
     if left:
         tail.append(f"[{plural(left, 'document')} not indexed yet: search again to continue]")
-    tail += [f"[not searched: {_line(note)}]" for note in notes[:_PROBLEMS]]
-    if len(notes) > _PROBLEMS:
-        tail.append(f"[and {plural(len(notes) - _PROBLEMS, 'more problem')} of documents]")
+    tail += [f"[not searched: {_line(note)}]" for note in notes[:_MAX_PROBLEMS]]
+    if len(notes) > _MAX_PROBLEMS:
+        tail.append(f"[and {plural(len(notes) - _MAX_PROBLEMS, 'more problem')} of documents]")
     if not hits:
         return "\n".join(
             [f"[no passage in {plural(int(found['files']), 'document')} has any of these words]", *tail[1:]]

@@ -44,8 +44,8 @@ _WALK_S = 15.0
 """Seconds beyond the limit in which files are still counted."""
 _UNUSED_S = 30 * 86_400
 """Seconds after which a folder that no search has named is dropped from the index."""
-_CANDIDATES = 60
-_FROM_ONE_FILE = 3
+_MAX_CANDIDATES = 60
+_MAX_FROM_ONE_FILE = 3
 _SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _WORD = re.compile(r"\w+")
@@ -296,14 +296,15 @@ def _hits(rows: sqlite3.Connection, folders: list[str], words: list[str], most: 
         " row_number() OVER (PARTITION BY place.file ORDER BY passage.rank) AS number"
         " FROM passage JOIN place ON place.id = passage.rowid WHERE passage MATCH ?) AS best"
         " JOIN passage ON passage.rowid = best.id JOIN file ON file.id = best.file"
-        f" WHERE best.number <= {_FROM_ONE_FILE} AND file.folder IN ({marks}) ORDER BY best.score LIMIT {_CANDIDATES}",
+        f" WHERE best.number <= {_MAX_FROM_ONE_FILE} AND file.folder IN ({marks})"
+        f" ORDER BY best.score LIMIT {_MAX_CANDIDATES}",
         (query_of(words), *folders),
     )
     # Folders may overlap, so a passage may be found twice.
     taken: dict[str, set[str]] = {}
     for folder, path, place, text in found:
         texts = taken.setdefault(os.path.join(folder, path), set())
-        if text not in texts and len(texts) < _FROM_ONE_FILE and most > 0:
+        if text not in texts and len(texts) < _MAX_FROM_ONE_FILE and most > 0:
             texts.add(text)
             most -= 1
             yield {"path": os.path.join(folder, path), "place": place, "text": text}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # Importing it at run time would delay each search.
 SEPARATOR = "\x1e"
 _LINE = 65_536
 """Bytes of a line that are searched at a time."""
-_SHOWN = 300
+_MAX_SHOWN = 300
 """Characters of a line that are printed."""
 _SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache", ".hypothesis"})
 
@@ -115,8 +115,8 @@ def _search_file(path: str, descriptor: int, pattern: "re.Pattern[str]", budget:
             found = pattern.search(text)
             if found:
                 budget.matches -= 1
-                first = max(0, found.start() - _SHOWN // 2) if len(text) > _SHOWN else 0
-                print(f"{path}:{number}: {text[first : first + _SHOWN]}", flush=True)
+                first = max(0, found.start() - _MAX_SHOWN // 2) if len(text) > _MAX_SHOWN else 0
+                print(f"{path}:{number}: {text[first : first + _MAX_SHOWN]}", flush=True)
 
 
 def main() -> None:

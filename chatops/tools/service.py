@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 MAX_HITS = 8
 NO_BACKEND = "no search service is set up; chatops doctor lists the choices"
 """Reason why web_search is not offered. `ddgs` stays an extra: it adds 28 MB."""
-_SNIPPET = 300
+_MAX_SNIPPET = 300
 _SEARCH_S = 15.0
 
 
@@ -286,7 +286,7 @@ def search_web_tools(backend: SearchBackend) -> tuple[FunctionTool, ...]:
 
 
 def _hit_text(number: int, hit: Hit) -> str:
-    text = visible(" ".join(hit.text.split()), limit=_SNIPPET)
+    text = visible(" ".join(hit.text.split()), limit=_MAX_SNIPPET)
     return f"{number}. {visible(hit.title, limit=200)}\n   {visible(hit.url, limit=500)}\n   {text}"
 
 

@@ -84,7 +84,7 @@ _MAX_ENTRIES = 5_000
 """Entries of folders that are searched for ``conftest.py``."""
 _DEPTH = 3
 """Maximum depth at which files named in files are followed."""
-_LARGEST = 4_000_000
+_MAX_BYTES = 4_000_000
 _LARGEST_TEXT = 200_000
 """Bytes of a file that is searched for names of further files."""
 _SCRIPT_ENDINGS = frozenset({".sh", ".bash", ".py", ".js", ".mjs", ".cjs", ".ts", ".pl", ".rb", ".lua", ".php", ".mk"})
@@ -189,8 +189,8 @@ class _Files:
         # If it has been replaced meanwhile, what is there now may not be readable for the model.
         with suppress(OSError, ToolFailedError):
             with opened_file(place.path, context=self.context) as opened, open(opened, "rb", closefd=False) as file:
-                data = file.read(_LARGEST + 1)
-        if data is None or len(data) > _LARGEST:
+                data = file.read(_MAX_BYTES + 1)
+        if data is None or len(data) > _MAX_BYTES:
             self._add_identity(path, runs=runs)
             return
         script = runs or place.path.name in _LOADED_NAMES or place.path.suffix in _SCRIPT_ENDINGS

@@ -334,8 +334,8 @@ def principal_of(user: User, *, via: str, client: str = "", member: str = "") ->
 
 
 FILE = "chatops.log"
-SIZE = 1_000_000
-KEPT = 3
+MAX_LOG_BYTES = 1_000_000
+OLD_LOGS = 3
 CHATTY = ("asyncio", "httpcore", "httpx", "httpx2", "markdown_it", "openai")
 """Libraries that log too much, including addresses and headers."""
 
@@ -390,7 +390,7 @@ def _open_log(path: Path) -> logging.Handler:
         def handleError(self, record: logging.LogRecord) -> None:
             """Ignore the error: a full disk is reported where it matters."""
 
-    handler = PrivateFile(path, maxBytes=SIZE, backupCount=KEPT, encoding="utf-8", delay=True)
+    handler = PrivateFile(path, maxBytes=MAX_LOG_BYTES, backupCount=OLD_LOGS, encoding="utf-8", delay=True)
     handler.setFormatter(_Visible("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
     return handler
 

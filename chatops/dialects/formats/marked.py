@@ -62,7 +62,7 @@ _PYTHON_LIST = re.compile(r"\[\s*(?:\]|[^\W\d][\w.-]{0,255}\s*\()")
 _WORD = re.compile(r"[^\s{}<>\[\]]{1,16}\s*(?=\{)")
 _TAG_BEGINS = re.compile(r"(?:<\s?[\w:|｜▁]+(?:[\s=][^<>]*)?|\]<?[\]minax\[>]*<?)\Z")
 _BEGINS = re.compile(r"[\w.:/-]+\s*\Z")
-_PROSE = 240
+_MAX_PROSE = 240
 _LONGEST_NAME = 300
 _LONGEST_TAG_END = 26
 _DOUBLED = "0,3"
@@ -198,9 +198,9 @@ def _inner(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
 def _prose(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
     """Handle content that is not a call: an unusable call if its tags are closed, otherwise text about a tag."""
     text = opening.text
-    closer = _closing(word).search(text, at, at + _PROSE)
+    closer = _closing(word).search(text, at, at + _MAX_PROSE)
     if closer is None:
-        return NOT_HERE if len(text) - at >= _PROSE else NOT_YET
+        return NOT_HERE if len(text) - at >= _MAX_PROSE else NOT_YET
     unusable = UnusableCall(
         kind=DiagnosticKind.UNREADABLE,
         message=NO_CALL,

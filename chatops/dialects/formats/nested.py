@@ -50,7 +50,7 @@ _KEY = re.compile(rf"(?:{_DELIMITER})?\s*[\"']?(?P<key>[^\s:{{}}\[\],<>\"']{{1,2
 _BARE = re.compile(r"[^,{}\[\]<\n]{1,4000}")
 _BARE_TEXT = "text without delimiters was read as text"
 _LOST_BRACE = "the closing brace of the arguments is missing"
-_PROSE = 240
+_MAX_PROSE = 240
 _LONGEST_MARK = 24
 _MARK = "]<]minimax[>["
 _M = re.escape(_MARK)
@@ -75,9 +75,9 @@ def read_gemma(opening: Opening, *, format: str) -> ParseOutcome:
     if named is None:
         if _BEGINS.match(text, opening.after):
             return NOT_YET
-        closer = CLOSER.search(text, opening.after, opening.after + _PROSE)
+        closer = CLOSER.search(text, opening.after, opening.after + _MAX_PROSE)
         if closer is None:
-            return NOT_YET if len(text) - opening.after < _PROSE else NOT_HERE
+            return NOT_YET if len(text) - opening.after < _MAX_PROSE else NOT_HERE
         unusable = unreadable(UnreadableValueError("there are no arguments in braces", start), "", start)
         return CallBlock(end=closer.end(), format=format, items=(unusable,))
     written = named["name"]

@@ -20,7 +20,7 @@ from chatops.tui.commands.replies import Context
 from chatops.tui.commands.table import ALIASES, COMMANDS, SlashCommand, find_command
 from chatops.tui.composer import MAX_SHOWN, Completion, Completions, Composer
 
-_SCORED = 200
+_MAX_SCORED = 200
 _SEARCH = FuzzySearch()
 MAX_FILES = 5_000
 MAX_DEPTH = 12
@@ -142,7 +142,7 @@ def complete_file(word: str, files: Sequence[str]) -> list[Completion]:
     named = [path for path in files if wanted in path.rstrip("/").rpartition("/")[2].casefold()]
     inside = [path for path in files if wanted in path.casefold()] if len(named) < MAX_SHOWN else []
     loose = [path for path in files if _in_order(wanted, path.casefold())] if not named and not inside else []
-    candidates = list(dict.fromkeys((*named, *inside, *loose)))[:_SCORED]
+    candidates = list(dict.fromkeys((*named, *inside, *loose)))[:_MAX_SCORED]
     candidates.sort(key=lambda path: (-_SEARCH.match(word, path)[0], len(path)))
     return [_file(path) for path in candidates[:MAX_SHOWN]]
 

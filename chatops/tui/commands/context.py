@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _NOTES = ("project notes", "memory", "skills")
 """Layers of the prompt that are not chatops' own."""
-_TITLE = 40
+_MAX_TITLE = 40
 _EXPLAIN = (
     "From the next message on, the model gets this text instead of what was said before. Edit it as you like. The"
     " transcript stays as it is, and /compact undo takes it back."
@@ -61,7 +61,7 @@ def _summary(messages: Sequence[Message]) -> list[str]:
         if isinstance(message, SummaryMessage):
             last, summary = asked, message
         elif isinstance(message, UserMessage):
-            asked = one_line(message.text, most=_TITLE)
+            asked = one_line(message.text, most=_MAX_TITLE)
     if summary is None or not summary.text:
         return []
     return [f'--- summary (sent instead of all up to "{last}" and its answer)', summary.text, ""]

@@ -13,7 +13,7 @@ _WIDTH = 20
 """Cells of the longest bar of a day."""
 _MAX_TURNS = 50
 """Turns that are listed, the last ones."""
-_TITLE = 50
+_MAX_TITLE = 50
 _DAYS = 14
 _MODEL = 24
 """Characters of a model's name."""
@@ -108,7 +108,7 @@ def _per_turn(messages: Sequence[Message]) -> list[tuple[str, Usage | None]]:
     for message in messages:
         match message:
             case UserMessage():
-                turns.append((one_line(message.text, most=_TITLE), None))
+                turns.append((one_line(message.text, most=_MAX_TITLE), None))
             case SummaryMessage() if message.usage is not None:
                 turns.append(("/compact", message.usage))
             case AssistantMessage() if turns:

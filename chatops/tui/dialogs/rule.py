@@ -24,7 +24,7 @@ from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import line
 from chatops.tui.keys import BACK, KeyHint
 
-SHOWN = 5
+MAX_LISTED = 5
 """Recorded calls that are named. Further ones are counted."""
 _AROUND = 9
 """Lines of the dialog outside its choices."""
@@ -228,10 +228,10 @@ class RuleDialog(Modal[Approved | None]):
             yield Content(f"It would have allowed none of {total} in this session.")
             return
         yield Content(f"It would have allowed {len(found)} of {total} in this session:")
-        for call in found[:SHOWN]:
+        for call in found[:MAX_LISTED]:
             yield Content(f"  {line(_subject(call))}{_fate_of_rule(call)}")
-        if len(found) > SHOWN:
-            yield Content(f"  and {len(found) - SHOWN} more")
+        if len(found) > MAX_LISTED:
+            yield Content(f"  and {len(found) - MAX_LISTED} more")
 
 
 def _choice(text: str, *, chosen: bool) -> Content:
