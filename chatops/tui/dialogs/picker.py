@@ -24,7 +24,8 @@ _PREVIEW = 4
 """Lines of a preview at most; also in dialogs.tcss."""
 _AROUND = 14
 """Lines of the dialog outside its list, plus one for notices."""
-_LEAST_WIDTH, _WIDEST = 64, 110
+_LEAST_WIDTH, _WIDEST = 80, 110
+"""Cells of the window: at least a usual terminal, so that none shows parts of words beside it."""
 _BESIDE = 9
 """Cells of the window beside the text of a row: its mark, the scrollbar, the frame."""
 

@@ -30,7 +30,8 @@ _AROUND = 6
 """Lines of the window outside its text."""
 _BESIDE = 6
 """Cells of the window beside its text: the frame and the scrollbar."""
-_LEAST_WIDTH, _WIDEST = 66, 110
+_LEAST_WIDTH, _WIDEST = 80, 110
+"""Cells of the window: at least a usual terminal, so that none shows parts of words beside it."""
 _LEAST = 24
 """Minimum cells for the wrapped words. With less room, they do not stay in their column."""
 _BELOW = 4
