@@ -171,6 +171,11 @@ class BodyBuilder:
         self._tools = ToolEncoder()
         self._extra, self.refused = extra_fields(spec)
 
+    def sends_images(self, delivery: ToolDelivery, *, without: Collection[str]) -> bool:
+        """Return True if images are sent, and not only named."""
+        shown = self._messages is not self._without_images and IMAGES not in without
+        return shown and not isinstance(delivery, InPrompt)
+
     def build(
         self,
         request: ModelRequest,
@@ -182,7 +187,8 @@ class BodyBuilder:
         """Return the body, without the fields that this server has refused before (`without`)."""
         if replay.field in without:
             replay = NO_REPLAY
-        messages = self._message_array(request, delivery=delivery, replay=replay, images=IMAGES not in without)
+        images = self.sends_images(delivery, without=without)
+        messages = self._message_array(request, delivery=delivery, replay=replay, images=images)
         fields = {"model": encode(self._spec.model_name), "messages": messages}
         if isinstance(delivery, InField):
             fields |= self._tool_fields(request, without=without)

@@ -7,12 +7,13 @@ ends in a failure that keeps the partial reply. Attempts are repeated only befor
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
+from chatops.domain.messages import Message, ToolMessage, UserMessage
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply, ModelRequest, ToolChoice
 from chatops.models.assemble import Assembler
 from chatops.models.base import Failed, ModelEvent, ModelNotice, Replied, Retrying
@@ -36,7 +37,16 @@ from chatops.models.retry import (
 from chatops.models.statuses import endpoint_of, status_failure
 from chatops.models.text_calls import NO_TEXT_TOOLS, TextTools, TextToolsBuilder
 from chatops.models.tool_delivery import DeliveryChoice, InField, InPrompt, ToolDelivery, Withheld
-from chatops.models.wire import FIELDS, IN_CONTENT, ReadFile, ReasoningReplay, ReplayScope, scope_of
+from chatops.models.wire import (
+    FIELDS,
+    IMAGES,
+    IN_CONTENT,
+    ReadFile,
+    ReasoningReplay,
+    ReplayScope,
+    scope_of,
+    takes_images,
+)
 from chatops.policy.registry import ModelSpec
 
 if TYPE_CHECKING:
@@ -126,6 +136,8 @@ class OpenAIChat:
                 yield notice
         attempt = 1
         plan = _RequestPlan(delivery=self._delivery.delivery())
+        if notice := self._unseen_images(request, plan.delivery):
+            yield notice
         while True:
             failed: AttemptFailure | None = None
             async with contextlib.aclosing(self._attempt(request, key=key, plan=plan)) as events:
@@ -295,6 +307,15 @@ class OpenAIChat:
         self._noticed.add(subject)
         return ModelNotice(text=text)
 
+    def _unseen_images(self, request: ModelRequest, delivery: ToolDelivery) -> ModelNotice | None:
+        """Return a notice if this turn has brought an image that is not sent: the user sees it, the model does not."""
+        if not _has_new_image(request.messages) or self._body.sends_images(delivery, without=self._memory.refused()):
+            return None
+        text = f"{self._spec.name} does not see images, only their names."
+        if self._spec.images is None and not takes_images(self._spec):
+            text += f" If it can, set images of {self._spec.name} to true in the registry."
+        return self._notice_once(IMAGES, text)
+
     def _other_model(self, reply: ModelReply) -> ModelNotice | None:
         """Return a notice if another model has answered than was asked."""
         asked, answered = (name.rpartition("/")[2].lower() for name in (self._spec.model_name, reply.model_id))
@@ -314,6 +335,19 @@ class OpenAIChat:
         fresh = usage.input_tokens - usage.cached_tokens
         cost = fresh * price.input + usage.cached_tokens * cached + usage.output_tokens * price.output
         return replace(reply, usage=replace(usage, cost=cost / 1_000_000))
+
+
+def _has_new_image(messages: Sequence[Message]) -> bool:
+    """Return True if the user's last message, or a result after it, has an image."""
+    for message in reversed(messages):
+        match message:
+            case UserMessage(files=files):
+                return any(file.ref.is_image for file in files)
+            case ToolMessage(facts=facts) if any(file.is_image for file in facts.files):
+                return True
+            case _:
+                pass
+    return False
 
 
 def _configuration(error: ConfigError) -> ModelFailure:

@@ -75,6 +75,22 @@ def test_an_image_that_a_tool_reads_is_sent_to_a_model_that_takes_images(chatops
         assert kept(home()) == []
 
 
+def test_the_user_is_told_that_a_model_does_not_see_an_image_and_how_to_change_it(chatops: CommandLine) -> None:
+    (chatops.workspace / "chart.png").write_bytes(png())
+    with FakeOpenAI(
+        [says("What image?"), calls(call("file_read", path="chart.png")), says("?"), says("No.")]
+    ) as server:
+
+        def told(message: str, **model: object) -> str:
+            registry = flags(chatops, server, **model)[:2]
+            return chatops(*registry, "-p", message, *(["-c"] if server.requests else [])).err
+
+        unseen = "m does not see images, only their names."
+        assert f"{unseen} If it can, set images of m to true in the registry." in told("What is in @chart.png?")
+        assert f"{unseen}\n" in told("Read chart.png", images=False)
+        assert unseen not in told("And now?"), "no new image"
+
+
 @pytest.mark.some(1)
 @pytest.mark.parametrize(
     "data",
