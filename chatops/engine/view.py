@@ -1,6 +1,7 @@
 """Queries on a turn's state: is it paused, which calls wait for the user, how did it end."""
 
 from collections.abc import Iterable
+from itertools import dropwhile, islice
 from typing import assert_never
 
 from chatops.domain.decisions import OpenQuestion
@@ -121,7 +122,9 @@ def permitted_calls(state: TurnState) -> dict[CallId, str]:
     """Return the calls that may run and wait for earlier ones of the round, each with who or what allowed it."""
     phase = state.phase
     calls = phase.calls if isinstance(phase, InRound) else ()
-    return {call.call.id: call.status.decided_by for call in calls if isinstance(call.status, Permitted | Rechecking)}
+    behind = dropwhile(lambda call: isinstance(call.status, Settled), calls)
+    waiting = ((call.call.id, call.status) for call in islice(behind, 1, None))
+    return {id_: status.decided_by for id_, status in waiting if isinstance(status, Permitted | Rechecking)}
 
 
 def correction_of(state: TurnState | None) -> str:

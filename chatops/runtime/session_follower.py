@@ -149,7 +149,7 @@ class SessionFollower(SessionView):
         """Return which process owns the session, in words."""
         lease = self._source.lease
         if lease is None:
-            return "this session is not open anywhere now"
+            return "this session is read-only here, and no process has it open"
         return f"this session is open elsewhere (pid {lease.holder.pid} on {lease.holder.host})"
 
     def since(self) -> str:

@@ -18,6 +18,7 @@ from chatops.engine.state import (
     Purpose,
     Stopping,
 )
+from chatops.engine.view import permitted_calls
 from chatops.runtime.descriptions import resume_summary, turn_summary
 from chatops.store.base import DecisionRow
 from tests.store import storekit as kit
@@ -91,6 +92,12 @@ def stopping() -> Stopping:
 )
 def test_the_summary_names_what_waits_or_was_interrupted(phase: Phase, said: str) -> None:
     assert turn_summary(turns.turn(phase), {}) == said
+
+
+def test_a_permitted_call_waits_for_calls_only_if_one_before_it_has_no_result() -> None:
+    second = kit.a_call(turns.TURN, 2).id
+    assert permitted_calls(turns.turn(in_round(permitted(), permitted()))) == {second: "ana"}
+    assert permitted_calls(turns.turn(in_round(kit.settled(), permitted()))) == {}
 
 
 def test_a_posted_decision_that_was_not_taken_is_named() -> None:
