@@ -24,6 +24,7 @@ States of `TurnState.containment`, and what leads from one to the next:
 | APPLY | SENT_BACK | closes the round that asked            | WORKING: same copy, next list                      |
 | UNDO  | WORKING   | is only the question, see `start_undo` | none: taken back, left                             |
 
+A turn that fails before anything ran in its copy stays APPLY WORKING for a retry, see `begin_again`.
 A list cannot be sent back in an UNDO: no model is there to continue.
 """
 
@@ -53,6 +54,14 @@ def begin(draft: StepDraft) -> None:
     if state.containment is None and state.contract is None and state.gate is None:
         name = f"{state.turn_id}.c{state.counters.requests}"
         draft.state = replace(state, containment=Containment(name=name))
+
+
+def begin_again(draft: StepDraft) -> None:
+    """Contain the retry of a turn that had failed before anything ran in its copy."""
+    if draft.state.containment is not None:
+        draft.state = replace(draft.state, containment=None)
+        if draft.state.grant.may_contain:
+            begin(draft)
 
 
 def end_with_round(draft: StepDraft) -> None:

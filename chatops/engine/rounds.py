@@ -24,7 +24,7 @@ from chatops.engine.state import (
     Stopping,
 )
 from chatops.engine.transcript import Fitted, fit, with_notes
-from chatops.engine.view import result_message, turn_finished
+from chatops.engine.view import may_be_retried, result_message, turn_finished
 
 NEARLY_FULL = 0.8
 """Share of a model's context window at which the user is warned."""
@@ -192,8 +192,12 @@ def finish(
     """
     end = Finished(result=result, answer=answer, detail=detail, advice=advice, noticed=noticed)
     if not containment.open_round(draft, end):
+        contained, undo = draft.state.containment, containment.is_undo(draft)
         containment.leave(draft)
         _finish(draft, end)
+        if may_be_retried(draft.state) and not undo:
+            # Without its copy, which the retry makes anew.
+            draft.state = replace(draft.state, containment=contained)
 
 
 def _finish(draft: StepDraft, end: Finished) -> None:

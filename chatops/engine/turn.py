@@ -308,6 +308,7 @@ def _retried(draft: StepDraft, grant: Grant) -> None:
     if not may_be_retried(draft.state):
         return
     draft.set_grant(grant.narrowed(*skill_layers(draft.state)))
+    containment.begin_again(draft)
     # A retry resets the backup, the repairs and the mistakes. It keeps the rounds used, and the request numbers, which
     # are part of ids.
     counters = draft.state.counters

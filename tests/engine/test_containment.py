@@ -9,7 +9,7 @@ from chatops.domain.decisions import Approved, Decision, Edited, Principal, Reje
 from chatops.domain.events import TurnStarted, TurnStatus
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import NoticeMessage, Usage
-from chatops.domain.model import ModelReply, ModelTarget
+from chatops.domain.model import FailureKind, ModelFailure, ModelReply, ModelTarget
 from chatops.domain.tools import (
     BUDGET_EXTEND,
     BUILT_IN_TOOLS,
@@ -28,10 +28,12 @@ from chatops.engine.inputs import (
     ContainTurn,
     DecideCall,
     InspectionInput,
+    ModelFailureInput,
     ModelReplyInput,
     NarrowGrant,
     ReconcileInput,
     Recover,
+    RetryTurn,
     ToolResultInput,
 )
 from chatops.engine.state import AwaitingModel, Finished, TurnState, new_turn
@@ -156,6 +158,18 @@ def test_writes_run_in_the_copy_without_a_question_and_the_end_asks_once() -> No
     assert turn.state.containment is None and DiscardCopy(name="s.1.c0") in turn.step.effects
     notes = [m for m in turn.state.messages if isinstance(m, NoticeMessage) and m.for_model]
     assert [note.text for note in notes] == ["Applied 1 change: a."]
+
+
+def test_the_retry_of_a_contained_turn_that_failed_is_contained_in_a_copy_of_its_own() -> None:
+    for may_contain, copies in ((True, ["s.1.c1"]), (False, [""])):
+        turn = Turn()
+        assert isinstance(turn.state.phase, AwaitingModel)
+        failure = ModelFailure(kind=FailureKind.REFUSED, message="no")
+        turn.take(ModelFailureInput(round_id=turn.state.phase.round_id, failure=failure))
+        assert DiscardCopy(name="s.1.c0") in turn.step.effects and turn_status(turn.state) is TurnStatus.FAILED
+        turn.take(RetryTurn(grant=grant(may_contain=may_contain)))
+        turn.reply(("file_write", "{}"))
+        assert [one.contained for one in turn.step.effects if isinstance(one, InspectCall)] == copies
 
 
 def test_web_tools_ask_and_reads_stay_outside_until_there_is_a_copy() -> None:
