@@ -226,9 +226,10 @@ def _spending(snapshot: "Snapshot", *, running: bool) -> str:
 
     usage = snapshot.usage
     if usage is None:
-        # A failed turn, a command of the user and an undo have no reply whose tokens could have been counted.
+        # A failed turn, a stopped one, a command of the user and an undo have no reply whose tokens could have been
+        # counted.
         replied = any(
-            isinstance(message, AssistantMessage) and message.model and message.usage is None
+            isinstance(message, AssistantMessage) and message.model and message.usage is None and not message.incomplete
             for message in snapshot.messages
         )
         return "" if running or not replied or snapshot.has_failed else "tokens unknown"

@@ -50,6 +50,9 @@ def test_tokens_that_no_server_has_counted_are_unknown_and_not_zero() -> None:
     counted = AssistantMessage(id=MessageId("t.1.m2"), text="Hi.", model="local", usage=Usage(input_tokens=1))
     session.change(status=TurnStatus.ANSWERED, messages=(own, counted))
     assert "tokens" not in words(session), "a command of the user, or a reply that was counted in another session"
+    stopped = AssistantMessage(id=MessageId("t.2.m2"), text="H", model="local", incomplete=True)
+    session.change(messages=(own, counted, stopped))
+    assert "tokens" not in words(session), "no server says what a stopped reply has cost"
     session.change(messages=(own, AssistantMessage(id=MessageId("s.2.m2"), text="Hi.", model="local")))
     assert words(session).endswith("tokens unknown")
     assert "tokens" not in words(session, running=True)
