@@ -104,6 +104,10 @@ class RuleDialog(Modal[Approved | None]):
                 self._draw()
             case "ctrl+s":
                 self._decide()
+            case "enter":
+                # It may be the end of typed or pasted text.
+                self._note = "not taken: Enter; ctrl+s approves"
+                self._draw()
             case "up" | "down":
                 self._choose_pattern(-1 if event.key == "up" else 1)
                 self.query_one(VerticalScroll).scroll_home(animate=False)

@@ -455,6 +455,8 @@ async def test_a_key_that_was_pressed_before_the_rule_was_shown_makes_none() -> 
         await running.settle()
         assert isinstance(running.app.screen, RuleDialog) and running.session.taken == []
         assert "not taken: ctrl+s, too early" in running.text
+        await running.press("enter")
+        assert "not taken: Enter; ctrl+s approves" in running.text
         await running.press("ctrl+s")
         assert len(running.session.taken) == 1
 
