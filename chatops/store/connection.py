@@ -73,6 +73,8 @@ class Connection:
     """Query: what is wrong with the pages of the database; ``ok`` if nothing is."""
     PRINCIPAL = "''"
     """Column of `posted` and `posted_reviews`: the role of the database that a decision or review came from."""
+    ID_LETTERS = 4
+    """Letters of the random part of a new session's id."""
     WRITTEN_BY = "''"
     """Column of `audit`: the role of the database that wrote the row."""
     POST = ""

@@ -125,6 +125,10 @@ _FUNCTIONS = (
         "RETURNS text",
         """DECLARE _now float8; _id text;
         BEGIN
+            -- A worker that refuses it says so in its row, again and again.
+            IF octet_length(concat(_place, _role, _model, _workspace, _workflow)) > 4096 THEN
+                RAISE check_violation USING MESSAGE = 'more than 4096 bytes in the names';
+            END IF;
             SELECT now INTO _now FROM begin_write();
             _id := to_char(to_timestamp(_now) AT TIME ZONE 'UTC', 'YYYYMMDD-HH24MISS-')
                 || left(replace(gen_random_uuid()::text, '-', ''), 12);

@@ -147,6 +147,8 @@ class Postgres(Connection):
     PAGES = "SELECT 'ok'"
     OWN = "made_by = session_user"
     PRINCIPAL = "principal"
+    # A member who has made and deleted a session could still write rows of that id over a second connection.
+    ID_LETTERS = 10
     WRITTEN_BY = "written_by"
     POST = "SELECT post_decision(?, ?, ?, ?)"
     POST_REVIEW = "SELECT post_review(?, ?, ?)"

@@ -59,10 +59,10 @@ def turn_number(turn_id: str) -> int:
     return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 0
 
 
-def new_session_id(now: float) -> SessionId:
-    """Return an id such as ``20261121-101512-k3f9``: the time (UTC), and a random part for uniqueness."""
+def new_session_id(now: float, *, letters: int = 4) -> SessionId:
+    """Return an id such as ``20261121-101512-k3f9``: the time (UTC), and a random part of so many letters."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
-    return SessionId(f"{stamp}-{''.join(secrets.choice(_ALPHABET) for _ in range(4))}")
+    return SessionId(f"{stamp}-{''.join(secrets.choice(_ALPHABET) for _ in range(letters))}")
 
 
 def create(

@@ -11,7 +11,7 @@ import re
 import secrets
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,7 +63,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
         clock: Callable[[], float] | None = None,
         process: Callable[[], Holder] = this_process,
         alive: Callable[[Holder], bool] = is_alive,
-        new_id: Callable[[float], SessionId] = new_session_id,
+        new_id: Callable[[float], SessionId] | None = None,
     ) -> None:
         """Open or create `file`, or use a connection that is open already.
 
@@ -73,7 +73,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
         self._clock = clock or self._rows.now
         self._process = process
         self._alive = alive
-        self._new_id = new_id
+        self._new_id = new_id or partial(new_session_id, letters=self._rows.ID_LETTERS)
         self._writer = secrets.token_hex(8)
         self.surface = ""
 

@@ -25,7 +25,7 @@ from tests.store.conformance import World
 class SessionConformance:
     def test_a_new_session_has_an_id_from_the_time_and_what_it_was_given(self, store: Store, world: World) -> None:
         made = store.create_session(workspace="/w x", role="coder", persona="calm", title="T")
-        assert re.fullmatch(r"20261121-101512-[a-z0-9]{4}", made.id)
+        assert re.fullmatch(r"20261121-101512-[a-z0-9]{4,10}", made.id)
         assert (made.workspace, made.role, made.persona, made.title) == ("/w x", "coder", "calm", "T")
         assert (made.head, made.messages, made.active_turn, made.last_turn, made.pending) == (None, 0, None, None, 0)
         assert made.created_at == made.updated_at == world.now
