@@ -87,7 +87,7 @@ class Command:
     data: tuple[bytes, ...] = ()
     """Contents of files for the first process. The word `DATA` in `argv` stands for the descriptor of the next one."""
     limits: str = ""
-    """For a command that is not contained: see `landlock.encoded`; empty: none."""
+    """For a command that is not contained: see `landlock.encode_arguments`; empty: none."""
     passed: tuple[int, ...] = ()
     """Descriptors that the first process inherits."""
 

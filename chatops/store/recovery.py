@@ -117,7 +117,7 @@ def copy_readable(
     """Copy what can be read of `source` into `target`, an empty store of the current version, in one transaction.
 
     `backup`: the backup of `source`, which need not exist. `tables`: only these; empty for all. Both connections are
-    `connection.prepared`. Raises sqlite3.Error for `target` alone.
+    `connection.prepare`. Raises sqlite3.Error for `target` alone.
     """
     broken = _skip_broken_schema(source)
     every = [str(name) for (name,) in target.execute(_TABLES)]
