@@ -29,7 +29,7 @@ from chatops.models.served import ServedModel
 from chatops.policy.registry import HostType
 from chatops.toolkit.counting import count_work, shown_by
 from chatops.wiring.app import App
-from chatops.wiring.rows import unknown
+from chatops.wiring.rows import unknown_name
 
 TRIES = 3
 """How often a key may be typed."""
@@ -147,7 +147,7 @@ def pick(found: Probe, *, wanted: str | None, view: Screen) -> str:
     models = found.names
     if wanted is not None:
         if found.models and wanted not in (listed := [model.name for model in found.models]):
-            raise unknown("model", wanted, listed)
+            raise unknown_name("model", wanted, listed)
         return wanted
     if not models:
         kind = "only embedding models" if found.models else "no models"
@@ -168,7 +168,7 @@ def pick(found: Probe, *, wanted: str | None, view: Screen) -> str:
         return answer
     if not answer:
         raise ChatopsError("Nothing was picked, and nothing was written.", advice="Run it again, or use --model ID.")
-    raise unknown("model", answer, models)
+    raise unknown_name("model", answer, models)
 
 
 def keep(target: Path, entry: dict[str, Json], *, name: str | None) -> str:

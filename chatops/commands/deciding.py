@@ -20,7 +20,7 @@ from chatops.runtime.descriptions import stored_way_to_continue
 from chatops.runtime.session import Session
 from chatops.store.base import PendingCallRow
 from chatops.wiring.app import App
-from chatops.wiring.pending import PendingCalls, check_digest, check_doubt, standing
+from chatops.wiring.pending import PendingCalls, check_digest, check_unknown_outcome, standing
 from chatops.wiring.stored import open_store
 
 VIA = "approvals"
@@ -104,7 +104,7 @@ def decide(arguments: Namespace) -> int:
         if found.pending.call.name in ENGINE_CALLS:
             raise ChatopsError(f"{found.pending.call.id} has no arguments to edit; nothing was approved.")
         check_digest(found.pending, arguments.digest)
-        check_doubt(found.pending, done=arguments.done, again=arguments.again)
+        check_unknown_outcome(found.pending, done=arguments.done, again=arguments.again)
         call, session = found.pending.call.id, found.session_id
     return with_app(arguments, lambda opened: _edit(opened, call, edited), via=VIA, session=session, broken_ok=True)
 

@@ -11,12 +11,12 @@ from chatops.domain.wording import money, plural
 from chatops.headless.json_values import plain
 from chatops.headless.screen import screen
 from chatops.wiring.app import App
-from chatops.wiring.doctor import Check, Grade, has_failed, lines, look
+from chatops.wiring.doctor import Check, Grade, has_failed, lines, run_checks
 from chatops.wiring.stored import Storage
 from chatops.wiring.tasks import MAX_ROUNDS, TASKS, plan, play
 
 if TYPE_CHECKING:
-    from chatops.wiring.tasks import Plan, Played
+    from chatops.wiring.tasks import Plan, TaskResult
 
 
 def run(arguments: Namespace) -> int:
@@ -32,7 +32,7 @@ def run(arguments: Namespace) -> int:
     storage = Storage.READ if model is None else Storage.WANTED
 
     async def work(opened: App) -> int:
-        return _print(await look(opened, model=model, connect=True), arguments.output_format)
+        return _print(await run_checks(opened, model=model, connect=True), arguments.output_format)
 
     try:
         return with_app(arguments, work, broken_ok=True, storage=storage)
@@ -57,9 +57,9 @@ def _play(arguments: Namespace) -> int:
         if not arguments.yes and not confirm("Type yes to start."):
             view.say("Nothing was sent. Where no one can be asked: --yes")
             return 2
-        found: list[Played] = []
+        found: list[TaskResult] = []
 
-        def tell(played: "Played") -> None:
+        def tell(played: "TaskResult") -> None:
             found.append(played)
             view.say(_line(played))
 
@@ -86,13 +86,13 @@ def _costs(planned: "Plan") -> str:
     )
 
 
-def _line(played: "Played") -> str:
+def _line(played: "TaskResult") -> str:
     sign = "done" if played.done else "not done"
     errors = f", {plural(played.errors, 'error')} fed back" if played.errors else ""
     return f"{sign:8}  {played.task.name:40} {plural(played.rounds, 'round')}{errors}, {played.seconds:.1f} s"
 
 
-def _json(played: "Played") -> JsonValue:
+def _json(played: "TaskResult") -> JsonValue:
     return {
         "name": played.task.name,
         "done": played.done,

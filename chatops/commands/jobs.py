@@ -28,10 +28,10 @@ from chatops.store.leases import this_process
 from chatops.store.store import Store
 from chatops.wiring.app import App
 from chatops.wiring.jobs import (
-    FOREIGN,
+    FOREIGN_OPTIONS,
     Job,
     JobState,
-    bound_here,
+    bind_here,
     is_own,
     job_of,
     move_to_background,
@@ -40,7 +40,7 @@ from chatops.wiring.jobs import (
     options_of,
     start,
     wait_for_lease,
-    why_not,
+    why_not_here,
 )
 from chatops.wiring.not_started import NotStarted, WhyNot
 from chatops.wiring.stored import Options, Storage, open_store
@@ -249,7 +249,7 @@ def _resume(arguments: Namespace) -> int:
         by_itself = wait_for_lease(opened.store, row)
         if not is_own(opened.store, row):
             raise ChatopsError(
-                f"Job {row.session.id} was not started: {FOREIGN}.",
+                f"Job {row.session.id} was not started: {FOREIGN_OPTIONS}.",
                 advice=f"To continue it with your own options: chatops resume {row.session.id}",
             )
         job = job_of(opened.store, row)
@@ -275,8 +275,8 @@ async def _resume_here(opened: App, row: JobRow, arguments: Namespace, *, by_its
     A job that continues by itself keeps what it is bound to: the folder may be another one since the decider looked.
     """
     store, view = opened.store, screen()
-    bound = replace(row, not_started="", seen=False) if by_itself else await asyncio.to_thread(bound_here, opened, row)
-    if (why := await asyncio.to_thread(why_not, store, bound)) is not None:
+    bound = replace(row, not_started="", seen=False) if by_itself else await asyncio.to_thread(bind_here, opened, row)
+    if (why := await asyncio.to_thread(why_not_here, store, bound)) is not None:
         store.update_job(row.session.id, not_started=str(why))
         view.say(f"Job {row.session.id} was not started: {why.sentence}.")
         return ExitCode.ERROR

@@ -23,7 +23,7 @@ from chatops.mcp.packages import parse_runner, remove_package, runner_of
 from chatops.mcp.server import ServerState, ServerStatus
 from chatops.sandbox.programs import look_up
 from chatops.wiring.app import App
-from chatops.wiring.rows import unknown
+from chatops.wiring.rows import unknown_name
 from chatops.wiring.servers import LOGIN, status_lines
 
 _KEYS = ("mcp_servers", "mcpServers")
@@ -196,7 +196,7 @@ def _remove(arguments: Namespace) -> int:
                     text, (key,), {name: server for name, server in servers.items() if name != arguments.name}
                 )
         names = [name for key in _KEYS for name in _servers(value, key)]
-        raise unknown("MCP server", arguments.name, names)
+        raise unknown_name("MCP server", arguments.name, names)
 
     with app(arguments) as opened:
         target = file_to_edit(opened.loaded, opened.paths)
@@ -239,7 +239,7 @@ async def _show_state(opened: App, arguments: Namespace) -> ServerStatus:
     """Connect to a server, after a yes where its start needs one, and print its state."""
     names = [status.name for status in opened.servers.statuses()]
     if arguments.name not in names:
-        raise unknown("MCP server", arguments.name, names)
+        raise unknown_name("MCP server", arguments.name, names)
     await opened.servers.connect((arguments.name,))
     if _ask_permission(opened, arguments):
         await opened.servers.connect((arguments.name,))

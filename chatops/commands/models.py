@@ -14,7 +14,7 @@ from chatops.models.hosts import host_and_port
 from chatops.models.memory import TaskScore, known_price, memory_of, prices_available, refresh_prices
 from chatops.policy.registry import ModelSpec, Price
 from chatops.wiring.app import App
-from chatops.wiring.doctor import Reach, Reachability, reach
+from chatops.wiring.doctor import ModelReach, Reachability, probe_model
 
 _SHORT = {
     Reachability.THERE: "ready",
@@ -42,7 +42,7 @@ def run(arguments: Namespace) -> int:
             screen().answer(table(("NAME", "TYPE", "MODEL"), configured))
             return 0
         require = opened.limits.sandbox().require
-        found = await asyncio.gather(*(reach(spec, require=require) for spec in opened.rights.models()))
+        found = await asyncio.gather(*(probe_model(spec, require=require) for spec in opened.rights.models()))
         default = opened.rights.default_model()
         rows = [
             (
@@ -111,7 +111,7 @@ def _price_json(price: Price | None) -> JsonValue:
     return {"input": price.input, "output": price.output, "cached_input": price.cached_input}
 
 
-def _reachable(one: Reach) -> bool | None:
+def _reachable(one: ModelReach) -> bool | None:
     """Return True if the server can be reached, whatever models it has; None if there is no server to ask."""
     match one.reachability:
         case Reachability.THERE | Reachability.UNLISTED | Reachability.REFUSED:
@@ -124,11 +124,11 @@ def _reachable(one: Reach) -> bool | None:
             assert_never(never)
 
 
-def _status(one: Reach) -> str:
+def _status(one: ModelReach) -> str:
     return f"{one.text} {one.advice}".strip()
 
 
-def _json(one: Reach, default: str, score: TaskScore | None) -> JsonValue:
+def _json(one: ModelReach, default: str, score: TaskScore | None) -> JsonValue:
     return {
         "name": one.spec.name,
         "label": one.spec.label,

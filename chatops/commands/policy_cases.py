@@ -31,7 +31,7 @@ from chatops.headless.screen import screen
 from chatops.policy.grant import rule_of
 from chatops.policy.spelled import STRICT, Access, Name, Spelled
 from chatops.wiring.app import App
-from chatops.wiring.explain import Explained, explain_call, place_in
+from chatops.wiring.explain import Explanation, explain_call, place_in
 from chatops.wiring.stored import Options
 
 _MAX_BYTES = 16_000_000
@@ -95,7 +95,7 @@ class _Judged:
     case: Case
     where: str
     """Position in the file."""
-    found: Explained
+    found: Explanation
     place: str
     """File and line of the deciding rule or layer, if a registry has it."""
 

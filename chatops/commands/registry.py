@@ -18,7 +18,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.wording import plural
 from chatops.headless.screen import screen
 from chatops.policy.registry import Registry
-from chatops.wiring.checks import concerns_of, unusable_models
+from chatops.wiring.checks import unusable_models, warnings_about
 from chatops.wiring.stored import workspace_of
 
 BOM = "\ufeff"
@@ -43,7 +43,7 @@ def run(arguments: Namespace) -> int:
             screen().json({"path": str(path), "ok": False, "error": str(error), "advice": error.advice})
             return 2
         raise
-    concerns = concerns_of(registry, file=path, paths=find_paths(os.environ), environ=os.environ)
+    concerns = warnings_about(registry, file=path, paths=find_paths(os.environ), environ=os.environ)
     _print(registry, (*(warning.text for warning in registry.warnings), *concerns), path, arguments.output_format)
     return 0
 

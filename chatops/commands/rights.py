@@ -33,8 +33,8 @@ from chatops.policy.summary import rights_in_words
 from chatops.policy.verdicts import Judgement
 from chatops.store.base import RuleRow
 from chatops.wiring.app import App
-from chatops.wiring.explain import Explained, explain_call, rights_matrix
-from chatops.wiring.rows import describe_rule, unknown
+from chatops.wiring.explain import Explanation, explain_call, rights_matrix
+from chatops.wiring.rows import describe_rule, unknown_name
 from chatops.wiring.stored import Storage
 from chatops.wiring.toolbox import load_file, name_fault
 
@@ -243,7 +243,7 @@ def _show_tool(opened: App, grant: Grant, name: str, output: str) -> None:
     """Print one tool. Raises ConfigError for a tool that does not exist."""
     spec = next((spec for spec in opened.catalog.specs if spec.name == name), None)
     if spec is None:
-        raise unknown("tool", name, [spec.name for spec in opened.catalog.specs])
+        raise unknown_name("tool", name, [spec.name for spec in opened.catalog.specs])
     verdict, reason = _standing(grant, spec)
     view = screen()
     if output == "json":
@@ -324,7 +324,7 @@ def _place_json(opened: App, judged: Judgement) -> dict[str, JsonValue]:
     return {"rule": rule_of(judged) or None, "file": file or None, "line": line, "key": key}
 
 
-def _explained_json(opened: App, tool: str, role: str, found: Explained) -> JsonValue:
+def _explained_json(opened: App, tool: str, role: str, found: Explanation) -> JsonValue:
     return {
         "tool": tool,
         "role": role,

@@ -196,7 +196,7 @@ def _import(opened: Stored, arguments: Namespace) -> int:
     """Store the conversations of a file as sessions of this workspace, and print their ids."""
     # Slow to import.
     from chatops.config.registry import load_registry
-    from chatops.store.importing import MAX_BYTES, ImportFormat, read
+    from chatops.store.importing import MAX_BYTES, ImportFormat, read_file
 
     path = Path(arguments.file).expanduser()
     try:
@@ -211,7 +211,7 @@ def _import(opened: Stored, arguments: Namespace) -> int:
     workspace = str(opened.workspace)
     view = screen()
     with shown_by(view.show_progress), count_work("importing", unit="session") as counter:
-        found = read(data, format=format, source=str(path), workspace=workspace)
+        found = read_file(data, format=format, source=str(path), workspace=workspace)
         if not found:
             raise ConfigError(
                 f"{path} has no conversation.", advice="chatops sessions import --help names the formats."

@@ -21,7 +21,7 @@ from chatops.models.keys import NO_KEY, Secret
 from chatops.models.memory import InMemoryTextStore
 from chatops.models.server_json import as_list, as_object, as_text
 from chatops.policy.registry import ModelSpec
-from chatops.runtime.user_actions import INSTRUCTION
+from chatops.runtime.user_actions import SUMMARY_INSTRUCTION
 
 URL = "http://demo.invalid/v1"
 MODEL = "chatops-demo"
@@ -125,7 +125,7 @@ def summary(body: Mapping[str, object]) -> str:
     """Return a summary if the request ends with chatops' question for one; else an empty string."""
     messages = map(as_object, as_list(body.get("messages")))
     said = [_typed_part(as_text(message.get("content"))) for message in messages if message.get("role") == "user"]
-    if not said or not said[-1].startswith(INSTRUCTION):
+    if not said or not said[-1].startswith(SUMMARY_INSTRUCTION):
         return ""
     return "\n".join(["(demo) You asked me:\n", *(f"- {one_line(text, most=_ASKED)}" for text in said[:-1] if text)])
 

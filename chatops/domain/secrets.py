@@ -7,7 +7,7 @@ Theory of operation of known keys
 
 Keys of models, servers, services and credentials are told to `know`, as soon as the configuration names a variable
 that is set, otherwise when they are read. From then on `without_keys` takes them out of every text: each value that
-the store writes (`store.connection.bound`), what digests of stored texts are made of (`store.codec`, `store.audit`),
+the store writes (`store.connection.bind`), what digests of stored texts are made of (`store.codec`, `store.audit`),
 the log, and what tools return, before model, screen or store have it. A key is found as it is, percent-encoded, in
 hex, with the escapes of JSON and HTML, and in base64 at any of its three alignments.
 

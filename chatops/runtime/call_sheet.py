@@ -30,23 +30,35 @@ from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, denial_sentence, de
 from chatops.shell.effects import Danger, effects
 from chatops.shell.simple_command import simple_words
 
+_SHORT_CALL_LINES = 5
+"""Lines of a call up to which the cautions stand below it."""
+_LINE_CHARACTERS = 70
+"""Characters that a line of the call has about."""
+_MAX_MARKS = 100
+"""Marks on one line above which all of it is marked: placing each takes time in the length of the line."""
+_PLAIN_NAME = r"[A-Za-z_][\w-]*"
+"""An argument's name that is shown as it is; any other one is quoted as JSON."""
+_LINE_ENDS = "[\v\f\x1c-\x1e\x85\u2028\u2029]|\r(?!\n)"
+"""Characters besides the line feed at which a reader may break a line."""
+
 
 class Weight(StrEnum):
     """Importance of a fact to the decision."""
 
     NOTE = "note"
-    """The call is asked about in an unusual way: it changed, it may have run before."""
+    """Why the call is asked about in an unusual way: it changed, or it may have run before."""
     CALL = "call"
     """Exactly what would run or change."""
     CAUTION = "caution"
     """A reason to look twice. It has to be on the screen itself, not only scrolled past."""
     EFFECT = "effect"
+    """What the call touches, and what an approval is bound to."""
     ATTEMPT = "attempt"
-    """It tells of an attempt that was interrupted."""
+    """About an earlier attempt that was interrupted."""
     LACK = "lack"
-    """It will probably fail for this."""
+    """What the sandbox lacks, for which the call will probably fail."""
     SETTING = "setting"
-    """Place and manner of running: usually as for the call before."""
+    """Where and how it runs: usually as for the call before."""
     DETAIL = "detail"
 
 
@@ -65,7 +77,7 @@ class Form(StrEnum):
     PROGRAM = "program"
     DIFF = "diff"
     FOREIGN = "foreign"
-    """Lines that somebody else wrote about the call: each has to be marked as such."""
+    """Lines that the model or a server wrote about the call: each has to be marked as such."""
 
     @property
     def one_line(self) -> bool:
@@ -119,14 +131,11 @@ def in_order(facts: Sequence[Fact]) -> Reading:
     )
     blocks = [fact for fact in rest if fact.form in (Form.FOREIGN, Form.TEXT)]
     lines = [fact for fact in rest if fact not in blocks]
-    long = sum(1 + len(part) // _COLUMNS for fact in call for part in fact.value.split("\n")) > _SHORT
+    long = (
+        sum(1 + len(part) // _LINE_CHARACTERS for fact in call for part in fact.value.split("\n")) > _SHORT_CALL_LINES
+    )
     return Reading(notes, cautions if long else [], call, lines if long else [*cautions, *lines], blocks)
 
-
-_SHORT = 5
-"""Lines of a call up to which the cautions stand below it."""
-_COLUMNS = 70
-"""Characters that a line of the call has about."""
 
 OfferKey = Literal["a", "s", "S", "r", "+", "c", "e"]
 """An answer to a call, named by its key in the dialog."""
@@ -162,14 +171,14 @@ class CallSheet:
         """
         known = frozenset(before.facts) if before is not None else frozenset[Fact]()
         shown = [fact for fact in self.facts if fact.weight is not Weight.DETAIL]
-        folded = tuple(one for one in shown if one.weight is Weight.SETTING and one in known)
+        folded = tuple(fact for fact in shown if fact.weight is Weight.SETTING and fact in known)
         folded = folded if len(folded) > 1 else ()
-        return tuple(one for one in shown if one not in folded), folded
+        return tuple(fact for fact in shown if fact not in folded), folded
 
 
 def call_sheet(pending: PendingCall, *, now: float) -> CallSheet:
     """Return the sheet of a call. `now` is in seconds since the epoch."""
-    facts = dict.fromkeys(fact for fact in _facts(pending, now=now) if fact.value)
+    facts = dict.fromkeys(fact for fact in _all_facts(pending, now=now) if fact.value)
     return CallSheet(facts=tuple(facts), offers=tuple(call_offers(pending)))
 
 
@@ -188,8 +197,10 @@ def _asked_amounts(pending: PendingCall) -> tuple[LimitName, float, float, str]:
     given = json_or_text(pending.facts.arguments)
     values = given if isinstance(given, dict) else {}
     limit = next((name for name in LIMITS if name == values.get("limit")), LIMITS[0])
-    more, now = (float(one) if isinstance(one := values.get(key), int | float) else 0.0 for key in ("more", "spent"))
-    return limit, more, now, str(values.get("model", ""))
+    more, spent = (
+        float(part) if isinstance(part := values.get(key), int | float) else 0.0 for key in ("more", "spent")
+    )
+    return limit, more, spent, str(values.get("model", ""))
 
 
 def call_offers(pending: PendingCall) -> Iterator[Offer]:
@@ -210,7 +221,7 @@ def call_offers(pending: PendingCall) -> Iterator[Offer]:
     yield Offer(key="a", allows="this call once, as shown")
     # The user decides each call that was repaired, or that only a decision on itself permits.
     if pending.call.name != CONTAINED_APPLY and not facts.repairs and not facts.needs_user and not pending.approvers:
-        yield from _rules(pending)
+        yield from _rule_offers(pending)
     if facts.extra != NARROWEST:
         yield Offer(key="+", allows=f"this call once, with {describe_extra(facts.extra)}")
     if pending.call.name in CHANGING and not facts.contained and pending.model and not pending.caller:
@@ -218,7 +229,7 @@ def call_offers(pending: PendingCall) -> Iterator[Offer]:
     yield edit
 
 
-def _rules(pending: PendingCall) -> Iterator[Offer]:
+def _rule_offers(pending: PendingCall) -> Iterator[Offer]:
     tool, facts = pending.call.name, pending.facts
     exact, widest = suggest_exact(tool, facts), suggest_rules(tool, facts)[-1]
     yield Offer(key="s", allows=_pattern_words(tool, facts, exact), pattern=exact)
@@ -250,10 +261,10 @@ _REASONS = {
 }
 
 
-def _facts(pending: PendingCall, *, now: float) -> Iterator[Fact]:
-    facts, known = pending.facts, pending.interruption
+def _all_facts(pending: PendingCall, *, now: float) -> Iterator[Fact]:
+    facts, interruption = pending.facts, pending.interruption
     if pending.reason is AskReason.BUDGET:
-        yield from _budget(pending)
+        yield from _budget_facts(pending)
         yield from _detail_facts(pending)
         return
     yield Fact(label="note", value=UNKNOWN if pending.outcome_unknown else "", weight=Weight.NOTE)
@@ -262,30 +273,29 @@ def _facts(pending: PendingCall, *, now: float) -> Iterator[Fact]:
     yield Fact(label="denied", value=denied, weight=Weight.NOTE)
     if pending.approvers:
         yield Fact(label="approver", value=f"Who may let it run: {words(pending.approvers)}.", weight=Weight.NOTE)
-    yield from _call(pending)
-    yield from _cautions(facts)
-    yield from _effects(pending)
-    if known is not None:
-        yield Fact(label="started", value=describe_start(known, now=now), weight=Weight.ATTEMPT)
-        yield Fact(label="processes", value=describe_processes(known, facts), weight=Weight.ATTEMPT)
+    yield from _call_facts(pending)
+    yield from _caution_facts(facts)
+    yield from _effect_facts(pending)
+    if interruption is not None:
+        yield Fact(label="started", value=describe_start(interruption, now=now), weight=Weight.ATTEMPT)
+        yield Fact(label="processes", value=describe_processes(interruption, facts), weight=Weight.ATTEMPT)
     if not pending.outcome_unknown:
-        yield from _lacks(facts)
-    yield from _settings(pending)
+        yield from _lack_facts(facts)
+    yield from _setting_facts(pending)
     if facts.server is not None:
         said = facts.server.description.strip()
         yield Fact(label="the server says", value=said or "nothing", weight=Weight.SETTING, form=Form.FOREIGN)
-    if known is not None:
-        output = known.output.removesuffix("\n") or NO_OUTPUT
+    if interruption is not None:
+        output = interruption.output.removesuffix("\n") or NO_OUTPUT
         yield Fact(label="its output until then", value=output, weight=Weight.EFFECT, form=Form.TEXT)
     yield from _detail_facts(pending)
 
 
-def _budget(pending: PendingCall) -> Iterator[Fact]:
+def _budget_facts(pending: PendingCall) -> Iterator[Fact]:
     """Yield what was spent, and what each answer does."""
-    limit, more, now, model = _asked_amounts(pending)
-    in_all = (
-        f"{'cost' if limit == 'cost' else 'use'} {amount(limit, now + more)}{'' if limit == 'cost' else f' {limit}'}"
-    )
+    limit, more, spent, model = _asked_amounts(pending)
+    in_all = amount(limit, spent + more)
+    in_all = f"cost {in_all}" if limit == "cost" else f"use {in_all} {limit}"
     raised = f"this turn may {in_all} in all, then it asks again"
     if model:
         raised = f"this turn goes on, and {'the cost' if limit == 'cost' else 'tokens'} of {model} will not be counted"
@@ -300,7 +310,7 @@ def _budget(pending: PendingCall) -> Iterator[Fact]:
         yield Fact(label=label, value=value, weight=Weight.EFFECT)
 
 
-def _call(pending: PendingCall) -> Iterator[Fact]:
+def _call_facts(pending: PendingCall) -> Iterator[Fact]:
     """Yield what would run or change: each argument once, as the command, in the diff, or by its name."""
     facts, name = pending.facts, "code" if pending.facts.interpreter else "command"
     yield Fact(label=name, value=facts.command, weight=Weight.CALL, form=Form.PROGRAM)
@@ -324,14 +334,9 @@ def _call(pending: PendingCall) -> Iterator[Fact]:
     yield Fact(label=label, value=text, weight=Weight.CALL, form=Form.TEXT)
 
 
-_NAME = r"[A-Za-z_][\w-]*"
-_LINE_ENDS = "[\v\f\x1c-\x1e\x85\u2028\u2029]|\r(?!\n)"
-"""Characters besides the line feed at which a reader may break a line."""
-
-
 def _argument_fact(key: str, value: JsonValue) -> str:
     """Return an argument, in whose value no line can look like a further one: it begins with blanks or a bracket."""
-    name = key if re.fullmatch(_NAME, key, re.ASCII) else _json(key)
+    name = key if re.fullmatch(_PLAIN_NAME, key, re.ASCII) else _json(key)
     if isinstance(value, str) and "\n" in value and not re.search(_LINE_ENDS, value):
         return "\n".join([f"{name}:", *(f"  | {line}".removesuffix(" " * (not line)) for line in value.split("\n"))])
     return f"{name}: {_json(value)}"
@@ -376,15 +381,15 @@ _WARNINGS = {
     Danger.REDEFINES: "{} gives a name another meaning",
     Danger.COMPUTED: "{} names a program that is known only when it runs",
 }
-"""The facts of files and hosts show the other dangers."""
+"""Sentences about dangers; the facts of files and hosts show the other ones."""
 
 
 def _is_shell(facts: CallFacts) -> bool:
     return bool(facts.command) and not facts.interpreter
 
 
-def _cautions(facts: CallFacts) -> Iterator[Fact]:
-    """Yield every reason to look twice. What a command does follows from its words, so it is never all of it."""
+def _caution_facts(facts: CallFacts) -> Iterator[Fact]:
+    """Yield the reasons to look twice. For a command they follow from its words, so there may be further ones."""
     for repair in facts.repairs:
         yield Fact(label="repaired", value=repair, weight=Weight.CAUTION)
     adds = facts.delegation.adds if facts.delegation is not None else ()
@@ -405,16 +410,16 @@ def _cautions(facts: CallFacts) -> Iterator[Fact]:
         yield Fact(label="contacts", value=host, weight=Weight.CAUTION, form=Form.EXACT)
 
 
-def _effects(pending: PendingCall) -> Iterator[Fact]:
+def _effect_facts(pending: PendingCall) -> Iterator[Fact]:
     """Yield what the call touches, and what an approval is bound to.
 
-    That is a detail where the call says it itself and is asked about as usual.
+    It is a detail if the call itself says it and is asked about as usual.
     """
     facts = pending.facts
     usual = Weight.DETAIL if pending.reason is AskReason.POLICY else Weight.EFFECT
-    said = _said_paths(facts)
+    named = _named_paths(facts)
     for path in facts.paths if pending.call.name != CONTAINED_APPLY else ():
-        weight = usual if path in said else Weight.EFFECT
+        weight = usual if path in named else Weight.EFFECT
         yield Fact(label="touches", value=show_path(path), weight=weight, form=Form.EXACT)
     if facts.network or facts.hosts:
         yield Fact(label="network", value="yes", weight=Weight.EFFECT)
@@ -437,7 +442,7 @@ def _effects(pending: PendingCall) -> Iterator[Fact]:
         yield Fact(label="covers", value=f"{covered} files that {programs} may load", weight=usual)
 
 
-def _said_paths(facts: CallFacts) -> frozenset[str]:
+def _named_paths(facts: CallFacts) -> frozenset[str]:
     """Return those paths in the workspace that the heading or the words of the command name as they are."""
     below = facts.workspace.rstrip("/") + "/"
     words = facts.argv or simple_words(facts.command) or ()
@@ -447,7 +452,7 @@ def _said_paths(facts: CallFacts) -> frozenset[str]:
     return frozenset(path for path in named if len(below) > 1 and path.startswith(below))
 
 
-def _lacks(facts: CallFacts) -> Iterator[Fact]:
+def _lack_facts(facts: CallFacts) -> Iterator[Fact]:
     """Yield what a command will probably lack in its sandbox, and what the user can give it."""
     needs: dict[str, SandboxSpec] = {}
     for lack in facts.lacks:
@@ -459,7 +464,7 @@ def _lacks(facts: CallFacts) -> Iterator[Fact]:
     yield Fact(label="+ adds", value=added, weight=Weight.EFFECT)
 
 
-def _settings(pending: PendingCall) -> Iterator[Fact]:
+def _setting_facts(pending: PendingCall) -> Iterator[Fact]:
     facts, server, setting = pending.facts, pending.facts.server, Weight.SETTING
     if server is not None:
         yield Fact(label="server", value=f"{server.name} (MCP)", weight=setting, form=Form.EXACT)
@@ -543,7 +548,7 @@ def command_lines(facts: CallFacts) -> Iterator[tuple[str, tuple[tuple[int, int]
         text, end, marks = reveal(part, newlines=False, strict=True), begin + len(part), list[tuple[int, int]]()
         while risky and risky[0][0] < end:
             first, last = risky[0]
-            marks.append((_place(part, first - begin), _place(part, last - begin)))
+            marks.append((_revealed_index(part, first - begin), _revealed_index(part, last - begin)))
             if last > end:
                 break  # It continues in the next line.
             risky.popleft()
@@ -551,11 +556,7 @@ def command_lines(facts: CallFacts) -> Iterator[tuple[str, tuple[tuple[int, int]
         begin = end + 1
 
 
-_MAX_MARKS = 100
-"""Marks on one line above which all of it is marked: placing each takes time in the length of the line."""
-
-
-def _place(part: str, at: int) -> int:
+def _revealed_index(part: str, at: int) -> int:
     """Return where the character of a command's line at index `at` stands once the line is revealed."""
     return len(reveal(part[: max(0, at)], newlines=False, strict=True))
 

@@ -82,9 +82,9 @@ async def run_cli(
         level = await in_thread(_choose_level, unsandboxed=run.unsandboxed, require=limits().require)
         own = {name: expand_variables(text, environ=os.environ, where=f"env.{name}") for name, text in run.env}
     except ConfigError as error:
-        raise _not_run(str(error), error.advice) from None
+        raise _refusal(str(error), error.advice) from None
     except ServerStartError as error:
-        raise _not_run(f"{run.argv[0]} was not run: {error}.", "Set it before starting chatops.") from None
+        raise _refusal(f"{run.argv[0]} was not run: {error}.", "Set it before starting chatops.") from None
     with temporary_folder() as made:
         folder = await in_thread(_write_files, made, run.files)
         context = ToolContext(
@@ -117,7 +117,7 @@ async def run_cli(
                 environment={**own, **run.program.settings},
             )
         except ToolFailedError as error:
-            raise _not_run(f"{run.argv[0]} was not run: {error}", "chatops doctor checks the sandbox.") from None
+            raise _refusal(f"{run.argv[0]} was not run: {error}", "chatops doctor checks the sandbox.") from None
         ending = result.facts.ending or Ending()
         code = ending.exit_code if ending.by is EndedBy.EXIT else None
         errors = await in_thread(_read_end, folder / _ERRORS_FILE)
@@ -131,7 +131,7 @@ def _write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
     return folder.resolve()
 
 
-def _not_run(message: str, advice: str) -> EngineError:
+def _refusal(message: str, advice: str) -> EngineError:
     return EngineError(ModelFailure(kind=FailureKind.CONFIGURATION, message=message, advice=advice))
 
 

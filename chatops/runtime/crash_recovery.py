@@ -44,9 +44,9 @@ class CrashRecovery:
         Orphan processes are stopped first. `Interruption.processes` says if some of them still run.
         """
         attempts = unknown_attempts(state)
-        rows = await self._rows(state) if attempts else {}
+        rows = await self._journal_rows(state) if attempts else {}
         await asyncio.to_thread(self._outputs.forget_others, state.session_id, attempts)
-        return tuple([await asyncio.to_thread(self._look, *attempt, rows.get(attempt)) for attempt in attempts])
+        return tuple([await asyncio.to_thread(self._inspect, *attempt, rows.get(attempt)) for attempt in attempts])
 
     async def copied(self, state: TurnState) -> bool:
         """Return True if `state` was also stored in another copy of the store, where the turn may have been resumed.
@@ -75,7 +75,7 @@ class CrashRecovery:
         if self._store.setting(copied_key(state.turn_id)):
             self._store.set_setting(copied_key(state.turn_id), "")
 
-    async def _rows(self, state: TurnState) -> dict[tuple[CallId, int], JournalRow]:
+    async def _journal_rows(self, state: TurnState) -> dict[tuple[CallId, int], JournalRow]:
         try:
             rows = await self._worker(self._store.journal, state.turn_id)
         except StoreError:
@@ -83,8 +83,8 @@ class CrashRecovery:
             return {}
         return {(row.call_id, row.attempt): row for row in rows}
 
-    def _look(self, call_id: CallId, attempt: int, row: JournalRow | None) -> Interruption:
-        processes, count = self._stop(call_id, attempt, row)
+    def _inspect(self, call_id: CallId, attempt: int, row: JournalRow | None) -> Interruption:
+        processes, count = self._stop_processes(call_id, attempt, row)
         return Interruption(
             call_id=call_id,
             attempt=attempt,
@@ -95,7 +95,7 @@ class CrashRecovery:
             count=count,
         )
 
-    def _stop(self, call_id: CallId, attempt: int, row: JournalRow | None) -> tuple[Processes, int]:
+    def _stop_processes(self, call_id: CallId, attempt: int, row: JournalRow | None) -> tuple[Processes, int]:
         if row is not None and row.machine != self._here.machine:
             return Processes.OTHER_MACHINE, 0
         if row is None or not can_find_orphans():

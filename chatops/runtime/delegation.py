@@ -1,4 +1,4 @@
-"""Child turns: what runs, stops and describes the turn of a call that delegates.
+"""Child turns: start, follow and stop the turn of a call that delegates, and describe its end.
 
 A child is an ordinary session with an ordinary turn, so it runs as every other: `Session`, its runner, its checkpoint,
 its lease, its pending calls. Its id follows from the call, so a caller that is resumed finds its child in the store
@@ -55,9 +55,9 @@ from chatops.toolkit.threads import in_thread
 
 LOOK_S = 0.5
 """Seconds between two looks while another process has the child session."""
-_READS = "file_read"
+_READING_TOOL = "file_read"
 """The tool whose rights the files of a task need."""
-_STOPPED = "The turn was stopped, and the delegated task with it."
+_CALLER_STOPPED = "The turn was stopped, and the delegated task with it."
 
 
 class Children:
@@ -106,7 +106,7 @@ class Children:
             return ()
         ended = parent.spending.earlier[max(0, earlier - len(parent.rounds)) :]
         calls = parent.phase.calls if isinstance(parent.phase, InRound) else ()
-        # A child is here until its result is part of the caller's turn.
+        # A settled call's spending is among `ended` already.
         others = {call.call.id for call in calls if not isinstance(call.status, Settled)} - {child}
         return (*ended, *(record for call_id, record in self.spent.items() if call_id in others))
 
@@ -122,8 +122,8 @@ class Children:
 
     def asking(self, call_id: CallId) -> "ChildOfCall | None":
         """Return the child with this pending call, or None."""
-        found = (child for child in self.running.values() if child.session is not None)
-        return next((one for one in found if call_id in {asked.call.id for asked in one.pending}), None)
+        children = (child for child in self.running.values() if child.session is not None)
+        return next((child for child in children if call_id in {asked.call.id for asked in child.pending}), None)
 
 
 class ChildOfCall:
@@ -139,8 +139,8 @@ class ChildOfCall:
         self._stopping = isinstance(effect, ReconcileTool) and effect.stopping
         self._id = child_session(call_id)
         self._turn_id = TurnId(f"{self._id}.1")
-        self._told = ChildTurn()
-        self._telling = asyncio.Lock()
+        self._last_told = ChildTurn()
+        self._tell_lock = asyncio.Lock()
         self.session: ChildSession | None = None
 
     @property
@@ -155,11 +155,11 @@ class ChildOfCall:
         if self._grant is None:
             return with_problem(facts, "", "the rights of the turn are not known")
         try:
-            child, words = await self._compared(given.role, self._grant)
+            child, words = await self._child_grant(given.role, self._grant)
         except ConfigError as error:
             return with_problem(facts, "role", f"cannot work on it: {error.full}", given=given.role)
         for number, path in enumerate(given.files):
-            facts = await self._with_file(facts, f"files[{number}]", path, self._grant)
+            facts = await self._add_file(facts, f"files[{number}]", path, self._grant)
         model = child.models[0]
         found = DelegationFacts(
             role=given.role, model=model.label or model.name, adds=words, grant=signature(child, words)
@@ -167,7 +167,7 @@ class ChildOfCall:
         needs_user = f"role {given.role} has rights that this turn lacks" if words else ""
         return replace(facts, delegation=found, needs_user=needs_user)
 
-    async def _compared(self, role: str, grant: Grant) -> tuple[Grant, tuple[str, ...]]:
+    async def _child_grant(self, role: str, grant: Grant) -> tuple[Grant, tuple[str, ...]]:
         """Return the child's grant, and what it adds in words. Raises ConfigError for an unknown role."""
         bound = ChildBinding(call_id=self._call_id, caller=grant.role, layers=binding(grant))
         settings = SessionSettings(role=role, inherited=self._children.settings().sandbox, child=bound)
@@ -179,22 +179,22 @@ class ChildOfCall:
         rules = [rule for rule in rules if not why_not_here(rule, folder=folder, scopes=child.rule_scopes)]
         return child, added_rights(child, grant, remembered=rules).words
 
-    async def _with_file(self, facts: CallFacts, field: str, path: str, grant: Grant) -> CallFacts:
+    async def _add_file(self, facts: CallFacts, field: str, path: str, grant: Grant) -> CallFacts:
         """Return `facts` with a file of the task, which the turn must be allowed to read without a question."""
-        tool = self._services.tools.get(_READS) if grant.tool(_READS) is not None else None
+        tool = self._services.tools.get(_READING_TOOL) if grant.tool(_READING_TOOL) is not None else None
         if tool is None:
-            return with_problem(facts, field, f"needs {_READS}, which this role does not have", given=path)
+            return with_problem(facts, field, f"needs {_READING_TOOL}, which this role does not have", given=path)
         if '"' in path or "\n" in path:
             return with_problem(facts, field, "has a name that cannot be attached", given=path)
-        call = ToolCall(id=self._call_id, name=_READS, arguments=canonical({"path": path}))
+        call = ToolCall(id=self._call_id, name=_READING_TOOL, arguments=canonical({"path": path}))
         context = self._services.contexts(self._id, self._call_id, attempt=1, tool=tool, output=lambda text: None)
         read = await tool.inspect(call, context)
         if read.problems:
             return with_problem(facts, field, read.problems[0].message, given=path)
-        judged = grant.judge(_READS, read)
+        judged = grant.judge(_READING_TOOL, read)
         if judged.verdict is not Verdict.ALLOW:
             return with_problem(
-                facts, field, f"cannot be given: {_READS} of it is not allowed ({judged.why})", given=path
+                facts, field, f"cannot be given: {_READING_TOOL} of it is not allowed ({judged.why})", given=path
             )
         return replace(facts, paths=(*facts.paths, *read.paths))
 
@@ -234,7 +234,7 @@ class ChildOfCall:
             if self._started.attempt == 1 or (stored.last_turn is None and stored.role != given.role):
                 raise ToolFailedError(f"There is a session {self._id} already, which is not of this task.")
         if stored is None:
-            child, words = await self._compared(given.role, grant)
+            child, words = await self._child_grant(given.role, grant)
             if signature(child, words) != facts.delegation.grant:
                 raise ToolFailedError(
                     f"The rights of role {given.role} have changed since they were compared. Try again."
@@ -318,14 +318,14 @@ class ChildOfCall:
 
     async def tell(self) -> None:
         """Tell the caller what the user has to know of the child, if that has changed. Returns once it knows."""
-        async with self._telling:
+        async with self._tell_lock:
             if self.session is None:
                 return
             now = ChildTurn()  # Another process has taken it over: what it asks is asked there.
             if (state := self.session.state) is not None:
                 now = ChildTurn(pending=self.session.pending, paused=turn_status(state) is TurnStatus.PAUSED)
-            if now != self._told and self._started is not None:
-                self._told = now
+            if now != self._last_told and self._started is not None:
+                self._last_told = now
                 await self._children.take(ChildInput(call_id=self._call_id, attempt=self._started.attempt, child=now))
 
     # The end
@@ -345,9 +345,9 @@ class ChildOfCall:
                 finally:
                     await session.aclose()
             facts = ResultFacts(reads_workspace=True)
-            return Reconciled(result=ToolResult(outcome=Outcome.INTERRUPTED, content=_STOPPED, facts=facts))
+            return Reconciled(result=ToolResult(outcome=Outcome.INTERRUPTED, content=_CALLER_STOPPED, facts=facts))
         store, worker = self._services.store, self._services.worker
-        said = [one for one in await worker(store.history, self._id) if turn_of(one.id) == self._turn_id]
+        said = [message for message in await worker(store.history, self._id) if turn_of(message.id) == self._turn_id]
         state: TurnState | None = None
         with suppress(UnreadableError):  # The user has gone on in the session: only its messages are left of the turn.
             state = await worker(store.load_turn, self._turn_id)
@@ -364,7 +364,7 @@ class ChildOfCall:
     def _result(self, role: str, state: TurnState | None, messages: Sequence[Message]) -> ToolResult:
         """Return the end of a child turn for the model of the caller. `state` is None if only its messages are left.
 
-        What the child was to be told next, its caller is told: which of its contained changes were applied.
+        A notice for the child's model after its last reply, as on the changes that were applied, goes to the caller.
         """
         replies = [message for message in messages if isinstance(message, AssistantMessage)]
         rest = messages[messages.index(replies[-1]) + 1 :] if replies else ()
@@ -373,7 +373,7 @@ class ChildOfCall:
             detail = state.phase.detail if isinstance(state.phase, Finished) else ""
             usage, worked = spent.usage, spent.duration_ms
         else:
-            ended = all(isinstance(one, NoticeMessage) for one in rest)
+            ended = all(isinstance(message, NoticeMessage) for message in rest)
             answered = bool(replies) and ended and not replies[-1].incomplete
             status = TurnStatus.ANSWERED if answered else TurnStatus.FAILED
             answer = next((reply.text for reply in reversed(replies) if reply.text.strip()), "")
@@ -383,10 +383,10 @@ class ChildOfCall:
         else:
             outcome = Outcome.INTERRUPTED if status is TurnStatus.CANCELLED else Outcome.FAILED
             text = f"{role} did not finish: {detail or status.value}" + (f"\nSo far:\n{answer}" if answer else "")
-        told = (one for one in rest if isinstance(one, NoticeMessage) and one.for_model)
-        text = "\n\n".join([text, *(f"[{one.to_model or one.text}]" for one in told)])
+        notices = (message for message in rest if isinstance(message, NoticeMessage) and message.for_model)
+        text = "\n\n".join([text, *(f"[{message.to_model or message.text}]" for message in notices)])
         facts = ResultFacts(reads_workspace=read_workspace(messages), usage=usage)
-        content, cut = (capped := cap(text, limit=_LONGEST_ANSWER)).text, capped.truncated
+        content, cut = (capped := cap(text, limit=_ANSWER_CHARACTERS)).text, capped.truncated
         return ToolResult(outcome=outcome, content=content, truncated=cut, duration_ms=worked, facts=facts)
 
 
@@ -395,5 +395,5 @@ async def _stop(session: ChildSession) -> None:
     await session.settle()
 
 
-_LONGEST_ANSWER = 16_000
+_ANSWER_CHARACTERS = 16_000
 """Characters of an answer that the caller gets; head and tail are kept."""

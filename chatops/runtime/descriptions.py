@@ -49,29 +49,31 @@ log = logging.getLogger(__name__)
 
 def find_decision(store: Store, session: SessionId, call_id: CallId) -> DecisionRow | None:
     """Return the decision on a call: one posted for the turn, else the last one that the turn took, else None."""
-    left = (call.decided for call in store.pending_calls(session_id=session) if call.pending.call.id == call_id)
-    log = reversed(store.decisions(session_id=session))
-    taken = (one for one in log if one.call_id == call_id and not isinstance(one.decision, Answered))
-    return next((one for one in left if one is not None), None) or next(taken, None)
+    queued = store.pending_calls(session_id=session)
+    posted = (row.decided for row in queued if row.pending.call.id == call_id and row.decided is not None)
+    logged = reversed(store.decisions(session_id=session))
+    taken = (row for row in logged if row.call_id == call_id and not isinstance(row.decision, Answered))
+    return next(posted, None) or next(taken, None)
 
 
 def describe_decision(answer: DecisionRow) -> str:
     """Return the decision in words: ``denied by uid 1000 (ana) via approvals on box, pts/3, at 10:15:12``."""
-    return f"{decision_word(answer.decision)} by {_decider(answer.by)} at {describe_time(answer.decided_at)}"
+    return f"{decision_word(answer.decision)} by {_describe_decider(answer.by)} at {describe_time(answer.decided_at)}"
 
 
 def describe_review(review: ReviewStep, *, at: float | None = None) -> str:
-    """Return the same for a review: ``accepted by uid 1000 (ana) via workflow on box, pts/3, at 10:15:12``.
+    """Return a review in words: ``accepted by uid 1000 (ana) via workflow on box, pts/3, at 10:15:12``.
 
     `at` is when the run took it, in seconds since the epoch; None leaves it out.
     """
-    return f"{_REVIEWS[review.review.kind]} by {_decider(review.by)}{'' if at is None else f' at {describe_time(at)}'}"
+    when = "" if at is None else f" at {describe_time(at)}"
+    return f"{_REVIEW_WORDS[review.review.kind]} by {_describe_decider(review.by)}{when}"
 
 
-_REVIEWS = {"accept": "accepted", "try_again": "sent back", "skip": "skipped", "stop_run": "stopped"}
+_REVIEW_WORDS = {"accept": "accepted", "try_again": "sent back", "skip": "skipped", "stop_run": "stopped"}
 
 
-def _decider(by: Principal) -> str:
+def _describe_decider(by: Principal) -> str:
     place = ", ".join(part.removeprefix("/dev/") for part in by.place)
     return f"{by}{f' on {place}' if place else ''}"
 
@@ -150,7 +152,7 @@ def _ago(seconds: float) -> str:
     return "just now"
 
 
-_LONGEST_SUBJECT = 60
+_SUBJECT_CHARACTERS = 60
 """Maximum characters of a command or path in the summary."""
 
 
@@ -186,7 +188,7 @@ def resume_summary(store: Store, info: SessionInfo) -> str:
     except UnreadableError:
         return "not finished, and what is stored of its turn cannot be read"
     waiting = store.pending_calls(session_id=info.id)
-    decided = {one.pending.call.id: one.decided for one in waiting if one.decided is not None}
+    decided = {row.pending.call.id: row.decided for row in waiting if row.decided is not None}
     return turn_summary(state, decided)
 
 
@@ -204,7 +206,7 @@ def turn_summary(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str
             # Calls that may run wait for the user too, if an earlier one does.
             asks = any(isinstance(call.status, AwaitingDecision) for call in calls)
             left = (call for call in calls if not (asks and isinstance(call.status, Permitted | Rechecking)))
-            parts = (_call_clause(one, grant, decided) for one in left)
+            parts = (_call_clause(call, grant, decided) for call in left)
             return "; ".join(dict.fromkeys(text for text in parts if text)) or "interrupted between two requests"
         case Stopping(calls=calls):
             running = [named_call(call.call, call.status.facts) for call in calls if isinstance(call.status, Started)]
@@ -213,26 +215,27 @@ def turn_summary(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str
             return ""
 
 
-def _call_clause(one: CallState, grant: Grant, answers: Mapping[CallId, DecisionRow]) -> str:
-    match one.status:
+def _call_clause(state: CallState, grant: Grant, answers: Mapping[CallId, DecisionRow]) -> str:
+    call = state.call
+    match state.status:
         case Settled():
             return ""
-        case AwaitingDecision(facts=facts) if (decided := answers.get(one.call.id)) is not None:
-            return _decided_clause(one.call, facts, decided)
+        case AwaitingDecision(facts=facts) if (decided := answers.get(call.id)) is not None:
+            return _decided_clause(call, facts, decided)
         case AwaitingDecision(facts=facts) as waiting if waiting.outcome_unknown:
-            return f"interrupted while running {named_call(one.call, facts)}: outcome unknown"
+            return f"interrupted while running {named_call(call, facts)}: outcome unknown"
         case AwaitingDecision(facts=facts):
-            return f"waiting for your approval of {named_call(one.call, facts)}"
+            return f"waiting for your approval of {named_call(call, facts)}"
         case Started(child=ChildTurn(pending=(asked, *_))) if (decided := answers.get(asked.call.id)) is not None:
             return _decided_clause(asked.call, asked.facts, decided)
         case Started(child=ChildTurn(pending=(asked, *_))):
             return f"waiting for your approval of {named_call(asked.call, asked.facts)} as {asked.role}"
         case Started(facts=facts) | Reconciling(facts=facts):
-            return f"interrupted while running {named_call(one.call, facts)}: {_outcome_clause(one.call, grant)}"
+            return f"interrupted while running {named_call(call, facts)}: {_outcome_clause(call, grant)}"
         case Permitted(facts=facts) | Rechecking(facts=facts):
-            return f"interrupted before it started {named_call(one.call, facts)}"
+            return f"interrupted before it started {named_call(call, facts)}"
         case _:
-            return f"interrupted before it checked {named_call(one.call, None)}"
+            return f"interrupted before it checked {named_call(call, None)}"
 
 
 def _decided_clause(call: ToolCall, facts: CallFacts, decided: DecisionRow) -> str:
@@ -257,10 +260,10 @@ def named_call(call: ToolCall, facts: CallFacts | None) -> str:
 
 
 def _short_line(text: str) -> str:
-    return reveal(cut(text, most=_LONGEST_SUBJECT), newlines=False)
+    return reveal(cut(text, most=_SUBJECT_CHARACTERS), newlines=False)
 
 
-_MAX_ROLES = 3
+_MAX_NAMED_ROLES = 3
 
 
 def with_roles(pending: Sequence[PendingCall], settings: SessionSettings, rights: Rights) -> tuple[PendingCall, ...]:
@@ -301,14 +304,14 @@ def judge_now(store: Store, queued: PendingCallRow, rights: Rights) -> PendingCa
 def denial_sentence(denial: Denial) -> str:
     """Return why the call cannot run and which roles could run it."""
     reason = f"It cannot run now, as {denial.role}. Denied by: {denial.by}."
-    roles = denial.could_run[:_MAX_ROLES]
+    roles = denial.could_run[:_MAX_NAMED_ROLES]
     if not roles:
         return reason
     named = " or ".join(filter(None, (", ".join(roles[:-1]), roles[-1])))
     return f"{reason} Role{'s' if len(roles) > 1 else ''} {named} could run it."
 
 
-def _runs(pending: PendingCall, grant: Grant) -> bool:
+def _may_run(pending: PendingCall, grant: Grant) -> bool:
     """Return True if a role with this grant could run the call. No grant offers the one that applies changes."""
     if pending.call.name != CONTAINED_APPLY:
         return grant.judge(pending.call.name, pending.facts).verdict is not Verdict.DENY
@@ -324,7 +327,7 @@ def _could_run(pending: PendingCall, settings: SessionSettings, rights: Rights) 
             grant = replace(settings, role=role).grant(rights)
         except ConfigError:
             continue
-        if _runs(pending, grant):
+        if _may_run(pending, grant):
             found.append(role)
     # The role that proposed the call comes first: it fits the call best.
     return tuple(sorted(found, key=lambda role: role != pending.role))

@@ -75,13 +75,13 @@ class Lease:
         self._session: SessionId | None = None
         self.token = ""
         """What the store knows this lease by; empty while there is none."""
-        self._keeping: asyncio.Task[None] | None = None
-        self._renewed = 0.0
+        self._keep_task: asyncio.Task[None] | None = None
+        self._renewed_at = 0.0
 
     @property
     def age_s(self) -> float:
         """Seconds since it was acquired or renewed last: other hosts may take it after `LEASE_S`."""
-        return time.monotonic() - self._renewed if self.token else 0.0
+        return time.monotonic() - self._renewed_at if self.token else 0.0
 
     async def take(self, session: SessionId) -> None:
         """Acquire the lease of `session` and renew it until released. Raises SessionHeldError."""
@@ -93,9 +93,9 @@ class Lease:
             # The thread of the store acquires it all the same.
             self._release_later(token, session)
             raise
-        self._forget()
-        self._session, self.token, self._renewed = session, token, began
-        self._keeping = asyncio.create_task(self._keep(session), name="lease")
+        self._drop()
+        self._session, self.token, self._renewed_at = session, token, began
+        self._keep_task = asyncio.create_task(self._keep(session), name="lease")
 
     async def is_ours(self) -> bool:
         """Return True if the store still has this lease.
@@ -107,9 +107,9 @@ class Lease:
         session = self._session
         if session is None:
             return False
-        return self._is_this(await self._worker(self._store.lease, session))
+        return self._is_same(await self._worker(self._store.lease, session))
 
-    def _is_this(self, lease: LeaseRow | None) -> TypeGuard[LeaseRow]:
+    def _is_same(self, lease: LeaseRow | None) -> TypeGuard[LeaseRow]:
         return lease is not None and (lease.holder, lease.token) == (self._holder, self.token)
 
     async def hand_over(self) -> Holder | None:
@@ -122,7 +122,7 @@ class Lease:
             return None
         try:
             lease = await self._worker(self._store.lease, session)
-            if self._is_this(lease) and lease.requested_by is not None:
+            if self._is_same(lease) and lease.requested_by is not None:
                 await self._worker(self._store.seize_lease, session, lease.requested_by, of=self._holder, ttl_s=LEASE_S)
                 to = lease.requested_by
         except StoreError:
@@ -133,7 +133,7 @@ class Lease:
     async def release(self) -> None:
         """Release the lease. Has no effect if it was never taken."""
         token = self.token
-        session = self._forget()
+        session = self._drop()
         if session is None:
             return
         try:
@@ -146,9 +146,9 @@ class Lease:
         if token:
             self._worker.later(self._store.release_lease, session, self._holder, token)
 
-    def _forget(self) -> SessionId | None:
-        if self._keeping is not None:
-            self._keeping.cancel()
+    def _drop(self) -> SessionId | None:
+        if self._keep_task is not None:
+            self._keep_task.cancel()
         session, self._session, self.token = self._session, None, ""
         return session
 
@@ -162,14 +162,14 @@ class Lease:
                     began = time.monotonic()
                     # If it is lost by now, the look below tells to whom.
                     await self._worker(self._store.renew_lease, session, self.token, ttl_s=LEASE_S)
-                    self._renewed = began
+                    self._renewed_at = began
                 version = await self._worker(self._store.data_version)
                 self._on_look()
                 if version == last_version:
                     continue
                 lease = await self._worker(self._store.lease, session)
                 last_version = version
-                if self._is_this(lease) and lease.stop:
+                if self._is_same(lease) and lease.stop:
                     if self._on_stop():
                         await self._worker(self._store.ask_to_stop, session, stop=False)
                     else:
@@ -177,7 +177,7 @@ class Lease:
             except StoreError as error:
                 log.warning("the lease was not looked at: %s", error)
                 continue
-            if not self._is_this(lease):
+            if not self._is_same(lease):
                 self._on_loss(lease.holder if lease is not None else None)
                 return
             if lease.requested_by != asker:

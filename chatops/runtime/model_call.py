@@ -66,9 +66,9 @@ class ModelCall:
             raise
         except Exception as error:
             log.exception("the model client failed")
-            ended = self._failed(describe_error(error))
+            ended = self._failure_input(describe_error(error))
         reach("after_model")
-        return ended or self._failed("the reply did not end")
+        return ended or self._failure_input("the reply did not end")
 
     async def _follow(self, models: ModelClient, request: ModelRequest) -> ModelReplyInput | ModelFailureInput | None:
         ended = None
@@ -130,7 +130,7 @@ class ModelCall:
     def _change_notice(self, text: str) -> None:
         self.publish(NoticeChanged(id=self._notice_id, parent_id=self.number, text=text))
 
-    def _failed(self, why: str) -> ModelFailureInput:
+    def _failure_input(self, why: str) -> ModelFailureInput:
         text, reasoning = self.partial()
         failure = ModelFailure(
             kind=FailureKind.INTERNAL,

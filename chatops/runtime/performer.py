@@ -74,6 +74,8 @@ log = logging.getLogger(__name__)
 
 DISCARD_S = 1.0
 """Seconds to wait at the end for the removal of a copy."""
+INSPECT_S = 30.0
+"""Seconds after which an inspection has failed: the user waits for it before each question."""
 MAX_QUESTIONS = 20
 """Maximum number of questions of one call. Further ones are declined."""
 
@@ -105,10 +107,10 @@ class Performer:
         self._publish = publish
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._discarding: set[asyncio.Task[None]] = set()
-        """Those of them that remove copies of contained turns."""
+        """Those tasks that remove copies of contained turns."""
         self._closed = False
         self._questions = Questions(lambda event: self._deliver(event))
-        self._asking: ModelCall | None = None
+        self._model_call: ModelCall | None = None
         """The model call that was started last."""
 
     def perform(self, effect: Effect) -> None:
@@ -118,8 +120,8 @@ class Performer:
             return
         match effect:
             case CallModel(round_id=number, request=request):
-                self._asking = ModelCall(number, self._publish)
-                self._begin(number, self._ask(self._asking, request))
+                self._model_call = ModelCall(number, self._publish)
+                self._begin(number, self._ask(self._model_call, request))
             case CheckAnswer(round_id=number):
                 self._begin(f"{number}.check", self._check(effect))
             case InspectCall():
@@ -141,7 +143,7 @@ class Performer:
 
     def partial(self) -> tuple[str, str]:
         """Return the text and reasoning streamed so far for the current reply."""
-        return self._asking.partial() if self._asking is not None else ("", "")
+        return self._model_call.partial() if self._model_call is not None else ("", "")
 
     async def aclose(self) -> None:
         """Stop all tasks and wait until they have stopped. Afterwards nothing is started or delivered."""
@@ -220,7 +222,7 @@ class Performer:
         try:
             if await in_thread(is_workspace_gone, context.workspace):
                 return CallFacts(arguments=call.arguments, refusal=workspace_gone(context.workspace))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(INSPECT_S):
                 return await inspect_call(tool, call, context)
         except Exception as error:
             log.exception("inspecting %s failed", call.name)
@@ -232,7 +234,7 @@ class Performer:
         began = time.monotonic()
         reach("before_tool")
         try:
-            narrowed, still_owner = await retry_while_away(lambda: self._checked(began), call.id, self._publish)
+            narrowed, still_owner = await retry_while_away(lambda: self._check_start(began), call.id, self._publish)
         except StoreError as error:
             why = "" if isinstance(error, SinkError) else "the session store could not be read. "
             result = ToolResult(outcome=Outcome.FAILED, content=f"Not run: {why}{error}")
@@ -248,9 +250,11 @@ class Performer:
             result = feedback.NARROWED if narrowed else await self._result(effect)
             reach("after_tool")
         began += self._questions.forget_wait(call.id)
-        self._deliver(ToolResultInput(call_id=call.id, attempt=attempt, result=_with_duration(result, began)))
+        if not result.duration_ms:
+            result = replace(result, duration_ms=round((time.monotonic() - began) * 1000))
+        self._deliver(ToolResultInput(call_id=call.id, attempt=attempt, result=result))
 
-    async def _checked(self, began: float) -> tuple[bool, bool]:
+    async def _check_start(self, began: float) -> tuple[bool, bool]:
         """Return whether rights were taken away since `began`, and whether this process holds the lease."""
         await self._services.send_head(self._session_id())
         return await self._is_narrowed(began), await self._holds_lease()
@@ -364,18 +368,13 @@ class Questions:
             waiting.set_result(Answer(action=AnswerAction.CANCEL))
 
 
-def _with_duration(result: ToolResult, began: float) -> ToolResult:
-    took = round((time.monotonic() - began) * 1000)
-    return result if result.duration_ms else replace(result, duration_ms=took)
-
-
 GRACE_S = 5.0
 """Seconds that a tool may take beyond its own limit before the runtime stops it."""
 STOP_S = 1.8
 """Seconds to wait for a tool after it was asked to stop; twice as long for a child turn, whose tools stop first."""
 STOPPED = "Stopped by the user while it ran."
 
-_SO_FAR = 4_000
+_KEPT_OUTPUT = 4_000
 """Characters of output kept in the result of a stopped call."""
 
 
@@ -406,7 +405,7 @@ async def attempt(tool: Tool, facts: CallFacts, context: ToolContext) -> ToolRes
         stop_requested = True
     if _has_ended_by_itself(work):
         return _result(tool.spec, work)
-    work.add_done_callback(_forget)
+    work.add_done_callback(_log_end)
     if not work.done():
         log.warning("%s does not stop; it is abandoned", tool.spec.name)
     stopped = STOPPED if stop_requested else f"Stopped after {time.monotonic() - began:.0f} s: it took too long."
@@ -427,18 +426,18 @@ class _OutputTail:
         self._last = ""
 
     def add(self, text: str) -> None:
-        self._last = (self._last + text)[-2 * _SO_FAR :]
+        self._last = (self._last + text)[-2 * _KEPT_OUTPUT :]
         self._show(without_keys(text))
 
     def text(self) -> str:
-        return cap(self._last, limit=_SO_FAR).text if self._last.strip() else ""
+        return cap(self._last, limit=_KEPT_OUTPUT).text if self._last.strip() else ""
 
 
 def _has_ended_by_itself(work: "asyncio.Future[ToolResult]") -> bool:
     return work.done() and not work.cancelled() and work.exception() is None
 
 
-def _forget(work: "asyncio.Future[ToolResult]") -> None:
+def _log_end(work: "asyncio.Future[ToolResult]") -> None:
     """Log how an abandoned tool ended; its result is not used."""
     if not work.cancelled() and (error := work.exception()) is not None:
         log.info("a tool that was stopped ended with %s", type(error).__name__)

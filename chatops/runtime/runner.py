@@ -68,7 +68,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 3.0
 """Seconds between two attempts to write to the store again."""
-_TRIED = "saving was tried"
+_PROBE_SETTING = "saving was tried"
 """Setting that is written to test the store when no step waits."""
 
 
@@ -107,7 +107,7 @@ class _Saving:
         """Store the waiting steps, or test that storing works. Raises StoreError."""
         async with self._turn:
             if not self._waiting:
-                await self._worker(self._store.set_setting, _TRIED, "")
+                await self._worker(self._store.set_setting, _PROBE_SETTING, "")
             await self._store_waiting()
 
     async def _store_waiting(self) -> None:
@@ -127,10 +127,7 @@ class _Entry:
 
 
 class Runner:
-    """Runs the turns of one session, one after the other.
-
-    The rules are in the module docstring.
-    """
+    """Runs the turns of one session, one after the other."""
 
     def __init__(self, *, store: Store, worker: WorkerThread, bus: EventBus, lease: Callable[[], str]) -> None:
         """Set up the runner. `lease` returns the token of the session's lease, which each commit is checked by."""
@@ -140,7 +137,7 @@ class Runner:
         self._inbox: asyncio.Queue[_Entry] = asyncio.Queue()
         self._progress = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
-        self._retrying: asyncio.Task[None] | None = None
+        self._retry_task: asyncio.Task[None] | None = None
         self._shield = Shield()
         self._unsaved_inputs: list[Input] = []
         self.blocked_by: ChatopsError | None = None
@@ -152,7 +149,7 @@ class Runner:
         self._withheld: tuple[Effect, ...] | None = None
         """Effects of the last step, if they are withheld for another process."""
         self._deferred: list[Input] = []
-        """Inputs delivered after that. They are taken only if the session stays here."""
+        """Inputs delivered while effects are withheld. They are taken only if the session stays here."""
 
     def attach(self, performer: Performer) -> None:
         """Set the performer of effects, which in turn delivers to this runner."""
@@ -206,7 +203,7 @@ class Runner:
     @property
     def unsent(self) -> str:
         """Id of the round whose request is withheld for another process; empty if there is none."""
-        return next((one.round_id for one in self._withheld or () if isinstance(one, CallModel)), "")
+        return next((effect.round_id for effect in self._withheld or () if isinstance(effect, CallModel)), "")
 
     async def quiesce(self) -> None:
         """Stop at a point where another process can resume.
@@ -260,7 +257,7 @@ class Runner:
         try:
             await self._saving.catch_up()
         except ConflictError as error:
-            self._lost(error)
+            self._on_conflict(error)
             raise
         except StoreError as error:
             self.report_unsaved(error)
@@ -280,8 +277,8 @@ class Runner:
 
         Callers that wait for an input are answered.
         """
-        if self._retrying is not None:
-            self._retrying.cancel()
+        if self._retry_task is not None:
+            self._retry_task.cancel()
         if self._saving.behind:
             with suppress(StoreError):
                 await self._saving.catch_up()
@@ -308,7 +305,7 @@ class Runner:
         try:
             changed = await self._take(entry)
         except StoreError as error:
-            self._not_stored(entry, error)
+            self._on_unsaved(entry, error)
         except Exception:
             # A bug in chatops must not leave the user with a UI that no longer responds.
             log.exception("an input could not be taken: %s", entry.event.kind)
@@ -357,9 +354,9 @@ class Runner:
             for effect in effects:
                 self._performer.perform(effect)
 
-    def _not_stored(self, entry: _Entry, error: StoreError) -> None:
+    def _on_unsaved(self, entry: _Entry, error: StoreError) -> None:
         if isinstance(error, ConflictError):
-            self._lost(error)
+            self._on_conflict(error)
             return
         late = isinstance(error, AlreadyDecidedError)
         if not late:
@@ -382,10 +379,10 @@ class Runner:
             advice = error.advice or "Nothing further runs until it can be saved; then try again."
             self._notify(unsaved_sentence(error), advice=advice)
         self.blocked_by = error
-        if isinstance(error, NotSavedError) and (self._retrying is None or self._retrying.done()):
-            self._retrying = asyncio.create_task(self._retry_until_saved(), name="retry saving")
+        if isinstance(error, NotSavedError) and (self._retry_task is None or self._retry_task.done()):
+            self._retry_task = asyncio.create_task(self._retry_until_saved(), name="retry saving")
 
-    def _lost(self, error: ConflictError) -> None:
+    def _on_conflict(self, error: ConflictError) -> None:
         log.error("a step was not stored: %s", error)
         text = "Another process has resumed this session; this window no longer follows it."
         advice = "Open it again with: chatops -r"

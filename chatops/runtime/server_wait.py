@@ -6,7 +6,7 @@ from collections.abc import Callable
 from chatops.runtime.services import ToolServers
 from chatops.runtime.settings import SessionSettings
 
-SAY_AFTER_S = 0.5
+NOTICE_AFTER_S = 0.5
 """Seconds after which the user is told what a turn waits for. Most MCP servers are connected by then."""
 
 
@@ -33,7 +33,7 @@ class ServerWait:
                 skip = self._skip = asyncio.Event()
                 ends = {asyncio.ensure_future(self._servers.settled(names)), asyncio.ensure_future(skip.wait())}
                 try:
-                    done, _ = await asyncio.wait(ends, timeout=SAY_AFTER_S, return_when=asyncio.FIRST_COMPLETED)
+                    done, _ = await asyncio.wait(ends, timeout=NOTICE_AFTER_S, return_when=asyncio.FIRST_COMPLETED)
                     if not done:
                         which = f"MCP server{'s' if names[1:] else ''} {', '.join(names)}"
                         self._notify(f"Waiting for the {which} to connect. Esc continues without.")

@@ -1,4 +1,4 @@
-"""Services that all sessions share. They are made in `wiring` and outlive each session.
+"""Services that all sessions share. `wiring` makes them, and they outlive each session.
 
 `EventBus` delivers a session's events to UIs. `WorkerThread` makes blocking store calls: in order, and never abandoned
 half-way.
@@ -155,7 +155,7 @@ Listener = Callable[[Published], None]
 
 
 class ChildSession(Protocol):
-    """What is needed of `Session`."""
+    """The part of `Session` that a caller needs of its child: `delegation` must not import `session`."""
 
     @property
     def session_id(self) -> SessionId:
@@ -243,17 +243,17 @@ async def retry_while_away(
 
     `of` is the call that is about to start, or the round that asks the model. Raises StoreError after `PATIENCE_S`.
     """
-    since, told = time.monotonic(), False
+    since, was_notified = time.monotonic(), False
     while True:
         try:
             return await work()
         except (SinkError, NotSavedError) as error:
             if time.monotonic() - since > PATIENCE_S:
                 raise
-            if not told:
+            if not was_notified:
                 text = f"{of} waits. {error}"
                 publish(Notice(id=f"{of}.away", parent_id="", text=text, advice=error.advice, level="error"))
-            told = True
+            was_notified = True
             await asyncio.sleep(TIMEOUT_S)
 
 

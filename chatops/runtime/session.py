@@ -1,4 +1,4 @@
-"""Session that this process owns: the actions that a UI offers and the state that it shows.
+"""A session that this process owns: the actions that a UI offers and the state that it shows.
 
 Live, resumed and headless use are the same: every change goes through `Runner` and so through `advance`.
 
@@ -72,7 +72,7 @@ class Session(SessionView):
         self._registry_notice = registry_notice(settings, services.rights)
         """Lasting notice about the registry, until the user acts: the file is broken, or has changed."""
         self._replaced: tuple[SessionSettings, Grant] | None = None
-        """While a changed file is not in force: the settings, and the grant under the registry that is in force."""
+        """The settings, and the grant under the registry in force, while a changed file is not; else None."""
 
     # State
 
@@ -129,7 +129,7 @@ class Session(SessionView):
     async def store(self) -> SessionId:
         """Store the session before its first message, and return its id. Raises ConflictError, StoreError."""
         async with self._turns.submitting:
-            return (await self._turns.stored()).id
+            return (await self._turns.ensure_stored()).id
 
     # Messages
 
@@ -148,7 +148,7 @@ class Session(SessionView):
             await self._turns.server_wait.wait(lambda: self.settings)
         async with self._turns.submitting:
             try:
-                return await self.queue.submit(await self._turns.stored(), text, draft or no_draft)
+                return await self.queue.submit(await self._turns.ensure_stored(), text, draft or no_draft)
             except NotSavedError as error:
                 self._runner.report_unsaved(error)
                 raise
@@ -165,7 +165,7 @@ class Session(SessionView):
         """Start the turn of the call that this session was made for. Raises ConfigError, StoreError."""
         await self._turns.server_wait.wait(lambda: self.settings)
         async with self._turns.submitting:
-            info = await self._turns.stored()
+            info = await self._turns.ensure_stored()
             make = partial(start, text=task, files=files, reads_workspace=reads_workspace, spending=spending)
             await self._turns.start_child(info, make, budget=budget)
 
@@ -217,7 +217,7 @@ class Session(SessionView):
             return True
         state = self.state
         if not self.pending and not self._turns.workflow:
-            # Also if the turn ends, or the next one is about to start, while the key press is being handled.
+            # Held even if the turn ends while the key press is handled: the next one must not start.
             self.queue.held = True
         if state is None or not (in_flight(state) or waits_for_child(state)):
             return False
@@ -305,7 +305,7 @@ class Session(SessionView):
             number = len(messages) + (len(state.messages) if state is not None else 0)
             divider_id = MessageId(f"{self.session_id}.switch{number}")
             switch = role_switch(before, after, id=divider_id, suspended=await self._suspended_by(after))
-            self._apply(settings, after)
+            self._put_in_force(settings, after)
             self._registry_notice = registry_notice(settings, self._services.rights)
             changes = (before.role, before.models) != (after.role, after.models)
             differs = changes or bool(switch.added or switch.removed)
@@ -322,10 +322,10 @@ class Session(SessionView):
     async def revoke_tool(self, name: str) -> None:
         """Revoke a tool for the rest of this session, whatever the role. Raises ConflictError, StoreError."""
         async with self._turns.submitting:
-            info = await self._turns.stored()
+            info = await self._turns.ensure_stored()
         taken = tuple(dict.fromkeys((*self.settings.revoked, name)))
         settings = replace(self.settings, revoked=taken)
-        self._apply(settings, settings.grant(self._services.rights))
+        self._put_in_force(settings, settings.grant(self._services.rights))
         # The current turn first: it must lose the tool even if that cannot be stored.
         await self._runner.take(NarrowGrant(layers=(revoked(taken),)))
         await self._bind_children()
@@ -339,7 +339,7 @@ class Session(SessionView):
         Raises ConfigError if a layer does not permit it; ConflictError, StoreError.
         """
         async with self._turns.submitting:
-            info = await self._turns.stored()
+            info = await self._turns.ensure_stored()
         others = (
             adjusted for adjusted in self.settings.sandbox if change is not None and not adjusted.concerns(change)
         )
@@ -355,14 +355,17 @@ class Session(SessionView):
                 raise ConfigError(f"{path} is a link.", advice=f"Name what it leads to: {target}")
         if fault := why_not_for_commands(path for path in paths if path in (*limits.read, *limits.write)):
             raise ConfigError(fault, advice="Nothing has changed.")
-        self._apply(settings, settings.grant(self._services.rights))
+        self._put_in_force(settings, settings.grant(self._services.rights))
         await self._runner.take(NarrowGrant(layers=(), sandbox=limits))
         await self._bind_children()
         stored = "\n".join(map(str, settings.sandbox))
         await self._services.worker(self._services.store.set_setting, f"sandbox:{info.id}", stored)
 
     async def _bind_children(self) -> None:
-        """Tell the children that run here. Others read it from the store when they are resumed or decided on."""
+        """Pass what the user took away to the child sessions that run here.
+
+        Other child sessions read it from the store when they are resumed or decided on.
+        """
         for child in self._turns.children.sessions:
             await child.inherit(self.settings.revoked, self.settings.sandbox)
 
@@ -371,7 +374,7 @@ class Session(SessionView):
         await self._turns.inherit(revoked, sandbox)
         self._keep_replaced()
 
-    def _apply(self, settings: SessionSettings, grant: Grant) -> None:
+    def _put_in_force(self, settings: SessionSettings, grant: Grant) -> None:
         self._turns.settings, self._turns.grant = settings, grant
         self._keep_replaced()
 
@@ -386,7 +389,7 @@ class Session(SessionView):
     async def rename(self, title: str) -> None:
         """Give the session another title."""
         async with self._turns.submitting:
-            info = await self._turns.stored()
+            info = await self._turns.ensure_stored()
             await self._update_stored(title=title)
             self._turns.info = replace(info, title=title)
 
@@ -486,7 +489,7 @@ class Session(SessionView):
         """Start a turn of a run, see `Turns.begin`. Raises ConfigError, StoreError."""
         await self._turns.server_wait.wait(lambda: settings)
         async with self._turns.submitting:
-            await self._turns.stored()
+            await self._turns.ensure_stored()
             await self._turns.begin(turn_id, settings, make)
 
     async def stop_turn(self) -> None:

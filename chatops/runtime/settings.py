@@ -70,9 +70,9 @@ class SessionSettings:
 
     def grant(self, rights: "Rights") -> Grant:
         """Return the current grant. Raises ConfigError for an unknown role, model or persona."""
-        return self._bound(rights.grant(self), rights)
+        return self._bind(rights.grant(self), rights)
 
-    def _bound(self, grant: Grant, rights: "Rights") -> Grant:
+    def _bind(self, grant: Grant, rights: "Rights") -> Grant:
         if self.child is not None:
             if changes := [made for made in (self.inherited, self.sandbox) if made]:
                 # What the user has approved is the role without any change: here they can only narrow.
@@ -87,7 +87,7 @@ class SessionSettings:
         both = rights.change(self)
         if both is None:
             return None
-        return self._bound(both[0], rights), self._bound(both[1], rights)
+        return self._bind(both[0], rights), self._bind(both[1], rights)
 
     def grant_for(self, stored: Grant, rights: "Rights") -> tuple[Grant, ConfigError | None]:
         """Return the current grant of an unfinished turn under `stored`.

@@ -64,16 +64,16 @@ class Turns:
         self._services = services
         self._bus = bus
         self._recovery = CrashRecovery(services.store, services.worker, services.outputs, services.holder)
-        self._last = info.last_turn if info is not None else None
-        """The last turn. The number after it is free if `_counted`: only the owner starts turns in a session."""
-        self._counted = info is None
+        self._last_turn = info.last_turn if info is not None else None
+        """The last turn. Once `_counter_known`, the number after it is free: only the owner starts turns here."""
+        self._counter_known = info is None
         """False until the store was asked for a number: an earlier owner may have had one that it never used."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._watching: asyncio.Task[None] | None = None
-        self._ending: set[asyncio.Task[None]] = set()
+        self._watch_task: asyncio.Task[None] | None = None
+        self._ending_children: set[asyncio.Task[None]] = set()
         """The stopping of children whose calls are over."""
-        self._coming: asyncio.Task[None] | None = None
-        self._handing = asyncio.Lock()
+        self._handover_task: asyncio.Task[None] | None = None
+        self._handover_lock = asyncio.Lock()
         """Held while the session is handed over."""
         self._seen_notices = len(services.store.notices)
         self.runner = Runner(store=services.store, worker=services.worker, bus=bus, lease=lambda: self.lease.token)
@@ -81,9 +81,9 @@ class Turns:
             services.store,
             services.worker,
             services.holder,
-            on_request=self._asked_for,
-            on_loss=self._lost_to,
-            on_stop=self._stop_asked,
+            on_request=self._on_request,
+            on_loss=self._on_loss,
+            on_stop=self._on_stop,
             on_look=self._notify_of_store,
         )
         self.children = Children(
@@ -162,7 +162,7 @@ class Turns:
         await self.lease.take(self.info.id)
         # Read it again under the lease: the previous owner may have changed it.
         info = self.info = await worker(store.session, self.info.id)
-        self._last = info.last_turn
+        self._last_turn = info.last_turn
         messages = await worker(store.history, info.id)
         turn = info.active_turn or (info.last_turn if info.run is not None and not info.run.result else None)
         state = await worker(store.load_turn, turn) if turn is not None else None
@@ -183,7 +183,7 @@ class Turns:
             return
         await self.take_decisions()
         # A turn that waits as it was loaded does not pause again, so there is no event for it.
-        self._watch()
+        self._start_watching()
 
     async def _recover(self, state: TurnState) -> None:
         self.settings = replace(self.settings, role=state.grant.role)
@@ -249,7 +249,7 @@ class Turns:
             raise ConfigError(f"Nothing was decided: {decided.decision.kind} is no answer to what it asks.")
 
     async def check_decider(self, state: TurnState, decided: DecideCall) -> None:
-        """Raise ConfigError if a decision would let a call run that whoever made it may not let run."""
+        """Raise ConfigError if a decision would let a call run and its author may not do that."""
         store, by, decision = self._services.store, decided.by, decided.decision
         pending = next((call for call in own_pending_calls(state) if call.call.id == decided.call_id), None)
         foreign = by.member not in ("", store.role)
@@ -263,9 +263,9 @@ class Turns:
         known = await self._services.worker(store.decider, state.session_id, by.member, pending.approvers)
         self._services.rights.check_decider(pending, by, known, foreign=foreign, containment=state.containment)
 
-    def _watch(self) -> None:
-        if self._watching is None or self._watching.done():
-            self._watching = self.spawn(self._watch_decisions())
+    def _start_watching(self) -> None:
+        if self._watch_task is None or self._watch_task.done():
+            self._watch_task = self.spawn(self._watch_decisions())
 
     async def _watch_decisions(self) -> None:
         """Take posted decisions for as long as the turn is paused."""
@@ -283,7 +283,7 @@ class Turns:
 
     # Starting
 
-    async def stored(self) -> SessionInfo:
+    async def ensure_stored(self) -> SessionInfo:
         """Return the stored session, creating it if necessary. Raises ConflictError, StoreError."""
         self.check_owned()
         if self.info is None:
@@ -358,7 +358,7 @@ class Turns:
         earlier = self.runner.state if self.workflow else None
         self._archive()
         self.settings, self.grant = settings, grant
-        self._last = turn_id
+        self._last_turn = turn_id
         before = self.history
         turn = new_turn(turn_id, self.session_id, grant=grant, parent_id=before.head, history=before.messages)
         await self.runner.begin(make(turn if earlier is None else carried_on(turn, earlier)))
@@ -383,19 +383,19 @@ class Turns:
         The first turn of a child session answers its caller, so it is always that of the task. Raises SessionBusyError
         where that has not begun.
         """
-        if self.info is not None and self.info.parent is not None and self._last is None:
+        if self.info is not None and self.info.parent is not None and self._last_turn is None:
             raise SessionBusyError(
                 "Nothing was sent: the delegated task of this session has not begun.",
                 advice=f"It begins once its caller continues: chatops resume {self.info.parent}",
             )
         with suppress(NotSavedError):
-            if not self._counted:
+            if not self._counter_known:
                 # A turn that is not stored yet has its number too.
                 await self.runner.catch_up()
                 turn_id = await self._services.worker(self._services.store.next_turn_id, session_id)
-                self._counted = True
+                self._counter_known = True
                 return turn_id
-        return turn_after(session_id, self._last)
+        return turn_after(session_id, self._last_turn)
 
     # Handing over
 
@@ -404,15 +404,15 @@ class Turns:
         if self.runner.taken_over is not None:
             raise self.runner.taken_over
 
-    def _asked_for(self, by: Holder | None) -> None:
+    def _on_request(self, by: Holder | None) -> None:
         if self.closed:
             return
         self.wanted_by = by
-        if self._coming is not None and self._coming.cancel():
+        if self._handover_task is not None and self._handover_task.cancel():
             self.runner.continue_here()
-        self._coming = self.spawn(self._hand_over(by)) if by is not None else None
+        self._handover_task = self.spawn(self._hand_over(by)) if by is not None else None
 
-    def _stop_asked(self) -> bool:
+    def _on_stop(self) -> bool:
         """Stop the turn, as another process asks for. Return False while it is being resumed."""
         if self.interrupted:
             return False
@@ -428,7 +428,7 @@ class Turns:
         text, reasoning = self.performer.partial()
         return await self.runner.take(CancelTurn(partial_text=text, partial_reasoning=reasoning))
 
-    def _lost_to(self, by: Holder | None) -> None:
+    def _on_loss(self, by: Holder | None) -> None:
         self.spawn(self.let_go(by))
 
     async def _hand_over(self, by: Holder) -> None:
@@ -443,7 +443,7 @@ class Turns:
 
         With `why`, this process leaves it of its own accord, and `why` is what the user is told.
         """
-        async with self.submitting, self._handing:
+        async with self.submitting, self._handover_lock:
             if self.closed:
                 return
             self.closed = True
@@ -460,10 +460,10 @@ class Turns:
 
     async def aclose(self) -> None:
         """Stop all work and release the lease. A handover that is in progress ends first."""
-        async with self._handing:
+        async with self._handover_lock:
             self.closed = True
-        if self._ending:
-            await asyncio.wait(self._ending, timeout=STOP_S)
+        if self._ending_children:
+            await asyncio.wait(self._ending_children, timeout=STOP_S)
         for task in self._tasks:
             task.cancel()
         await self._leave_request()
@@ -489,10 +489,10 @@ class Turns:
         self._notify_of_store()
         match published.event:
             case TurnPaused():
-                self._watch()
+                self._start_watching()
             case ToolFinished(id=call_id, tool=tool):
                 if built_in_capabilities(tool).delegates:
-                    self._ending.add(self.spawn(self.children.end(call_id)))
+                    self._ending_children.add(self.spawn(self.children.end(call_id)))
                 self._services.worker.later(self._services.outputs.forget, call_id)
             case _:
                 pass

@@ -55,14 +55,13 @@ from chatops.tools.schema import format_problems, schema_problems
 if TYPE_CHECKING:
     from chatops.contained.undoing import UndoList
 
-_LONGEST_CALL = 200
-_ELSEWHERE = frozenset({"memory_write"})
+_CALL_LENGTH = 200
+"""Characters of a call in the list of what cannot be taken back."""
+_WRITES_ELSEWHERE = frozenset({"memory_write"})
 """Built-in tools that write, and not in the workspace."""
 TakeDraft = Callable[[], ComposerDraft | None]
 """Called when a text is about to be stored; returns the draft to store with it."""
-
-
-_HOLDING = (TurnStatus.FAILED, TurnStatus.CANCELLED)
+_HOLDING_RESULTS = (TurnStatus.FAILED, TurnStatus.CANCELLED)
 """Turn results that hold the queue until the user continues."""
 
 
@@ -183,7 +182,7 @@ class MessageQueue:
             case TurnStarted() if (state := self._turns.runner.state) is not None:
                 # A command of the user does not send what was queued before it.
                 self.held = self.held and state.command is not None and bool(self.messages)
-            case TurnFinished(result=result) if result in _HOLDING:
+            case TurnFinished(result=result) if result in _HOLDING_RESULTS:
                 self.held = True
             case TurnFinished():
                 self._turns.spawn(self.send())
@@ -199,7 +198,7 @@ def _last_turn_holds(store: Store, info: SessionInfo) -> bool:
     try:
         last = store.load_turn(info.last_turn)
         # A command of the user sends nothing, so the queue is as it was before it, which is not known any more.
-        return last.command is not None or turn_status(last) in _HOLDING
+        return last.command is not None or turn_status(last) in _HOLDING_RESULTS
     except UnreadableError:
         # Not known how it ended, so the user decides.
         return True
@@ -237,14 +236,14 @@ def calls_with_effects(messages: Sequence[Message]) -> dict[CallId, str]:
         if message.facts.source is ResultSource.IMPORTED:
             continue
         known = BUILT_IN_TOOLS.get(message.tool)
-        if known is None or known.runs_anything or known.delegates or message.tool in _ELSEWHERE:
-            found[message.call_id] = one_line(f"{message.tool} ({_values(message)})", most=_LONGEST_CALL)
+        if known is None or known.runs_anything or known.delegates or message.tool in _WRITES_ELSEWHERE:
+            found[message.call_id] = one_line(f"{message.tool} ({_argument_values(message)})", most=_CALL_LENGTH)
         elif message.facts.wrote:
-            found[message.call_id] = f"{one_line(message.facts.wrote, most=_LONGEST_CALL)}: what was there is not kept"
+            found[message.call_id] = f"{one_line(message.facts.wrote, most=_CALL_LENGTH)}: what was there is not kept"
     return found
 
 
-def _values(message: ToolMessage) -> str:
+def _argument_values(message: ToolMessage) -> str:
     """Return what a call was given, without the names and signs of JSON."""
     given = json_or_text(message.arguments)
     values = given.values() if isinstance(given, dict) else (given,)
@@ -301,7 +300,7 @@ class UserActions:
                 raise SessionBusyError(
                     f"The command was not run: {what} is unfinished.", advice="Run it after its end."
                 )
-            info = await turns.stored()
+            info = await turns.ensure_stored()
             turn_id = await turns.next_id(info.id)
             grant = turns.settings.grant(self._services.rights)
             if grant.tool(SHELL_TOOL) is None:
@@ -329,7 +328,7 @@ class UserActions:
                 raise SessionBusyError(f"Nothing was undone: this session is a run of workflow {turns.workflow}.")
             if state is not None and in_flight(state):
                 raise SessionBusyError("Nothing was undone: a turn is running.", advice="Stop it first with Esc.")
-            info = await turns.stored()
+            info = await turns.ensure_stored()
             await turns.runner.catch_up()
             current = (*state.messages, *settled_so_far(state)) if state is not None else ()
             listed = await self._files_to_undo(info.id, messages_from(before, (*turns.history.messages, *current)))
@@ -369,7 +368,7 @@ class UserActions:
         async with turns.submitting:
             if turns.unfinished or turns.workflow:
                 raise SessionBusyError("A turn is unfinished.", advice="Undo after it.")
-            info = await turns.stored()
+            info = await turns.ensure_stored()
             name, number = await in_thread(self._services.contained().last_applied, self._services.workspace)
             if not name:
                 raise ChatopsError("No contained turn was applied to this workspace that can be undone.")
@@ -397,7 +396,7 @@ class UserActions:
         """
         async with self._turns.submitting:
             self._check_between_turns()
-            info = await self._turns.stored()
+            info = await self._turns.ensure_stored()
             summary = replace(summary, id=MessageId(f"{info.id}.summary{len(self._messages)}"))
             await self._turns.append(info, summary)
         self._bus.publish(Notice(id=summary.id, parent_id=info.id, text=summary.notice))
@@ -449,7 +448,7 @@ class UserActions:
         return ()
 
 
-INSTRUCTION = (
+SUMMARY_INSTRUCTION = (
     "Summarise our session so far for yourself: from now on you will get this summary instead of the messages above."
     " Keep what the work needs: what I want, decisions and their reasons, files and commands that matter with their"
     " exact names, results that were found, errors and how they were solved, and what is left to do. Leave out"
@@ -465,7 +464,7 @@ async def ask_for_summary(
     `focus` is what the user asks to keep in particular. Raises ChatopsError if there is none.
     """
     target = grant.models[0]
-    text = f"{INSTRUCTION}\n\nKeep in particular: {focus}" if focus else INSTRUCTION
+    text = f"{SUMMARY_INSTRUCTION}\n\nKeep in particular: {focus}" if focus else SUMMARY_INSTRUCTION
     asked = (*messages, UserMessage(id=MessageId("summary"), text=text))
     request = ModelRequest(
         model=target.name,

@@ -1,4 +1,4 @@
-"""Session as frontends see it, whether this process owns it or follows it read-only.
+"""A session as frontends see it, whether this process owns it or follows it read-only.
 
 A frontend draws a `Snapshot` and then follows the events. `SessionView` has what both kinds of session answer. What
 only the owner can do is on `runtime.session.Session`, which `runtime.session.owned` returns.
@@ -143,7 +143,7 @@ class History:
 
     def load(self, messages: Sequence[Message], turn: TurnState | None, *, spent: Usage | None) -> None:
         """Load all stored messages. `turn` is the current turn, `spent` the usage of all other turns."""
-        self._spent = total(spent, *_for_summaries(messages))
+        self._spent = total(spent, *_summary_usage(messages))
         own = {message.id for message in turn.messages} if turn is not None else set()
         self.messages = tuple(message for message in messages if message.id not in own)
         self._lost = stand_ins(self.messages)
@@ -152,7 +152,7 @@ class History:
         """Append messages, and add the usage of their turn and of summaries."""
         self.messages = (*self.messages, *messages)
         self._lost = stand_ins(self.messages) if self._lost else ()
-        self._spent = total(self._spent, usage, *_for_summaries(messages))
+        self._spent = total(self._spent, usage, *_summary_usage(messages))
 
     @property
     def head(self) -> MessageId | None:
@@ -179,7 +179,7 @@ class History:
         return self._context[1]
 
 
-def _for_summaries(messages: Sequence[Message]) -> list[Usage | None]:
+def _summary_usage(messages: Sequence[Message]) -> list[Usage | None]:
     return [message.usage for message in messages if isinstance(message, SummaryMessage)]
 
 
@@ -307,7 +307,7 @@ class SessionView(ABC):
         ended = state.phase if state is not None and isinstance(state.phase, Finished) else None
         grant = self._next_grant() if state is None or ended is not None else state.grant
         pending = self.pending
-        undoes = any(each.call.name == CONTAINED_APPLY and is_undo(each.call.arguments) for each in pending)
+        undoes = any(call.call.name == CONTAINED_APPLY and is_undo(call.call.arguments) for call in pending)
         model = grant.models[min(state.counters.backup if state is not None else 0, len(grant.models) - 1)]
         return Snapshot(
             session_id=self.session_id,
@@ -502,7 +502,7 @@ class RuleOffer:
         return [
             pattern
             for pattern in offered
-            if show_rule(call.name, pattern).isprintable() and any(not self.why_not(pattern, one) for one in SCOPES)
+            if show_rule(call.name, pattern).isprintable() and any(not self.why_not(pattern, scope) for scope in SCOPES)
         ]
 
     @property
@@ -519,7 +519,7 @@ class RuleOffer:
         rule = rule_from(pending.call, pending.facts, role=pending.role, pattern=pattern, scope=scope)
         return self.grant.why_not_made(rule, pending.facts)
 
-    def parsed(self, text: str) -> ArgumentPattern:
+    def parse(self, text: str) -> ArgumentPattern:
         """Return the pattern that the user wrote. Raises ConfigError and ValueError with what is wrong with it."""
         tool = self.pending.call.name
         spec = self.grant.tool(tool)
@@ -532,14 +532,14 @@ class RuleOffer:
             raise ValueError(f"No such rule: {reason}.")
         return pattern
 
-    def allowed(
+    def would_allow(
         self, recorded: Sequence[RecordedCall], pattern: ArgumentPattern, scope: RuleScope
     ) -> list[RecordedCall]:
         """Return those of the recorded calls that ask and that such a rule would have answered."""
         pending = self.pending
         rule = rule_from(pending.call, pending.facts, role=pending.role, pattern=pattern, scope=scope)
         return [
-            one
-            for one in recorded
-            if self.grant.judge(pending.call.name, one.facts, remembered=(rule,)).rule is not None
+            call
+            for call in recorded
+            if self.grant.judge(pending.call.name, call.facts, remembered=(rule,)).rule is not None
         ]

@@ -51,11 +51,11 @@ class WorkflowRun:
         """Use `new_run` or `open_run` instead. `first` is the step that starts the run, if it is not stored yet."""
         self._services = services
         self._state = state
-        self._first = first
-        self._taking = asyncio.Lock()
+        self._unstored_step = first
+        self._step_lock = asyncio.Lock()
         self._shield = Shield()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._watching: asyncio.Task[None] | None = None
+        self._watch_task: asyncio.Task[None] | None = None
         self._blocked_by: ChatopsError | None = None
         self._last_review: tuple[ReviewStep, float] | None = None
         """The last review taken by this process, and when, in seconds since the epoch."""
@@ -78,7 +78,7 @@ class WorkflowRun:
     @property
     def stored(self) -> bool:
         """True if the run is stored."""
-        return self._first is None
+        return self._unstored_step is None
 
     @property
     def over(self) -> bool:
@@ -111,11 +111,11 @@ class WorkflowRun:
 
     async def resume(self) -> None:
         """Start the run, or resume it from the stored state, taking the reviews posted since."""
-        if self._watching is None:
-            self._watching = asyncio.create_task(self._watch(), name="posted reviews")
-        first, self._first = self._first, None
+        if self._watch_task is None:
+            self._watch_task = asyncio.create_task(self._watch(), name="posted reviews")
+        first, self._unstored_step = self._unstored_step, None
         if first is not None:
-            async with self._taking:
+            async with self._step_lock:
                 await self._apply(first)
             return
         await self._take_posted()
@@ -123,11 +123,11 @@ class WorkflowRun:
         if asked is None:
             await self.session.resume()
         elif current is None or current.turn_id != asked.turn_id:
-            async with self._taking:
+            async with self._step_lock:
                 await self._perform(asked)
         elif (ended := turn_ended(current)) is not None:
             await self._take(ended)
-        elif (missing := self._missing(asked)) is not None:
+        elif (missing := self._why_not_here(asked)) is not None:
             # Resuming anyway would deny calls that the user has approved, because their tool or role is missing.
             self._block(missing)
         else:
@@ -182,8 +182,8 @@ class WorkflowRun:
 
     async def aclose(self) -> None:
         """Stop all tasks and release the session. The stored run is not changed."""
-        if self._watching is not None:
-            self._watching.cancel()
+        if self._watch_task is not None:
+            self._watch_task.cancel()
         for task in self._tasks:
             task.cancel()
         await self._shield.ended()
@@ -196,7 +196,7 @@ class WorkflowRun:
         return self.session.settings.at_step(self._state)
 
     async def _take(self, event: WorkflowInput) -> bool:
-        async with self._taking:
+        async with self._step_lock:
             step = advance_run(self._state, event)
             if step.state is self._state:
                 return False
@@ -243,7 +243,7 @@ class WorkflowRun:
         except ChatopsError as error:
             self._block(error)
 
-    def _missing(self, asked: StartAttempt | StartGate) -> ConfigError | None:
+    def _why_not_here(self, asked: StartAttempt | StartGate) -> ConfigError | None:
         """Return why the turn cannot run in this process, or None."""
         step = asked.step
         needed = (
@@ -264,9 +264,9 @@ class WorkflowRun:
         return None
 
     async def _begin(self, asked: StartAttempt | StartGate) -> None:
-        if (missing := self._missing(asked)) is not None:
+        if (missing := self._why_not_here(asked)) is not None:
             raise missing
-        before = await self._seen_by(asked)
+        before = await self._earlier_messages(asked)
 
         def make(turn: TurnState) -> TurnStep:
             turn = replace(turn, parent_id=before[-1].id if before else None, history=before)
@@ -276,7 +276,7 @@ class WorkflowRun:
 
         await self.session.begin(asked.turn_id, self._settings(), make)
 
-    async def _seen_by(self, asked: StartAttempt | StartGate) -> tuple[Message, ...]:
+    async def _earlier_messages(self, asked: StartAttempt | StartGate) -> tuple[Message, ...]:
         """Return the messages of the earlier attempts."""
         if isinstance(asked, StartGate) or asked.after is None:
             return ()

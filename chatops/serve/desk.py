@@ -22,7 +22,7 @@ from chatops.runtime.services import changes
 from chatops.serve.pages import CallPage, call_page
 from chatops.store.base import CALLS, PendingCallRow
 from chatops.wiring.app import App
-from chatops.wiring.jobs import Job, JobState, job_of, start_if_job, why_not
+from chatops.wiring.jobs import Job, JobState, job_of, start_if_job, why_not_here
 from chatops.wiring.pending import PendingCalls, standing
 
 log = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ class Desk:
         store = self._app.store
         for job in self._jobs():
             left = job.state is JobState.NOT_STARTED and job.lease is None
-            if left and why_not(store, job.row) is None:
+            if left and why_not_here(store, job.row) is None:
                 log.info("a decided job is started: %s", start_if_job(store, job.id))
 
     def _jobs(self) -> list[Job]:

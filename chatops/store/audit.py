@@ -10,9 +10,9 @@ A row has the session, its number in the chain (from 1), `body` and `chain`. `bo
 (`domain.canonical`) of an object with `session`, `number`, `at` (seconds since the epoch), `kind` and the fields of
 that kind. `chain` is ``digest(chain of the row before, body as a value)``, with ``""`` before the first row.
 
-Who can write the file can write a whole chain anew. So a chain proves nothing by itself. Its head, kept where that
-writer cannot write (an anchor), proves every row up to it: the journal of the system (`sink`), or a signed export. An
-anchor is a line of JSON with `session`, `number` and `chain`; each row of an export is one.
+A program that can write the file can write a whole chain again. So a chain proves nothing by itself. Its head, kept
+where that writer cannot write (an anchor), proves every row up to it: the journal of the system (`sink`), or a signed
+export. An anchor is a line of JSON with `session`, `number` and `chain`; each row of an export is one.
 
 Kinds of rows (a field is left out while it is empty):
 
@@ -83,7 +83,7 @@ def sha256(content: str) -> str:
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _as_stored(content: str) -> str:
+def _stored_digest(content: str) -> str:
     """Return the digest of a text as the store keeps it, without keys."""
     return sha256(without_keys(content))
 
@@ -95,7 +95,7 @@ def link(before: str, body: str) -> str:
 
 def record(rows: Connection, step: TurnStep, *, now: float, via: str) -> None:
     """Write the rows of a step, within its transaction and before its decisions are taken from the queue."""
-    if entries := [*_entries(rows, step, via=via)]:
+    if entries := [*_describe_step(rows, step, via=via)]:
         append(rows, step.state.session_id, entries, now=now)
 
 
@@ -119,43 +119,43 @@ def user(via: str) -> dict[str, Any]:
 def head(rows: Connection, session_id: str) -> AuditRow | None:
     """Return the last row of a chain; None if it has none."""
     found = rows.one(f"{_SELECT.format(rows.WRITTEN_BY)} WHERE session_id = ? ORDER BY number DESC LIMIT 1", session_id)
-    return None if found is None else _row(found)
+    return None if found is None else _decode_row(found)
 
 
 def rows_of(rows: Connection, session_id: str | None = None) -> list[AuditRow]:
     """Return the rows of a session, or all of them, by session and number."""
     wanted = "WHERE ?1 IS NULL OR session_id = ?1 ORDER BY session_id, number"
     found = rows.all(f"{_SELECT.format(rows.WRITTEN_BY)} {wanted}", session_id)
-    return readable(found, _row, what="a row of the audit log")
+    return readable(found, _decode_row, what="a row of the audit log")
 
 
 _SELECT = "SELECT session_id, number, body, chain, {} FROM audit"
 
 
-def _row(row: SqlRow) -> AuditRow:
+def _decode_row(row: SqlRow) -> AuditRow:
     session_id, number, body, chain, by = row
     return AuditRow(
         session_id=text(session_id), number=integer(number), body=text(body), chain=text(chain), written_by=text(by)
     )
 
 
-def _entries(rows: Connection, step: TurnStep, *, via: str) -> Iterator[dict[str, Any]]:
+def _describe_step(rows: Connection, step: TurnStep, *, via: str) -> Iterator[dict[str, Any]]:
     for message in step.messages:
         if message.kind == "user":
-            yield {"kind": "prompt", "message": message.id, "from": message.by, "sha256": _as_stored(message.text)}
+            yield {"kind": "prompt", "message": message.id, "from": message.by, "sha256": _stored_digest(message.text)}
     for closing in step.results:
         yield {
             "kind": "result",
             "call_id": closing.call_id,
             "attempt": closing.attempt,
             "outcome": closing.result.outcome,
-            "sha256": _as_stored(closing.result.content),
+            "sha256": _stored_digest(closing.result.content),
         }
     for verdict in step.verdicts:
         home = None
         if verdict.facts is None:
             home = rows.one("SELECT workspace FROM sessions WHERE id = ?", step.state.session_id)
-        yield {**_verdict(verdict, via=via), "workspace": home[0] if home else None}
+        yield {**_verdict_entry(verdict, via=via), "workspace": home[0] if home else None}
     for decided in step.decisions:
         posted = rows.one(
             "SELECT decided_at FROM posted WHERE call_id = ? AND digest = ?", decided.call_id, decided.digest
@@ -176,7 +176,7 @@ def _entries(rows: Connection, step: TurnStep, *, via: str) -> Iterator[dict[str
             yield {"kind": "start", "call_id": effect.call.id, "attempt": effect.attempt, "digest": effect.digest}
 
 
-def _verdict(verdict: VerdictRecord, *, via: str) -> dict[str, Any]:
+def _verdict_entry(verdict: VerdictRecord, *, via: str) -> dict[str, Any]:
     grants, facts = verdict.grants, verdict.facts
     target = next((model for grant in grants for model in grant.models if model.name == verdict.model), None)
     arguments = facts.arguments if facts is not None else verdict.call.arguments
@@ -185,7 +185,7 @@ def _verdict(verdict: VerdictRecord, *, via: str) -> dict[str, Any]:
         kept = {name: value for name in _FACTS if (value := getattr(facts, name))}
         spec = grants[0].tool(verdict.call.name)
         hidden = (*spec.capabilities.in_diff, spec.capabilities.code) if spec is not None else ()
-        kept["arguments"] = _shown(arguments, hidden) if len(arguments) <= LONGEST_ARGUMENTS else None
+        kept["arguments"] = _hide_values(arguments, hidden) if len(arguments) <= LONGEST_ARGUMENTS else None
     return {
         "kind": "verdict",
         "call_id": verdict.call.id,
@@ -204,12 +204,12 @@ def _verdict(verdict: VerdictRecord, *, via: str) -> dict[str, Any]:
         "layers": tuple(dict.fromkeys(layer for grant in grants for layer in grant.layers if not layer.of_registry)),
         "read": verdict.workspace_read,
         "by": user(via),
-        "sha256": _as_stored(arguments),
+        "sha256": _stored_digest(arguments),
         "facts": kept or None,
     }
 
 
-def _shown(arguments: str, hidden: Sequence[str]) -> object:
+def _hide_values(arguments: str, hidden: Sequence[str]) -> object:
     given = json_or_text(arguments)
     if not isinstance(given, Mapping):
         return None
@@ -285,10 +285,10 @@ def read_anchors(content: str) -> list[Anchor]:
 
     Raises ValueError for a line that is none.
     """
-    return [_anchor(found, number) for number, found in enumerate(content.splitlines(), 1) if found.strip()]
+    return [_parse_anchor(found, number) for number, found in enumerate(content.splitlines(), 1) if found.strip()]
 
 
-def _anchor(content: str, number: int) -> Anchor:
+def _parse_anchor(content: str, number: int) -> Anchor:
     try:
         value = parse_json(content[content.index("{") :])
         if isinstance(value, Mapping):
@@ -304,7 +304,7 @@ def verify(rows: Sequence[AuditRow], anchors: Sequence[Anchor]) -> tuple[list[st
     """Return the faults of the chains, and up to which row each session is proven by the anchors.
 
     `rows` are all rows of the store, by session and number. A change below an anchor always is a fault. One above it is
-    found only if whoever made it did not write the rest of the chain anew.
+    found only if whoever made it did not write the rest of the chain again.
     """
     faults: list[str] = []
     chains: dict[str, list[str]] = {}

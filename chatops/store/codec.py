@@ -235,7 +235,7 @@ def decode_state(
     for holder in (payload, phase if isinstance(phase, dict) else {}):
         for name in ("grant", "under", "proposed_under"):
             if isinstance(digest := holder.get(name), str):
-                holder[name] = _stored_grant(digest, grant_of(digest))
+                holder[name] = _parse_grant(digest, grant_of(digest))
     state = _STATES.validated(payload)
     return StoredState(state=state, messages=tuple(MessageId(item) for item in ids))
 
@@ -257,7 +257,7 @@ def prune(text: object) -> str:
     return _dumps({PRUNED: phase.get("result")})
 
 
-def _stored_grant(digest: str, text: str | None) -> dict[str, Any]:
+def _parse_grant(digest: str, text: str | None) -> dict[str, Any]:
     if text is None or hashlib.sha256(_bytes(text)).hexdigest() != digest:
         raise UnreadableError("A stored turn is damaged: its grant is lost.", advice=_DAMAGE_ADVICE)
     return _GRANTS.parsed(text)
@@ -271,13 +271,10 @@ def decode_run(text: object, *, version: int) -> WorkflowState:
             advice="Update chatops to resume it; its messages can be read.",
         )
     state = _RUNS.decode(text)
-    if not 0 <= _step_of(state) < len(state.spec.steps):
+    step = 0 if state.phase.kind == "run_finished" else state.phase.step
+    if not 0 <= step < len(state.spec.steps):
         raise UnreadableError("A stored run is damaged: no such step.", advice=_DAMAGE_ADVICE)
     return state
-
-
-def _step_of(state: WorkflowState) -> int:
-    return 0 if state.phase.kind == "run_finished" else state.phase.step
 
 
 def decode_message(text: object, *, message_id: MessageId) -> Message:

@@ -39,7 +39,7 @@ SqlRow = tuple[Value, ...]
 
 BUSY_TIMEOUT_MS = 5000
 """Milliseconds without a commit of anyone after which a lock counts as held by a program that hangs."""
-PATIENCE_S = 60.0
+MAX_WAIT_S = 60.0
 """Seconds that a transaction waits at most while other processes commit theirs."""
 
 
@@ -54,14 +54,14 @@ class Connection:
     """Function that returns the greatest of its arguments."""
     ONE_OF = "IN (SELECT value FROM json_each(?))"
     """Condition: one of the values that `listed` has made a parameter."""
-    LOOK = """
+    SEARCH = """
         SELECT seq, id, session_id,
             CASE WHEN kind IN ('user', 'assistant', 'tool', 'summary')
                 AND CAST(body AS TEXT) LIKE ?1 ESCAPE '!' THEN body END
         FROM messages WHERE ?2 IS NULL OR seq < ?2 ORDER BY seq DESC LIMIT ?3
     """
-    """Query: messages before the row ?2, newest first; only those have a body that match the pattern ?1, whatever the
-    case of ASCII letters. The others may be left out. A body may be a blob.
+    """Query: messages before the row ?2, newest first. Those that match the pattern ?1, whatever the case of ASCII
+    letters, have a body. The others have none, or are left out. A body may be a blob.
     """
     IS_OBJECT = "CASE WHEN json_valid({column}) THEN json_type({column}) END = 'object'"
     """Condition: a column holds a JSON object."""
@@ -82,7 +82,7 @@ class Connection:
     POST_REVIEW = ""
     """The same for a review of a run at one of its states."""
     HAS_BACKUP = True
-    """Whether a backup is made beside the database, from which a deleted session has to go too."""
+    """True if a backup is made beside the database, from which a deleted session has to go too."""
     OWN = "TRUE"
     """Condition: a remembered rule was made by someone with the rights of this connection."""
 
@@ -123,7 +123,7 @@ class Connection:
 
     def run(self, sql: str, *values: Value | bytes) -> sqlite3.Cursor:
         """Execute one statement."""
-        return self._raw.execute(sql, tuple(map(bound, values)))
+        return self._raw.execute(sql, tuple(map(bind, values)))
 
     def insert(self, table: str, /, **values: Value) -> None:
         """Insert a row. The names are columns."""
@@ -251,7 +251,7 @@ class Connection:
                 yield
                 self._raw.execute("COMMIT")
             except BaseException as error:
-                # Some errors (disk full, I/O) have already rolled back.
+                # SQLite itself has rolled back after some errors (disk full, I/O).
                 if self._raw.in_transaction:
                     with suppress(sqlite3.Error):
                         self._raw.execute("ROLLBACK")
@@ -264,7 +264,7 @@ class Connection:
 
         SQLite gives up after `BUSY_TIMEOUT_MS`, which is too short for the last of many processes on a busy machine.
         """
-        give_up = time.monotonic() + PATIENCE_S
+        give_up = time.monotonic() + MAX_WAIT_S
         seen = self._commits_of_others()
         while True:
             try:
@@ -325,8 +325,8 @@ def prepare(raw: sqlite3.Connection) -> sqlite3.Connection:
     return raw
 
 
-def bound(value: Value | bytes) -> Value | bytes:
-    """Return `value` as a parameter of a statement. This is the one place where texts enter rows: no known key does."""
+def bind(value: Value | bytes) -> Value | bytes:
+    """Return `value` as a parameter of a statement. Every text that enters a row comes here, and loses known keys."""
     if isinstance(value, str):
         value = without_keys(value)
         try:
@@ -361,7 +361,7 @@ def transaction(raw: sqlite3.Connection, *, unchecked: bool = False) -> Iterator
             yield
             raw.execute("COMMIT")
         except BaseException:
-            # Some errors (disk full, I/O) have already rolled back.
+            # SQLite itself has rolled back after some errors (disk full, I/O).
             if raw.in_transaction:
                 with suppress(sqlite3.Error):
                     raw.execute("ROLLBACK")
@@ -388,13 +388,13 @@ def text_or(value: Value, instead: str) -> str:
     return value if isinstance(value, str) else instead
 
 
-_LATEST = 250_000_000_000
-"""Seconds since the epoch; in the year 9892."""
+_LATEST_TIME_S = 250_000_000_000
+"""Seconds since the epoch, in the year 9892: a later time is damage, as calendars end with the year 9999."""
 
 
 def number_or_zero(value: Value) -> float:
     """Return a number that is only displayed; 0 if it is damaged."""
-    return value if isinstance(value, int | float) and abs(value) < _LATEST else 0
+    return value if isinstance(value, int | float) and abs(value) < _LATEST_TIME_S else 0
 
 
 def integer(value: Value) -> int:
@@ -411,7 +411,7 @@ def integer_or_none(value: Value) -> int | None:
 
 def real(value: Value) -> float:
     """Return a time in seconds since the epoch. Raises UnreadableError, also for one that no calendar has."""
-    if isinstance(value, int | float) and abs(value) < _LATEST:
+    if isinstance(value, int | float) and abs(value) < _LATEST_TIME_S:
         return float(value)
     raise _damage_error(value)
 

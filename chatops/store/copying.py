@@ -15,9 +15,9 @@ their calls ask again. Approvals and reviews that were posted and not taken are 
 are leases: an owner of the session in the source owns nothing here. What binds a session (revoked tools, a narrower
 sandbox, its caller) goes along, as do queued messages and drafts.
 
-Whoever has a file can write anything into it, and the owner of the database copies it with rights that members lack. So
-rows that name a member, which no file holds by itself, are refused, and so is a session that would be the child of one
-that only the target has. What is copied belongs to one role, which the log names as its writer.
+A user who has a file can write anything into it, and the owner of the database copies it with rights that members lack.
+So rows that name a member, which no file holds by itself, are refused, and so is a session that would be the child of
+one that only the target has. What is copied belongs to one role, which the log names as its writer.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ LEFT_OUT = ("leases", "rules", "settings")
 """Tables that are not copied whole. Of the settings, those go along that end with the id of a session."""
 _NUMBERED = ("turns", "runs")
 """Tables whose `seq` says something. In the others it is the number of the row in its store."""
-_ID = re.compile("[A-Za-z0-9-]*")
-"""The id of a session, which is no other thing's: those of turns have dots, the paths of folders slashes."""
-_OF_OWNERS = ("followed:", "unsent:")
+_SESSION_ID = re.compile("[A-Za-z0-9-]*")
+"""The form of a session's id. Ids of turns have dots, paths of folders slashes."""
+_PROCESS_SETTINGS = ("followed:", "unsent:")
 """Settings of processes that have the session open in the source."""
-_AT_ONCE = 100
+_ROWS_AT_ONCE = 100
 """Rows of one statement."""
 
 Rows = dict[str, list["SqlRow"]]
@@ -129,17 +129,17 @@ def copy_sessions(source: Connection, target: Connection, *, member: str = "") -
         counter.expect(len(found))
         for (session_id,) in found:
             id_ = text(session_id)
-            if not _ID.fullmatch(id_):
+            if not _SESSION_ID.fullmatch(id_):
                 made.failed[id_] = "a session cannot have this id"
                 counter.add()
                 continue
             of_id = [
                 (key, value)
                 for key, value in settings.get(id_.rpartition(":")[2], ())
-                if id_ and key.endswith(f":{id_}") and not key.startswith(_OF_OWNERS)
+                if id_ and key.endswith(f":{id_}") and not key.startswith(_PROCESS_SETTINGS)
             ]
             try:
-                _copy(source, target, id_, of_id, made, member or target.role)
+                _copy_session(source, target, id_, of_id, made, member or target.role)
             except NotSavedError:
                 raise
             except StoreError as error:
@@ -148,7 +148,7 @@ def copy_sessions(source: Connection, target: Connection, *, member: str = "") -
     return made
 
 
-def _copy(
+def _copy_session(
     source: Connection, target: Connection, id_: str, settings: list[tuple[str, str]], made: Copied, member: str
 ) -> None:
     """Copy a session, or the log of one that was deleted. `settings` are those that go along."""
@@ -165,7 +165,7 @@ def _copy(
         _must_be_no_child(source, target, id_)
     _copy_files(source, target, SessionId(id_), chain(settings, wanted["queued_texts"]), made)
     if is_new:
-        # A run of a workflow that is not over takes up its last turn, whether it is active or not.
+        # An unfinished run of a workflow resumes its last turn, whether it is active or not.
         named = [
             columns("sessions").index(name) for name in ("active_turn", *(["last_turn"] if wanted["runs"] else []))
         ]
@@ -256,8 +256,8 @@ def _insert(target: Connection, table: str, rows: Sequence[SqlRow]) -> None:
         names, values = [*names, "activity"], f"{values[:-1]}, (SELECT coalesce(max(activity), 0) + 1 FROM sessions))"
     # A session shares messages with its forks.
     shared = " ON CONFLICT (id) DO NOTHING" if table == "messages" else ""
-    for start in range(0, len(rows), _AT_ONCE):
-        part = rows[start : start + _AT_ONCE]
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        part = rows[start : start + _ROWS_AT_ONCE]
         sql = f"INSERT INTO {table} ({', '.join(names)}) VALUES {', '.join([values] * len(part))}{shared}"
         target.run(sql, *chain.from_iterable(part))
 

@@ -36,9 +36,9 @@ FILE_KIND = "file"
 """Kind of a line that holds a file of the messages before it, in Base64."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_ESCAPED = re.compile("[\ud800-\udfff\x7f-\x9f]")
+_TO_ESCAPE = re.compile("[\ud800-\udfff\x7f-\x9f]")
 _DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_EMPTY = "(empty message)"
+_NO_TEXT = "(empty message)"
 
 
 class ExportFormat(StrEnum):
@@ -125,7 +125,7 @@ def to_jsonl(
         },
         ensure_ascii=False,
     )
-    lines = [header, *map(encode_message, history), *_files(history, read_file)]
+    lines = [header, *map(encode_message, history), *_file_lines(history, read_file)]
     return "".join(f"{_escape(line)}\n" for line in lines)
 
 
@@ -141,7 +141,7 @@ def kept_files(history: Iterable[Message]) -> tuple[FileRef, ...]:
     return tuple(found.values())
 
 
-def _files(history: Iterable[Message], read_file: Callable[[FileRef], bytes | None]) -> Iterator[str]:
+def _file_lines(history: Iterable[Message], read_file: Callable[[FileRef], bytes | None]) -> Iterator[str]:
     for file in kept_files(history):
         if (data := read_file(file)) is not None:
             yield json.dumps({"kind": FILE_KIND, "path": file.path, "data": base64.b64encode(data).decode()})
@@ -162,7 +162,7 @@ def to_openai(history: Sequence[Message]) -> str:
             case UserMessage():
                 if place in unanswered:
                     out.append({"role": "assistant", "content": unanswered[place]})
-                out.append({"role": "user", "content": message.content if message.content.strip() else _EMPTY})
+                out.append({"role": "user", "content": message.content if message.content.strip() else _NO_TEXT})
             case AssistantMessage() if message.text.strip() or message.calls:
                 # The calls come first: zip takes from its first argument before it stops, so no id is lost.
                 calls = list(zip(message.calls, ids, strict=False))
@@ -284,7 +284,7 @@ def _escape(line: str) -> str:
 
     Such a character can only occur inside a string, where its escape means the same.
     """
-    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+    return _TO_ESCAPE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 _STYLE = (

@@ -8,8 +8,8 @@ A store in memory moves into its file as soon as that can be written.
 Theory of operation
 
 The store starts as a copy of the file's sessions, or empty if the file cannot be read. No turn of the file can be
-resumed in it, see `recovery.sessions_of`. What the copy was like, and the numbers of its last rows, are kept beside it
-(`_COPIED`), and tell what was changed and added here since.
+resumed in it, see `recovery.copy_sessions`. What the copy was like, and the numbers of its last rows, are kept beside
+it (`_KEEP_COPY`), and tell what was changed and added here since.
 
 `save` opens the file like any process that starts, attaches both to it, and moves in one transaction of the file what
 was added. The lock of the connection is held from the moment at which it is read to the exchange of the two databases,
@@ -42,10 +42,10 @@ from chatops.store.opening import (
     OpenedFile,
     disown,
     inode_of,
+    is_sound,
     locked,
     must_have_room,
     open_file,
-    sound,
     stands_for,
     uri,
 )
@@ -159,7 +159,7 @@ class StoreFile(Connection):
 
     def _recover_name(self) -> str:
         """Handle a file whose name, or that of its log, is gone or belongs to another file. Return the notice."""
-        if self._stands_there():
+        if self._is_successor_in_place():
             return "Another chatops has repaired the session store or written it again. It is used from now on."
         lost = [path for path, known in self._opened.inodes if inode_of(path) != known]
         if not any(map(Path.exists, lost)):
@@ -177,13 +177,13 @@ class StoreFile(Connection):
             f"start chatops again to use the new store. What was in the old one: chatops sessions list --store {kept}"
         )
 
-    def _stands_there(self) -> bool:
+    def _is_successor_in_place(self) -> bool:
         """Return True if another process has put a repaired or newly written store at the path of this one."""
         identity = self._opened.identity
         if identity is None or inode_of(self.path) in (None, self._opened.file):
             return False
         try:
-            if not sound(self.path):
+            if not is_sound(self.path):
                 return False
             with closing(connect(uri(self.path, mode="ro"))) as other:
                 return stands_for(other, identity)
@@ -193,7 +193,7 @@ class StoreFile(Connection):
 
     def _copy_to(self, path: Path) -> None:
         """Write all rows to a new file at `path`, and remove the log: it would be read into whichever file is there."""
-        # A writer that began before the file went away has finished then, and every later one finds it gone.
+        # Wait for a writer that began before the file went away. Every later one finds it gone.
         with suppress(sqlite3.Error):
             self._raw.execute("BEGIN IMMEDIATE")
             self._raw.execute("ROLLBACK")
@@ -241,16 +241,16 @@ _TABLES = {
     "posted_reviews": "seq",
 }
 """Tables to which rows are added, parents first, each with its row number; without one, all of its rows are new."""
-_SETTINGS = ("title", "role", "model_pin", "persona")
+_USER_COLUMNS = ("title", "role", "model_pin", "persona")
 """Properties of a session that users change without a turn."""
-_COPIED = (
+_KEEP_COPY = (
     "ATTACH ':memory:' AS copied",
     "CREATE TABLE copied.sessions AS SELECT * FROM main.sessions",
     "CREATE TABLE copied.settings AS SELECT * FROM main.settings",
     "CREATE TABLE copied.last AS SELECT name, seq FROM main.sqlite_sequence",
 )
 """The copy when it was made: its sessions, its settings, and the last row number of each table that has one."""
-_USED = """SELECT m.id, f.active_turn IS NOT NULL
+_USED_SESSIONS = """SELECT m.id, f.active_turn IS NOT NULL
         OR EXISTS (SELECT 1 FROM runs r WHERE r.session_id = f.id AND r.result = '')
         OR EXISTS (SELECT 1 FROM queued_texts q WHERE q.session_id = f.id),
         f.id IS NULL OR f.head IS NOT c.head OR f.activity <> c.activity OR EXISTS (
@@ -276,7 +276,7 @@ class LateFile(StoreFile):
         super().__init__(memory.path, memory=memory)
         self.notices.append(notice)
         self._moved = False
-        for statement in _COPIED:
+        for statement in _KEEP_COPY:
             self._raw.execute(statement)
 
     def save(self, *, may_take: Callable[[LeaseRow | None, SessionId], None]) -> Sequence[tuple[SessionId, SessionId]]:
@@ -305,7 +305,7 @@ class LateFile(StoreFile):
                 with file.write():
                     if file.unsaved:
                         raise NotSavedError("Not saved: the session store was replaced.", reason=file.unsaved)
-                    _check_used(file, may_take)
+                    _check_unchanged(file, may_take)
                     copies = _move_sessions(file)
                     _add_rows(file)
                     reach("in_late_save")
@@ -319,18 +319,18 @@ class LateFile(StoreFile):
         except BaseException as error:
             file.close()
             if isinstance(error, StoreError) and isinstance(error.__cause__, sqlite3.IntegrityError):
-                raise _kept_back("what it continues was changed by another chatops") from error
+                raise _not_moved("what it continues was changed by another chatops") from error
             raise
 
 
-def _check_used(file: Connection, may_take: Callable[[LeaseRow | None, SessionId], None]) -> None:
+def _check_unchanged(file: Connection, may_take: Callable[[LeaseRow | None, SessionId], None]) -> None:
     """Raise NotSavedError if a session that was used here differs in the file, or has an owner there."""
-    for id_, unfinished, differs in file.all(_USED):
+    for id_, unfinished, differs in file.all(_USED_SESSIONS):
         session_id = SessionId(text(id_))
         if unfinished:
-            raise _kept_back(f"session {session_id} has a pending call or other unfinished work in the store")
+            raise _not_moved(f"session {session_id} has a pending call or other unfinished work in the store")
         if differs:
-            raise _kept_back(f"session {session_id} was changed or deleted by another chatops")
+            raise _not_moved(f"session {session_id} was changed or deleted by another chatops")
         try:
             may_take(leases.stored(file, session_id), session_id)
         except SessionHeldError as error:
@@ -348,7 +348,7 @@ def _move_sessions(file: Connection) -> list[tuple[SessionId, SessionId]]:
     new = "FROM memory.sessions WHERE id NOT IN (SELECT id FROM copied.sessions)"
     file.run(f"INSERT INTO sessions ({names}) SELECT {names} {new}")
     both = "FROM memory.sessions m JOIN copied.sessions c USING (id) WHERE sessions.id = m.id"
-    for name in _SETTINGS:
+    for name in _USER_COLUMNS:
         file.run(f"UPDATE sessions SET {name} = m.{name} {both} AND m.{name} IS NOT c.{name}")
     file.run(
         "UPDATE sessions SET head = m.head, active_turn = m.active_turn, turn_counter = m.turn_counter, "
@@ -385,7 +385,7 @@ def _columns(file: Connection, table: str, *, without: str) -> str:
     return ", ".join(text(name) for (name,) in names)
 
 
-def _kept_back(why: str) -> NotSavedError:
+def _not_moved(why: str) -> NotSavedError:
     return NotSavedError(
         f"Not saved: {why}.",
         advice="Keep what was said here with /export, then start chatops again.",

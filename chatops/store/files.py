@@ -39,9 +39,9 @@ _ENDINGS = {
 """Types that can be opened with another program, none of which executes them."""
 PASTED = SessionId("pasted")
 """Owner of images from the clipboard until they are sent."""
-_DIGITS = 16
+_PASTED_DIGITS = 16
 """Digits of the digest in the name of a pasted image."""
-_PASTED_NAME = re.compile(rf"pasted-([0-9a-f]{{{_DIGITS}}})\.(?:png|jpg|gif|webp)")
+_PASTED_NAME = re.compile(rf"pasted-([0-9a-f]{{{_PASTED_DIGITS}}})\.(?:png|jpg|gif|webp)")
 
 
 class SessionFiles:
@@ -82,7 +82,7 @@ class SessionFiles:
             # There may be no room. What was pasted before is most likely sent, and kept with its session.
             self.forget(PASTED)
             file = self.keep(PASTED, "", data)
-        return replace(file, path=f"pasted-{file.digest[:_DIGITS]}{_ENDINGS.get(file.type, '')}")
+        return replace(file, path=f"pasted-{file.digest[:_PASTED_DIGITS]}{_ENDINGS.get(file.type, '')}")
 
     def pasted(self, name: str) -> bytes | None:
         """Return the pasted image of this name; None if there is none. Whatever the name is, it is used as no path."""
@@ -174,7 +174,7 @@ HEAD, TAIL = 2_000, 14_000
 SHOWN_HEAD, SHOWN_TAIL = 1_000, 3_000
 """Number of characters shown to a user or model: the end of the output, which tells how far the tool came."""
 LEFT_OUT = "\n[… some of the output is left out here …]\n"
-_ROOM = 2 * (HEAD + TAIL)
+_MAX_OUTPUT_BYTES = 2 * (HEAD + TAIL)
 
 
 class Outputs:
@@ -197,7 +197,7 @@ class Outputs:
     def read(self, call_id: CallId, attempt: int) -> str:
         """Return the output of an attempt, cut to size; empty if there is none."""
         try:
-            text = _read_ends(self._file(call_id, attempt), most=_ROOM).decode("utf-8", "replace")
+            text = _read_ends(self._file(call_id, attempt), most=_MAX_OUTPUT_BYTES).decode("utf-8", "replace")
         except OSError as error:
             log.info("cannot read the output of call %s: %s", call_id, error)
             return ""
@@ -212,7 +212,7 @@ class Outputs:
     def forget_others(self, session_id: SessionId, keep: Iterable[tuple[CallId, int]]) -> None:
         """Delete all outputs of a session except those of the attempts in `keep`, which are still open."""
         kept = {self._file(call_id, attempt) for call_id, attempt in keep}
-        self._remove(file for file in self._beginning_with(f"{_prefix(session_id)}-") if file not in kept)
+        self._remove(file for file in self._beginning_with(f"{_session_prefix(session_id)}-") if file not in kept)
 
     def _keep(self, call_id: CallId, attempt: int, text: str) -> None:
         if not text:
@@ -220,7 +220,7 @@ class Outputs:
         file = self._file(call_id, attempt)
         with self._lock:
             try:
-                if _append(file, text.encode("utf-8", "replace")) > _ROOM:
+                if _append(file, text.encode("utf-8", "replace")) > _MAX_OUTPUT_BYTES:
                     _shorten(file)
             except OSError as error:
                 log.warning("output of call %s is not kept: %s", call_id, error)
@@ -243,10 +243,10 @@ class Outputs:
 def _name_output(call_id: CallId) -> str:
     """Return session and call as digests: an id, which may come from an imported session, is never used as a path."""
     session = SessionId(call_id.rsplit(".", 3)[0])
-    return f"{_prefix(session)}-{hashlib.sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+    return f"{_session_prefix(session)}-{hashlib.sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
-def _prefix(session_id: SessionId) -> str:
+def _session_prefix(session_id: SessionId) -> str:
     return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

@@ -28,9 +28,9 @@ from chatops.store.connection import Connection, SqlRow, Value, prepare
 from chatops.store.export import kept_files
 from chatops.store.files import SessionFiles
 from chatops.store.leases import HOLDER, holder_in, is_alive
-from chatops.store.messages import decoded
+from chatops.store.messages import decode_body
 from chatops.store.opening import backup_of, is_of_one_row, must_be_ours, refuse_other_version
-from chatops.store.recovery import LARGEST, open_to_read
+from chatops.store.recovery import MAX_BACKUP_BYTES, open_to_read
 from chatops.store.schema import SCHEMA_VERSION, references, schema_faults
 from chatops.store.sqlite_errors import is_busy, is_damage, store_error
 from chatops.store.turns import stored_grant
@@ -38,7 +38,7 @@ from chatops.store.turns import stored_grant
 if TYPE_CHECKING:
     from chatops.store.queue import Queue
 
-NAMED = 5
+MOST_NAMED = 5
 """Maximum number of things that a finding names."""
 _WHEN_DAMAGED = (
     "The next chatops that saves something renames it, and copies what can be read into a new store. To look first: "
@@ -51,7 +51,7 @@ SLOW_S, APART_S = 0.1, 5.0
 LARGE_LOG = 64_000_000
 """Bytes of write-ahead log beyond which something must be blocking its checkpoint."""
 
-_TRIED = 4096
+_TEST_BYTES = 4096
 """Bytes to write as a test: fewer may fit where nothing else does."""
 
 
@@ -146,7 +146,7 @@ def _check_schema(raw: sqlite3.Connection) -> list[Finding]:
     faults = schema_faults(raw)
     if not faults:
         return []
-    text = f"The file does not have the tables of its version: {'; '.join(faults[:NAMED])}."
+    text = f"The file does not have the tables of its version: {'; '.join(faults[:MOST_NAMED])}."
     return [_failure(text, _WHEN_DAMAGED)]
 
 
@@ -155,10 +155,10 @@ def _check_pages(rows: Connection) -> list[Finding]:
     broken = [complaint for complaint in complaints if complaint != "ok" and not is_of_one_row(complaint)]
     found: list[Finding] = []
     if broken or not complaints:
-        faults = "; ".join(broken[:NAMED]) or "its pages cannot be read"
+        faults = "; ".join(broken[:MOST_NAMED]) or "its pages cannot be read"
         found.append(_failure(f"The file is damaged: {faults}.", _WHEN_DAMAGED))
     if odd := [complaint for complaint in complaints if is_of_one_row(complaint)]:
-        found.append(_warning(f"Some rows have values of the wrong type: {'; '.join(odd[:NAMED])}."))
+        found.append(_warning(f"Some rows have values of the wrong type: {'; '.join(odd[:MOST_NAMED])}."))
     return found
 
 
@@ -208,7 +208,7 @@ def describe_queue(queue: Queue, *, now: float) -> list[Finding]:
     found = [_fine(text)]
     served = {workspace for worker in workers for workspace in worker.workspaces}
     if missing := sorted({one.workspace for one in ready} - served):
-        text = f"No worker is alive for {', '.join(missing[:NAMED])}, where turns are ready."
+        text = f"No worker is alive for {', '.join(missing[:MOST_NAMED])}, where turns are ready."
         found.append(_warning(text, "To see them: chatops queue list"))
     turns, hints = queue.unmatched()
     if turns or hints:
@@ -231,7 +231,7 @@ def _check_chains(rows: Connection) -> list[Finding]:
     faults, _ = audit.verify(stored, ())
     if not faults:
         return [_fine(f"{plural(len(stored), 'row')} of the log, whose chains are whole")]
-    named = "; ".join(faults[:NAMED])
+    named = "; ".join(faults[:MOST_NAMED])
     return [_failure(f"The log was changed: {named}.", "All faults: chatops audit verify")]
 
 
@@ -248,7 +248,7 @@ def _check_files(files: SessionFiles, sessions: Sequence[SessionId], named: Mapp
     for problem, places in (("changed", changed), ("missing", lost)):
         if places:
             text = f"{plural(len(places), 'file of a session is', 'files of sessions are')} {problem}"
-            found.append(_warning(f"{text}: {', '.join(places[:NAMED])}.", "Messages show only their names."))
+            found.append(_warning(f"{text}: {', '.join(places[:MOST_NAMED])}.", "Messages show only their names."))
     if strays := files.strays(sessions):
         text = f"{plural(strays, 'file belongs', 'files belong')} to no session"
         found.append(_warning(f"{text}: a chatops was killed while it deleted or copied one.", "They do no harm."))
@@ -262,7 +262,7 @@ def _check_bodies(rows: Connection, named: dict[str, str] | None = None) -> list
     """
 
     def message(id_: Value, body: Value, session_id: Value) -> None:
-        for file in kept_files([decoded(body, MessageId(str(id_)))]):
+        for file in kept_files([decode_body(body, MessageId(str(id_)))]):
             if named is not None:
                 named[file.digest] = f"{file.path} of {session_id}"
 
@@ -331,7 +331,7 @@ def _list_unknown_outcomes(rows: Connection) -> list[Finding]:
     started = [(session_id, tool) for session_id, tool in _read_rows(rows, _WITHOUT_RESULT) if session_id not in owned]
     if not started:
         return []
-    named = ", ".join(f"{tool} in {session_id}" for session_id, tool in started[:NAMED])
+    named = ", ".join(f"{tool} in {session_id}" for session_id, tool in started[:MOST_NAMED])
     counted = plural(len(started), "call was started and has", "calls were started and have")
     text = f"{counted} no result: {named}."
     return [_warning(text, "To see what is known and decide: chatops -r SESSION")]
@@ -367,7 +367,7 @@ def _find_damaged(rows: Connection, sql: str, decode: Callable[..., object]) -> 
 def _name_damaged(damaged: Sequence[str], what: str, fault: str, advice: str) -> list[Finding]:
     if not damaged:
         return []
-    return [_warning(f"{what} {fault}: {', '.join(damaged[:NAMED])}.", advice)]
+    return [_warning(f"{what} {fault}: {', '.join(damaged[:MOST_NAMED])}.", advice)]
 
 
 def _read_rows(rows: Connection, sql: str) -> list[SqlRow]:
@@ -393,7 +393,7 @@ def write_obstacle(folder: Path) -> tuple[str, str] | None:
     try:
         if there == folder:
             with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-                file.write(bytes(_TRIED))
+                file.write(bytes(_TEST_BYTES))
         else:
             Path(tempfile.mkdtemp(dir=there)).rmdir()
     except OSError as error:
@@ -460,8 +460,8 @@ def _list_quarantined(path: Path) -> list[Finding]:
 
 
 def _check_backup(path: Path) -> list[Finding]:
-    if path.stat().st_size > LARGEST:
-        text = f"There is no backup: {path} is larger than {_format_size(LARGEST)}."
+    if path.stat().st_size > MAX_BACKUP_BYTES:
+        text = f"There is no backup: {path} is larger than {_format_size(MAX_BACKUP_BYTES)}."
         return [_warning(text, "Copy it while no chatops runs, or delete sessions: chatops sessions delete SESSION")]
     backup = backup_of(path)
     if not backup.exists():

@@ -70,7 +70,7 @@ class Imported:
     """Names and bytes of the files of its messages."""
 
 
-def read(data: bytes, *, format: ImportFormat | None, source: str, workspace: str) -> tuple[Imported, ...]:
+def read_file(data: bytes, *, format: ImportFormat | None, source: str, workspace: str) -> tuple[Imported, ...]:
     """Return the conversations in a file, oldest first; one without messages is left out.
 
     `format` None: told from the content. The ids of a conversation's messages are made from it and from `workspace`, so
@@ -82,20 +82,20 @@ def read(data: bytes, *, format: ImportFormat | None, source: str, workspace: st
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _line_error(source, 1 + data[: error.start].count(b"\n"), "is not UTF-8 text") from None
-    values = _values(text, source=source)
+    values = _read_objects(text, source=source)
     kept = [session for session in _READERS[format or _format_of(values)](values, source) if session.messages]
     return tuple(
-        replace(session, messages=tuple(_with_new_ids(session.messages, _token(session, workspace))))
+        replace(session, messages=tuple(_with_new_ids(session.messages, _id_prefix(session, workspace))))
         for session in kept
     )
 
 
-def _token(one: Imported, workspace: str) -> str:
-    content = canonical([workspace, one.title, *map(encode_message, one.messages)])
+def _id_prefix(conversation: Imported, workspace: str) -> str:
+    content = canonical([workspace, conversation.title, *map(encode_message, conversation.messages)])
     return f"import-{hashlib.sha256(content.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
 
-def _values(text: str, *, source: str) -> list[tuple[int, _Object]]:
+def _read_objects(text: str, *, source: str) -> list[tuple[int, _Object]]:
     """Return the objects of a file with their lines. A file holds an array, one object, or one object per line."""
     try:
         whole = parse_json(text)
@@ -130,7 +130,7 @@ def _format_of(values: _Values) -> ImportFormat:
     return ImportFormat.OPENWEBUI if isinstance(first.get("chat", first.get("history")), dict) else ImportFormat.OPENAI
 
 
-def _own(values: _Values, source: str) -> list[Imported]:
+def _from_export(values: _Values, source: str) -> list[Imported]:
     """Read `store.export.to_jsonl`. Raises ConfigError for a line that is not a message or is of a newer version."""
     header = values[0][1] if values else {}
     if header.get("format") != JSONL_FORMAT or header.get("version") != JSONL_VERSION:
@@ -170,18 +170,18 @@ def _bytes(value: JsonValue, source: str, line: int) -> bytes:
 def _from_openai(values: _Values, source: str) -> list[Imported]:
     """Read Chat Completions messages: all of one conversation, or one conversation per object with ``messages``."""
     if not any("messages" in value for _, value in values):
-        return [_conversation(values, source=source)]
+        return [_read_messages(values, source=source)]
     found = []
     for line, value in values:
         messages = value.get("messages")
         if not isinstance(messages, list):
             raise _line_error(source, line, "has no list of messages")
         entries = [(line, _object(entry, source, line)) for entry in messages]
-        found.append(replace(_conversation(entries, source=source), title=_title(value.get("title"))))
+        found.append(replace(_read_messages(entries, source=source), title=_title(value.get("title"))))
     return found
 
 
-def _conversation(entries: Iterable[tuple[int, _Object]], *, source: str) -> Imported:
+def _read_messages(entries: Iterable[tuple[int, _Object]], *, source: str) -> Imported:
     messages: list[Message] = []
     asked: dict[str, ToolCall] = {}
     skipped = 0
@@ -262,17 +262,17 @@ def _text(content: JsonValue) -> str:
 
 
 def _from_webui(values: _Values, source: str) -> list[Imported]:
-    return [_chat(value, source=source) for _, value in values]
+    return [_read_chat(value, source=source) for _, value in values]
 
 
-def _chat(value: _Object, *, source: str) -> Imported:
+def _read_chat(value: _Object, *, source: str) -> Imported:
     """Read one chat. Of its branches, the one that was shown last is taken."""
     chat = value.get("chat", value)
     if not isinstance(chat, dict):
         raise _line_error(source, 1, "is not an export of Open WebUI")
-    entries = [_without_extras(entry) for entry in _branch(chat)]
+    entries = [_with_file_names(entry) for entry in _branch(chat)]
     known = [entry for entry in entries if entry.get("role") in ("user", "assistant", "system")]
-    found = _conversation(((1, entry) for entry in known), source=source)
+    found = _read_messages(((1, entry) for entry in known), source=source)
     title = _title(value.get("title")) or _title(chat.get("title"))
     messages = tuple(_with_reasoning(message) for message in found.messages)
     return Imported(title=title, messages=messages, skipped=found.skipped + len(entries) - len(known))
@@ -296,7 +296,7 @@ def _branch(chat: _Object) -> list[_Object]:
     return branch[::-1]
 
 
-def _without_extras(entry: _Object) -> _Object:
+def _with_file_names(entry: _Object) -> _Object:
     """Return the message with the names of its files in the text, which is all that the export has of them."""
     files = entry.get("files")
     names = [file.get("name") for file in files if isinstance(file, dict)] if isinstance(files, list) else []
@@ -314,7 +314,7 @@ def _with_reasoning(message: Message) -> Message:
 
 
 def _without_reasoning(text: str) -> tuple[str, list[str]]:
-    """Return a text without its reasoning, and that. A pattern would take time in the cube of the length."""
+    """Return a text without its reasoning, and that reasoning. A regex would need time in the cube of the length."""
     rest, found, at = "", list[str](), 0
     while (begin := text.find(_REASONING, at)) >= 0 and (end := text.find(_END, begin)) >= 0:
         inside = text[begin + len(_REASONING) : end].partition(">")[2].lstrip()
@@ -363,6 +363,6 @@ def _call_id(token: str, place: int, index: int) -> CallId:
     return CallId(f"{token}.0.{place}.{index}")
 
 
-_READERS = {ImportFormat.JSONL: _own, ImportFormat.OPENWEBUI: _from_webui, ImportFormat.OPENAI: _from_openai}
+_READERS = {ImportFormat.JSONL: _from_export, ImportFormat.OPENWEBUI: _from_webui, ImportFormat.OPENAI: _from_openai}
 _NO_ID = MessageId("")
 """Id of a message until `_with_new_ids` gives it one."""

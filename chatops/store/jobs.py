@@ -69,12 +69,12 @@ class Jobs(StorePart):
         with self._rows.read():
             full = sessions.full_id(self._rows, session_id)
             row = self._rows.one(f"{_SELECT} WHERE j.session_id = ?", full)
-            return None if row is None else _job(self._rows, row)
+            return None if row is None else _decode_row(self._rows, row)
 
     def jobs(self) -> list[JobRow]:
         """Return all jobs, newest activity first."""
         with self._rows.read():
-            return [_job(self._rows, row) for row in self._rows.all(f"{_SELECT} ORDER BY s.activity DESC")]
+            return [_decode_row(self._rows, row) for row in self._rows.all(f"{_SELECT} ORDER BY s.activity DESC")]
 
 
 def with_seal(row: JobRow, folder: Path) -> JobRow:
@@ -94,7 +94,7 @@ def with_seal(row: JobRow, folder: Path) -> JobRow:
     return replace(row, options=canonical({**options, "seal": seal}))
 
 
-def _job(rows: Connection, row: SqlRow) -> JobRow:
+def _decode_row(rows: Connection, row: SqlRow) -> JobRow:
     return JobRow(
         session=sessions.info(rows, SessionId(text(row[0]))),
         turn_id=TurnId(text(row[1])),

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_A_DAY = 86_400.0
+_A_DAY_S = 86_400.0
 _UNKNOWN = Holder(host="an unknown host", pid=0, boot_id="", pid_started="")
 HOLDER = "host, pid, boot_id, pid_started, machine"
 """Columns of `leases` that say which process holds one."""
@@ -75,12 +75,12 @@ def keeps_out(lease: LeaseRow, *, me: Holder, now: float, alive: Callable[[Holde
     cannot be checked, so its lease counts until it expires. A lease that expires in more than a day comes from a clock
     that was wrong, and does not count.
     """
-    if _can_be_seen(lease.holder, me):
+    if _is_visible(lease.holder, me):
         return lease.holder == me or alive(lease.holder)
-    return 0 < lease.expires_at - now <= _A_DAY
+    return 0 < lease.expires_at - now <= _A_DAY_S
 
 
-def _can_be_seen(other: Holder, me: Holder) -> bool:
+def _is_visible(other: Holder, me: Holder) -> bool:
     boot, _, container = other.boot_id.partition("/")
     my_boot, _, my_container = me.boot_id.partition("/")
     return other.machine == me.machine and (boot != my_boot or container == my_container)
@@ -122,7 +122,7 @@ def stored(rows: Connection, session_id: SessionId) -> LeaseRow | None:
         holder=holder_in(row[:5]),
         expires_at=real(row[5]),
         since=real(row[6]),
-        requested_by=_holder(text(row[7])),
+        requested_by=_decode_holder(text(row[7])),
         stop=bool(row[8]),
         token=text(row[9]),
     )
@@ -169,7 +169,7 @@ class Leases(StorePart):
             before = stored(self._rows, full)
             if before is None or before.holder != holder:
                 may_take(before, holder, session_id=full, now=now, alive=self._alive)
-                _put(self._rows, full, holder, expires_at=now + ttl_s, now=now, token=token)
+                _put_lease(self._rows, full, holder, expires_at=now + ttl_s, now=now, token=token)
             elif before.token:
                 raise SessionHeldError(
                     f"Session {full} is open in this chatops already.", advice="Continue where it is open."
@@ -187,7 +187,7 @@ class Leases(StorePart):
             before = stored(self._rows, full)
             may_take(before, holder, session_id=full, now=now, alive=self._alive)
             if before is None or before.holder != holder:
-                _put(self._rows, full, holder, expires_at=now + ttl_s, now=now)
+                _put_lease(self._rows, full, holder, expires_at=now + ttl_s, now=now)
 
     def renew_lease(self, session_id: SessionId, token: str, *, ttl_s: float = 30.0) -> None:
         """Renew the lease if it still has this token.
@@ -222,38 +222,38 @@ class Leases(StorePart):
         sql = "UPDATE leases SET requested_by = ? WHERE session_id = ?"
         with self._rows.write():
             self._rows.must_be_own(session_id, to_drive=True)
-            self._rows.run(sql, _text(asker), session_id)
+            self._rows.run(sql, _encode_holder(asker), session_id)
 
     def withdraw_request(self, session_id: SessionId, asker: Holder) -> None:
         """Withdraw the request of `asker`. A later request of another process stays."""
         sql = "UPDATE leases SET requested_by = '' WHERE session_id = ? AND requested_by = ?"
         with self._rows.write():
-            self._rows.run(sql, session_id, _text(asker))
+            self._rows.run(sql, session_id, _encode_holder(asker))
 
     def mark_followed(self, session_id: SessionId, by: Holder | None) -> None:
         """Store which process shows the session to a user without owning it; None: none does any more."""
         with self._rows.write():
-            self._rows.put_setting(f"followed:{session_id}", "" if by is None else _text(by))
+            self._rows.put_setting(f"followed:{session_id}", "" if by is None else _encode_holder(by))
 
     def is_followed(self, session_id: SessionId) -> bool:
         """Return True if a living process of this machine shows the session without owning it."""
         with self._rows.read():
             key = self._rows.setting_key(f"followed:{session_id}")
             row = self._rows.one("SELECT value FROM settings WHERE key = ?", key)
-        by = None if row is None else _holder(text(row[0]))
+        by = None if row is None else _decode_holder(text(row[0]))
         return by is not None and by.machine == self._process().machine and self._alive(by)
 
     def announce_desk(self, address: str, by: Holder) -> None:
         """Store the address of the page, which the process `by` serves."""
         with self._rows.write():
-            self._rows.put_setting("desk", json.dumps([address, _text(by)]))
+            self._rows.put_setting("desk", json.dumps([address, _encode_holder(by)]))
 
     def desk(self) -> str:
         """Return the address of the page if a living process of this machine serves it, else an empty text."""
         with self._rows.read():
             row = self._rows.one("SELECT value FROM settings WHERE key = ?", self._rows.setting_key("desk"))
         address, known = json.loads(text(row[0])) if row is not None else ("", "")
-        by = _holder(known) if known else None
+        by = _decode_holder(known) if known else None
         return str(address) if by is not None and by.machine == self._process().machine and self._alive(by) else ""
 
     def ask_to_stop(self, session_id: SessionId, *, stop: bool = True) -> None:
@@ -279,7 +279,7 @@ class Leases(StorePart):
                     f"Session {full} was taken over by another chatops in the meantime (pid {before.holder.pid}).",
                     advice="Check again which process has it.",
                 )
-            _put(self._rows, full, holder, expires_at=now + ttl_s, now=now)
+            _put_lease(self._rows, full, holder, expires_at=now + ttl_s, now=now)
 
     def release_lease(self, session_id: SessionId, holder: Holder, token: str = "") -> None:
         """Release the lease of that token; with none, the one that is reserved for `holder`."""
@@ -289,7 +289,7 @@ class Leases(StorePart):
                 self._rows.run("DELETE FROM leases WHERE session_id = ?", session_id)
 
 
-def _put(
+def _put_lease(
     rows: Connection, session_id: SessionId, holder: Holder, *, expires_at: float, now: float, token: str = ""
 ) -> None:
     rows.upsert(
@@ -309,12 +309,12 @@ def _put(
     )
 
 
-def _text(holder: Holder) -> str:
+def _encode_holder(holder: Holder) -> str:
     return json.dumps([holder.host, holder.pid, holder.boot_id, holder.pid_started, holder.machine])
 
 
-def _holder(stored: str) -> Holder | None:
-    """Decode what `_text` wrote; anything else counts as no request."""
+def _decode_holder(stored: str) -> Holder | None:
+    """Decode what `_encode_holder` wrote; anything else counts as no request."""
     try:
         host, pid, boot_id, started, machine = json.loads(stored)
         return Holder(
@@ -331,19 +331,18 @@ _FIRST_NAMESPACE = 0xEFFFFFFC
 """Inode of the machine's own pid namespace (PROC_PID_INIT_INO in Linux). A container has another one."""
 _STATE, _START_TIME = 0, 19
 """Positions in ``/proc/<pid>/stat`` after the command's closing parenthesis, see proc(5)."""
-
-
-_known: dict[int, Holder] = {}
+_own_holders: dict[int, Holder] = {}
+"""Cache of `this_process` by pid: a forked process must not get the identity of its parent."""
 
 
 def this_process() -> Holder:
     """Return the identity of this process for journal and lease. It never changes while the process runs."""
     pid = os.getpid()
-    if pid not in _known:
+    if pid not in _own_holders:
         host, boot = socket.gethostname(), _boot_id()
         machine = _machine_id(host, contained="/" in boot)
-        _known[pid] = Holder(host=host, pid=pid, boot_id=boot, pid_started=_stat(pid)[1], machine=machine)
-    return _known[pid]
+        _own_holders[pid] = Holder(host=host, pid=pid, boot_id=boot, pid_started=_stat(pid)[1], machine=machine)
+    return _own_holders[pid]
 
 
 def holder_of(pid: int) -> Holder:

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: each ends if nothing passes it any more, and one hears what other processes notify.
+"""Connections to PostgreSQL: each ends if nothing passes it any more, and one listens to what other processes notify.
 
 A firewall, a router or a pooler may drop all packets of a connection and keep it open on this side: nothing ends it,
 and what keeps TCP alive is answered on the way. So a client would wait for ever. A limit for each
@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 
 SILENT_S = 5.0
 """Seconds without an answer after which the server is asked by another connection."""
-_ON_ITS_WAY_S = 1.0
-"""Seconds for an answer that the server has given while it was asked."""
-AGAIN_S = 2.0
+_LATE_ANSWER_S = 1.0
+"""Seconds for an answer that is on its way while the other connection asks: then the server is idle already."""
+RETRY_S = 2.0
 """Seconds from a failure of the connection that listens to the next try."""
 T = TypeVar("T")
 
@@ -52,19 +52,19 @@ class Link(psycopg.Connection[Any]):
     def wait(self, gen: Generator[Any, Any, T], interval: float = 0.1, timeout: float | None = None) -> T:
         """Wait for the server. Raises psycopg.OperationalError."""
         if self.process:
-            gen = self._watched(gen)
+            gen = self._watch(gen)
         elif timeout is None:
             timeout = SILENT_S
         return super().wait(gen, interval, timeout)
 
-    def _watched(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+    def _watch(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
         heard, is_idle = time.monotonic(), False
         try:
             wanted = next(gen)
             while True:
                 if ready := (yield wanted):
                     heard, is_idle = time.monotonic(), False
-                elif is_idle and time.monotonic() > heard + _ON_ITS_WAY_S:
+                elif is_idle and time.monotonic() > heard + _LATE_ANSWER_S:
                     self.close()
                     raise psycopg.OperationalError("nothing passes the connection any more")
                 elif not is_idle and time.monotonic() > heard + SILENT_S:
@@ -117,17 +117,17 @@ class Listener:
             try:
                 with closing(self._connect()) as link:
                     link.execute(f"LISTEN {CHANNEL}".encode())
-                    # Nothing told this process what happened before.
+                    # What happened before was notified to nobody here: wake all.
                     self._wake(None)
                     while self._is_wanted():
-                        if heard := {one.payload for one in link.notifies(timeout=SILENT_S, stop_after=1)}:
+                        if heard := {notice.payload for notice in link.notifies(timeout=SILENT_S, stop_after=1)}:
                             self._wake(heard)
                         else:
                             # If nothing passes the connection any more, this ends it.
                             link.execute("")
             except psycopg.Error as error:
                 log.info("nothing is heard of the database: %s", error)
-                time.sleep(AGAIN_S)
+                time.sleep(RETRY_S)
 
     def _wake(self, heard: Set[str] | None) -> None:
         for wake, marks in tuple(self._waiting.items()):

@@ -91,7 +91,7 @@ def chain(rows: Connection, head: MessageId | None, *, last: int | None = None) 
     )
     if not found:
         return (codec.damaged_message(head),)
-    messages = [_readable(body, MessageId(text(id_))) for id_, _, body in found]
+    messages = [_decode_or_notice(body, MessageId(text(id_))) for id_, _, body in found]
     lost = text_or_none(found[0][1]) if last is None else None
     return (*((codec.damaged_message(MessageId(lost)),) if lost is not None else ()), *messages)
 
@@ -109,10 +109,10 @@ def bodies(rows: Connection, ids: Iterable[MessageId]) -> tuple[Message, ...]:
     ids = tuple(ids)
     stored = rows.all(f"SELECT id, body FROM messages WHERE id {rows.ONE_OF}", rows.listed(ids))
     found = {row[0]: row[1] for row in stored}
-    return tuple(_readable(found.get(one), one) for one in ids)
+    return tuple(_decode_or_notice(found.get(id_), id_) for id_ in ids)
 
 
-def decoded(body: Value, message_id: MessageId) -> Message:
+def decode_body(body: Value, message_id: MessageId) -> Message:
     """Decode a stored message. Raises UnreadableError.
 
     One that is larger than any real one is damaged, and is not even parsed.
@@ -122,10 +122,10 @@ def decoded(body: Value, message_id: MessageId) -> Message:
     return codec.decode_message(body, message_id=message_id)
 
 
-def _readable(body: Value, message_id: MessageId) -> Message:
+def _decode_or_notice(body: Value, message_id: MessageId) -> Message:
     """Return a stored message, or a notice in place of a damaged one, so that the rest can be read."""
     try:
-        return decoded(body, message_id)
+        return decode_body(body, message_id)
     except UnreadableError:
         return codec.damaged_message(message_id)
 
@@ -161,7 +161,7 @@ def daily_usage(rows: Connection, *, workspace: str, since: float) -> list[Daily
 
 def missing(rows: Connection, ids: Sequence[MessageId]) -> list[MessageId]:
     """Return those of `ids` that are not stored."""
-    # Counted first: a long turn has hundreds of messages, each of its steps asks, and none is ever missing.
+    # Count first, which is quick: each step of a long turn asks for hundreds of messages, and none is ever missing.
     listed, among = rows.listed(ids), f"FROM messages WHERE id {rows.ONE_OF}"
     if rows.one(f"SELECT count(*) {among}", listed) == (len(set(ids)),):
         return []

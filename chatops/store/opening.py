@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOKED_THROUGH = 64 * 1024 * 1024
-"""Bytes up to which a file is checked for damage whenever it is opened (some 60 ms at most).
+CHECKED_BYTES = 64 * 1024 * 1024
+"""Bytes up to which a file is checked for damage whenever it is opened, which takes 60 ms at most.
 
 Damage in a larger file is found when it is read, or by `chatops doctor`.
 """
 
-ROOM = 256 * 1024
+NEEDED_BYTES = 256 * 1024
 """Bytes that must be free to start a session: what a turn or two take, with their log."""
 
 
@@ -98,7 +98,7 @@ def open_file(path: Path) -> OpenedFile:
 
 def _open_checked(path: Path, identity: FileIdentity | None) -> tuple[sqlite3.Connection, tuple[str, ...]]:
     with closing(connect(uri(path, mode="ro"))) as raw:
-        check(raw, path, pages=path.stat().st_size <= LOOKED_THROUGH)
+        check(raw, path, pages=path.stat().st_size <= CHECKED_BYTES)
     # Only now: the file of another program stays as it is.
     _close_to_others(path)
     raw = connect(uri(path, mode="rwc"))
@@ -143,8 +143,10 @@ def check(raw: sqlite3.Connection, path: Path, *, pages: bool = True) -> None:
 
 
 def must_be_ours(raw: sqlite3.Connection, path: Path) -> None:
-    """Raise UnreadableError for a database of a newer version or of another program; sqlite3.Error if it cannot be
-    read."""
+    """Raise UnreadableError for a database of a newer version or of another program.
+
+    Raises sqlite3.Error if it cannot be read.
+    """
     version = int(raw.execute("PRAGMA user_version").fetchone()[0])
     # Count the tables first: another process may be creating the file, and the application id comes with its first
     # table.
@@ -159,7 +161,7 @@ def must_be_ours(raw: sqlite3.Connection, path: Path) -> None:
     _refuse_newer(path, version)
 
 
-def sound(path: Path) -> bool:
+def is_sound(path: Path) -> bool:
     """Return True if there is an intact store at `path`, after checking all of it.
 
     Raises UnreadableError as `check` does, and sqlite3.Error for errors other than damage.
@@ -249,7 +251,7 @@ def must_have_room(path: Path) -> None:
     """
     try:
         with tempfile.TemporaryFile(dir=path.parent) as file:
-            file.write(bytes(ROOM))
+            file.write(bytes(NEEDED_BYTES))
             file.flush()
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -39,7 +39,7 @@ from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.wording import plural
 from chatops.store import messages, sessions
 from chatops.store.base import Holder
-from chatops.store.connection import Connection, bound, connect, prepare, text, transaction
+from chatops.store.connection import Connection, bind, connect, prepare, text, transaction
 from chatops.store.leases import is_alive
 from chatops.store.opening import (
     COPIED,
@@ -50,11 +50,11 @@ from chatops.store.opening import (
     check,
     faults_of,
     file_identity,
+    is_sound,
     locked,
     make_folders,
     must_be_ours,
     refuse_other_version,
-    sound,
     uri,
 )
 from chatops.store.schema import SCHEMA_VERSION, migrate
@@ -67,7 +67,7 @@ log = logging.getLogger(__name__)
 
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
 HISTORY_TABLES = ("messages", "sessions", "turns", "turn_grants", "decisions", "audit", "settings")
-"""Tables of what was said and decided. Without leases, journal and rules no turn can be resumed from them."""
+"""Tables of messages and decisions. Without leases, journal and rules no turn can be resumed from them."""
 _FROM_BACKUP = {
     "messages": "TRUE",
     "sessions": "TRUE",
@@ -181,18 +181,18 @@ def _copy_table(
         at: tuple[object, ...] = ()
         while True:
             try:
-                # Row by row: with more at once, the rows before a damaged one would be lost with it.
+                # One row at a time: in a larger batch, a damaged row would take the rows before it along.
                 row = source.execute(f"{select}{after} ORDER BY {key} {order} LIMIT 1", at).fetchone()
             except sqlite3.Error:
                 whole = False
                 break
             if row is None:
                 return whole
-            if not target.execute(insert, tuple(map(bound, row))).rowcount:
+            if not target.execute(insert, tuple(map(bind, row))).rowcount:
                 # A column that must not be NULL is missing.
                 whole = False
-            # Compared a second time, without the index: that of a damaged page may lead back to an earlier row.
-            after, at = f" AND {key} {sign} ?1 AND +{key} {sign} ?1", (bound(row[0]),)
+            # `+` compares a second time without the index: that of a damaged page may lead back to an earlier row.
+            after, at = f" AND {key} {sign} ?1 AND +{key} {sign} ?1", (bind(row[0]),)
     return False
 
 
@@ -276,7 +276,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _refuse_and_translate(path: Path) -> Iterator[None]:
     """Refuse a file that must not be opened, and raise all errors as StoreError."""
     try:
         with translate_errors(path):
@@ -296,7 +296,7 @@ def empty_in_memory() -> sqlite3.Connection:
     return raw
 
 
-def look_at(path: Path, *, unsaved: str) -> tuple[Connection, Salvage | None]:
+def open_readable(path: Path, *, unsaved: str) -> tuple[Connection, Salvage | None]:
     """Open the store at `path` for reading: the file if it is sound and current, else a copy in memory.
 
     The copy holds what can be read, and the second value says how much that is. Without a file it is empty. `unsaved`
@@ -304,21 +304,21 @@ def look_at(path: Path, *, unsaved: str) -> tuple[Connection, Salvage | None]:
 
     Raises UnreadableError for a file of a newer version or of another program, StoreError for one that cannot be read.
     """
-    with _reading(path):
+    with _refuse_and_translate(path):
         if path.exists():
             raw = open_to_read(path)
             if _is_sound(raw, path):
                 return Connection(prepare(raw), path=path, unsaved=unsaved), None
             raw.close()
-    return _copy_readable(path, unsaved=unsaved, tables=())
+    return _copy_to_memory(path, unsaved=unsaved, tables=())
 
 
-def sessions_of(path: Path, *, unsaved: str) -> tuple[Connection, Salvage]:
+def copy_sessions(path: Path, *, unsaved: str) -> tuple[Connection, Salvage]:
     """Return a copy in memory of the sessions at `path`, and how much could be read. No turn in it can be resumed.
 
-    Empty if there is no file. `unsaved` says why the copy stands for the file. Raises as `look_at` does.
+    Empty if there is no file. `unsaved` says why the copy stands for the file. Raises as `open_readable` does.
     """
-    rows, salvage = _copy_readable(path, unsaved=unsaved, tables=HISTORY_TABLES)
+    rows, salvage = _copy_to_memory(path, unsaved=unsaved, tables=HISTORY_TABLES)
     with rows.write():
         _end_turns(rows)
     return rows, salvage
@@ -342,8 +342,8 @@ def _end_turns(rows: Connection) -> None:
     rows.run("DELETE FROM turns")
 
 
-def _copy_readable(path: Path, *, unsaved: str, tables: Sequence[str]) -> tuple[Connection, Salvage]:
-    with _reading(path):
+def _copy_to_memory(path: Path, *, unsaved: str, tables: Sequence[str]) -> tuple[Connection, Salvage]:
+    with _refuse_and_translate(path):
         target = empty_in_memory()
         salvage = Salvage(sessions=0, messages=0)
         if path.exists():
@@ -367,20 +367,20 @@ def _is_sound(raw: sqlite3.Connection, path: Path) -> bool:
 
 # The backup
 
-LARGEST = 200_000_000
+MAX_BACKUP_BYTES = 200_000_000
 """Bytes of a store above which no backup is made."""
-EVERY_S = 86_400.0
+BACKUP_EVERY_S = 86_400.0
 """Seconds from one backup to the next."""
 _STEPS = 10_000
-"""Instructions of SQLite, some milliseconds, between two checks if the copy should continue."""
+"""Instructions of SQLite (some milliseconds) between two calls of `idle`."""
 
 
-def is_due(path: Path, *, now: float) -> bool:
+def is_backup_due(path: Path, *, now: float) -> bool:
     """Return True if the store at `path` should be backed up, `now` in seconds since the epoch."""
     try:
-        if path.stat().st_size > LARGEST:
+        if path.stat().st_size > MAX_BACKUP_BYTES:
             return False
-        return not 0 <= now - backup_of(path).stat().st_mtime < EVERY_S
+        return not 0 <= now - backup_of(path).stat().st_mtime < BACKUP_EVERY_S
     except FileNotFoundError:
         return path.exists()
     except OSError:
@@ -413,7 +413,7 @@ def make_backup(path: Path, *, idle: Callable[[], bool]) -> bool:
             log.warning("no backup of a damaged store: %s", faults[0])
             return False
         with locked(path.parent, alone=True):
-            if _ids(target) - _ids(source):
+            if _session_ids(target) - _session_ids(source):
                 log.info("no backup for now: a session was deleted meanwhile")
                 return False
             put_in_place()
@@ -438,14 +438,14 @@ def delete_from_backup(path: Path, session_id: SessionId) -> None:
             backup.unlink(missing_ok=True)
 
 
-def _ids(raw: sqlite3.Connection) -> set[object]:
+def _session_ids(raw: sqlite3.Connection) -> set[object]:
     return {row[0] for row in raw.execute("SELECT id FROM sessions")}
 
 
 # Repair
 
-_BESIDE = ("-wal", "-journal", "-shm")
-_UNFINISHED = re.compile(rf"\..+\.new-(\d+)({'|'.join(_BESIDE)})?")
+_SUFFIXES = ("-wal", "-journal", "-shm")
+_UNFINISHED = re.compile(rf"\..+\.new-(\d+)({'|'.join(_SUFFIXES)})?")
 
 
 def repair(path: Path) -> list[str]:
@@ -455,12 +455,12 @@ def repair(path: Path) -> list[str]:
     then the damaged file is unchanged.
     """
     with locked(path.parent, alone=True):
-        if sound(path):
+        if is_sound(path):
             return []
         bad = free_name(path, "bad")
         with (
             new_file(path, stands_for=file_identity(path), old=bad) as (raw, put_in_place),
-            _writes_blocked(path),
+            _block_writes(path),
         ):
             migrate(raw)
             with closing(connect(uri(path, mode="ro"))) as source:
@@ -502,7 +502,7 @@ def new_file(
         raw.close()
         _flush(making)
         if old is not None:
-            _keep_as(path, old)
+            _move_aside(path, old)
         os.replace(making, path)
         _flush(path.parent)
 
@@ -513,18 +513,18 @@ def new_file(
         raise refused_by_the_system(error, path=path) from error
     finally:
         raw.close()
-        for suffix in ("", *_BESIDE):
+        for suffix in ("", *_SUFFIXES):
             Path(f"{making}{suffix}").unlink(missing_ok=True)
 
 
-def _keep_as(path: Path, other: Path) -> None:
+def _move_aside(path: Path, other: Path) -> None:
     """Give the file and its log the name `other`; its own name stays until another file takes it."""
     try:
         os.link(path, other)
     except OSError:
         # This file system has no hard links. If the process is killed now, the file is found under the other name.
         os.rename(path, other)
-    for suffix in _BESIDE:
+    for suffix in _SUFFIXES:
         beside = Path(f"{path}{suffix}")
         if suffix != "-shm" and beside.exists() and beside.stat().st_size:
             beside.replace(f"{other}{suffix}")
@@ -532,7 +532,7 @@ def _keep_as(path: Path, other: Path) -> None:
 
 
 @contextmanager
-def _writes_blocked(path: Path) -> Iterator[None]:
+def _block_writes(path: Path) -> Iterator[None]:
     """Block commits to the damaged file by other processes meanwhile, as far as it can still be locked."""
     raw = connect(uri(path, mode="rw"))
     try:

@@ -35,7 +35,7 @@ class Migration:
     statements: tuple[str, ...]
 
 
-_FIRST = (
+_ALL_TABLES = (
     """CREATE TABLE messages (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
         id TEXT NOT NULL UNIQUE,
@@ -222,7 +222,7 @@ _FIRST = (
     ) WITHOUT ROWID""",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(version=1, summary="All tables.", statements=_FIRST),)
+MIGRATIONS: tuple[Migration, ...] = (Migration(version=1, summary="All tables.", statements=_ALL_TABLES),)
 
 SCHEMA_VERSION = MIGRATIONS[-1].version
 
@@ -257,9 +257,9 @@ def schema_faults(raw: sqlite3.Connection) -> list[str]:
     return list(dict.fromkeys(missing + early))
 
 
-def _column_name(one: tuple[str, str], others: Set[tuple[str, str]]) -> str:
+def _column_name(place: tuple[str, str], others: Set[tuple[str, str]]) -> str:
     """Return the name of a column, or of its table if none of the others belongs to it."""
-    table, column = one
+    table, column = place
     return f"column {table}.{column}" if any(other == table for other, _ in others) else f"table {table}"
 
 
@@ -280,7 +280,7 @@ def references() -> Sequence[tuple[str, str, str, str]]:
     )
     with closing(connect(":memory:")) as raw:
         migrate(raw)
-        found = [(str(one), str(two), str(three), str(four)) for one, two, three, four in raw.execute(sql)]
+        found = [(str(table), str(column), str(to), str(key)) for table, column, to, key in raw.execute(sql)]
     # A turn is written after its session, so the database does not check these.
     return (*found, *(("sessions", column, "turns", "turn_id") for column in ("active_turn", "last_turn")))
 

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 _MAX_NAMED = 5
 """Maximum number of matching sessions that an error names."""
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+"""Letters and digits of ids, without those that are easily mistaken for another."""
 DAMAGED_TITLE = "(damaged)"
-_FIRST = 20
-"""Messages at the beginning of a session among which is the one that it was named after."""
+_TITLE_MESSAGES = 20
+"""Messages at the beginning of a session, of which one gave it its title."""
 
 _INFO = """
     SELECT s.id, s.workspace, s.title, s.role, s.model_pin, s.persona, s.head, s.forked_from, s.created_at,
@@ -124,7 +125,7 @@ def info(rows: Connection, session_id: SessionId) -> SessionInfo:
             f"There is no session {session_id!r}.",
             advice="All of them: chatops sessions list --all",
         )
-    return _session(row)
+    return _decode_row(row)
 
 
 def listed(
@@ -140,7 +141,7 @@ def listed(
         _INFO + chosen + "ORDER BY s.activity DESC LIMIT ?2", workspace, limit, int(runs_only), int(children)
     )
     # A session whose id itself is damaged cannot be asked for by any name.
-    return [_session(row) for row in found if isinstance(row[0], str)]
+    return [_decode_row(row) for row in found if isinstance(row[0], str)]
 
 
 def delete(rows: Connection, session_id: SessionId) -> None:
@@ -188,7 +189,7 @@ def fork(
             messages.bodies(rows, [before]),
             source=source.title,
             is_copy=source.forked_from is not None,
-            said=messages.bodies(rows, reversed(path[-_FIRST:])),
+            said=messages.bodies(rows, reversed(path[-_TITLE_MESSAGES:])),
         )
     made = create(
         rows,
@@ -233,7 +234,7 @@ def remove_oldest_queued(rows: Connection, session_id: SessionId) -> None:
     )
 
 
-def _session(row: SqlRow) -> SessionInfo:
+def _decode_row(row: SqlRow) -> SessionInfo:
     """Return the session of a row. A damaged value becomes empty or zero and costs nothing else."""
     head, forked_from, active, last = (text_or(row[index], "") for index in (6, 7, 11, 12))
     workflow, phase, step, result = (text_or(value, "") for value in row[14:18])
@@ -257,10 +258,10 @@ def _session(row: SqlRow) -> SessionInfo:
     )
 
 
-_AT_ONCE = 2_000
-"""Messages that are looked at in one transaction. The store is free between two of them, so that a turn can commit."""
-_COMPARED = 200
-"""Characters of the text that SQLite compares. A long pattern with many gaps takes it long."""
+_BATCH = 2_000
+"""Messages that are searched in one transaction. The store is free between two of them, so that a turn can commit."""
+_COMPARED_CHARACTERS = 200
+"""Characters of the text that SQLite compares: a longer pattern with many gaps would take it too long."""
 
 
 def search(rows: Connection, wanted: str, *, workspace: str | None, most: int) -> list[SearchHit]:
@@ -272,7 +273,7 @@ def search(rows: Connection, wanted: str, *, workspace: str | None, most: int) -
     folded = wanted.casefold()
     with rows.read():
         infos = listed(rows, workspace=workspace, limit=ALL)
-    places = _Places(rows, infos)
+    places = _MessageSessions(rows, infos)
     hits: list[SearchHit] = []
     for message_id, session_id, body in _find_candidates(rows, _pattern_of(wanted)):
         if folded in body.casefold():
@@ -291,7 +292,7 @@ def _pattern_of(wanted: str) -> str:
 
     A gap stands for what is escaped in JSON, and for letters whose case SQLite does not know.
     """
-    return f"%{''.join(map(_escape_letter, wanted[:_COMPARED]))}%"
+    return f"%{''.join(map(_escape_letter, wanted[:_COMPARED_CHARACTERS]))}%"
 
 
 def _escape_letter(char: str) -> str:
@@ -302,16 +303,15 @@ def _escape_letter(char: str) -> str:
 
 def _find_candidates(rows: Connection, pattern: str) -> Iterator[tuple[MessageId, SessionId, str]]:
     """Yield messages that may contain the text of a pattern, newest first."""
-    # No index: LIKE compares 50 MB in 0.3 s, in PostgreSQL in 0.7 s. An index of trigrams needed care of its own beside
-    # the store.
+    # LIKE compares 50 MB in 0.3 s, in PostgreSQL in 0.7 s.
     before: Value = None
     while True:
         with rows.read():
-            batch = rows.all(rows.LOOK, pattern, before, _AT_ONCE)
+            batch = rows.all(rows.SEARCH, pattern, before, _BATCH)
         for _, message_id, session_id, body in batch:
             if isinstance(message_id, str) and isinstance(session_id, str) and isinstance(body, str):
                 yield MessageId(message_id), SessionId(session_id), _text_of(body)
-        if len(batch) < _AT_ONCE:
+        if len(batch) < _BATCH:
             return
         before = batch[-1][0]
 
@@ -328,7 +328,7 @@ def _text_of(body: str) -> str:
     return said if isinstance(said, str) else ""
 
 
-class _Places:
+class _MessageSessions:
     """The sessions that a message is in: the one that it was written in, and copies of that."""
 
     def __init__(self, rows: Connection, infos: list[SessionInfo]) -> None:
@@ -338,8 +338,8 @@ class _Places:
 
     def of(self, session_id: SessionId, message_id: MessageId) -> list[SessionInfo]:
         """Return the listed sessions with a message that was written in `session_id`."""
-        may = (info for info in self._listed if info.id == session_id or info.forked_from is not None)
-        return [info for info in may if message_id in self._chain(info)]
+        candidates = (info for info in self._listed if info.id == session_id or info.forked_from is not None)
+        return [info for info in candidates if message_id in self._chain(info)]
 
     def _chain(self, info: SessionInfo) -> frozenset[MessageId]:
         if info.id not in self._chains:
@@ -348,34 +348,35 @@ class _Places:
 
 
 TITLE_LENGTH = 60
-_READ = 2_000
-"""Characters of a message that are looked at."""
+"""Maximum characters of a title."""
+_TITLE_SOURCE_CHARACTERS = 2_000
+"""Characters of a message from which its title is made."""
 _GREETING = re.compile(
     r"(?:hi|hiya|hello|hey|hallo|moin|servus|good (?:morning|afternoon|evening|day)|greetings|thanks|thank you|ok|okay)"
     r"(?: (?:there|all|everyone|again|team|claude|chatops))?(?=[\s,.!?:;-]|$)[\s,.!?:;-]*",
     re.IGNORECASE,
 )
-_POLITE = re.compile(
+_POLITE_WORDS = re.compile(
     r"(?:please|kindly|(?:can|could|would|will) you(?: please)?|help me(?: to| with)?"
     r"|i(?:'d| would) like (?:you )?to(?: know)?|i (?:want|need) (?:you )?to(?: know)?)\s+",
     re.IGNORECASE,
 )
-_SIGNS = re.compile(r"(?:[#>*+-]|\d+[.)])\s+")
+_LIST_SIGN = re.compile(r"(?:[#>*+-]|\d+[.)])\s+")
 _SENTENCE = re.compile(r"(?<=[^\s./][.!?])\s")
 _FULL_STOP = re.compile(r"(?<![\s./])\.$")
 """The end of a sentence, and not the last part of a path such as ``.`` or ``src/.``."""
-_REQUEST = re.compile(r"\byou\b", re.IGNORECASE)
+_YOU = re.compile(r"\byou\b", re.IGNORECASE)
 _ADDRESS = re.compile(r"https?://([^\s/]+)(?:/[^\s]*)?")
 _PATH = re.compile(r"@?(?:~|\.{1,2})?(?:/?[\w.@+-]+/){2,}([\w.@+-]+)/?|@([\w.@+-]+(?:/[\w.@+-]+)?)")
-_LEAST = 12
+_MIN_SENTENCE = 12
 """Characters of a sentence that can be a title. A shorter one is kept together with the next."""
-_SOURCE = 28
+_SOURCE_TITLE = 28
 """Characters of the title of a session in those of its copies."""
 _JOIN, _BEFORE = " · ", "before: "
 
 
 def title_from(messages: Iterable[Message]) -> str:
-    """Return a title of at most 60 characters from the first message that says something; empty if none does.
+    """Return a title from the first message that says something; empty if none does.
 
     That is a message of the user, or an answer to a greeting, unless the answer is a question.
     """
@@ -400,18 +401,18 @@ def copy_title(left_out: Iterable[Message], *, source: str, is_copy: bool, said:
     """
     if is_copy:
         source = f"{_JOIN}{source}".partition(_JOIN + _BEFORE)[0].removeprefix(_JOIN)
-    if len(source) > _SOURCE and source == title_from(said):
-        source = _cut(source, _SOURCE)
+    if len(source) > _SOURCE_TITLE and source == title_from(said):
+        source = _cut(source, _SOURCE_TITLE)
     left = title_from(left_out)
     return _JOIN.join(filter(None, (source, f"{_BEFORE}{left}" if left else "")))
 
 
 def _title(text: str) -> str:
     """Return the first sentence without greeting, list signs and long paths, cut between words."""
-    lines = [" ".join(line.split()) for line in _prose_first(text[:_READ].splitlines())]
+    lines = [" ".join(line.split()) for line in _prose_first(text[:_TITLE_SOURCE_CHARACTERS].splitlines())]
     line, said = next(((line, rest) for line in lines if (rest := _without_greeting(line))), ("", ""))
     # "Could you fix it?" asks for something to be done: "Fix it".
-    is_request = _REQUEST.search(line[: -len(said)] if said else "") is not None
+    is_request = _YOU.search(line[: -len(said)] if said else "") is not None
     said = _PATH.sub(lambda found: found[1] or found[2], _ADDRESS.sub(lambda found: found[1], said))
     said = _first_sentence(said)
     said = said.removesuffix("?") if is_request else said
@@ -440,7 +441,7 @@ def _prose_first(lines: Sequence[str]) -> list[str]:
 def _without_greeting(line: str) -> str:
     """Return a line without what stands before its subject."""
     rest = line
-    for before in (_SIGNS, _GREETING, _GREETING, _POLITE, _POLITE):
+    for before in (_LIST_SIGN, _GREETING, _GREETING, _POLITE_WORDS, _POLITE_WORDS):
         found = before.match(rest)
         rest = rest[found.end() :] if found is not None else rest
     cut = rest != line and rest[:1].islower() and rest.partition(" ")[0].isalpha()
@@ -449,6 +450,6 @@ def _without_greeting(line: str) -> str:
 
 def _first_sentence(text: str) -> str:
     for end in _SENTENCE.finditer(text):
-        if end.start() >= _LEAST:
+        if end.start() >= _MIN_SENTENCE:
             return _FULL_STOP.sub("", text[: end.start()])
     return _FULL_STOP.sub("", text)

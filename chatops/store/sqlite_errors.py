@@ -1,4 +1,4 @@
-"""Word the errors of SQLite for the user, each with the next step.
+"""Errors of SQLite as sentences for the user, each with the next step.
 
 SQLite gives one code to several causes: a full disk, no more descriptors and a drive without locks are found out here.
 """
@@ -26,7 +26,7 @@ _LOCKED = (
     "End the program that holds it (a backup, a database browser, or a chatops that hangs), then try again.",
     True,
 )
-_FOR_NOW: dict[int, tuple[str, str, str, bool]] = {
+_PASSING: dict[int, tuple[str, str, str, bool]] = {
     sqlite3.SQLITE_FULL: (
         DISK_FULL,
         "Disk full: this is not saved to {path}.",
@@ -57,7 +57,7 @@ _FOR_NOW: dict[int, tuple[str, str, str, bool]] = {
 """Errors that may pass, raised as NotSavedError: reason, message, advice, and whether the message says it is not
 saved."""
 
-_SENTENCES: dict[int, tuple[str, str]] = {
+_LASTING: dict[int, tuple[str, str]] = {
     sqlite3.SQLITE_NOMEM: ("There is not enough memory to use {path}.", "Close other programs, then try again."),
     sqlite3.SQLITE_TOOBIG: ("A text is too large to be saved in {path}.", "Shorten it, then try again."),
 }
@@ -81,33 +81,33 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 def store_error(error: sqlite3.Error, *, path: Path) -> StoreError:
     """Return `error` as a StoreError: UnreadableError for a damaged file, NotSavedError for errors that may pass."""
-    code = sqlite3.SQLITE_FULL if _no_room(error, path) else _code(error)
+    code = sqlite3.SQLITE_FULL if _is_disk_full(error, path) else _code(error)
     if is_damage(error):
         return UnreadableError(
             f"The session store {path} is damaged ({error}).",
             advice="Run `chatops doctor`; export what can be read, then move the file away and start again.",
         )
-    if code == sqlite3.SQLITE_CANTOPEN and _few_descriptors():
+    if code == sqlite3.SQLITE_CANTOPEN and _lacks_descriptors():
         return refused_by_the_system(OSError(errno.EMFILE, os.strerror(errno.EMFILE)), path=path)
-    if code == sqlite3.SQLITE_CANTOPEN and _no_inodes(path):
+    if code == sqlite3.SQLITE_CANTOPEN and _lacks_inodes(path):
         return refused_by_the_system(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), path=path)
-    if is_busy(error) and _no_locks(path):
+    if is_busy(error) and _grants_no_locks(path):
         return NotSavedError(
             f"Not saved: the drive of {path} grants no locks.",
             advice="Check the network drive's lock service, or set CHATOPS_HOME to a folder on this machine.",
             reason="the drive grants no locks",
             says_so=True,
         )
-    if code in _FOR_NOW:
-        reason, message, advice, says_so = _FOR_NOW[code]
+    if code in _PASSING:
+        reason, message, advice, says_so = _PASSING[code]
         return NotSavedError(message.format(path=path), advice=advice, reason=reason, says_so=says_so)
-    if code in _SENTENCES:
-        message, advice = _SENTENCES[code]
+    if code in _LASTING:
+        message, advice = _LASTING[code]
         return StoreError(message.format(path=path), advice=advice)
     return StoreError(f"The session store {path} failed: {error}.", advice="Run `chatops doctor` to look at the store.")
 
 
-def _few_descriptors() -> bool:
+def _lacks_descriptors() -> bool:
     """Return True if this process can hardly open more files. SQLite does not report that as the reason."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -116,7 +116,7 @@ def _few_descriptors() -> bool:
         return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
-def _no_room(error: sqlite3.Error, path: Path) -> bool:
+def _is_disk_full(error: sqlite3.Error, path: Path) -> bool:
     """Return True if a failed read or write is due to a full disk. SQLite does not always tell the two apart."""
     try:
         return _code(error) == sqlite3.SQLITE_IOERR and os.statvfs(path.parent).f_bavail == 0
@@ -124,7 +124,7 @@ def _no_room(error: sqlite3.Error, path: Path) -> bool:
         return False
 
 
-def _no_inodes(path: Path) -> bool:
+def _lacks_inodes(path: Path) -> bool:
     """Return True if the disk can hold no more files, whatever space is free. Some file systems keep no such count."""
     try:
         disk = os.statvfs(path.parent)
@@ -133,7 +133,7 @@ def _no_inodes(path: Path) -> bool:
     return disk.f_files > 0 and disk.f_favail == 0
 
 
-def _no_locks(path: Path) -> bool:
+def _grants_no_locks(path: Path) -> bool:
     """Return True if the drive refuses any lock, which SQLite reports like a lock that another program holds.
 
     Tested on a separate file: closing the database file here would drop SQLite's locks on it.
@@ -153,7 +153,7 @@ def refused_by_the_system(error: OSError, *, path: Path) -> NotSavedError:
             reason = READ_ONLY
             text = f"{reason} ({path} cannot be written: {error.strerror})"
             advice = "Make it writable, or set CHATOPS_HOME to a folder that is."
-        case errno.ENOSPC if _no_inodes(path):
+        case errno.ENOSPC if _lacks_inodes(path):
             reason = "no room for another file"
             text = f"{reason} ({path}): the disk has no inodes left"
             advice = "Delete files that are not needed, however small; free space alone does not help."

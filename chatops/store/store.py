@@ -1,8 +1,7 @@
 """The session store. It is synchronous: the runtime calls it in a worker thread.
 
-Each topic has a module with its methods: `turns`, `decisions`, `leases`. What only SQLite
-understands is in `Connection`, for another database to replace. The tests behind `tests/store/conformance.py` specify
-each method.
+Each topic has a module with its methods: `turns`, `decisions`, `leases`. What only SQLite understands is in
+`Connection`, for another database to replace. The tests behind `tests/store/conformance.py` specify each method.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ else:
     health, recovery = Late("chatops.store.health"), Late("chatops.store.recovery")
 
 
-_ADDS = re.compile(r"network on|git writable|[a-z]+ \+.*")
+_WIDENING_CHANGE = re.compile(r"network on|git writable|[a-z]+ \+.*")
 """A change of a session's sandbox that gives commands more."""
 
 
@@ -240,14 +239,14 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
             gone = [full, *sessions.children(self._rows, full)]
-            for one in gone:
-                self._rows.must_be_own(one)
-                self._may_take(leases.stored(self._rows, one), one)
-                sessions.delete(self._rows, one)
-        for one in gone if not self.unsaved else ():
+            for deleted in gone:
+                self._rows.must_be_own(deleted)
+                self._may_take(leases.stored(self._rows, deleted), deleted)
+                sessions.delete(self._rows, deleted)
+        for deleted in gone if not self.unsaved else ():
             if self._rows.HAS_BACKUP:
-                recovery.delete_from_backup(self._rows.path, one)
-            self.files.forget(one)
+                recovery.delete_from_backup(self._rows.path, deleted)
+            self.files.forget(deleted)
 
     def fork_session(
         self,
@@ -275,7 +274,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
             for key in ("revoked", "sandbox"):
                 found = (self._rows.one("SELECT value FROM settings WHERE key = ?", f"{key}:{of}") for of in origin)
                 lines = dict.fromkeys(line for row in found if row for line in text(row[0]).split("\n"))
-                kept = "\n".join(line for line in lines if line and not _ADDS.fullmatch(line))
+                kept = "\n".join(line for line in lines if line and not _WIDENING_CHANGE.fullmatch(line))
                 if kept:
                     self._rows.upsert("settings", "key", key=f"{key}:{copy.id}", value=kept)
             if begin is not None:

@@ -80,9 +80,7 @@ else:
     codec, machine = (Late("chatops.store.codec"), Late("chatops.engine.workflow.machine"))
 
 _RELOAD = "Load the session again: another chatops has continued it."
-
-
-_COUNTS = tuple(field.name for field in fields(Usage) if field.name != "cost")
+_TOKEN_FIELDS = tuple(field.name for field in fields(Usage) if field.name != "cost")
 
 
 class Turns(StorePart):
@@ -122,7 +120,7 @@ class Turns(StorePart):
         """
         # SQLite adds them up, because there may be thousands.
         rows = self._rows
-        sums = ", ".join(f"sum({rows.NUMBER.format(column='usage', field=name)})" for name in (*_COUNTS, "cost"))
+        sums = ", ".join(f"sum({rows.NUMBER.format(column='usage', field=name)})" for name in (*_TOKEN_FIELDS, "cost"))
         with rows.query():
             found = rows.one(
                 f"SELECT count(*), {sums} FROM turns WHERE session_id = ? AND turn_id IS DISTINCT FROM ? "
@@ -132,7 +130,7 @@ class Turns(StorePart):
             )
         if found is None or not found[0]:
             return None
-        counts = {name: int(real_or_none(value) or 0) for name, value in zip(_COUNTS, found[1:-1], strict=True)}
+        counts = {name: int(real_or_none(value) or 0) for name, value in zip(_TOKEN_FIELDS, found[1:-1], strict=True)}
         return Usage(**counts, cost=real_or_none(found[-1]))
 
     def journal(self, turn_id: TurnId) -> list[JournalRow]:
@@ -162,15 +160,15 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
     mark = codec.fingerprint(step, state=body, messages=bodies)
     checkpoint = _Checkpoint(state=state, body=body, mark=mark, writer=writer)
     stored = rows.one("SELECT seq, writer, fingerprint, state, session_id FROM turns WHERE turn_id = ?", state.turn_id)
-    if stored is not None and _repeats(
+    if stored is not None and _is_repeated(
         checkpoint,
         stored,
         nothing_new=not (step.messages or step.results or step.decisions or step.rules or step.effects),
     ):
         return
-    _must_follow(state, stored, active=active)
+    _check_order(state, stored, active=active)
     if stored is None:
-        _may_begin(rows, state, head=head)
+        _check_beginning(rows, state, head=head)
         if state.contract is None and state.gate is None:
             _prune(rows, last)
 
@@ -226,8 +224,8 @@ class _Checkpoint:
     writer: str
 
 
-def _repeats(checkpoint: _Checkpoint, stored: SqlRow, *, nothing_new: bool) -> bool:
-    """Return True if this very step is stored already. Raises ConflictError if another one has its number."""
+def _is_repeated(checkpoint: _Checkpoint, stored: SqlRow, *, nothing_new: bool) -> bool:
+    """Return True if this very step is stored. Raises ConflictError if another one has its number."""
     seq, writer, mark, body, _ = stored
     if seq != checkpoint.state.seq:
         return False
@@ -236,7 +234,7 @@ def _repeats(checkpoint: _Checkpoint, stored: SqlRow, *, nothing_new: bool) -> b
     raise ConflictError(f"Turn {checkpoint.state.turn_id} has another step {seq} already.", advice=_RELOAD)
 
 
-def _may_begin(rows: Connection, state: TurnState, *, head: str | None) -> None:
+def _check_beginning(rows: Connection, state: TurnState, *, head: str | None) -> None:
     """Raise ConflictError unless the turn starts at the head, or is the one that the session's run waits for.
 
     An attempt at a workflow step sees the earlier attempts and nothing else, so it starts below them, or at no message.
@@ -252,7 +250,7 @@ def _may_begin(rows: Connection, state: TurnState, *, head: str | None) -> None:
         raise ConflictError(f"The session has changed since turn {state.turn_id} was started.", advice=_RELOAD)
 
 
-def _must_follow(state: TurnState, stored: SqlRow | None, *, active: str | None) -> None:
+def _check_order(state: TurnState, stored: SqlRow | None, *, active: str | None) -> None:
     """Raise ConflictError unless the step is the next one of the session's one unfinished turn."""
     if stored is not None and stored[4] != state.session_id:
         raise ConflictError(f"Turn {state.turn_id} belongs to another session.", advice=_RELOAD)

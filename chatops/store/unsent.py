@@ -20,8 +20,8 @@ from chatops.domain.errors import ChatopsError
 
 log = logging.getLogger(__name__)
 
-_SUFFIX = ".unsent"
-_LARGEST = 64 * 1024 * 1024
+_ENDING = ".unsent"
+_MAX_BYTES = 64 * 1024 * 1024
 """Maximum bytes to read of a file."""
 
 
@@ -59,7 +59,7 @@ class Unsent:
 
     def _create_file(self) -> tuple[int, Path]:
         private_dir(self._folder)
-        handle, name = tempfile.mkstemp(dir=self._folder, suffix=_SUFFIX)
+        handle, name = tempfile.mkstemp(dir=self._folder, suffix=_ENDING)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -75,9 +75,9 @@ def recover(paths: Paths, workspace: Path, *, store: Callable[[str], None]) -> i
     `store` raises if it cannot store them. The files are removed afterwards.
     """
     found = 0
-    for path in sorted(_folder(paths).glob(f"*{_SUFFIX}")):
+    for path in sorted(_folder(paths).glob(f"*{_ENDING}")):
         with suppress(OSError), _lock(path) as handle:
-            texts = _last(handle, str(workspace))
+            texts = _last_texts(handle, str(workspace))
             if texts is None:
                 continue
             if texts:
@@ -105,10 +105,10 @@ def _lock(path: Path) -> Iterator[int]:
         os.close(handle)
 
 
-def _last(handle: int, workspace: str) -> tuple[str, ...] | None:
+def _last_texts(handle: int, workspace: str) -> tuple[str, ...] | None:
     """Return the texts of the last complete line; None if they belong to another workspace."""
     with os.fdopen(os.dup(handle), "rb") as file:
-        lines = file.read(_LARGEST).split(b"\n")[:-1]
+        lines = file.read(_MAX_BYTES).split(b"\n")[:-1]
     for line in reversed(lines):
         try:
             stored = json.loads(line)

@@ -78,13 +78,13 @@ def branch_of(workspace: str) -> str:
 def _newest(rows: Sequence["SessionRow"]) -> list["SessionRow"]:
     """Return those of `rows`, newest first, that are no other version of an earlier row; all with pending calls."""
     # With its values it is loaded after the first paint, which needs none of them.
-    from chatops.wiring.rows import origin
+    from chatops.wiring.rows import first_source
 
     sources = {str(row.id): row.source for row in rows}
     found: list[SessionRow] = []
     seen: set[str] = set()
     for row in rows:
-        first = origin(row, sources)
+        first = first_source(row, sources)
         if row.pending or first not in seen:
             found.append(row)
         seen.add(first)

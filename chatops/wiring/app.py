@@ -113,7 +113,7 @@ class App:
         """Cached warnings about the registries, for these tools: a UI asks for them whenever it draws."""
         self.start_job: Callable[[SessionId], str] = lambda session_id: ""
         """Starts a session again that is a job, see `wiring.jobs`. A UI that decides sets it."""
-        self._swept = False
+        self._cleaned = False
         """True once the copies left by earlier contained turns were checked."""
         self.rights = RegistryRights(
             self.configuration.now,
@@ -427,8 +427,8 @@ class App:
         # A sandbox of a killed process leaves its mount points.
         for name in MOUNTED:
             remove_mount_point(self.workspace / name)
-        if any((self.paths.data / name).is_dir() for name in ("contained", "kept")) and not self._swept:
-            self._swept = True
+        if any((self.paths.data / name).is_dir() for name in ("contained", "kept")) and not self._cleaned:
+            self._cleaned = True
             # The worker thread also commits, so this has ended before a call is started.
             self._worker_thread().later(self._clean_contained)
         return Services(

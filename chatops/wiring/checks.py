@@ -1,4 +1,4 @@
-"""Checks before anything runs: warnings about a registry file, and a workflow as the user may run it here."""
+"""Checks before anything runs: warnings about a registry file, and if a workflow can run for this user here."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ from chatops.wiring.toolbox import Toolbox
 CANNOT_RUN = "This workflow cannot run as it is."
 
 
-def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mapping[str, str]) -> tuple[str, ...]:
+def warnings_about(registry: Registry, *, file: Path, paths: Paths, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return warnings about `registry`, which was read from `file`, one sentence each.
 
     They cover names that mean nothing here (tools, personas, models of a missing type), tools that a role lists and
@@ -58,10 +58,10 @@ def concerns_of(registry: Registry, *, file: Path, paths: Paths, environ: Mappin
     return (
         *(warning.text for warning in warnings),
         *catalog.notices,
-        *_of_unused_models(registry),
-        *_of_programs(registry),
-        *_withheld_tools(registries, catalog=catalog),
-        *_of_workflows(registries[1], folder=file.parent / FOLDER, catalog=catalog),
+        *_warn_unused_models(registry),
+        *_warn_programs(registry),
+        *_warn_withheld_tools(registries, catalog=catalog),
+        *_warn_workflows(registries[1], folder=file.parent / FOLDER, catalog=catalog),
     )
 
 
@@ -84,14 +84,14 @@ def unusable_models(registry: Registry) -> dict[str, str]:
     return {model.name: why for model in registry.models if (why := model_problem(model))}
 
 
-def _of_unused_models(registry: Registry) -> Iterator[str]:
+def _warn_unused_models(registry: Registry) -> Iterator[str]:
     used = {name for role in registry.roles for name in (*role.models, role.responder)}
     for name, why in unusable_models(registry).items():
         if name not in used:
             yield f"Model {name} {why}. No role uses it."
 
 
-def _of_programs(registry: Registry) -> Iterator[str]:
+def _warn_programs(registry: Registry) -> Iterator[str]:
     """Yield why the commands of models are refused."""
     for model in registry.models:
         if model.type is ModelType.CLI and not model_problem(model):
@@ -101,7 +101,7 @@ def _of_programs(registry: Registry) -> Iterator[str]:
                 yield error.full
 
 
-def _withheld_tools(registries: Registries, *, catalog: Toolbox) -> Iterator[str]:
+def _warn_withheld_tools(registries: Registries, *, catalog: Toolbox) -> Iterator[str]:
     for role in registries[1].roles:
         grant = resolve_grant(
             registries=registries,
@@ -117,7 +117,7 @@ def _withheld_tools(registries: Registries, *, catalog: Toolbox) -> Iterator[str
         )
 
 
-def _of_workflows(registry: Registry, *, folder: Path, catalog: Toolbox) -> Iterator[str]:
+def _warn_workflows(registry: Registry, *, folder: Path, catalog: Toolbox) -> Iterator[str]:
     workflows = find_workflows(site=None, own=registry, site_place=None, folder=folder)
     yield from workflows.notices
     for unusable in workflows.unusable:
@@ -164,12 +164,12 @@ def check_here(app: App, definition: Definition, *, role: str) -> Checked:
         roles=app.rights.roles(),
         models=tuple(model.name for model in app.rights.models()),
         absent=app.catalog.absent,
-        grants=_grants(app, definition.spec, role=role),
+        grants=_step_grants(app, definition.spec, role=role),
     )
     return check(definition, known=known)
 
 
-def _grants(app: App, spec: WorkflowSpec, *, role: str) -> tuple[Grant | None, ...]:
+def _step_grants(app: App, spec: WorkflowSpec, *, role: str) -> tuple[Grant | None, ...]:
     """Return what the role of each step permits there, without the step's own list of tools."""
     unlisted = replace(spec, steps=tuple(replace(step, tools=None) for step in spec.steps))
     grants: list[Grant | None] = []

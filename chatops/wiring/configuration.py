@@ -47,7 +47,7 @@ class Configuration:
     own_folders: tuple[Path, ...] = ()
     """The application's own folders, which no tool may touch."""
     registry_files: tuple[Path, ...] = ()
-    """The user's registry and the folder of workflow files beside it. The same is true of them."""
+    """The user's registry and the folder of workflow files beside it, which no tool may touch either."""
     trusted: TrustedWorkspace
     """What the workspace brings, as far as the user trusts it."""
     skills: Skills
@@ -125,13 +125,13 @@ class ConfigurationFiles:
         """The registries in force, as they were read."""
         self._newest = self.loaded
         """The registries as last read."""
-        self._looking = threading.Lock()
+        self._look_lock = threading.Lock()
         self.trust = WorkspaceTrust(workspace, folder=paths.trust, loaded=self.loaded)
         """Trust in the files of the workspace."""
         self.own_tools = OwnToolsTrust(paths.tools, folder=paths.trust)
         """Trust in the user's own tools."""
         self._skills: tuple[tuple[Item, ...], Skills] | None = None
-        self._make = self._with_registries(self.loaded, broken=self.loaded.broken_note)
+        self._configure = self._with_registries(self.loaded, broken=self.loaded.broken_note)
         """Makes a configuration with the registries as last read. Replaced as a whole, as other threads read it."""
 
     @cached_property
@@ -141,7 +141,7 @@ class ConfigurationFiles:
     def now(self) -> Configuration:
         """Return the configuration of this moment, after a look at the files."""
         self.look()
-        return self._make(trusted=self.trust.in_force, skills=self.skills(), personas=self._personas)
+        return self._configure(trusted=self.trust.in_force, skills=self.skills(), personas=self._personas)
 
     def look(self) -> None:
         """Reread files that have changed. Does nothing while another thread is doing this."""
@@ -162,11 +162,11 @@ class ConfigurationFiles:
         # Not `look`: it would tell of a change that is in force a moment later.
         notices = self._look() or ()
         try:
-            with self._looking:
+            with self._look_lock:
                 if self._newest.broken is not None:
                     raise self._newest.broken
                 self.loaded = self._newest
-                self._make = self._with_registries(self.loaded)
+                self._configure = self._with_registries(self.loaded)
             self.own_tools.reread()
             self.trust.reread()
             self._skills = None
@@ -195,26 +195,26 @@ class ConfigurationFiles:
 
         Does nothing while another thread is doing this.
         """
-        if not self._looking.acquire(blocking=False):
+        if not self._look_lock.acquire(blocking=False):
             return None
         try:
             read = self._newest.reload_if_changed()
-            return None if read is None else self._take(read)
+            return None if read is None else self._take_newest(read)
         finally:
-            self._looking.release()
+            self._look_lock.release()
 
-    def _take(self, read: Loaded) -> tuple[str, ...]:
+    def _take_newest(self, read: Loaded) -> tuple[str, ...]:
         was_broken, self._newest = self._newest.broken is not None, read
         if read.broken is not None:
             note = f"{read.broken} The previous version stays in force."
-            self._make = partial(self._make, broken=note)
+            self._configure = partial(self._configure, broken=note)
             return (note,)
         cured = ("The registry can be read again.",) if was_broken else ()
-        if _says_the_same(read, self.loaded):
+        if _is_same(read, self.loaded):
             self.loaded = read
-            self._make = self._with_registries(read)
+            self._configure = self._with_registries(read)
             return cured
-        self._make = self._with_registries(self.loaded, changed=read)
+        self._configure = self._with_registries(self.loaded, changed=read)
         return (*cured, *(warning.text for warning in read.warnings if warning not in self.loaded.warnings))
 
     def _with_registries(
@@ -244,36 +244,40 @@ class ConfigurationFiles:
         return (site, replace(own, roles=(*own.roles, *further)) if further else own)
 
 
-_SERVICES = ("OPENAI_API_KEY", "WOLFRAM_APP_ID", "BRAVE_API_KEY", "TAVILY_API_KEY")
-_NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_SERVICE_KEYS = ("OPENAI_API_KEY", "WOLFRAM_APP_ID", "BRAVE_API_KEY", "TAVILY_API_KEY")
+"""Environment variables with keys of services that built-in models and tools use."""
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def _keys_of(registry: Registry, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the keys that the registry and the variables that it names hold. Files and commands are read later."""
     credentials = registry.sandbox.credentials if registry.sandbox is not None else ()
-    names = (*_SERVICES, *(model.key.env for model in registry.models), *(credential.env for credential in credentials))
+    models = registry.models
+    names = (*_SERVICE_KEYS, *(model.key.env for model in models), *(credential.env for credential in credentials))
     yield from (environ[name] for name in names if name in environ)
-    for given in (*(model.headers for model in registry.models), *(one.headers for one in registry.servers)):
+    for given in (*(model.headers for model in models), *(server.headers for server in registry.servers)):
         for name, text in given:
             yield from _secret_words(text, environ) if SECRET_NAME.search(name) else ()
     for server in registry.servers:
         for name, text in server.env:
             yield from _secret_words(text, environ) if looks_secret(name) else ()
-    yield from (model.key.literal for model in registry.models)
+    yield from (model.key.literal for model in models)
 
 
 def _secret_words(text: str, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the words of a value that can be keys: ``Bearer KEY`` has one. A path or an address is none."""
-    for word in _NAMED.sub(lambda found: environ.get(found[1], ""), text).split():
+    for word in _VARIABLE.sub(lambda found: environ.get(found[1], ""), text).split():
         if "://" not in word and not os.path.exists(word):
             yield word
 
 
-def _says_the_same(read: Loaded, before: Loaded) -> bool:
-    same = [_meaning(new) == _meaning(old) for new, old in zip(read.registries, before.registries, strict=True)]
+def _is_same(read: Loaded, before: Loaded) -> bool:
+    same = [
+        _without_place(new) == _without_place(old) for new, old in zip(read.registries, before.registries, strict=True)
+    ]
     return all(same) and read.access_cap == before.access_cap
 
 
-def _meaning(registry: Registry | None) -> Registry | None:
+def _without_place(registry: Registry | None) -> Registry | None:
     """Return a registry without what depends only on its location or spelling."""
     return None if registry is None else replace(registry, source="", digest="", warnings=())

@@ -1,5 +1,6 @@
-"""Checks of ``chatops doctor`` and ``/doctor``: one line each with ok, warn or fail and an advice; and whether a model
-can be reached.
+"""Checks of ``chatops doctor`` and ``/doctor``, and whether a model can be reach.
+
+Each check is one line with ok, warn or fail, and an advice.
 
 Keys are only reported as set or not set. Nothing is changed, and nothing is sent except the request for a list of
 models. Only if asked about one model, chatops asks that model to call a harmless tool and remembers how it does so.
@@ -15,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from chatops.config.extras import not_installed
 from chatops.config.paths import Paths
@@ -45,12 +46,8 @@ from chatops.store.clients import editors
 from chatops.store.health import Finding, Severity, findings, write_obstacle
 from chatops.toolkit.base import ToolContext
 from chatops.wiring.app import App
-from chatops.wiring.rows import unknown
+from chatops.wiring.rows import unknown_name
 from chatops.wiring.stored import database
-
-if TYPE_CHECKING:
-    from chatops.runtime.cli_program import ProgramState
-
 
 SMALLEST_TERMINAL = (60, 15)
 """Columns and lines below which the approval dialog becomes hard to read."""
@@ -90,7 +87,7 @@ def lines(checks: Sequence[Check]) -> str:
 def _finding(check: Check) -> str:
     if not check.advice:
         return check.text
-    # A server's own text may end with any punctuation.
+    # A text that a server wrote may end with a full stop, with another sign, or without any.
     return f"{check.text}{'' if check.text.endswith(('.', '?', '!', chr(39))) else '.'} {check.advice}"
 
 
@@ -126,7 +123,7 @@ class Reachability(StrEnum):
 
 
 @frozen_dataclass
-class Reach:
+class ModelReach:
     """Reachability of one model, with a text for the user."""
 
     spec: ModelSpec
@@ -159,10 +156,10 @@ async def model_checks(
     `needed` maps a model to the grade if it cannot be used. Unusable models that no role needs are only listed in one
     line.
     """
-    found = await asyncio.gather(*(reach(spec, discover=discover, require=require) for spec in models))
-    spare = [reached.spec.name for reached in found if not reached.usable and reached.spec.name not in needed]
-    listed = [reached for reached in found if reached.spec.name not in spare]
-    checks = [check for reached in listed for check in _model(reached, bad=needed.get(reached.spec.name, Grade.WARN))]
+    found = await asyncio.gather(*(probe_model(spec, discover=discover, require=require) for spec in models))
+    spare = [reach.spec.name for reach in found if not reach.usable and reach.spec.name not in needed]
+    listed = [reach for reach in found if reach.spec.name not in spare]
+    checks = [check for reach in listed for check in _model_lines(reach, bad=needed.get(reach.spec.name, Grade.WARN))]
     if spare:
         them, they = ("it", "its state") if len(spare) == 1 else ("them", "their state")
         text = f"{', '.join(spare)}: no role uses {them}; chatops models list shows {they}."
@@ -170,15 +167,15 @@ async def model_checks(
     return checks
 
 
-def _model(reached: Reach, *, bad: Grade) -> list[Check]:
+def _model_lines(reach: ModelReach, *, bad: Grade) -> list[Check]:
     """Return the line about the key, if the server was asked with it, and the line about the model."""
-    name = f"model {reached.spec.name}"
+    name = f"model {reach.spec.name}"
     found = []
     asked = (Reachability.THERE, Reachability.UNLISTED, Reachability.REFUSED, Reachability.SILENT)
-    if reached.reachability in asked and reached.spec.has_server:
-        found.append(Check(name=name, grade=Grade.OK, text=_key(reached.spec.key)))
-    grade = Grade.OK if reached.usable else bad
-    return [*found, Check(name=name, grade=grade, text=reached.text, advice=reached.advice)]
+    if reach.reachability in asked and reach.spec.has_server:
+        found.append(Check(name=name, grade=Grade.OK, text=_key_text(reach.spec.key)))
+    grade = Grade.OK if reach.usable else bad
+    return [*found, Check(name=name, grade=grade, text=reach.text, advice=reach.advice)]
 
 
 def calling_check(spec: ModelSpec, trial: Trial) -> Check:
@@ -229,11 +226,11 @@ _ONLY_NATIVE = 'Its tool_format is native; with "auto", calls in its text count 
 _OTHER_FORMAT = "Try another tool_format of it in the registry, or another model for roles with tools."
 
 
-def _key(source: KeySource) -> str:
-    return "no key configured" if source == KeySource() else f"its key is set ({_origin(source)})"
+def _key_text(source: KeySource) -> str:
+    return "no key configured" if source == KeySource() else f"its key is set ({_key_origin(source)})"
 
 
-def _origin(source: KeySource) -> str:
+def _key_origin(source: KeySource) -> str:
     if source.env:
         return f"environment variable {source.env}"
     if source.file:
@@ -296,10 +293,13 @@ def store_checks(path: Path) -> list[Check]:
 
 def as_checks(found: Sequence[Finding]) -> list[Check]:
     """Return findings about a store as lines of the report."""
-    return [Check(name="store", grade=_GRADES[one.severity], text=one.text, advice=one.advice) for one in found]
+    return [
+        Check(name="store", grade=_GRADES[finding.severity], text=finding.text, advice=finding.advice)
+        for finding in found
+    ]
 
 
-def _store(app: App) -> list[Check]:
+def _check_store(app: App) -> list[Check]:
     if not database(app.paths, app.options.registry):
         return store_checks(app.paths.store)
     try:
@@ -317,11 +317,11 @@ def platform_checks(paths: Paths) -> list[Check]:
         found.append(Check(name="platform", grade=Grade.WARN, text=text))
     found += [Check(name="folders", grade=Grade.WARN, text=notice) for notice in paths.notices]
     for folder in dict.fromkeys((paths.config, paths.data, paths.log)):
-        found += _folder(folder)
+        found += _check_folder(folder)
     return found
 
 
-def _folder(folder: Path) -> list[Check]:
+def _check_folder(folder: Path) -> list[Check]:
     obstacle = write_obstacle(folder)
     if obstacle is not None:
         why, advice = obstacle
@@ -335,57 +335,53 @@ def _folder(folder: Path) -> list[Check]:
     return [Check(name="folders", grade=Grade.OK, text=str(folder))]
 
 
-async def reach(
+async def probe_model(
     spec: ModelSpec, *, discover: Discover = list_models, require: SandboxLevel = SandboxLevel.NONE
-) -> Reach:
+) -> ModelReach:
     """Check the key, then ask the server. Never raises for a server's errors and never shows a key.
 
     A program is not started; `require` is the sandbox level that programs need.
     """
     match spec.type:
         case ModelType.DEMO:
-            return Reach(spec=spec, reachability=Reachability.THERE, text="built in, needs nothing")
+            return ModelReach(spec=spec, reachability=Reachability.THERE, text="built in, needs nothing")
         case ModelType.CLI:
-            state = await asyncio.to_thread(_program, spec, require)
+            state = await asyncio.to_thread(program_state, spec, require=require)
             found = Reachability.THERE if state.ready else Reachability.ABSENT
-            return Reach(spec=spec, reachability=found, text=state.text, advice=state.advice)
+            return ModelReach(spec=spec, reachability=found, text=state.text, advice=state.advice)
         case ModelType.OPENAI | ModelType.GEMINI:
-            return await _server(spec, discover)
+            return await _probe_server(spec, discover)
         case str():
             package = await asyncio.to_thread(engine_package, spec.engine)
             text = (
                 f"engine {spec.engine} of package {package}" if package else f"no package has an engine {spec.engine}"
             )
-            return Reach(spec=spec, reachability=Reachability.THERE if package else Reachability.ABSENT, text=text)
+            return ModelReach(spec=spec, reachability=Reachability.THERE if package else Reachability.ABSENT, text=text)
         case kind:
             assert_never(kind)
 
 
-def _program(spec: ModelSpec, require: SandboxLevel) -> "ProgramState":
-    return program_state(spec, require=require)
-
-
-async def _server(spec: ModelSpec, discover: Discover) -> Reach:
+async def _probe_server(spec: ModelSpec, discover: Discover) -> ModelReach:
     try:
         if spec.key != KeySource():
             await read_key(spec.key)
     except ConfigError as error:
-        return Reach(spec=spec, reachability=Reachability.KEYLESS, text=str(error), advice=error.advice)
+        return ModelReach(spec=spec, reachability=Reachability.KEYLESS, text=str(error), advice=error.advice)
     try:
         names = tuple(await discover(spec))
     except KeyRefusedError as error:
-        return Reach(spec=spec, reachability=Reachability.REFUSED, text=str(error), advice=error.advice)
+        return ModelReach(spec=spec, reachability=Reachability.REFUSED, text=str(error), advice=error.advice)
     except ChatopsError as error:
-        return Reach(spec=spec, reachability=Reachability.SILENT, text=str(error), advice=error.advice)
+        return ModelReach(spec=spec, reachability=Reachability.SILENT, text=str(error), advice=error.advice)
     if names and spec.model_name and spec.model_name not in names:
         text = f"the server answers, but does not list {spec.model_name}."
         advice = f"Name one that it has: chatops connect {without_secrets(spec.api_url)}"
-        return Reach(spec=spec, reachability=Reachability.UNLISTED, text=text, advice=advice, available=names)
+        return ModelReach(spec=spec, reachability=Reachability.UNLISTED, text=text, advice=advice, available=names)
     text = f"the server answers and has {plural(len(names), 'model')}"
-    return Reach(spec=spec, reachability=Reachability.THERE, text=text, available=names)
+    return ModelReach(spec=spec, reachability=Reachability.THERE, text=text, available=names)
 
 
-async def look(app: App, *, model: str | None = None, connect: bool = False) -> list[Check]:
+async def run_checks(app: App, *, model: str | None = None, connect: bool = False) -> list[Check]:
     """Run all checks. With `model`, check only that model, and ask it to call a tool. `connect`: to MCP servers.
 
     Raises ConfigError if there is no such model.
@@ -396,26 +392,26 @@ async def look(app: App, *, model: str | None = None, connect: bool = False) -> 
         chosen = app.rights.model(model)
         models, needed = () if chosen is None else (chosen,), {model: Grade.FAIL}
         if chosen is None:
-            raise unknown("model", model, [spec.name for spec in app.rights.models()])
+            raise unknown_name("model", model, [spec.name for spec in app.rights.models()])
     models_found = await model_checks(models, needed=needed, discover=list_models, require=app.limits.sandbox().require)
     if model is not None:
         models_found = await _with_call(app, models[0], models_found)
     return [
         *platform_checks(app.paths),
         *registry_checks(app.loaded, level=app.rights.level),
-        *await asyncio.to_thread(_concerns, app),
-        *await asyncio.to_thread(_workflows, app),
-        *await asyncio.to_thread(_documents, app),
+        *await asyncio.to_thread(_check_rights, app),
+        *await asyncio.to_thread(_check_workflows, app),
+        *await asyncio.to_thread(_check_knowledge, app),
         *models_found,
-        *await _servers(app, connect=connect),
-        *await _sandbox(app),
+        *await _check_servers(app, connect=connect),
+        *await _check_sandbox(app),
         *terminal_checks(os.environ),
-        *await asyncio.to_thread(_editors, app),
-        *await asyncio.to_thread(_store, app),
+        *await asyncio.to_thread(_check_editors, app),
+        *await asyncio.to_thread(_check_store, app),
     ]
 
 
-async def _servers(app: App, *, connect: bool) -> list[Check]:
+async def _check_servers(app: App, *, connect: bool) -> list[Check]:
     """Check the MCP servers. Without `connect` their state is that of the running app."""
     if connect:
         await app.servers.connect_for(SessionSettings(app.options.role or app.loaded.registry.default_role))
@@ -435,7 +431,7 @@ async def _servers(app: App, *, connect: bool) -> list[Check]:
     return checks
 
 
-async def _sandbox(app: App) -> list[Check]:
+async def _check_sandbox(app: App) -> list[Check]:
     limits = app.limits.sandbox()
     context = ToolContext(
         workspace=app.workspace,
@@ -463,16 +459,16 @@ async def _with_call(app: App, spec: ModelSpec, found: list[Check]) -> list[Chec
     except ConfigError as error:
         check = Check(name=f"model {spec.name}", grade=Grade.FAIL, text=str(error), advice=error.advice)
     if check.grade is Grade.FAIL:
-        return [*(one for one in found if one.grade is Grade.OK), check]
-    return [*(replace(one, grade=Grade.WARN) if one.grade is Grade.FAIL else one for one in found), check]
+        return [*(line for line in found if line.grade is Grade.OK), check]
+    return [*(replace(line, grade=Grade.WARN) if line.grade is Grade.FAIL else line for line in found), check]
 
 
 def doctor_text(app: App) -> str:
     """Return the checks as text. Blocks for as long as servers take to answer: call it in a thread."""
-    return lines(asyncio.run(look(app)))
+    return lines(asyncio.run(run_checks(app)))
 
 
-def _concerns(app: App) -> list[Check]:
+def _check_rights(app: App) -> list[Check]:
     try:
         found = [Check(name="registry", grade=Grade.WARN, text=concern.text) for concern in app.concerns()]
         crowded = crowded_roles(app.loaded.registries, specs=app.catalog.specs)
@@ -489,17 +485,19 @@ def _concerns(app: App) -> list[Check]:
         return []
 
 
-def _workflows(app: App) -> list[Check]:
+def _check_workflows(app: App) -> list[Check]:
     """Return checks for workflows that cannot be used; none if all can."""
     known = app.workflows()
     warnings = [Check(name="workflows", grade=Grade.WARN, text=notice) for notice in known.notices]
     return warnings + [
-        Check(name=f"workflow {one.name}", grade=Grade.WARN, text=str(one.error), advice=one.error.advice)
-        for one in known.unusable
+        Check(
+            name=f"workflow {unusable.name}", grade=Grade.WARN, text=str(unusable.error), advice=unusable.error.advice
+        )
+        for unusable in known.unusable
     ]
 
 
-def _documents(app: App) -> list[Check]:
+def _check_knowledge(app: App) -> list[Check]:
     """Return a check for each source of knowledge; none if there are no sources."""
     found = []
     for source in app.catalog.settings().knowledge:
@@ -516,7 +514,7 @@ def _documents(app: App) -> list[Check]:
     return found
 
 
-def _editors(app: App) -> list[Check]:
+def _check_editors(app: App) -> list[Check]:
     """Return how fast each editor has answered questions about calls. One that answers by itself is a warning."""
     found = []
     with suppress(ChatopsError):  # The store has a check of its own.
@@ -534,7 +532,7 @@ def _editors(app: App) -> list[Check]:
 
 
 def _grades(app: App) -> dict[str, Grade]:
-    """Return how bad it is if a model cannot be used: the default role's first one is required, others are not."""
+    """Return the grade for each model in use if it cannot be used: only the default role's first one is required."""
     needed: dict[str, Grade] = {}
     for role in app.rights.roles():
         try:

@@ -30,7 +30,7 @@ from chatops.sandbox.confinement import confinement
 from chatops.store.base import RuleRow
 from chatops.toolkit.base import inspect_call
 from chatops.wiring.app import App
-from chatops.wiring.rows import RuleItem, describe_rule, unknown
+from chatops.wiring.rows import RuleItem, describe_rule, unknown_name
 
 NO_SESSION = SessionId("explain")
 """Placeholder for calls that are explained without a session."""
@@ -42,7 +42,7 @@ WITHOUT_ARGUMENTS = "For a particular call, add its arguments as JSON: the verdi
 
 
 @frozen_dataclass
-class Explained:
+class Explanation:
     """The verdict on a tool or on one call of it."""
 
     deciding: Judgement
@@ -64,7 +64,7 @@ async def explain_call(
     session: SessionId = NO_SESSION,
     remembered: Sequence[RememberedRule] = (),
     workspace_read: bool = False,
-) -> Explained:
+) -> Explanation:
     """Return the verdict under `grant` on a call with these arguments (JSON); None: on all calls of the tool.
 
     `remembered` and `workspace_read` are those of a session. A tool that does not exist is denied like any other that
@@ -73,7 +73,7 @@ async def explain_call(
     Raises ConfigError for arguments that are not a JSON object.
     """
     tool = tool_name(tool)
-    facts = await _facts(app, grant, tool, arguments, session=session) if arguments is not None else None
+    facts = await _inspect(app, grant, tool, arguments, session=session) if arguments is not None else None
     known = facts if facts is not None else CallFacts(arguments="{}")
     if app.catalog.get(tool) is None:
         return _explain_unregistered(app, grant, tool, known)
@@ -83,7 +83,7 @@ async def explain_call(
         judged = grant.judge(tool, facts, remembered=remembered, workspace_read=workspace_read)
     place = partial(place_in, app.loaded)
     notices = [f"This call could not run: {problem.path}: {problem.message}" for problem in known.problems]
-    return Explained(
+    return Explanation(
         deciding=judged,
         layers=tuple(grant.reasons(tool, known, workspace_read=workspace_read)),
         problems=known.problems,
@@ -254,7 +254,7 @@ class SessionRights:
         lines = ["Remembered rules (/permissions revoke takes one back):", ""]
         for row in rows:
             pattern, *more = describe_rule(row)
-            if reason := _silent(row.rule, grant, folder=folder):
+            if reason := _why_silent(row.rule, grant, folder=folder):
                 more += [f"does not answer here: {reason}"]
             lines += [f"  {row.rule.id:>3}  {pattern}", *(f"       {text}" for text in more), ""]
         lines += [] if rows else ["  none", ""]
@@ -295,18 +295,18 @@ def _tools_text(
     return "\n".join([*lines, "", "/policy TOOL shows what each layer says. /policy TOOL JSON judges one call."])
 
 
-def _explain_unregistered(app: App, grant: Grant, tool: str, facts: CallFacts) -> Explained:
+def _explain_unregistered(app: App, grant: Grant, tool: str, facts: CallFacts) -> Explanation:
     reason = sanitize(app.catalog.unavailable.get(tool, "no tool of this name is registered"), newlines=False)
-    return Explained(
+    return Explanation(
         deciding=Judgement(verdict=Verdict.DENY, reason=reason),
         layers=grant.reasons(tool, facts),
         problems=(),
         lines=(f"{tool}: deny, {reason}",),
-        notices=(unknown("tool", tool, [spec.name for spec in app.catalog.specs]).advice,),
+        notices=(unknown_name("tool", tool, [spec.name for spec in app.catalog.specs]).advice,),
     )
 
 
-async def _facts(app: App, grant: Grant, name: str, text: str, *, session: SessionId) -> CallFacts:
+async def _inspect(app: App, grant: Grant, name: str, text: str, *, session: SessionId) -> CallFacts:
     try:
         value: JsonValue = json.loads(text)
         spelled = canonical(value)
@@ -322,7 +322,7 @@ async def _facts(app: App, grant: Grant, name: str, text: str, *, session: Sessi
     return await inspect_call(tool, call, replace(context, sandbox=grant.sandbox or context.sandbox))
 
 
-def _silent(rule: RememberedRule, grant: Grant, *, folder: str) -> str:
+def _why_silent(rule: RememberedRule, grant: Grant, *, folder: str) -> str:
     """Return why a rule answers nothing in this role and folder; empty if it may."""
     if rule.role != grant.role:
         return f"role {grant.role} is in force"

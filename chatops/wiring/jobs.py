@@ -6,10 +6,10 @@ A job is a row beside its session (`store.jobs`) with the options that it was st
 ``chatops jobs resume ID --foreground``, detached: it takes the session's lease and resumes the turn, as every resumed
 turn is. A turn that waits for a decision needs no process.
 
-Who commits a decision calls `start_if_job`. That starts the process and stores the lease in its name, so that of two
-programs that decide at the same time only one starts it: the other process finds the lease taken, and ends. A decision
-that is committed while the process is about to end is found by that process, which looks once more after it has
-released the lease.
+A program that commits a decision calls `start_if_job`. That starts the process and stores the lease in its name, so
+that of two programs that decide at the same time only one starts it: the other process finds the lease taken, and ends.
+A decision that is committed while the process is about to end is found by that process, which looks once more after it
+has released the lease.
 
 The job continues by itself only where it was: started by its user, who owns the store, on the same host and boot, in
 the same folder, with the same key of the model in its variable, in a sandbox that is no weaker. Otherwise the reason is
@@ -65,9 +65,10 @@ from chatops.wiring.stored import STORE_VARIABLE, Options, database
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 0.02
+_LEASE_LOOK_S = 0.02
+"""Seconds between two looks of a new process for the lease that its starter reserves for it."""
 _KEY_DIGITS = 6
-"""Hex digits of the digest of a model's key."""
+"""Hex digits of the digest of a model's key: enough to tell two keys apart, too few to find one by trying."""
 _STARTER = "CHATOPS_STARTER"
 """Environment variable with the pid of the process that has started a job's process."""
 
@@ -90,7 +91,7 @@ class JobState(StrEnum):
         return self in _ENDS.values()
 
 
-_MAY_START = (JobState.INTERRUPTED, JobState.NOT_STARTED)
+_STARTABLE = (JobState.INTERRUPTED, JobState.NOT_STARTED)
 _ENDS = {
     TurnStatus.ANSWERED: JobState.DONE,
     TurnStatus.LIMIT: JobState.LIMIT,
@@ -130,12 +131,12 @@ class Job:
 
     @property
     def about(self) -> str:
-        """What is to know of it besides its state: the process, the calls that wait, or the reason. In one line."""
+        """The process, the calls that wait, or the reason for its state, in one line."""
         match self.state:
             case JobState.RUNNING if self.lease is not None:
                 return f"pid {self.lease.holder.pid}"
             case JobState.WAITING:
-                return "; ".join(budget_question(one) or named_call(one.call, one.facts) for one in self.pending)
+                return "; ".join(budget_question(call) or named_call(call.call, call.facts) for call in self.pending)
             case _:
                 return self.why
 
@@ -148,7 +149,7 @@ def job_of(store: Store, row: JobRow) -> Job:
     except UnreadableError as error:
         return Job(row=row, state=JobState.INTERRUPTED, lease=lease, why=str(error))
     queued = store.pending_calls(session_id=row.session.id)
-    pending = tuple(one.pending for one in queued if one.decided is None)
+    pending = tuple(call.pending for call in queued if call.decided is None)
     why = _stored_reason(row)
     if isinstance(turn.phase, Finished):
         state = _ENDS.get(turn.phase.result, JobState.CANCELLED)
@@ -204,17 +205,17 @@ def job_row(app: App, session: Session, *, on_approval: str = "pause") -> JobRow
         folder=_identity_of(app.workspace),
         level=int(app.limits.sandbox_level()),
     )
-    return sealed(app.store, row)
+    return seal_row(app.store, row)
 
 
-def sealed(store: Store, row: JobRow) -> JobRow:
+def seal_row(store: Store, row: JobRow) -> JobRow:
     """Return the row with a seal if others can write to the store. Raises ConfigError if no key can be kept."""
     return with_seal(row, find_paths(os.environ).data) if store.owner is None else row
 
 
 def is_own(store: Store, row: JobRow) -> bool:
     """Return True if nobody else can have written the options of a job."""
-    return store.owner is not None or row.options == sealed(store, row).options
+    return store.owner is not None or row.options == seal_row(store, row).options
 
 
 async def move_to_background(
@@ -227,10 +228,10 @@ async def move_to_background(
     """
     row = await in_thread(partial(job_row, app, session, on_approval=on_approval))
     await in_thread(app.store.put_job, row)
-    goes_on = session.state is not None and in_flight(session.state)
+    is_running = session.state is not None and in_flight(session.state)
     await leave()
     try:
-        if goes_on:
+        if is_running:
             await in_thread(start, app.store, row)
     except OSError as error:
         raise ChatopsError(
@@ -242,17 +243,15 @@ async def move_to_background(
     return row.session.id
 
 
-def bound_here(app: App, row: JobRow) -> JobRow:
+def bind_here(app: App, row: JobRow) -> JobRow:
     """Return the row bound to this host, boot, folder, sandbox and the models' addresses: the user starts it here.
 
     Raises StoreError.
     """
-    me = this_process()
+    me, addresses = this_process(), _addresses(app, app.store.load_turn(row.turn_id))
     bound = replace(
         row,
-        options=_with(
-            row, addresses=_addresses(app, app.store.load_turn(row.turn_id)), added=_added_folders(app.options)
-        ),
+        options=_with_options(row, addresses=addresses, added=_added_folders(app.options)),
         uid=os.getuid(),
         host=me.host,
         boot_id=me.boot_id,
@@ -261,7 +260,7 @@ def bound_here(app: App, row: JobRow) -> JobRow:
         not_started="",
         seen=False,
     )
-    return sealed(app.store, bound)
+    return seal_row(app.store, bound)
 
 
 def options_of(row: JobRow) -> Options:
@@ -308,35 +307,36 @@ def _added_folders(chosen: Options) -> dict[str, JsonValue]:
     return {path: _identity_of(Path(path)) for path in (*chosen.sandbox.read, *chosen.sandbox.write)}
 
 
-def _folders(row: JobRow) -> dict[str, str]:
+def _folder_identities(row: JobRow) -> dict[str, str]:
     """Return the identity of each folder of a job when it was started, by its path."""
     return {str(options_of(row).workspace): row.folder, **_stored_options(row).get("added", {})}
 
 
 def moved_folders(row: JobRow, bound: JobRow) -> list[str]:
     """Return the paths at which `bound`, the same job bound again, has other folders."""
-    return [path for path, identity in _folders(bound).items() if _folders(row).get(path, identity) != identity]
+    before = _folder_identities(row)
+    return [path for path, identity in _folder_identities(bound).items() if before.get(path, identity) != identity]
 
 
-def _models(app: App, state: TurnState) -> list[ModelSpec]:
+def _models_of(app: App, state: TurnState) -> list[ModelSpec]:
     found = (app.rights.model(target.name) for target in state.grant.models)
     return [spec for spec in found if spec is not None]
 
 
 def _addresses(app: App, state: TurnState) -> dict[str, str]:
-    return {spec.name: f"{_address(spec)}:{_key(spec, state.session_id)}" for spec in _models(app, state)}
+    return {spec.name: f"{_url_digest(spec)}:{_key_mark(spec, state.session_id)}" for spec in _models_of(app, state)}
 
 
-def _with(row: JobRow, **options: JsonValue) -> str:
+def _with_options(row: JobRow, **options: JsonValue) -> str:
     return json.dumps({**_stored_options(row), **options})
 
 
-def _address(spec: ModelSpec) -> str:
+def _url_digest(spec: ModelSpec) -> str:
     """Return a digest of a model's address, which may hold a password."""
     return hashlib.sha256(spec.api_url.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _key(spec: ModelSpec, session_id: SessionId) -> str:
+def _key_mark(spec: ModelSpec, session_id: SessionId) -> str:
     """Return what tells a key of the environment from another one, too short to find the key by; empty without one."""
     key = os.environ.get(spec.key.env, "").strip() if spec.key.env else ""
     return (
@@ -349,8 +349,8 @@ def _key(spec: ModelSpec, session_id: SessionId) -> str:
 CONTINUES_IN_BACKGROUND = ConflictError(
     "The turn continues in the background.", advice="/jobs lists it, /takeover brings it back here."
 )
-FOREIGN = "others can write to the store, and its options were not written by this user on this machine"
-_TAKEN = "The job continues where it is open."
+FOREIGN_OPTIONS = "others can write to the store, and its options were not written by this user on this machine"
+_CONTINUES_ELSEWHERE = "The job continues where it is open."
 
 
 def start_if_job(store: Store, session_id: SessionId) -> str:
@@ -365,14 +365,14 @@ def start_if_job(store: Store, session_id: SessionId) -> str:
     if row is None or row.session.active_turn != row.turn_id:
         return ""
     if (whose := store.foreign(row.session.id)) or store.lease(row.session.id) is not None:
-        return f"The job belongs to {whose}: chatops there continues it." if whose else _TAKEN
+        return f"The job belongs to {whose}: chatops there continues it." if whose else _CONTINUES_ELSEWHERE
     reach("before_job_start")
-    why = why_not(store, row)
+    why = why_not_here(store, row)
     if why is None:
         try:
             start(store, row)
         except SessionHeldError:
-            return _TAKEN
+            return _CONTINUES_ELSEWHERE
         except OSError as error:
             why = NotStarted(WhyNot.FAILED, f"a process cannot be started: {error.strerror}")
         else:
@@ -381,7 +381,7 @@ def start_if_job(store: Store, session_id: SessionId) -> str:
     return f"Decided, not started: {why.sentence}. To start it: chatops jobs resume {row.session.id}"
 
 
-def why_not(store: Store, row: JobRow) -> NotStarted | None:
+def why_not_here(store: Store, row: JobRow) -> NotStarted | None:
     """Return why a job must not continue by itself from here; None if it may."""
     me, uid = this_process(), os.getuid()
     if row.uid != uid:
@@ -393,10 +393,10 @@ def why_not(store: Store, row: JobRow) -> NotStarted | None:
     if row.boot_id != me.boot_id:
         return NotStarted(WhyNot.BOOT)
     if not is_own(store, row):
-        return NotStarted(WhyNot.STORE, FOREIGN)
+        return NotStarted(WhyNot.STORE, FOREIGN_OPTIONS)
     chosen = options_of(row)
     assert chosen.workspace is not None
-    for path, before in _folders(row).items():
+    for path, before in _folder_identities(row).items():
         if not (folder := _identity_of(Path(path))):
             return NotStarted(WhyNot.FOLDER_GONE, show_path(path))
         if folder != before:
@@ -413,15 +413,15 @@ def why_not(store: Store, row: JobRow) -> NotStarted | None:
 def _why_no_model(app: App, row: JobRow, state: TurnState) -> NotStarted | None:
     """Return why none of the turn's models can be asked from here, or which is at another address."""
     addresses = _stored_options(row).get("addresses") or {}
-    models = _models(app, state)
+    models = _models_of(app, state)
     for spec in models:
         # The turn may ask each of them, so one that can be asked is not enough.
         if spec.name not in addresses:
             return NotStarted(WhyNot.MODEL, f"{spec.name} was chosen after it was started")
         address, _, key = addresses[spec.name].partition(":")
-        if _address(spec) != address:
+        if _url_digest(spec) != address:
             return NotStarted(WhyNot.MODEL, f"{spec.name} is at another address now")
-        if key and key != (_key(spec, state.session_id) or key):
+        if key and key != (_key_mark(spec, state.session_id) or key):
             return NotStarted(WhyNot.MODEL, f"{spec.name} has another key in {spec.key.env} now")
     return why_no_answer(models)
 
@@ -471,7 +471,7 @@ def wait_for_lease(store: Store, row: JobRow) -> bool:
         lease = store.lease(row.session.id)
         if lease is not None and lease.holder == this_process():
             break
-        time.sleep(_LOOK_S)
+        time.sleep(_LEASE_LOOK_S)
     return bool(starter)
 
 
@@ -480,7 +480,7 @@ class ChatJobs:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._handing: asyncio.Task[None] | None = None
+        self._handover: asyncio.Task[None] | None = None
         app.start_job = partial(start_if_job, app.store)
 
     async def listed(self) -> list[Job]:
@@ -495,8 +495,8 @@ class ChatJobs:
         if session.settings.step is not None or session.unsaved:
             why = "a step of a workflow stays with its run" if session.settings.step is not None else session.unsaved
             raise ChatopsError(f"The turn was not handed over: {why}.")
-        # The event loop itself keeps no reference to a task.
-        self._handing = asyncio.create_task(self._move(session), name="hand over")
+        # Kept here, because the event loop keeps no reference to a task.
+        self._handover = asyncio.create_task(self._move(session), name="hand over")
 
     async def _move(self, session: Session) -> None:
         await session.quiesce()
@@ -516,7 +516,7 @@ class ChatJobs:
         """
         store = self._app.store
 
-        def start_left() -> None:
+        def start_again() -> None:
             row = store.job(session_id)
             if row is None or row.session.active_turn != row.turn_id:
                 return
@@ -525,19 +525,19 @@ class ChatJobs:
                 known = _stored_options(row).get("addresses") or {}
                 if is_own(store, row):
                     addresses = {**_addresses(self._app, job.turn), **known}
-                    store.put_job(sealed(store, replace(row, options=_with(row, addresses=addresses))))
-            if job.state in _MAY_START:
+                    store.put_job(seal_row(store, replace(row, options=_with_options(row, addresses=addresses))))
+            if job.state in _STARTABLE:
                 start_if_job(store, session_id)
 
         try:
-            await in_thread(start_left)
+            await in_thread(start_again)
         except ChatopsError as error:
             log.warning("job %s does not continue: %s", session_id, error)
 
-    def news(self, said: Collection[SessionId] = ()) -> tuple[str, ...]:
+    def news(self, known: Collection[SessionId] = ()) -> tuple[str, ...]:
         """Return one line on the jobs that ended or wait for the user since it was last called; empty if none does.
 
-        Of sessions in `said` the user knows already that they are not finished.
+        The user knows already that sessions in `known` are not finished.
         """
         store = self._app.store
         if store.unsaved:
@@ -545,7 +545,7 @@ class ChatJobs:
         jobs = [
             job_of(store, row)
             for row in store.jobs()
-            if (row.session.id not in said if row.session.active_turn is not None else not row.seen)
+            if (row.session.id not in known if row.session.active_turn is not None else not row.seen)
         ]
         ended = [job for job in jobs if job.state.is_over]
         for job in ended:

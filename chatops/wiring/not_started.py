@@ -1,4 +1,4 @@
-"""Why a turn is not started by itself where it could be: for jobs, and for workers."""
+"""Reasons why chatops does not start a turn of a job or a queue by itself."""
 
 import os
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from chatops.domain.wording import cut
 from chatops.policy.registry import ModelSpec
 from chatops.policy.registry_checks import model_problem
 
-_LONGEST_ABOUT = 200
+_ABOUT_CHARACTERS = 200
 """Characters of what a reason is about."""
 
 
@@ -43,7 +43,7 @@ class NotStarted:
     @property
     def sentence(self) -> str:
         """The reason as a clause."""
-        about = reveal(cut(self.about, most=_LONGEST_ABOUT), newlines=False)
+        about = reveal(cut(self.about, most=_ABOUT_CHARACTERS), newlines=False)
         match self.why:
             case WhyNot.OWNER:
                 return f"only the user who started it may start it again (uid {about})"

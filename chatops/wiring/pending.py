@@ -1,7 +1,7 @@
 """The pending calls of all sessions, as ``chatops approvals`` and the page list, show and decide them.
 
 Nothing here opens a session. A decision is posted for the turn: a process that owns the session takes it at once,
-otherwise whoever resumes the session.
+otherwise the process that resumes the session.
 
 A list is asked for often, by shells and status lines, and is empty most of the time. So what only a call needs is
 imported when there is one.
@@ -114,7 +114,7 @@ class PendingCalls:
         pending = queued.pending
         check_digest(pending, digest)
         if not isinstance(decision, Rejected):
-            check_doubt(pending, done=isinstance(decision, MarkedDone), again=again)
+            check_unknown_outcome(pending, done=isinstance(decision, MarkedDone), again=again)
         if isinstance(decision, Approved):
             self._check_changes(pending, decision.only, digest=digest)
             if queued.decided is None:
@@ -188,7 +188,7 @@ def check_digest(pending: "PendingCall", digest: str | None) -> None:
         )
 
 
-def check_doubt(pending: "PendingCall", *, done: bool, again: bool) -> None:
+def check_unknown_outcome(pending: "PendingCall", *, done: bool, again: bool) -> None:
     """Raise ChatopsError unless a call with an unknown outcome is declared done or to be run again.
 
     Also raised if either is declared of a call that was not started.

@@ -373,14 +373,14 @@ class RegistryRights:
         if strictest(found.budget, found.run_budget).cost is not None:
             found = replace(
                 found,
-                models=tuple(self._priced(target) for target in found.models),
-                responder=None if found.responder is None else self._priced(found.responder),
+                models=tuple(self._with_price(target) for target in found.models),
+                responder=None if found.responder is None else self._with_price(found.responder),
             )
         if found != self._returned:
             self._returned = found
         return self._returned
 
-    def _priced(self, target: ModelTarget) -> ModelTarget:
+    def _with_price(self, target: ModelTarget) -> ModelTarget:
         """Return the target with whether its price is known. That of a public provider is looked up once."""
         spec = self.model(target.name)
         if target.priced or spec is None or not spec.has_server:
@@ -438,7 +438,7 @@ class RegistryRights:
         if spec is None:
             # The model client reports what is missing. A backup may still answer.
             return ModelTarget(name=name, label=name)
-        window, priced = self._learned(spec)
+        window, priced = self._window_and_price(spec)
         sized = ModelTarget(
             name=name,
             label=spec.label or name,
@@ -451,10 +451,10 @@ class RegistryRights:
             return sized
         return replace(sized, max_output_tokens=spec.max_output_tokens)
 
-    def _learned(self, spec: ModelSpec) -> tuple[int | None, bool]:
-        """Return a model's context window in tokens, from an error of its server, else the registry; None: unknown.
+    def _window_and_price(self, spec: ModelSpec) -> tuple[int | None, bool]:
+        """Return a model's context window in tokens (None: unknown), and whether its price is known.
 
-        And whether its price is known, without looking it up.
+        The window is from an error of its server, else from the registry. No price is looked up.
         """
         memory = memory_of(spec, self._settings())
         if memory is None:
@@ -475,7 +475,7 @@ class RegistryRights:
             persona="" if voiceless or speaker is None else speaker.text,
             persona_source="" if voiceless or speaker is None else speaker.source,
             notes=project_notes([(item.path, item.data.decode("utf-8-sig")) for item in now.trusted.notes]),
-            environment=_environment(self._workspace),
+            environment=_environment_text(self._workspace),
             memory=memory_notes(self._memories.texts()),
             skills=skill_notes([(skill.name, skill.description) for skill in skills]),
             role=role.name,
@@ -524,7 +524,7 @@ def _step_layers(step: StepRights | None) -> tuple[Layer, ...]:
     return step_layers(step.step, at=step.place)
 
 
-def _environment(workspace: Path) -> str:
+def _environment_text(workspace: Path) -> str:
     """Return workspace, system and date. The day and not the hour, so that prompt caches stay valid."""
     day = datetime.now().astimezone().strftime("%A, %d %B %Y")
     return f"Workspace: {workspace}\nSystem: {platform.system()}\nToday: {day}"
@@ -540,10 +540,10 @@ def current_user() -> User:
         login = pwd.getpwuid(uid).pw_name
     except KeyError:
         login = f"#{uid}"
-    return User(uid=uid, login=login, groups=_groups())
+    return User(uid=uid, login=login, groups=_group_names())
 
 
-def _groups() -> frozenset[str]:
+def _group_names() -> frozenset[str]:
     names = set()
     for gid in {os.getgid(), *os.getgroups()}:
         try:

@@ -47,7 +47,7 @@ class RuleItem:
     id: str
     rule: str
     about: str
-    """Its reach, and when it was made and used."""
+    """Where it answers, and when it was made and used."""
 
 
 @frozen_dataclass
@@ -74,7 +74,7 @@ class SessionRow:
     """Id of the session that it is a copy of; empty for an original."""
 
 
-def origin(row: SessionRow, sources: Mapping[str, str]) -> str:
+def first_source(row: SessionRow, sources: Mapping[str, str]) -> str:
     """Return the id of the session that `row` is a copy of, or a copy of a copy of; `sources` are by session."""
     chain = [str(row.id)]
     while (source := sources.get(chain[-1], "")) and source not in chain:
@@ -126,10 +126,10 @@ TO_REVIEW = "awaiting_review"
 """`kind` of the phase of a run that waits for a review."""
 
 
-def unknown(kind: str, name: str, known: Sequence[str]) -> ConfigError:
+def unknown_name(kind: str, name: str, known: Sequence[str]) -> ConfigError:
     """Return the error for an unknown name, with the known ones, nearest first."""
     near = get_close_matches(name, known, n=3, cutoff=0.4)
-    ordered = [*near, *(one for one in known if one not in near)]
+    ordered = [*near, *(other for other in known if other not in near)]
     listing = ", ".join(ordered) if ordered else "none"
     return ConfigError(f"There is no {kind} {name!r}.", advice=f"Known: {listing}.")
 

@@ -18,7 +18,7 @@ from chatops.policy.servers import mcp_source
 from chatops.runtime.settings import SessionSettings
 from chatops.toolkit.base import Tool
 from chatops.wiring.configuration import Configuration
-from chatops.wiring.rows import unknown
+from chatops.wiring.rows import unknown_name
 
 if TYPE_CHECKING:
     from chatops.mcp.packages import Installer
@@ -105,17 +105,17 @@ class McpServers:
         self._data = data
         self._on_change = on_change
         self._notify = notify
-        self._made: Servers | None = None
+        self._started: Servers | None = None
         self._notified: dict[str, str] = {}
         self._listed: dict[str, tuple[str, ...]] = {}
         self._logins: dict[str, asyncio.Task[None]] = {}
 
     def _servers(self, now: Configuration | None = None) -> "Servers | None":
-        if self._made is None and any(registry.servers for registry in (now or self._configuration()).known):
+        if self._started is None and any(registry.servers for registry in (now or self._configuration()).known):
             from chatops.mcp.process import ServerLimits
             from chatops.mcp.servers import Servers
 
-            self._made = Servers(
+            self._started = Servers(
                 lambda: configured_servers(self._configuration()),
                 limits=lambda: ServerLimits(
                     workspace=self._workspace,
@@ -123,12 +123,12 @@ class McpServers:
                     permits=self._permits,
                 ),
                 records=self._data / "mcp",
-                on_change=self._news,
+                on_change=self._on_status,
             )
-            self._listed = {status.name: status.tools for status in self._made.statuses()}
-        return self._made
+            self._listed = {status.name: status.tools for status in self._started.statuses()}
+        return self._started
 
-    def _news(self, status: "ServerStatus") -> None:
+    def _on_status(self, status: "ServerStatus") -> None:
         if self._listed.get(status.name, ()) != status.tools:
             self._listed[status.name] = status.tools
             self._on_change()
@@ -203,7 +203,7 @@ class McpServers:
         """Log in at a server with OAuth. `show` gets the address to open in a browser. Raises ChatopsError."""
         servers = self._servers()
         if servers is None or not await servers.log_in(name, show=show):
-            raise unknown("MCP server", name, [status.name for status in self.statuses()])
+            raise unknown_name("MCP server", name, [status.name for status in self.statuses()])
 
     async def begin_login(self, name: str) -> str:
         """Return the address to open in a browser; a notice tells how the login ended. Raises ChatopsError."""
@@ -246,16 +246,16 @@ class McpServers:
 
         file = login_file(self._data / "mcp", name)
         # A process that is killed while it writes leaves the tokens under another name.
-        for one in (file, *file.parent.glob(f".{glob.escape(file.name)}.*")):
-            one.unlink(missing_ok=True)
+        for path in (file, *file.parent.glob(f".{glob.escape(file.name)}.*")):
+            path.unlink(missing_ok=True)
 
     async def aclose(self) -> None:
         """End all servers."""
         for task in self._logins.values():
             task.cancel()
         await asyncio.gather(*self._logins.values(), return_exceptions=True)
-        if self._made is not None:
-            await self._made.aclose()
+        if self._started is not None:
+            await self._started.aclose()
 
 
 def status_lines(status: "ServerStatus") -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -20,15 +20,15 @@ from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import ALL, DailyUsage, SessionInfo
 from chatops.wiring.app import App
 from chatops.wiring.rows import NO_TITLE, TO_REVIEW, HitRow, RunRow, SessionRow, WorkflowRow, run_state
-from chatops.wiring.unused_copies import copy_looked_at, replaced_copies
+from chatops.wiring.unused_copies import replaced_copies, unused_copy
 from chatops.wiring.user_state import UserState
 
 TITLE_AT_START = 30
 """Characters of a title in the line at the start, so that all of the line fits."""
 _DAY_S = 24 * 60 * 60
-_LAST = 30
+_PREVIEW_MESSAGES = 30
 """Messages at the end of a session in which the last question and answer are looked for."""
-_LONGEST_PREVIEW = 300
+_PREVIEW_LENGTH = 300
 """Characters of a message in a preview."""
 
 
@@ -122,11 +122,11 @@ class SessionList:
 
     async def last_said(self, session_id: SessionId) -> Sequence[str]:
         """Return the last message of the user and the last answer of a session, each in one line with its author."""
-        messages = await asyncio.to_thread(self._app.store.history, session_id, last=_LAST)
+        messages = await asyncio.to_thread(self._app.store.history, session_id, last=_PREVIEW_MESSAGES)
         asked = (said.text for said in reversed(messages) if isinstance(said, UserMessage))
         answers = (said.text for said in reversed(messages) if isinstance(said, AssistantMessage) and said.text.strip())
         last = {"You": next(asked, ""), "Answer": next(answers, "")}
-        return [f"{author}: {one_line(text, most=_LONGEST_PREVIEW)}" for author, text in last.items() if text.strip()]
+        return [f"{author}: {one_line(text, most=_PREVIEW_LENGTH)}" for author, text in last.items() if text.strip()]
 
     async def child_transcript(self, call: CallId) -> str:
         """Return what a child session has said and done so far, as Markdown.
@@ -173,7 +173,7 @@ class SessionList:
     async def delete_copy_looked_at(self, left: SessionId) -> None:
         """Delete a session if it is a copy of one of another folder in which nothing was said. Raises StoreError."""
 
-        await self._delete_all(partial(copy_looked_at, left=left))
+        await self._delete_all(partial(unused_copy, left=left))
 
     async def _delete_all(self, found: Callable[..., list[SessionId]]) -> None:
         draft = partial(self._user.draft, followed=False)
@@ -229,7 +229,7 @@ class SessionList:
 
         def pending() -> list[SessionRow]:
             found = {info.id: info for info in (*self._undecided(), *self._runs.to_review())}
-            return self._describe_rows(sorted(found.values(), key=_used_at, reverse=True))
+            return self._describe_rows(_last_used_first(found.values()))
 
         return await asyncio.to_thread(pending)
 
@@ -237,7 +237,7 @@ class SessionList:
         """Return one line on the unfinished sessions of this workspace, empty if there are none, and their ids."""
         left = self._unfinished_sessions()
         if not left:
-            return _reviews_left(self._runs.to_review()), frozenset()
+            return _reviews_line(self._runs.to_review()), frozenset()
         first, state = left[0]
         title = cut(first.title or first.id, most=TITLE_AT_START).replace('"', "'")
         more = f"; {len(left) - 1} more" if len(left) > 1 else ""
@@ -261,7 +261,7 @@ class SessionList:
         store, here = self._app.store, str(self._app.workspace)
         ids = dict.fromkeys(row.continues for row in store.pending_calls() if row.decided is None)
         found = [info for info in map(store.session, ids) if info.workspace == here]
-        return sorted(found, key=_used_at, reverse=True)
+        return _last_used_first(found)
 
     def _describe_rows(self, found: Sequence[SessionInfo]) -> list[SessionRow]:
         """Return the sessions as lists show them: with their pending calls, and the session they are a copy of."""
@@ -283,7 +283,7 @@ class SessionList:
                 run=run_state(info),
                 role=info.role,
                 asks=tuple(asks.get(info.id, ())),
-                copy_of=_origin(info, known.get(info.forked_from) if info.forked_from else None),
+                copy_of=_source_text(info, known.get(info.forked_from) if info.forked_from else None),
                 source=info.forked_from or "",
             )
             for info in found
@@ -369,14 +369,14 @@ class SessionList:
         return await asyncio.to_thread(write)
 
 
-def _origin(info: SessionInfo, source: SessionInfo | None) -> str:
+def _source_text(info: SessionInfo, source: SessionInfo | None) -> str:
     if info.forked_from is None:
         return ""
     return info.forked_from if source is None else f"{source.title or NO_TITLE} ({source.id}, {changed_at(source)})"
 
 
-def _used_at(info: SessionInfo) -> float:
-    return info.updated_at
+def _last_used_first(found: Iterable[SessionInfo]) -> list[SessionInfo]:
+    return sorted(found, key=lambda info: info.updated_at, reverse=True)
 
 
 def changed_at(info: SessionInfo) -> str:
@@ -386,7 +386,7 @@ def changed_at(info: SessionInfo) -> str:
     return f"today {when:%H:%M}" if today else f"{when:%Y-%m-%d %H:%M}"
 
 
-def _reviews_left(runs: Sequence[SessionInfo]) -> str:
+def _reviews_line(runs: Sequence[SessionInfo]) -> str:
     """Return one sentence about the runs that wait for a review; empty if there are none."""
     if not runs:
         return ""

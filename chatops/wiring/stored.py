@@ -31,7 +31,7 @@ from chatops.store.base import SessionInfo
 from chatops.store.connection import Connection
 from chatops.store.file import LateFile, StoreFile
 from chatops.store.opening import must_have_room
-from chatops.store.recovery import empty_in_memory, look_at, sessions_of
+from chatops.store.recovery import copy_sessions, empty_in_memory, open_readable
 from chatops.store.store import Store
 
 if TYPE_CHECKING:
@@ -74,15 +74,16 @@ def make_store(file: Path | None, paths: Paths, storage: Storage, *, registry: P
     A file is created if it is missing and `storage` is not READ. Raises StoreError, and ConfigError for a database.
     """
     if file is None and (address := database(paths, registry)):
-        return _in_database(address, storage)
+        reason = "the store is only read" if storage is Storage.READ else ""
+        return Store(_connect_database(address, unsaved=reason))
     path = file or paths.store
     match storage:
         case Storage.NEEDED:
             return Store(path)
         case Storage.WANTED:
-            return _writable(path)
+            return _open_writable(path)
         case Storage.READ:
-            return _looked_at(path)
+            return _open_readable(path)
 
 
 def database(paths: Paths, registry: Path | None = None) -> str:
@@ -126,7 +127,7 @@ def open_address(address: str) -> Connection:
     Raises ConfigError and StoreError.
     """
     path = file_at(address)
-    return _database(address) if path is None else StoreFile(path)
+    return _connect_database(address) if path is None else StoreFile(path)
 
 
 def file_at(address: str) -> Path | None:
@@ -141,21 +142,17 @@ def file_at(address: str) -> Path | None:
     return path
 
 
-def _in_database(address: str, storage: Storage) -> Store:
-    return Store(_database(address, unsaved="the store is only read" if storage is Storage.READ else ""))
-
-
-def _database(address: str, *, unsaved: str = "") -> Connection:
+def _connect_database(address: str, *, unsaved: str = "") -> Connection:
     try:
         from chatops.store.postgres import Postgres  # only where a database is named
     except ImportError:
         from chatops.config.extras import not_installed
 
         raise ConfigError(f"The store is a database, and {not_installed('team')}.") from None
-    return Postgres(address, unsaved=unsaved, keyring=_from_keyring)
+    return Postgres(address, unsaved=unsaved, keyring=_keyring_password)
 
 
-def _from_keyring(place: str) -> str:
+def _keyring_password(place: str) -> str:
     """Return the password of a database from the system's keyring; empty if there is none."""
     try:
         return str(import_module("keyring").get_password("chatops", place) or "")
@@ -163,33 +160,33 @@ def _from_keyring(place: str) -> str:
         return ""
 
 
-def _writable(path: Path) -> Store:
+def _open_writable(path: Path) -> Store:
     try:
         store = Store(path)
     except NotSavedError as error:
-        return _in_memory(path, error)
+        return _copy_to_memory(path, error)
     try:
         must_have_room(path)
     except NotSavedError as error:
         store.close()
-        return _in_memory(path, error)
+        return _copy_to_memory(path, error)
     return store
 
 
-def _looked_at(path: Path) -> Store:
-    rows, salvage = look_at(path, unsaved="the store is only read")
+def _open_readable(path: Path) -> Store:
+    rows, salvage = open_readable(path, unsaved="the store is only read")
     if salvage is not None and not salvage.whole:
         rows.notices.append(f"The session store {path} is damaged. {salvage.text}")
     return Store(rows)
 
 
-def _in_memory(path: Path, why: NotSavedError) -> Store:
+def _copy_to_memory(path: Path, why: NotSavedError) -> Store:
     """Return a copy of the store in memory, an empty one if the file cannot even be read.
 
     `Store.save` moves it into the file once that can be written.
     """
     try:
-        rows, _ = sessions_of(path, unsaved=why.reason)
+        rows, _ = copy_sessions(path, unsaved=why.reason)
     except StoreError:
         rows = Connection(empty_in_memory(), path=path, unsaved=why.reason)
     notice = f"{why} Nothing from now on is kept when chatops ends, and no call can be approved. {why.advice}"

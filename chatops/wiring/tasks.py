@@ -46,7 +46,7 @@ _ANSWER_TOKENS = 120
 """Tokens of a usual reply: one call, or one sentence."""
 _RESULT_TOKENS = 400
 """Tokens that results and earlier calls add to a usual request."""
-_SERVER = frozenset(
+_SERVER_FAILURES = frozenset(
     {
         FailureKind.UNREACHABLE,
         FailureKind.UNAUTHORIZED,
@@ -93,7 +93,7 @@ def _read_content(path: Path) -> str | None:
         return None
 
 
-def _lines(count: int, *, at: int, word: str) -> str:
+def _log_lines(count: int, *, at: int, word: str) -> str:
     """Return numbered entries of a log, one of which holds a word."""
     return "".join(f"entry {number} {word if number == at else 'idle'}\n" for number in range(1, count + 1))
 
@@ -136,7 +136,7 @@ TASKS = (
     Task(
         name="read the middle of a file",
         prompt="Which word stands at the end of entry 140 in log.txt?",
-        files={"log.txt": _lines(200, at=140, word="kestrel")},
+        files={"log.txt": _log_lines(200, at=140, word="kestrel")},
         answer="kestrel",
     ),
     Task(
@@ -233,7 +233,7 @@ TASKS = (
 
 
 @frozen_dataclass
-class Played:
+class TaskResult:
     """How a model did a task."""
 
     task: Task
@@ -275,7 +275,7 @@ async def plan(app: App, name: str) -> Plan:
     if spec is None:
         known = ", ".join(one.name for one in app.rights.models())
         raise ConfigError(f"There is no model {name!r}.", advice=f"Known: {known}.")
-    async with _scratch(app, spec, contained=True) as trial:
+    async with _open_scratch(app, spec, contained=True) as trial:
         grant = trial.grant_for(ROLE)
         why = await asyncio.to_thread(_why_not_contained, trial, grant)
     tasks = tuple(task for task in TASKS if not why or task.reads_only)
@@ -302,12 +302,12 @@ def _why_not_contained(trial: App, grant: Grant) -> str:
     return trial.contained.why_not(trial.workspace)
 
 
-async def play(app: App, planned: Plan, *, played: Callable[[Played], None]) -> TaskScore:
+async def play(app: App, planned: Plan, *, played: Callable[[TaskResult], None]) -> TaskScore:
     """Play the tasks, report each one, and keep the score with the model. Raises ChatopsError if the server fails."""
     done = 0
-    async with _scratch(app, planned.spec, contained=not planned.left_out) as trial:
+    async with _open_scratch(app, planned.spec, contained=not planned.left_out) as trial:
         for task in planned.tasks:
-            result = await _play(trial, task)
+            result = await _play_task(trial, task)
             done += result.done
             played(result)
     score = TaskScore(done=done, of=len(planned.tasks), at=time.time())
@@ -318,7 +318,7 @@ async def play(app: App, planned: Plan, *, played: Callable[[Played], None]) -> 
 
 
 @asynccontextmanager
-async def _scratch(app: App, spec: ModelSpec, *, contained: bool) -> AsyncIterator[App]:
+async def _open_scratch(app: App, spec: ModelSpec, *, contained: bool) -> AsyncIterator[App]:
     """Open the application on a scratch folder, with folders and a store of its own, which are removed afterwards."""
     role = RoleSpec(
         name=ROLE,
@@ -357,7 +357,7 @@ def _share_memory(app: App, trial: App, spec: ModelSpec) -> None:
             own.learn(learned)
 
 
-async def _play(trial: App, task: Task) -> Played:
+async def _play_task(trial: App, task: Task) -> TaskResult:
     for entry in [*trial.workspace.iterdir()]:
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     for name, content in task.files.items():
@@ -366,7 +366,7 @@ async def _play(trial: App, task: Task) -> Played:
     session = await trial.open_session(None, attended=False)
     started = time.monotonic()
     try:
-        state = await _until_over(session, task)
+        state = await _run_turn(session, task)
         found, containment = report(state), state.containment
         folder = trial.workspace if containment is None else trial.contained.folder(containment.name).copy
         # A turn that changed nothing has no copy.
@@ -375,7 +375,7 @@ async def _play(trial: App, task: Task) -> Played:
         await session.settle()
     finally:
         await session.aclose()
-    return Played(
+    return TaskResult(
         task=task,
         done=done,
         rounds=len(found.rounds),
@@ -384,7 +384,7 @@ async def _play(trial: App, task: Task) -> Played:
     )
 
 
-async def _until_over(session: Session, task: Task) -> TurnState:
+async def _run_turn(session: Session, task: Task) -> TurnState:
     """Run the turn of a task up to its end, or to the question about its changes. Every other call that asks is denied.
 
     Raises ChatopsError if the server fails.
@@ -397,7 +397,7 @@ async def _until_over(session: Session, task: Task) -> TurnState:
         state = await session.settle()
     if state is None:
         raise session.blocked_by or ChatopsError("The task could not be started.")
-    if failure_of(state) in _SERVER:
+    if failure_of(state) in _SERVER_FAILURES:
         found = report(state)
         raise ChatopsError(f"Task {task.name!r}: {found.detail}", advice=found.advice)
     return state

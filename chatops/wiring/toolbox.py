@@ -157,7 +157,7 @@ class Toolbox:
         return built.with_tools(added)
 
 
-_LONGEST_ERROR = 300
+_ERROR_CHARACTERS = 300
 """Characters of an error of a tool file that are shown."""
 
 
@@ -214,20 +214,20 @@ def load_file(data: bytes, file: Path) -> OwnTools:
         exec(compile(data.decode("utf-8-sig"), str(file), "exec", dont_inherit=True), module.__dict__)
         return [value for value in vars(module).values() if isinstance(value, FunctionTool)]
 
-    return _load(load, source=source, name=f"tools/{file.name}", module=module.__name__)
+    return _load_tools(load, source=source, name=f"tools/{file.name}", module=module.__name__)
 
 
 def _from_package(entry: "EntryPoint") -> OwnTools:
     version = f" {entry.dist.version}" if entry.dist is not None else ""
     package = entry.dist.name if entry.dist is not None else entry.value
-    return _load(entry.load, source=f"package {package}{version}", name=f"The package {package}", module="")
+    return _load_tools(entry.load, source=f"package {package}{version}", name=f"The package {package}", module="")
 
 
-def _load(load: Callable[[], object], *, source: str, name: str, module: str) -> OwnTools:
+def _load_tools(load: Callable[[], object], *, source: str, name: str, module: str) -> OwnTools:
     """Return the tools that `load` gives. `module` keeps what a file only imports apart from what it defines."""
     try:
         given = load()
-        tools = tuple(_own(given, module=module))
+        tools = tuple(_find_tools(given, module=module))
     except (KeyboardInterrupt, MemoryError):
         raise
     except ChatopsError as error:
@@ -236,10 +236,10 @@ def _load(load: Callable[[], object], *, source: str, name: str, module: str) ->
         return OwnTools(notices=(f"{name} is not used: {_describe_error(error)}",))
     if not tools:
         return OwnTools(notices=(f"{name} defines no tool: put @tool before a function.",))
-    return OwnTools(tuple(_shown_as_it_is(tool, source) for tool in tools))
+    return OwnTools(tuple(_declare_unconfined(tool, source) for tool in tools))
 
 
-def _shown_as_it_is(tool: FunctionTool, source: str) -> FunctionTool:
+def _declare_unconfined(tool: FunctionTool, source: str) -> FunctionTool:
     """Return a tool whose calls are shown as what they are: code that may do anything and reach anything."""
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
@@ -249,9 +249,9 @@ def _shown_as_it_is(tool: FunctionTool, source: str) -> FunctionTool:
     return replace(tool, spec=replace(tool.spec, source=source), inspector=inspect)
 
 
-def _own(given: object, *, module: str) -> Iterator[FunctionTool]:
+def _find_tools(given: object, *, module: str) -> Iterator[FunctionTool]:
     values = given if isinstance(given, Iterable) else (given,)
-    for value in dict.fromkeys(map(_Same, values)):
+    for value in dict.fromkeys(map(_ById, values)):
         tool = value.value
         if not isinstance(tool, FunctionTool):
             raise TypeError(f"{type(tool).__name__} is not a tool; use @tool")
@@ -260,13 +260,13 @@ def _own(given: object, *, module: str) -> Iterator[FunctionTool]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Same:
+class _ById:
     """A value by identity: one tool may have two names in a file."""
 
     value: object
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.value is self.value
+        return isinstance(other, _ById) and other.value is self.value
 
     def __hash__(self) -> int:
         return id(self.value)
@@ -280,5 +280,5 @@ def _describe_error(error: BaseException) -> str:
         if frames.tb_frame.f_globals.get("__name__", "").startswith("chatops_own_tools."):
             line = frames.tb_lineno
         frames = frames.tb_next
-    text = sanitize(f"{type(error).__name__}: {error}", newlines=False)[:_LONGEST_ERROR]
+    text = sanitize(f"{type(error).__name__}: {error}", newlines=False)[:_ERROR_CHARACTERS]
     return f"{text} (line {line})" if line else text

@@ -34,7 +34,7 @@ def replaced_copies(
     ]
 
 
-def copy_looked_at(store: Store, *, left: SessionId, draft: Callable[[SessionId], str]) -> list[SessionId]:
+def unused_copy(store: Store, *, left: SessionId, draft: Callable[[SessionId], str]) -> list[SessionId]:
     """Return `left` if it is a copy of all of another folder's session to which nothing was added.
 
     `draft` returns what was typed and not sent. Raises StoreError.
@@ -56,10 +56,10 @@ def _is_unused(store: Store, info: SessionInfo, draft: str) -> bool:
     except NoSuchSessionError:
         return False
     history = store.history(info.id)
-    own = [one for one in history if one.id.startswith(f"{info.id}.")]
+    own = [message for message in history if message.id.startswith(f"{info.id}.")]
     left_out = said[len(history) - len(own) :][:1]
-    # The text of the message that was taken back stands in the field, and in the original.
-    known_drafts = ("", *(one.text for one in left_out if isinstance(one, UserMessage)))
+    # The message that the copy leaves out is its first draft, and still in the original.
+    known_drafts = ("", *(message.text for message in left_out if isinstance(message, UserMessage)))
     made = copy_title(left_out, source=source.title, is_copy=source.forked_from is not None, said=said)
     named = info.title not in ("", source.title, made)
     return not named and draft in known_drafts and not any(map(_says_something, own))

@@ -1,5 +1,4 @@
-"""What runs beside the sessions of a screen: load what the first message needs, offer models, start MCP servers, watch
-files, back up the store.
+"""Tasks beside the sessions of a screen: they load modules, offer models, start MCP servers, watch files and back up.
 
 Models are offered while the demo answers, in one line: a key in the environment, and local servers that list models. No
 key is sent to them.
@@ -16,19 +15,19 @@ from chatops.domain.errors import StoreError
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import SessionView
 from chatops.store.base import SAVED
-from chatops.store.recovery import is_due, make_backup
+from chatops.store.recovery import is_backup_due, make_backup
 from chatops.wiring.app import App
 
 log = logging.getLogger(__name__)
 
 WARM_UP_S = 0.5
 """Seconds after opening until the needs of the first message are loaded. The first key presses come first."""
-ROLE_S = 1.0
+ROLE_LOOK_S = 1.0
 """Seconds after which a role that was switched to has its MCP servers started, if no message was sent before."""
-FILES_S = 1.0
+FILES_LOOK_S = 1.0
 """Seconds between two looks at registry and workspace while nothing else asks for them."""
 
-IDLE_S = 60.0
+BACKUP_LOOK_S = 60.0
 """Seconds between two looks if the store needs a backup, and nothing runs."""
 
 SAVE_S = 2.0
@@ -36,9 +35,9 @@ SAVE_S = 2.0
 SLOW_SAVE_S = 10.0
 """The same while a try takes long: it opens the file, or waits for another process."""
 
-PATIENCE_S = 0.3
+PORT_TIMEOUT_S = 0.3
 """Seconds to wait for one server; local ones answer quickly."""
-ENOUGH = 64 * 1024
+MAX_RESPONSE_BYTES = 64 * 1024
 """Maximum bytes of a response that are examined."""
 USUAL_PORTS: tuple[tuple[int, str], ...] = (
     (11434, "Ollama"),
@@ -58,34 +57,34 @@ class Upkeep:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, chat: SessionView) -> None:
-        """Start all of it beside the first session. What takes the processor waits for the first key presses."""
-        self._begin(self._warm_up(chat.snapshot().model), name="warm-up")
+        """Start all tasks beside the first session. Those that load modules wait for the first key presses."""
+        self._start_task(self._warm_up(chat.snapshot().model), name="warm-up")
         if chat.snapshot().is_demo:
-            self._begin(self._offer(chat), name="offer models")
-        self._begin(self._connect_servers(), name="MCP servers")
+            self._start_task(self._offer(chat), name="offer models")
+        self._start_task(self._connect_servers(), name="MCP servers")
         self.watch_files()
         self.back_up()
 
     def watch_files(self) -> None:
         """Watch for a changed registry and a missing workspace from now on, even while nothing asks for them."""
-        self._begin(self._watch_files(), name="files")
+        self._start_task(self._watch_files(), name="files")
 
     def back_up(self) -> None:
         """Keep a backup of the store that is at most a day old, made while no turn runs.
 
         A store that could not be written so far is moved into its file first.
         """
-        self._begin(self._back_up(), name="backup")
+        self._start_task(self._back_up(), name="backup")
 
-    def _begin(self, work: Coroutine[None, None, None], *, name: str) -> None:
-        # The event loop itself keeps no reference to a task.
+    def _start_task(self, work: Coroutine[None, None, None], *, name: str) -> None:
+        # Kept here, because the event loop keeps no reference to a task.
         self._tasks.append(asyncio.create_task(work, name=name))
 
     async def _warm_up(self, model: str) -> None:
         """Load what the first message needs, about a second of work in a thread."""
         await asyncio.sleep(WARM_UP_S)
         try:
-            await asyncio.to_thread(_load)
+            await asyncio.to_thread(_load_modules)
             await self._app.models.prepare(model)
             await asyncio.to_thread(self._app.models.learn_price, model)
         except Exception:
@@ -98,7 +97,7 @@ class Upkeep:
         started = before = now = self._app.open_sessions.settings, self._app.loaded
         self._start_servers(before[0])
         while True:
-            await asyncio.sleep(ROLE_S)
+            await asyncio.sleep(ROLE_LOOK_S)
             before, now = now, (self._app.open_sessions.settings, self._app.loaded)
             # A role that the user only passes by is not in force.
             if now == before != started:
@@ -119,7 +118,7 @@ class Upkeep:
     async def _watch_files(self) -> None:
         logged: set[str] = set()
         while True:
-            await asyncio.sleep(FILES_S)
+            await asyncio.sleep(FILES_LOOK_S)
             for look in (self._app.configuration.look, self._app.look_at_workspace):
                 try:
                     await asyncio.to_thread(look)
@@ -158,7 +157,7 @@ class Upkeep:
 
         try:
             while not self._app.store.unsaved:
-                await asyncio.sleep(IDLE_S)
+                await asyncio.sleep(BACKUP_LOOK_S)
                 try:
                     await asyncio.to_thread(self._back_up_if_due, idle)
                 except StoreError as error:
@@ -167,11 +166,11 @@ class Upkeep:
             ended.set()
 
     def _back_up_if_due(self, idle: Callable[[], bool]) -> None:
-        if idle() and is_due(self._app.paths.store, now=time.time()):
+        if idle() and is_backup_due(self._app.paths.store, now=time.time()):
             make_backup(self._app.paths.store, idle=idle)
 
 
-def _load() -> None:
+def _load_modules() -> None:
     from chatops.models import client
 
     client.warm_up()
@@ -205,7 +204,7 @@ async def _server_offer(ports: Sequence[tuple[int, str]]) -> str:
 
 async def _lists_models(port: int) -> bool:
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(PORT_TIMEOUT_S):
             return _is_listing(await _ask_port(port))
     except (OSError, TimeoutError, ValueError):
         return False
@@ -219,7 +218,7 @@ async def _ask_port(port: int) -> bytes:
         writer.write("".join(f"{line}\r\n" for line in (*lines, "")).encode())
         await writer.drain()
         answer = b""
-        while len(answer) < ENOUGH and (more := await reader.read(ENOUGH)):
+        while len(answer) < MAX_RESPONSE_BYTES and (more := await reader.read(MAX_RESPONSE_BYTES)):
             answer += more
             if _is_listing(answer):
                 break

@@ -1,4 +1,4 @@
-"""Keep what the user has beside the sessions: texts sent, drafts, working times of runs, choices on the screen."""
+"""State of the user beside the sessions: texts sent, drafts, working times of runs, choices on the screen."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from chatops.runtime.session import owned
 from chatops.runtime.view import SessionView
 from chatops.wiring.stored import Settings
 
-HISTORY = 500
+HISTORY_MESSAGES = 500
 """Messages of a workspace that the composer offers again."""
 
 
@@ -35,7 +35,7 @@ class UserState:
     def remember(self, text: str) -> None:
         """Add a text to the history of this workspace."""
         if self._history[-1:] != [text]:
-            self._history = [*self._history, text][-HISTORY:]
+            self._history = [*self._history, text][-HISTORY_MESSAGES:]
             self._settings.set(self._history_key, json.dumps(self._history))
 
     def draft(self, session_id: SessionId, *, followed: bool) -> str:
@@ -72,7 +72,7 @@ class UserState:
     def step_times(self, session_id: SessionId) -> Sequence[float]:
         """Return the seconds that each step of a run has worked, as stored when it was last shown."""
         times = _read_list(self._settings.get(f"step times:{session_id}"))
-        known = [float(one) for one in times if isinstance(one, int | float) and one >= 0]
+        known = [float(time) for time in times if isinstance(time, int | float) and time >= 0]
         return known if len(known) == len(times) else ()
 
     def save_step_times(self, session_id: SessionId, seconds: Sequence[float]) -> None:

@@ -42,7 +42,7 @@ from chatops.tools.clipboard import DISPLAY, image_on_clipboard
 from chatops.wiring.app import App
 from chatops.wiring.explain import SessionRights
 from chatops.wiring.jobs import ChatJobs
-from chatops.wiring.rows import ModelRow, RoleRow, unknown
+from chatops.wiring.rows import ModelRow, RoleRow, unknown_name
 from chatops.wiring.servers import LOGIN, status_lines
 from chatops.wiring.sessions import Runs, SessionList
 from chatops.wiring.stored import Options
@@ -52,7 +52,7 @@ from chatops.wiring.user_state import UserState
 if TYPE_CHECKING:
     from chatops.tools.picture import Picture
     from chatops.wiring.all_pending import AllPending
-    from chatops.wiring.doctor import Reach
+    from chatops.wiring.doctor import ModelReach
 
 
 log = logging.getLogger(__name__)
@@ -220,7 +220,7 @@ class Workspace:
         """Return the state of the MCP servers as text, after connecting to the one named `reconnect`."""
         servers = self._app.servers
         if reconnect and not servers.reconnect(reconnect):
-            raise unknown("MCP server", reconnect, [status.name for status in servers.statuses()])
+            raise unknown_name("MCP server", reconnect, [status.name for status in servers.statuses()])
         lines = [line for status in servers.statuses() for line in (*status_lines(status), "")]
         none = "The registry names no MCP server. chatops mcp add NAME COMMAND|URL adds one."
         return "\n".join(lines).rstrip() or none
@@ -253,18 +253,18 @@ class Workspace:
         data = await asyncio.to_thread(self._app.files.read, image)
         return None if data is None else await asyncio.to_thread(picture_of, data, preview=preview, fine=fine)
 
-    async def _ask_server(self, spec: ModelSpec) -> "Reach":
+    async def _ask_server(self, spec: ModelSpec) -> "ModelReach":
         """Ask the server of a model, which takes a few seconds at most.
 
         One whose key is asked of a program or a keyring, which may ask the user in turn, is not asked.
         """
-        from chatops.wiring.doctor import Reach, Reachability, reach  # slow to import
+        from chatops.wiring.doctor import ModelReach, Reachability, probe_model  # slow to import
 
         if why := model_problem(spec):
-            return Reach(spec=spec, reachability=Reachability.ABSENT, text=f"It {why}.")
+            return ModelReach(spec=spec, reachability=Reachability.ABSENT, text=f"It {why}.")
         if spec.key.command or spec.key.keyring:
-            return Reach(spec=spec, reachability=Reachability.THERE, text="")
-        return await reach(spec, require=self._app.limits.sandbox().require)
+            return ModelReach(spec=spec, reachability=Reachability.THERE, text="")
+        return await probe_model(spec, require=self._app.limits.sandbox().require)
 
     def _role_row(self, name: str) -> RoleRow:
         try:

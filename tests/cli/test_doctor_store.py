@@ -123,7 +123,7 @@ def test_doctor_names_the_backup_and_a_store_too_large_for_one(path: Path, monke
     assert "backup" not in str(store_lines(path))
     assert make_backup(path, idle=lambda: True)
     assert f"in {backup_of(path)}" in graded(store_lines(path), "ok")
-    monkeypatch.setattr(health, "LARGEST", 10_000)
+    monkeypatch.setattr(health, "MAX_BACKUP_BYTES", 10_000)
     assert f"There is no backup: {path} is larger than 10.0 kB." in graded(store_lines(path), "warn")
 
 

@@ -11,7 +11,7 @@ from chatops.domain.model import ModelReply, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine import feedback
 from chatops.policy.registry import ModelSpec, ModelType
-from chatops.runtime.user_actions import INSTRUCTION
+from chatops.runtime.user_actions import SUMMARY_INSTRUCTION
 from tests.models.asking import client_for, question, send, tool
 from tests.support.cases import for_each
 
@@ -175,7 +175,7 @@ async def test_a_quotation_keeps_indentation_and_blank_lines() -> None:
 
 async def test_a_summary_says_what_was_asked() -> None:
     before = (user("read a.txt"), *answered(1, ("file_read", "x")), user("list\n."))
-    summary = await say(*before, user(f"{INSTRUCTION}\n\nKeep in particular: names"))
+    summary = await say(*before, user(f"{SUMMARY_INSTRUCTION}\n\nKeep in particular: names"))
     assert summary.text == "(demo) You asked me:\n\n- read a.txt\n- list ."
 
 

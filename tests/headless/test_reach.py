@@ -6,7 +6,7 @@ import pytest
 
 from chatops.domain.errors import ChatopsError
 from chatops.policy.registry import ModelSpec, ModelType
-from chatops.wiring.doctor import Grade, Reachability, model_checks, reach
+from chatops.wiring.doctor import Grade, Reachability, model_checks, probe_model
 
 OPEN = ModelSpec(name="local", api_url="http://127.0.0.1:9/v1", model_name="m")
 KEYED = ModelSpec(name="team", api_url="http://127.0.0.1:9/v1", model_name="m", api_key_env="MY_TEST_KEY")
@@ -25,17 +25,19 @@ async def refuses(spec: ModelSpec) -> Sequence[str]:
 
 
 async def test_each_way_to_stand_has_words() -> None:
-    assert (await reach(OPEN, discover=has_it)).usable
-    unlisted = await reach(OPEN, discover=has_others)
+    assert (await probe_model(OPEN, discover=has_it)).usable
+    unlisted = await probe_model(OPEN, discover=has_others)
     assert (unlisted.reachability, unlisted.available) == (Reachability.UNLISTED, ("other",))
-    silent = await reach(OPEN, discover=refuses)
+    silent = await probe_model(OPEN, discover=refuses)
     assert (silent.reachability, silent.text, silent.advice) == (
         Reachability.SILENT,
         "Nothing listens there.",
         "Start it.",
     )
-    assert (await reach(ModelSpec(name="c", type=ModelType.CLI), discover=has_it)).reachability is Reachability.ABSENT
-    assert (await reach(ModelSpec(name="demo", type=ModelType.DEMO), discover=refuses)).usable
+    assert (
+        await probe_model(ModelSpec(name="c", type=ModelType.CLI), discover=has_it)
+    ).reachability is Reachability.ABSENT
+    assert (await probe_model(ModelSpec(name="demo", type=ModelType.DEMO), discover=refuses)).usable
 
 
 async def test_without_its_key_a_server_is_not_even_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,10 +47,10 @@ async def test_without_its_key_a_server_is_not_even_asked(monkeypatch: pytest.Mo
         asked.append(spec.name)
         return ["m"]
 
-    assert (await reach(KEYED, discover=notes)).reachability is Reachability.KEYLESS
+    assert (await probe_model(KEYED, discover=notes)).reachability is Reachability.KEYLESS
     assert asked == []
     monkeypatch.setenv("MY_TEST_KEY", "sk-very-secret-0123456789")
-    found = await reach(KEYED, discover=notes)
+    found = await probe_model(KEYED, discover=notes)
     assert (found.usable, asked) == (True, ["team"])
     assert "very-secret" not in found.text + found.advice
 

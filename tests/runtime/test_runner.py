@@ -31,7 +31,7 @@ async def test_a_session_lost_to_another_process_is_not_retried(tmp_path: Path) 
     async with demo_session(tmp_path) as (_, session, events):
         await session.submit("hello")
         await settled(session)
-        session._runner._lost(ConflictError("It went on elsewhere."))
+        session._runner._on_conflict(ConflictError("It went on elsewhere."))
         before = len(events)
         assert await session.retry() is False
         assert isinstance(session.blocked_by, ConflictError)

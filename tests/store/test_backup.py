@@ -14,7 +14,7 @@ from chatops.domain.messages import Message
 from chatops.engine.inputs import DecideCall
 from chatops.store import opening, recovery
 from chatops.store.opening import backup_of, copied_key
-from chatops.store.recovery import EVERY_S, is_due, make_backup
+from chatops.store.recovery import BACKUP_EVERY_S, is_backup_due, make_backup
 from chatops.store.store import Store
 from tests.store import storekit as kit
 from tests.store.damage import MESSAGES, filled, flip, pages_of, waiting
@@ -46,19 +46,19 @@ def test_a_backup_is_one_private_file_with_every_row(path: Path) -> None:
 
 def test_a_backup_is_due_once_a_day(path: Path) -> None:
     now = time.time()
-    assert not is_due(path, now=now), "there is no store"
+    assert not is_backup_due(path, now=now), "there is no store"
     Store(path).close()
-    assert is_due(path, now=now)
+    assert is_backup_due(path, now=now)
     assert make_backup(path, idle=idle)
-    assert not is_due(path, now=now + EVERY_S - 60)
-    assert is_due(path, now=now + EVERY_S + 60)
-    assert is_due(path, now=now - 60 * EVERY_S), "a clock that was wrong"
+    assert not is_backup_due(path, now=now + BACKUP_EVERY_S - 60)
+    assert is_backup_due(path, now=now + BACKUP_EVERY_S + 60)
+    assert is_backup_due(path, now=now - 60 * BACKUP_EVERY_S), "a clock that was wrong"
 
 
 def test_a_large_store_is_not_backed_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(path)
-    monkeypatch.setattr(recovery, "LARGEST", 10_000)
-    assert not is_due(path, now=time.time())
+    monkeypatch.setattr(recovery, "MAX_BACKUP_BYTES", 10_000)
+    assert not is_backup_due(path, now=time.time())
 
 
 def test_a_backup_ends_as_soon_as_a_turn_runs_and_the_one_before_stays(

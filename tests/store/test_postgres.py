@@ -20,7 +20,7 @@ from chatops.engine.state import CallState
 from chatops.engine.workflow.inputs import CancelRun
 from chatops.store.base import CALLS, IN_QUEUE
 from chatops.store.opening import copied_key
-from chatops.store.postgres import MIGRATING, Postgres, escape_text, parameters, unescape_text
+from chatops.store.postgres import MIGRATION_LOCK, Postgres, escape_text, parameters, unescape_text
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store
 from tests.store import runkit
@@ -118,7 +118,7 @@ class TestOwnPromises:
 
     def test_of_processes_that_start_at_once_one_makes_the_tables(self, url: str) -> None:
         with psycopg.connect(url) as first, ThreadPoolExecutor() as pool:
-            first.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATING])
+            first.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
             opened = [pool.submit(lambda: Store(Postgres(url)).close()) for _ in range(3)]
             waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
             while first.execute(waiting).fetchone() != (3,):
@@ -257,7 +257,7 @@ class TestOwnPromises:
             assert store.search("nothing-like-this") == []
         kept = store._rows.all("SELECT statement FROM pg_prepared_statements WHERE statement LIKE '%ILIKE%'")
         assert [row for row in kept if "pg_prepared" not in str(row[0])] == []
-        plan = store._rows.all(f"EXPLAIN {Postgres.LOOK}", "%nothing-like-this%", None, 2000)
+        plan = store._rows.all(f"EXPLAIN {Postgres.SEARCH}", "%nothing-like-this%", None, 2000)
         assert "messages_by_trigram" in str(plan)
 
     def test_tables_of_a_newer_chatops_are_refused(self, store: Store, url: str) -> None:

@@ -16,7 +16,7 @@ from chatops.domain.messages import UserMessage
 from chatops.engine.state import CallState
 from chatops.store import health, opening, schema
 from chatops.store.file import StoreFile
-from chatops.store.recovery import look_at
+from chatops.store.recovery import open_readable
 from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, UNRELEASED_ID
 from chatops.store.store import Store
 from tests.store import storekit as kit
@@ -140,7 +140,7 @@ def test_a_store_from_before_the_first_release_is_refused_in_words_and_not_touch
     sql(path, f"PRAGMA application_id = {UNRELEASED_ID}")
     path.write_bytes(first_byte + path.read_bytes()[1:])
     before, when = path.read_bytes(), path.stat().st_mtime_ns
-    for opened in (lambda: Store(path), lambda: look_at(path, unsaved="a copy")):
+    for opened in (lambda: Store(path), lambda: open_readable(path, unsaved="a copy")):
         with pytest.raises(UnreadableError, match="made by a chatops from before") as caught:
             opened()
         assert "Move it away to start a new one" in caught.value.advice

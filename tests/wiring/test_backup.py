@@ -15,7 +15,7 @@ from tests.wiring.conftest import Bench
 
 
 async def test_a_backup_is_made_once_no_turn_runs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "IDLE_S", 0.01)
+    monkeypatch.setattr(upkeep, "BACKUP_LOOK_S", 0.01)
     bench.write()
     app = bench.app()
     app.store.set_setting("a", "b")

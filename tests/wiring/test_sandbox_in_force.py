@@ -9,7 +9,7 @@ import pytest
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import CallFacts, ToolCall
 from chatops.wiring.app import App
-from chatops.wiring.doctor import look
+from chatops.wiring.doctor import run_checks
 from tests.support.no_sandbox import without_sandbox
 from tests.tools.running import needs_sandbox
 from tests.wiring.conftest import Bench
@@ -32,7 +32,7 @@ def test_what_the_site_requires_binds_the_tool_the_note_and_doctor(
     assert "require a sandbox" in inspected(app, command="true").refusal
     assert app.limits.sandbox().network is False
     assert str(app.limits.sandbox_note()) == "sandbox: off (bubblewrap is not installed); commands are refused"
-    (found,) = [check for check in asyncio.run(look(app, model="demo")) if check.name == "sandbox"]
+    (found,) = [check for check in asyncio.run(run_checks(app, model="demo")) if check.name == "sandbox"]
     assert found.grade == "fail"
 
 
@@ -53,7 +53,7 @@ def test_doctor_tries_the_sandbox_in_the_folder_where_commands_run(bench: Bench)
     app = bench.app()
 
     def grade() -> tuple[str, str]:
-        (found,) = [check for check in asyncio.run(look(app, model="demo")) if check.name == "sandbox"]
+        (found,) = [check for check in asyncio.run(run_checks(app, model="demo")) if check.name == "sandbox"]
         return found.grade, found.text
 
     before = set(app.workspace.iterdir())

@@ -24,7 +24,7 @@ from chatops.tui.keys import KeyHint
 from chatops.tui.notice import show_notice
 from chatops.tui.status import count
 from chatops.tui.workflow import clock
-from chatops.wiring.rows import ModelRow, RoleRow, RuleItem, SessionRow, origin
+from chatops.wiring.rows import ModelRow, RoleRow, RuleItem, SessionRow, first_source
 from chatops.wiring.sessions import changed_at
 
 if TYPE_CHECKING:
@@ -441,7 +441,7 @@ def below_origins(rows: Sequence[SessionRow]) -> list[SessionRow]:
     versions: dict[str, list[SessionRow]] = {}
     sources = {str(row.id): row.source for row in rows}
     for row in rows:
-        versions.setdefault(origin(row, sources), []).append(row)
+        versions.setdefault(first_source(row, sources), []).append(row)
     return [row for found in versions.values() for row in sorted(found, key=lambda row: bool(row.source))]
 
 

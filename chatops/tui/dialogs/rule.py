@@ -174,7 +174,7 @@ class RuleDialog(Modal[Approved | None]):
             "Edit the pattern",
             explain=f"It has to cover this call. A last {STAR} stands for further words that do no harm.",
             text=show_rule(tool, self.pattern),
-            check=self._offer.parsed,
+            check=self._offer.parse,
             done="takes it",
         )
         self.app.push_screen(question, done)
@@ -226,7 +226,7 @@ class RuleDialog(Modal[Approved | None]):
         if not self._recorded:
             yield Content(_NOTHING_RECORDED)
             return
-        found = self._offer.allowed(self._recorded, self.pattern, self._scope)
+        found = self._offer.would_allow(self._recorded, self.pattern, self._scope)
         total = plural(len(self._recorded), "earlier call")
         if not found:
             yield Content(f"It would have allowed none of {total} in this session.")

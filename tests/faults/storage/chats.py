@@ -4,7 +4,7 @@ from contextlib import closing
 from pathlib import Path
 
 from chatops.domain.messages import AssistantMessage, UserMessage
-from chatops.store.recovery import look_at
+from chatops.store.recovery import open_readable
 from chatops.store.store import Store
 from tests.e2e.installation import ChatTerminal, Installation
 from tests.faults.entry_points import FaultyChat, Provider
@@ -24,7 +24,7 @@ def goes_well(chat: FaultyChat, path: Path) -> None:
     chat.assert_well()
 
     def at_rest(_: str) -> bool:
-        rows, _salvage = look_at(path, unsaved="only read")
+        rows, _salvage = open_readable(path, unsaved="only read")
         with closing(Store(rows)) as store:
             return all(info.active_turn is None for info in store.sessions())
 
@@ -33,7 +33,7 @@ def goes_well(chat: FaultyChat, path: Path) -> None:
 
 def said(path: Path) -> list[str]:
     """The beginnings of what was said in the one conversation of a store."""
-    rows, _ = look_at(path, unsaved="only read")
+    rows, _ = open_readable(path, unsaved="only read")
     with closing(Store(rows)) as store:
         (info,) = store.sessions()
         history = store.history(info.id)

@@ -303,7 +303,7 @@ async def test_a_look_at_the_files_that_fails_ends_neither_the_watching_nor_the_
         if len(times) == 2:
             loop.call_soon_threadsafe(looked.set)
 
-    monkeypatch.setattr(upkeep, "FILES_S", 0)
+    monkeypatch.setattr(upkeep, "FILES_LOOK_S", 0)
     monkeypatch.setattr(commands.app.configuration, "look", look)
     monkeypatch.setattr(commands.app, "look_at_workspace", other)
     Upkeep(commands.app).watch_files()
