@@ -54,7 +54,7 @@ _COLUMNS = (
 def add(rows: Connection, session_id: SessionId, rule: RememberedRule, *, now: float) -> None:
     """Store a rule. The very same one in force is stored once."""
     owner = session_id if rule.scope is RuleScope.SESSION else None
-    said = {
+    columns = {
         "scope": rule.scope.value,
         "folder": rule.folder,
         "role": rule.role,
@@ -63,16 +63,16 @@ def add(rows: Connection, session_id: SessionId, rule: RememberedRule, *, now: f
         "definition": rule.definition,
         "source_call": rule.source_call,
     }
-    same = " AND ".join(f"{name} = ?" for name in said)
+    same = " AND ".join(f"{name} = ?" for name in columns)
     found = rows.one(
         f"SELECT 1 FROM rules WHERE revoked_at IS NULL AND session_id IS NOT DISTINCT FROM ? "
         f"AND by_uid IS NOT DISTINCT FROM ? AND {same}",
         owner,
         rule.uid,
-        *said.values(),
+        *columns.values(),
     )
     if found is None:
-        rows.insert("rules", session_id=owner, by_uid=rule.uid, made_at=now, **said)
+        rows.insert("rules", session_id=owner, by_uid=rule.uid, made_at=now, **columns)
 
 
 def count_use(rows: Connection, rule_id: str, *, now: float) -> None:
@@ -100,7 +100,7 @@ class RememberedRules(StorePart):
                 uid,
                 tool,
             )
-        return readable(found, _rule_row, what="a remembered rule")
+        return readable(found, _decode_rule, what="a remembered rule")
 
     def revoke_rule(self, rule_id: str) -> bool:
         """Revoke a rule. Returns False if no rule in force has this id. The row stays, with its uses."""
@@ -114,7 +114,7 @@ class RememberedRules(StorePart):
             return revoked
 
 
-def _rule_row(row: SqlRow) -> RuleRow:
+def _decode_rule(row: SqlRow) -> RuleRow:
     rule = RememberedRule(
         id=str(integer(row[0])),
         scope=RuleScope(text(row[1])),
@@ -132,38 +132,38 @@ def _rule_row(row: SqlRow) -> RuleRow:
 def follow(rows: Connection, step: TurnStep, *, now: float) -> None:
     """Update queue, posted decisions and log to the state after `step`. Raises AlreadyDecidedError."""
     for record in step.decisions:
-        _must_be_first(rows, record)
-        _log(rows, record, step.state, now=now)
+        _check_first(rows, record)
+        _log_decision(rows, record, step.state, now=now)
         if record.by.rule:
             count_use(rows, record.by.rule, now=now)
-    _consume(rows, step)
+    _drop_answers(rows, step)
     waiting = {pending.call.id: pending for pending in view.own_pending_calls(step.state)}
     turn_id = step.state.turn_id
     for (stored,) in rows.all("SELECT call_id FROM pending WHERE turn_id = ?", turn_id):
         if CallId(text(stored)) not in waiting:
             rows.run("DELETE FROM pending WHERE call_id = ?", stored)
     for pending in waiting.values():
-        _ask(rows, pending, turn_id=turn_id, session_id=step.state.session_id, now=now)
+        _put_pending(rows, pending, turn_id=turn_id, session_id=step.state.session_id, now=now)
 
 
-def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
+def _check_first(rows: Connection, record: DecisionRecord) -> None:
     """Raise AlreadyDecidedError if another decision was posted first, unless this one overrules it.
 
     A posted decision that cannot be read is void.
     """
     sql = f"SELECT decision, by, {rows.PRINCIPAL} FROM posted WHERE call_id = ? AND digest = ?"
-    left = rows.one(sql, record.call_id, record.digest)
-    if left is None:
+    posted = rows.one(sql, record.call_id, record.digest)
+    if posted is None:
         return
     try:
-        first = (codec.decode_decision(left[0]), _author(*left[1:]))
+        first, by = codec.decode_decision(posted[0]), _author(*posted[1:])
     except UnreadableError:
         return
     # A decision that denies what is approved and not started counts although it came second.
-    overrules = isinstance(record.decision, Rejected) and isinstance(first[0], Approved | Edited)
-    if first != (record.decision, record.by) and not overrules:
+    overrules = isinstance(record.decision, Rejected) and isinstance(first, Approved | Edited)
+    if (first, by) != (record.decision, record.by) and not overrules:
         raise AlreadyDecidedError(
-            f"Call {record.call_id} was already decided by {first[1]}; the first decision counts.",
+            f"Call {record.call_id} was already decided by {by}; the first decision counts.",
             advice="`chatops approvals list` shows what is still pending.",
         )
 
@@ -185,7 +185,7 @@ def _claimed_identity(by: Principal) -> str:
     return codec.encode_principal(replace(by, member=""))
 
 
-def _ask(rows: Connection, pending: PendingCall, *, turn_id: TurnId, session_id: SessionId, now: float) -> None:
+def _put_pending(rows: Connection, pending: PendingCall, *, turn_id: TurnId, session_id: SessionId, now: float) -> None:
     """Put a call into the queue.
 
     If it asks again with another digest, it keeps its position, and its waiting time restarts.
@@ -209,20 +209,20 @@ def _ask(rows: Connection, pending: PendingCall, *, turn_id: TurnId, session_id:
     )
 
 
-def _consume(rows: Connection, step: TurnStep) -> None:
+def _drop_answers(rows: Connection, step: TurnStep) -> None:
+    """Delete the posted answers that no call waits for after `step`, and those that cannot be read."""
     phase = step.state.phase
     calls = phase.calls if isinstance(phase, state.InRound | state.Stopping) else ()
-    # Only a call without a result can still take a decision.
     still_open = {item.call.id for item in calls if item.status.kind != "settled"}
     still_open -= {record.call_id for record in step.decisions}
     posted = f"SELECT call_id, digest, decision, by, {rows.PRINCIPAL} FROM posted WHERE turn_id = ?"
     for row in rows.all(posted, step.state.turn_id):
-        # One that cannot be read would keep out all others.
-        if CallId(text(row[0])) not in still_open or not readable([row], _answer, what=_POSTED):
+        # A call takes one answer, so one that cannot be read would keep out all others.
+        if CallId(text(row[0])) not in still_open or not readable([row], _decode_answer, what=_POSTED):
             rows.run("DELETE FROM posted WHERE call_id = ?", row[0])
 
 
-def _log(rows: Connection, record: DecisionRecord, turn: TurnState, *, now: float) -> None:
+def _log_decision(rows: Connection, record: DecisionRecord, turn: TurnState, *, now: float) -> None:
     """Add to the log. The time is when the user decided, which for a posted decision is before the turn took it."""
     proposed = (turn.phase.proposed_under.role, turn.phase.model) if isinstance(turn.phase, state.InRound) else ("", "")
     asked = rows.one("SELECT role, model FROM pending WHERE call_id = ?", record.call_id) or proposed
@@ -251,10 +251,9 @@ class DecisionQueue(StorePart):
     """The methods of `Store` about pending calls, decisions that other processes post, and the log of decisions."""
 
     def pending_calls(self, *, session_id: SessionId | None = None) -> list[PendingCallRow]:
-        """Return all pending calls, oldest turn first, those of a turn in call order. With a session, only its own
-        and those of its child sessions.
+        """Return all pending calls, oldest turn first, those of a turn in call order.
 
-        A damaged one is left out, so it cannot be approved.
+        With a session, only its own and those of its child sessions. A damaged one is left out: nobody can approve it.
         """
         principal = self._rows.PRINCIPAL
         with self._rows.query():
@@ -265,7 +264,7 @@ class DecisionQueue(StorePart):
                 "ORDER BY q.seq",
                 session_id,
             )
-        return _in_call_order(readable(found, _pending_row, what="a row of the queue"))
+        return _in_call_order(readable(found, _decode_pending, what="a row of the queue"))
 
     def post_decision(self, decided: DecideCall) -> bool:
         """Post a decision for the turn. Returns False if another one was first or the call is not pending."""
@@ -306,7 +305,7 @@ class DecisionQueue(StorePart):
                 decided.call_id,
             )
             # Compared by what they say: not every program writes them as this one does.
-            same = readable(found, lambda row: (row[0], _answer(row[1:])), what=_POSTED)
+            same = readable(found, lambda row: (row[0], _decode_answer(row[1:])), what=_POSTED)
             for number in (number for number, answer in same if answer == decided):
                 rows.run("DELETE FROM posted WHERE seq = ?", number)
 
@@ -321,7 +320,7 @@ class DecisionQueue(StorePart):
                 "WHERE turn_id = ? ORDER BY seq",
                 turn_id,
             )
-        return readable(found, _answer, what=_POSTED)
+        return readable(found, _decode_answer, what=_POSTED)
 
     def decisions(self, *, session_id: SessionId | None = None, limit: int = 1000) -> list[DecisionRow]:
         """Return the newest `limit` entries of the log, oldest first. A damaged one is left out; doctor reports it."""
@@ -332,20 +331,20 @@ class DecisionQueue(StorePart):
                 session_id,
                 limit,
             )
-        return readable(reversed(found), _entry, what="an entry of the decision log")
+        return readable(reversed(found), _decode_entry, what="an entry of the decision log")
 
 
 def _in_call_order(queued: Sequence[PendingCallRow]) -> list[PendingCallRow]:
-    """Sort calls by turn, those of a turn as the model made them. The order of inspection says nothing."""
+    """Sort calls by turn, those of a turn as the model made them, and not as their inspections ended."""
     turns = {call.turn_id: place for place, call in reversed(list(enumerate(queued)))}
-    return sorted(queued, key=lambda call: (turns[call.turn_id], _numbers(call.pending.call.id)))
+    return sorted(queued, key=lambda call: (turns[call.turn_id], _numbers_in(call.pending.call.id)))
 
 
-def _numbers(call_id: CallId) -> tuple[int, ...]:
+def _numbers_in(call_id: CallId) -> tuple[int, ...]:
     return tuple(int(part) for part in call_id.split(".")[1:] if part.isdecimal())
 
 
-def _answer(row: SqlRow) -> DecideCall:
+def _decode_answer(row: SqlRow) -> DecideCall:
     call_id, digest, decision, by, member = row
     return inputs.DecideCall(
         call_id=CallId(text(call_id)),
@@ -355,12 +354,12 @@ def _answer(row: SqlRow) -> DecideCall:
     )
 
 
-def _pending_row(row: SqlRow) -> PendingCallRow:
+def _decode_pending(row: SqlRow) -> PendingCallRow:
     pending = codec.decode_pending(row[2])
     session_id = SessionId(text(row[0]))
     decided = None
     answer = (pending.call.id, pending.digest, row[4], row[5], row[7])
-    for posted in readable([answer] if row[4] is not None else [], _answer, what=_POSTED):
+    for posted in readable([answer] if row[4] is not None else [], _decode_answer, what=_POSTED):
         decided = DecisionRow(
             call_id=pending.call.id,
             session_id=session_id,
@@ -381,7 +380,7 @@ def _pending_row(row: SqlRow) -> PendingCallRow:
     )
 
 
-def _entry(row: SqlRow) -> DecisionRow:
+def _decode_entry(row: SqlRow) -> DecisionRow:
     return DecisionRow(
         call_id=CallId(text(row[0])),
         session_id=SessionId(text(row[1])),

@@ -4,7 +4,7 @@ Theory of operation
 
 A worker looks for hints (`store.queue`) when it is notified, and every POLL_S seconds in any case. For each it checks
 what the turn needs here: folder, role, model, key. If something is missing, the turn is left to other workers, and the
-reason is told with the next sign of life. Else the turn gets an application of its own, in the folder of its workspace,
+next sign of life gives the reason. Else the turn gets an application of its own, in the folder of its workspace,
 for the user who asked for it: the worker's registries say what that role of the database may do, and it is no more than
 the level that the database has for it now. It has no remembered rules. The session is opened and driven as every
 session is, until the turn waits for a user or is over. Then it is closed, and its hint is deleted unless it can go on.
@@ -83,11 +83,11 @@ class Worker:
         self._id = secrets.token_hex(8)
         self._driven: dict[SessionId, asyncio.Task[None]] = {}
         self._refused: dict[SessionId, tuple[float, str]] = {}
-        """Until when a session is not looked at again, and why."""
-        self._went_on = 0.0
-        """When a turn that goes on was taken last."""
+        """Until when a session is not looked at again, as `time.monotonic` counts, and why."""
+        self._continued_at = 0.0
+        """When a turn that goes on was taken last, as `time.monotonic` counts."""
         self._leaving = asyncio.Event()
-        self._wanted = {new: asyncio.Event() for new in (False, True)}
+        self._may_take = {new: asyncio.Event() for new in (False, True)}
         """Set when there may be something to take that goes on, or that is new."""
 
     async def run(self) -> None:
@@ -97,8 +97,8 @@ class Worker:
         listened = self._store.listen(woken, *(f"{IN_QUEUE}{name}" for name in self._folders))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leave)
-        takes = [partial(self._take, new) for new in self._wanted]
-        beside = [asyncio.create_task(self._repeat(work)) for work in (takes[True], self._live)]
+        takes = [partial(self._take, new) for new in self._may_take]
+        beside = [asyncio.create_task(self._repeat(work)) for work in (takes[True], self._keep_alive)]
         try:
             await self._repeat(takes[False], says=True)
             if self._driven:
@@ -119,7 +119,7 @@ class Worker:
         self._wake()
 
     def _wake(self) -> None:
-        for wanted in self._wanted.values():
+        for wanted in self._may_take.values():
             wanted.set()
 
     async def _repeat(self, work: Callable[[], Coroutine[Any, Any, None]], *, says: bool = False) -> None:
@@ -138,23 +138,23 @@ class Worker:
                     failed = True
                 await asyncio.sleep(AGAIN_S)
 
-    async def _live(self) -> None:
-        await self._sign()
+    async def _keep_alive(self) -> None:
+        await self._sign_life()
         await in_thread(self._store.sweep)
         await asyncio.sleep(SIGN_S)
 
-    async def _sign(self) -> None:
+    async def _sign_life(self) -> None:
         now = time.monotonic()
-        self._refused = {one: told for one, told in self._refused.items() if told[0] > now}
-        refused = {one: why for one, (_, why) in self._refused.items()}
-        told = partial(self._store.sign_of_life, slots=self._slots, workspaces=sorted(self._folders), refused=refused)
-        await in_thread(told, self._id)
+        self._refused = {id_: until for id_, until in self._refused.items() if until[0] > now}
+        refused = {id_: why for id_, (_, why) in self._refused.items()}
+        sign = partial(self._store.sign_of_life, slots=self._slots, workspaces=sorted(self._folders), refused=refused)
+        await in_thread(sign, self._id)
 
     # Taking
 
     async def _take(self, new: bool) -> None:
         """Take turns that are `new`, or that go on, while there are free slots. Then wait until there may be more."""
-        self._wanted[new].clear()
+        self._may_take[new].clear()
         looked_at, refused = set[SessionId](), dict(self._refused)
         while self._has_room(new):
             but = {*self._driven, *self._refused, *looked_at}
@@ -163,15 +163,15 @@ class Worker:
                 break
             looked_at.add(hint.session_id)
             if new:
-                await asyncio.sleep(self._went_on + HELD_S - time.monotonic())
+                await asyncio.sleep(self._continued_at + HELD_S - time.monotonic())
             else:
-                self._went_on = time.monotonic()
+                self._continued_at = time.monotonic()
             await self._follow(hint, free=partial(self._has_room, new))
         if self._refused != refused:
-            await self._sign()
+            await self._sign_life()
         if not self._leaving.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted[new].wait(), POLL_S)
+                await asyncio.wait_for(self._may_take[new].wait(), POLL_S)
 
     def _has_room(self, new: bool) -> bool:
         return not self._leaving.is_set() and len(self._driven) < self._slots + (not new)
@@ -179,8 +179,8 @@ class Worker:
     async def _follow(self, hint: Hint, *, free: Callable[[], bool]) -> None:
         """Drive the turn of a hint, unless something that it needs is missing here."""
         try:
-            opened = await in_thread(self._opened, hint)
-            why = await in_thread(self._why_not, opened, hint)
+            opened = await in_thread(self._open_app, hint)
+            why = await in_thread(self._why_not_here, opened, hint)
             if hint.workflow and not why:
                 role = await in_thread(self._role, opened, hint)
                 (await check_to_run(opened, opened.workflows().get(hint.workflow), role=role)).or_raise()
@@ -197,7 +197,7 @@ class Worker:
         if why:
             self._refused[hint.session_id] = (time.monotonic() + REFUSED_S, why)
 
-    def _opened(self, hint: Hint) -> App:
+    def _open_app(self, hint: Hint) -> App:
         """Return the application of a turn. Raises ConfigError."""
         level = self._store.level_of(hint.requester)
         if level is None:
@@ -209,7 +209,7 @@ class Worker:
             raise opened.loaded.broken
         return opened
 
-    def _why_not(self, opened: App, hint: Hint) -> str:
+    def _why_not_here(self, opened: App, hint: Hint) -> str:
         """Return why a turn must not go on here, as a clause; empty if it may. Raises ChatopsError."""
         if hint.active_turn is not None:
             return _why_no_model(opened, self._store.load_turn(hint.active_turn).grant)
@@ -220,8 +220,9 @@ class Worker:
         if hint.workflow or _is_unfinished(info):
             spec = opened.workflows().get(hint.workflow).spec if hint.workflow else self._store.load_run(info.id).spec
             steps = [at_step(spec, step, role=role) for step in spec.steps]
-            wanted = [replace(one, model_pin=one.model_pin or info.model_pin) for one in steps]
-        return next((why for one in wanted if (why := _why_no_model(opened, opened.rights.grant(one)))), "")
+            wanted = [replace(step, model_pin=step.model_pin or info.model_pin) for step in steps]
+        grants = map(opened.rights.grant, wanted)
+        return next((why for grant in grants if (why := _why_no_model(opened, grant))), "")
 
     def _role(self, opened: App, hint: Hint) -> str:
         return self._store.session(hint.session_id).role or opened.loaded.registry.default_role
@@ -232,9 +233,9 @@ class Worker:
         """Drive a turn until it waits for a user or is over, then release its session and look at its hint again."""
         wait_s: float | None = REFUSED_S
         try:
-            driven = await self._open(opened, hint)
+            driven = await self._open_turn(opened, hint)
             try:
-                if await self._go_on(driven):
+                if await self._continue(driven):
                     wait_s = 0.0 if _session_of(driven).taken_over is None else None
             finally:
                 await driven.aclose()
@@ -252,13 +253,13 @@ class Worker:
         finally:
             with suppress(StoreError):
                 await opened.aclose()
-                # The hint of a session that another process has is for whoever follows that one.
+                # If another process has the session, the hint is left to it.
                 if wait_s is not None:
                     await in_thread(partial(self._store.unhint, hint.session_id, wait_s=wait_s))
             del self._driven[hint.session_id]
             self._wake()
 
-    async def _open(self, opened: App, hint: Hint) -> Session | WorkflowRun:
+    async def _open_turn(self, opened: App, hint: Hint) -> Session | WorkflowRun:
         """Open what a hint is at. A run that is asked for is stored with its first step."""
         info = await in_thread(self._store.session, hint.session_id)
         if _is_unfinished(info):
@@ -271,7 +272,7 @@ class Worker:
         role, model = session.settings.role, info.model_pin
         return await opened.new_run(spec, query, attended=False, role=role, model=model, empty=session)
 
-    async def _go_on(self, driven: Session | WorkflowRun) -> bool:
+    async def _continue(self, driven: Session | WorkflowRun) -> bool:
         """Continue a session or its run. Return False if it is where it was before."""
         session, run = _session_of(driven), driven if isinstance(driven, WorkflowRun) else None
         before = session.state, driven.state
