@@ -40,8 +40,8 @@ Programs. The active virtual environment and toolchains outside of the system fo
 The settings folder. Where the workspace has no ``.chatops``, an empty one is mounted, so that a command cannot
 create it; see `covers.mount_point`.
 
-Start and end. `_WATCH`, a shell script, runs the command inside. It sends ``ready``, waits for ``go``, and reports
-how many processes are left. So no command starts after its app has died; see `process.Command`.
+Start and end. `_RUN_COMMAND`, a shell script, runs the command inside. It sends ``ready``, waits for ``go``, and
+reports how many processes are left. So no command starts after its app has died; see `process.Command`.
 """
 
 import logging
@@ -66,13 +66,13 @@ from chatops.sandbox.covers import (
     BARE_HEAD,
     View,
     can_become_bare,
+    cover_homes,
     cover_special_files,
-    empty_or_read_only,
-    further,
     guard_settings,
-    homes,
     is_special,
-    readable,
+    mount_paths,
+    mount_protected,
+    readable_parts,
 )
 from chatops.sandbox.credentials import why_unusable
 from chatops.sandbox.git_access import Repository, Stage, find_repository, git_mounts
@@ -88,17 +88,19 @@ log = logging.getLogger(__name__)
 
 _SYSTEM = ("/usr", "/etc", "/opt")
 _LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+"""Links into ``/usr`` on most systems, folders on others."""
 _NAME_SERVICE = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")
-_TRIED_IN = ("/usr/bin", "/usr/local/bin", "/bin")
+_BWRAP_FOLDERS = ("/usr/bin", "/usr/local/bin", "/bin")
+"""Where bwrap is looked for. PATH may lead to a program that a command has made."""
 _PROBE_S = 5.0
-_NAMES = {
+_LEVEL_NAMES = {
     SandboxLevel.HARD: "bubblewrap",
     SandboxLevel.BASIC: "bubblewrap (basic)",
     SandboxLevel.LANDLOCK: "Landlock",
 }
 _TAKE_OUT = "Take it out of sandbox.read and sandbox.write of the settings, or of --add-dir."
-_GIT = {"protect": "its .git read-only", "commit": "its .git for commits"}
-_WATCH = (
+_GIT_WORDS = {"protect": "its .git read-only", "commit": "its .git for commits"}
+_RUN_COMMAND = (
     # A lower limit that is already in force stays: trying to raise it would end this shell.
     f"ulimit -c 0; (ulimit -f {MAX_FILE // 512}) 2>/dev/null && ulimit -f {MAX_FILE // 512}; exec 9<&0 0</dev/null; "
     "echo ready >&9; read -r s <&9 || exit 1; "
@@ -112,9 +114,7 @@ Only init and this shell are not counted. Processes that end right after the com
 0.15 s to do so. The script uses its standard input for reports, see `Command`, because a POSIX shell cannot name
 descriptors above 9.
 """
-
-
-_SERVE = f'ulimit -c 0; (ulimit -f {MAX_FILE // 512}) 2>/dev/null && ulimit -f {MAX_FILE // 512}; exec "$@"'
+_RUN_SERVER = f'ulimit -c 0; (ulimit -f {MAX_FILE // 512}) 2>/dev/null && ulimit -f {MAX_FILE // 512}; exec "$@"'
 """Script that runs a server: its standard input is for its messages, so it reports nothing."""
 
 
@@ -172,15 +172,15 @@ def confinement(
     if found.level is SandboxLevel.NONE:
         return Confinement(description=f"off ({found.fault})", fault=found.fault, refusal=refusal)
     closed = why_not_for_commands((*spec.read, *spec.write), protected=protected, can_hide_parts=bool(found.program))
-    closed = closed or _led_elsewhere(spec, workspace)
+    closed = closed or _link_fault(spec, workspace)
     refusal = refusal or (f"{closed} {_TAKE_OUT}" if closed else "")
     hosts = spec.hosts if found.program else ()
     repository = find_repository(workspace)
     # A symlink's target cannot be protected by a mount over the link: a command that can write the workspace could
     # replace the link.
     linked = (workspace / ".git").is_symlink()
-    open_git = linked or spec.git == "writable" or not found.program
-    git = "its .git too" if open_git else _GIT[spec.git]
+    git_is_writable = linked or spec.git == "writable" or not found.program
+    git = "its .git too" if git_is_writable else _GIT_WORDS[spec.git]
     toolchains = find_toolchains(workspace, os.environ)
     lists = (
         ("may read", spec.read),
@@ -194,18 +194,18 @@ def confinement(
     network = "network" if spec.network else reached
     used: list[str] = []
     for credential in spec.credentials:
-        without = why_unusable(credential, os.environ)
+        fault = why_unusable(credential, os.environ)
         if spec.network or not found.program:
-            without = "it needs a sandbox of bubblewrap with the network off"
-        if without:
-            more += f", without the credential for {credential.name} ({without})"
+            fault = "it needs a sandbox of bubblewrap with the network off"
+        if fault:
+            more += f", without the credential for {credential.name} ({fault})"
         else:
             more += f", uses the credential {credential}"
             used.append(str(credential))
     return Confinement(
         level=found.level,
         program=found.program,
-        description=f"{_NAMES[found.level]}: {network}, {shown}, no home{more}",
+        description=f"{_LEVEL_NAMES[found.level]}: {network}, {shown}, no home{more}",
         refusal=refusal,
         network=spec.network,
         path=_search_path(spec, toolchains),
@@ -215,10 +215,10 @@ def confinement(
     )
 
 
-def _led_elsewhere(spec: SandboxSpec, workspace: Path) -> str:
+def _link_fault(spec: SandboxSpec, workspace: Path) -> str:
     """Return which path of the limits leads through a link where commands can write, as a sentence; empty if none does.
 
-    A command may have made the link, and what it leads to was permitted by nobody.
+    A command may have made the link, so the user has not permitted what it leads to.
     """
     roots = [Path(os.path.realpath(folder)) for folder in (str(workspace), *spec.write)]
     for name in (*spec.read, *spec.write):
@@ -253,29 +253,29 @@ def _best_level(workspace: Path, best: SandboxLevel) -> Probed:
 @cache
 def probe() -> Probed:
     """Return the bwrap program that works here and its level, or the reason why none does. Runs it once per process."""
-    program = shutil.which("bwrap", path=os.pathsep.join(_TRIED_IN))
+    program = shutil.which("bwrap", path=os.pathsep.join(_BWRAP_FOLDERS))
     if program is None:
         return Probed("", "bubblewrap is not installed")
     fault = ""
     for level in (SandboxLevel.HARD, SandboxLevel.BASIC):
-        reason = _failure(program, [*_isolation(level, share_network=False), *_system(), "--", "/usr/bin/true"])
+        reason = _bwrap_fault(program, [*_isolate(level, share_network=False), *_mount_system(), "--", "/usr/bin/true"])
         if not reason:
             return Probed(program, fault, level)
         fault = fault or reason
     return Probed("", fault)
 
 
-def _failure(program: str, options: list[str]) -> str:
+def _bwrap_fault(program: str, options: list[str]) -> str:
     """Return why bwrap with these options, and the filter of commands, fails; empty if it does not."""
     file = memory_file(without_set_ids())
     argv = [program, *(["--seccomp", str(file)] if without_set_ids() else []), *options]
     try:
-        return _trial("bubblewrap", argv, pass_fds=(file,))
+        return _trial_fault("bubblewrap", argv, pass_fds=(file,))
     finally:
         os.close(file)
 
 
-def _trial(name: str, argv: list[str], *, pass_fds: tuple[int, ...] = ()) -> str:
+def _trial_fault(name: str, argv: list[str], *, pass_fds: tuple[int, ...] = ()) -> str:
     """Run a program that ends at once. Return why `name` fails with it, as a clause; empty if it does not."""
     try:
         done = subprocess.run(
@@ -312,7 +312,7 @@ def landlock_fault() -> str:
         "except PermissionError: sys.exit(0)\n"
         "sys.exit('it permits sockets')"
     )
-    return _trial("Landlock", [sys.executable, "-I", "-S", "-c", script, os.path.dirname(landlock.__file__)])
+    return _trial_fault("Landlock", [sys.executable, "-I", "-S", "-c", script, os.path.dirname(landlock.__file__)])
 
 
 def landlock_limits(confined: Confinement, context: ToolContext, *, private: Path) -> str:
@@ -324,7 +324,7 @@ def landlock_limits(confined: Confinement, context: ToolContext, *, private: Pat
     (private / ".gitconfig").write_bytes(filtered_config())
     names = _NAME_SERVICE if spec.network else ()
     workspace = str(context.workspace)
-    etc = readable(Path("/etc"))
+    etc = readable_parts(Path("/etc"))
     shown = map(str, confined.toolchains.shown)
     read = ["/usr", "/opt", *etc, *_LINKS, "/proc", *names, *spec.read, *shown, workspace]
     write = [str(private), *spec.write, *([] if context.exposure is Exposure.READ_ONLY else [workspace])]
@@ -356,37 +356,37 @@ def sandboxed_command(
     """
     spec, workspace = context.sandbox, context.workspace
     view = View(workspace=workspace, source=context.source or workspace)
-    read = _further(spec.read, confined.toolchains, workspace=workspace)
+    read = _unmounted_paths(spec.read, confined.toolchains, workspace=workspace)
     write = tuple(path for path in spec.write if os.path.isdir(path))
     names = _NAME_SERVICE if spec.network else ()
     hidden = (*context.protected, *home_secrets())
     repository = confined.repository if context.source is None else None
-    elsewhere = (repository.common,) if repository is not None and repository.outside else ()
-    listed = (*map(Path, (*read, *names, *write)), *elsewhere)
-    config, call_filter = _git_config(workspace=workspace), without_set_ids()
+    main = (repository.common,) if repository is not None and repository.is_linked_worktree else ()
+    listed = (*map(Path, (*read, *names, *write)), *main)
+    git_config, call_filter = _user_git_config(workspace=workspace), without_set_ids()
     # Every user of the machine can read the words of a program, and the key of a server is in its environment.
-    given = (part for name, value in environment.items() for part in ("--setenv", name, value))
-    variables = b"".join(os.fsencode(part) + b"\0" for part in given)
+    setenv = (part for name, value in environment.items() for part in ("--setenv", name, value))
+    variables = b"".join(os.fsencode(part) + b"\0" for part in setenv)
     read_only = context.exposure is Exposure.READ_ONLY
     below, covers = cover_special_files(view, hidden=hidden, listed=listed, system=_SYSTEM, masked=masked)
     outer = (
         confined.program,
-        *_isolation(confined.level, share_network=spec.network or channel is not None),
-        *_system(),
-        *homes(workspace),
+        *_isolate(confined.level, share_network=spec.network or channel is not None),
+        *_mount_system(),
+        *cover_homes(workspace),
         *_show_programs(confined.toolchains, workspace=None),
         *(part for path in (*read, *names) for part in ("--ro-bind-try", path, path)),
         *(part for path in write for part in ("--bind", path, path)),
         "--ro-bind" if read_only else "--bind",
         str(view.source),
         str(workspace),
-        *_repository(view, repository, "protect" if read_only else spec.git, stage),
+        *_mount_repository(view, repository, "protect" if read_only else spec.git, stage),
         *([] if read_only or spec.git == "writable" else below),
         *_show_programs(confined.toolchains, workspace=workspace, write=write),
         *guard_settings(view, hidden=hidden, roots=(*listed, *map(Path, (*_SYSTEM, *_LINKS)))),
-        *further(view, context.mounts),
+        *mount_paths(view, context.mounts),
         *covers,
-        *(["--ro-bind-data", DATA, str(config_place())] if config else []),
+        *(["--ro-bind-data", DATA, str(config_place())] if git_config else []),
         *(["--seccomp", DATA] if call_filter else []),
         *("--chdir", str(cwd), "--clearenv", "--args", DATA),
         "--",
@@ -394,13 +394,13 @@ def sandboxed_command(
         "-c",
     )
     return Command(
-        argv=(*_own_network(channel), *outer, _SERVE if serves else _WATCH, "sh", *argv),
+        argv=(*_enter_own_network(channel), *outer, _RUN_SERVER if serves else _RUN_COMMAND, "sh", *argv),
         cwd=cwd,
         environment=environment,
         call=call,
         contained=True,
         reports=not serves,
-        data=tuple(filter(None, (config, call_filter, variables))),
+        data=tuple(filter(None, (git_config, call_filter, variables))),
         passed=() if channel is None else (channel,),
     )
 
@@ -432,39 +432,39 @@ def _show_programs(toolchains: Toolchains, *, workspace: Path | None, write: tup
     return args
 
 
-def _own_network(channel: int | None) -> tuple[str, ...]:
+def _enter_own_network(channel: int | None) -> tuple[str, ...]:
     if channel is None:
         return ()
     return (sys.executable, "-I", "-S", supervisor.__file__, supervisor.OWN_NETWORK, str(channel), str(PORT))
 
 
-def _repository(view: View, repository: Repository | None, access: GitAccess, stage: Stage | None) -> list[str]:
+def _mount_repository(view: View, repository: Repository | None, access: GitAccess, stage: Stage | None) -> list[str]:
     """Give access to the repository; without one, let none be made unless `.git` may be written."""
     store = view.source / ".git"
     args = git_mounts(repository, access, stage) if repository is not None else []
-    if access == "writable" or store.is_symlink() or (repository is not None and not repository.outside):
+    if access == "writable" or store.is_symlink() or (repository is not None and not repository.is_linked_worktree):
         return args
-    args += empty_or_read_only(store, shown=view.shown(store))
+    args += mount_protected(store, target=view.in_sandbox(store))
     if repository is None and can_become_bare(view.source):
         head = view.source / BARE_HEAD
-        args += empty_or_read_only(head, shown=view.shown(head))
+        args += mount_protected(head, target=view.in_sandbox(head))
     return args
 
 
-def _git_config(*, workspace: Path) -> bytes:
+def _user_git_config(*, workspace: Path) -> bytes:
     """Return the user's settings of git for the sandbox; empty if there is no place for them."""
     place = config_place()
     return b"" if place is None or place.is_relative_to(workspace) else filtered_config()
 
 
-def _isolation(level: SandboxLevel, *, share_network: bool) -> list[str]:
+def _isolate(level: SandboxLevel, *, share_network: bool) -> list[str]:
     flags = ["--die-with-parent", "--new-session", "--unshare-all", "--unshare-user"]
     flags += ["--disable-userns"] if level is SandboxLevel.HARD else []
     flags += ["--cap-drop", "ALL", "--hostname", "sandbox"]
     return [*flags, "--share-net"] if share_network else flags
 
 
-def _system() -> list[str]:
+def _mount_system() -> list[str]:
     args: list[str] = []
     for path in _SYSTEM:
         args += ["--ro-bind-try", path, path]
@@ -476,11 +476,11 @@ def _system() -> list[str]:
     return [*args, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/var/tmp"]
 
 
-def _further(read: tuple[str, ...], toolchains: Toolchains, *, workspace: Path) -> tuple[str, ...]:
+def _unmounted_paths(read: tuple[str, ...], toolchains: Toolchains, *, workspace: Path) -> tuple[str, ...]:
     """Return the paths of `read` that nothing else shows: see `outermost`."""
     places = tuple(Path(path) for path in read if not is_special(path))
-    apart = outermost((*toolchains.shown, *places), workspace=workspace)
-    return tuple(str(place) for place in dict.fromkeys(places) if place in apart and place not in toolchains.shown)
+    unmounted = outermost((*toolchains.shown, *places), workspace=workspace)
+    return tuple(str(place) for place in dict.fromkeys(places) if place in unmounted and place not in toolchains.shown)
 
 
 def _search_path(spec: SandboxSpec, toolchains: Toolchains) -> tuple[str, ...]:

@@ -29,6 +29,18 @@ from chatops.toolkit.output import visible
 
 _MAX_COVERED = 1_000
 """Each cover is a mount and takes time, and bwrap accepts at most 9,000 arguments."""
+BARE_HEAD = "HEAD"
+"""Without a ``.git``, git takes a folder with a valid ``HEAD``, ``objects`` and ``refs`` for a repository (a bare one).
+
+Its mount point is an empty file, which is not valid: shell patterns such as ``*`` match the name, and ``cat *`` fails
+at a folder. Below another repository it is a folder all the same: git shows files that it does not know, but no empty
+folders, and ``git add`` would take the file."""
+MOUNTED = (SETTINGS_FOLDER, BARE_HEAD, ".git")
+"""Names that may be mount points."""
+_FOLDER_MODE, _FILE_MODE = stat.S_ISVTX | 0o555, stat.S_ISVTX | 0o444
+"""File modes that mark a mount point made by this module; users' own folders and files do not have them."""
+_MAX_TRIES = 3
+"""Attempts to lock a mount point, which another process may remove in between."""
 
 
 class SandboxSetupError(Exception):
@@ -42,12 +54,12 @@ class View:
     workspace: Path
     source: Path
 
-    def shown(self, path: Path) -> Path:
+    def in_sandbox(self, path: Path) -> Path:
         """Return the place in the sandbox of a path of this machine."""
         return self.workspace / path.relative_to(self.source) if path.is_relative_to(self.source) else path
 
 
-def further(view: View, mounts: tuple[Mount, ...]) -> list[str]:
+def mount_paths(view: View, mounts: tuple[Mount, ...]) -> list[str]:
     """Mount further paths. The place of one in the workspace has to exist in its source, and not behind a link."""
     args: list[str] = []
     for mount in mounts:
@@ -66,7 +78,7 @@ def guard_settings(view: View, *, hidden: tuple[Path, ...], roots: tuple[Path, .
     source = view.source
     if (source / SETTINGS_FOLDER).is_symlink():
         raise SandboxSetupError(f"{SETTINGS_FOLDER} is a link, which a command could replace")
-    args = empty_or_read_only(source / SETTINGS_FOLDER, shown=view.shown(source / SETTINGS_FOLDER))
+    args = mount_protected(source / SETTINGS_FOLDER, target=view.in_sandbox(source / SETTINGS_FOLDER))
     # Nothing can be mounted below what is covered already.
     hidden_parents = frozenset(hidden)
     for path in (place for place in hidden if hidden_parents.isdisjoint(place.parents)):
@@ -77,7 +89,7 @@ def guard_settings(view: View, *, hidden: tuple[Path, ...], roots: tuple[Path, .
     return args
 
 
-def homes(workspace: Path) -> list[str]:
+def cover_homes(workspace: Path) -> list[str]:
     """Cover each home folder with an empty one, unless the workspace is that folder or contains it."""
     args: list[str] = []
     for home in home_folders():
@@ -110,27 +122,27 @@ def cover_special_files(
     skipped = frozenset((*hidden, *(view.source / path for path in inside)))
     find = Find.SECRETS if masked else Find.NOTHING
     args: list[str] = []
-    below: list[str] = []
+    repositories: list[str] = []
     for root in (view.source, *(root for root in listed if not root.is_relative_to(view.workspace))):
         try:
             found = survey(root, workspace=view.source, find=find, skipped=skipped)
-            secret = found.secret if root == view.source else _together(found.secret, listed=listed)
+            secret = found.secret if root == view.source else _whole_folders(found.secret, listed=listed)
         except OSError as error:
             why = f"{visible(str(root))} cannot be searched for sockets and pipes: {error.strerror}"
             raise SandboxSetupError(why) from error
         if root == view.source:
-            below = _read_only_repositories(view, found.repositories)
+            repositories = _read_only_repositories(view, found.repositories)
         for path in (*found.special, *secret, *(folder for folder in found.closed if folder != root)):
             args += _cover(path, root=root, view=view)
     for path in for_root_only(Path("/etc")):
-        given = any(path.is_relative_to(folder) for folder in (view.workspace, *listed))
-        args += [] if given else _cover(path, root=Path("/etc"), view=view)
-    for path in _listening(system):
+        permitted = any(path.is_relative_to(folder) for folder in (view.workspace, *listed))
+        args += [] if permitted else _cover(path, root=Path("/etc"), view=view)
+    for path in _listening_sockets(system):
         args += _cover(path, root=Path("/"), view=view)
     if args.count("/dev/null") + args.count("--tmpfs") > _MAX_COVERED:
         kinds = "sockets, pipes, devices and files that may hold secrets" if masked else "sockets, pipes and devices"
         raise SandboxSetupError(f"there are more than {_MAX_COVERED:,} {kinds} in what it shows")
-    return below, args
+    return repositories, args
 
 
 def for_root_only(folder: Path) -> tuple[Path, ...]:
@@ -154,7 +166,7 @@ def for_root_only(folder: Path) -> tuple[Path, ...]:
     return tuple(map(Path, found))
 
 
-def readable(folder: Path) -> list[str]:
+def readable_parts(folder: Path) -> list[str]:
     """Return `folder`, or for root the largest parts of it that hold nothing `for_root_only`. Links are left out."""
     closed = for_root_only(folder)
     above = {str(parent) for path in closed for parent in path.parents}
@@ -169,7 +181,7 @@ def readable(folder: Path) -> list[str]:
     return found
 
 
-def _together(secret: Sequence[Path], *, listed: tuple[Path, ...]) -> Sequence[Path]:
+def _whole_folders(secret: Sequence[Path], *, listed: tuple[Path, ...]) -> Sequence[Path]:
     """Replace the files of each folder that holds nothing else by the folder, unless it is one of `listed`.
 
     A mount takes the longer, the more there are: 500 take two seconds. A listed folder may lie below another one, and
@@ -198,7 +210,7 @@ def _read_only_repositories(view: View, found: Sequence[Path]) -> list[str]:
         raise SandboxSetupError(f"there are more than {_MAX_COVERED:,} repositories in what it shows")
     args = []
     for path in sorted((*inner, *(parents - {view.source}))):
-        args += ["--ro-bind" if path.name == ".git" else "--bind", str(path), str(view.shown(path))]
+        args += ["--ro-bind" if path.name == ".git" else "--bind", str(path), str(view.in_sandbox(path))]
     return args
 
 
@@ -214,11 +226,11 @@ def _cover(path: Path, *, root: Path, view: View) -> list[str]:
     if stat.S_ISLNK(mode):
         raise SandboxSetupError(f"{visible(str(path))} was replaced by a link, or a folder on the way to it")
     if stat.S_ISDIR(mode):
-        return _empty(view.shown(path))
-    return ["--ro-bind", "/dev/null", str(view.shown(path))] if mode else []
+        return _mount_empty(view.in_sandbox(path))
+    return ["--ro-bind", "/dev/null", str(view.in_sandbox(path))] if mode else []
 
 
-def _empty(place: Path) -> list[str]:
+def _mount_empty(place: Path) -> list[str]:
     return ["--tmpfs", str(place), "--remount-ro", str(place)]
 
 
@@ -244,7 +256,7 @@ def _mode_below(root: Path, parts: tuple[str, ...]) -> int:
         os.close(descriptor)
 
 
-def _listening(folders: tuple[str, ...]) -> tuple[Path, ...]:
+def _listening_sockets(folders: tuple[str, ...]) -> tuple[Path, ...]:
     """Return the listening sockets below `folders`, which have too many files to list before each command."""
     try:
         lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -255,27 +267,14 @@ def _listening(folders: tuple[str, ...]) -> tuple[Path, ...]:
     return tuple(sorted(path for path in found if any(path.is_relative_to(folder) for folder in folders)))
 
 
-def empty_or_read_only(place: Path, *, shown: Path) -> list[str]:
-    """Mount a folder or file read-only; without one mount an empty one, so that none can be made."""
+def mount_protected(place: Path, *, target: Path) -> list[str]:
+    """Mount a folder or file read-only at `target`; without one mount an empty one, so that none can be made."""
     if place.exists() and not place.is_symlink() and not is_mount_point(place):
-        return ["--ro-bind", str(place), str(shown)]
+        return ["--ro-bind", str(place), str(target)]
     if not is_mount_point(place) and (os.path.lexists(place) or not os.access(place.parent, os.W_OK)):
         return []
     # `mount_point` makes it before the command starts, as a file or folder.
-    return ["--ro-bind", str(place), str(shown)] if place.name == BARE_HEAD else _empty(shown)
-
-
-BARE_HEAD = "HEAD"
-"""Without a ``.git``, git takes a folder with a valid ``HEAD``, ``objects`` and ``refs`` for a repository (a bare one).
-
-Its mount point is an empty file, which is not valid: shell patterns such as ``*`` match the name, and ``cat *`` fails
-at a folder. Below another repository it is a folder all the same: git shows files that it does not know, but no empty
-folders, and ``git add`` would take the file."""
-MOUNTED = (SETTINGS_FOLDER, BARE_HEAD, ".git")
-"""Names that may be mount points."""
-_FOLDER_MODE, _FILE_MODE = stat.S_ISVTX | 0o555, stat.S_ISVTX | 0o444
-"""File modes that mark a mount point made by this module; users' own folders and files do not have them."""
-_TRIES = 3
+    return ["--ro-bind", str(place), str(target)] if place.name == BARE_HEAD else _mount_empty(target)
 
 
 @contextmanager
@@ -295,7 +294,8 @@ def mount_point(place: Path) -> Iterator[None]:
     bwrap would create one too, but one that looks like the user's own. This one is recognised by its mode and is locked
     while a process needs it. One that a killed process left is removed by the next user of the workspace.
     """
-    held = next((one for _ in range(_TRIES) if (one := _hold(place)) is not None), None)
+    tries = (_hold_mount_point(place) for _ in range(_MAX_TRIES))
+    held = next((descriptor for descriptor in tries if descriptor is not None), None)
     try:
         yield
     finally:
@@ -304,13 +304,13 @@ def mount_point(place: Path) -> Iterator[None]:
         remove_mount_point(place)
 
 
-def _hold(place: Path) -> int | None:
+def _hold_mount_point(place: Path) -> int | None:
     """Create and lock the mount point; return its descriptor, or None if what is there is not ours."""
     with suppress(OSError):
         if place.name == BARE_HEAD and not any(os.path.lexists(above / ".git") for above in place.parents[1:]):
-            made = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            os.fchmod(made, _FILE_MODE)
-            os.close(made)
+            created = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            os.fchmod(created, _FILE_MODE)
+            os.close(created)
         else:
             os.mkdir(place)
             os.chmod(place, _FOLDER_MODE)

@@ -38,9 +38,10 @@ _VALUE = re.compile(r"[\x21-\x7e]{8,4000}")
 _PLAIN_PATH = re.compile(r"/(?:[A-Za-z0-9._~!$&'*+,=:@()-]+/)*[A-Za-z0-9._~!$&'*+,=:@()-]*")
 """A path without empty segments and escapes. A command writes it, so no part may match in two ways."""
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
-_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e\x80-\xff\t]*)")
+HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e\x80-\xff\t]*)")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\x20-\x7e\t]*)?\r\n")
-_PIECE = 65_536
+PIECE = 65_536
+"""Bytes that are passed on at a time."""
 NOT_SENT = frozenset(
     {
         b"accept-encoding",
@@ -58,10 +59,11 @@ in a name as ``-``.
 """
 _SECOND_PATH = b"destination"
 """A header of WebDAV that names where a file is moved to."""
-_OF_FRAMING = frozenset(
+_FRAMING_HEADERS = frozenset(
     {b"content-length", b"transfer-encoding", b"content-encoding", b"connection", b"keep-alive", b"upgrade"}
     | {b"trailer", b"proxy-connection", b"proxy-authenticate", b"alt-svc"}
 )
+"""Headers of a reply that say how its body is sent, or name another way to the server (alt-svc)."""
 
 
 class BadReplyError(OSError):
@@ -69,14 +71,14 @@ class BadReplyError(OSError):
 
 
 @frozen_dataclass
-class Use:
+class CallCredential:
     """A credential in one call."""
 
     credential: Credential
     value: str = field(repr=False)
     placeholder: str
 
-    def reached_by(self, target: Target) -> Target | None:
+    def https_target(self, target: Target) -> Target | None:
         """Return where a request to `target` goes; None if it is not one to the rewritten address."""
         host, port = split_host(self.credential.name)
         if target.host != host or target.port != int(port or 80):
@@ -98,13 +100,13 @@ class Use:
             return ""
         return f"its credential is for {', '.join(limits.paths)} only"
 
-    def headers(self, given: tuple[tuple[bytes, bytes], ...]) -> tuple[tuple[bytes, bytes], ...]:
+    def headers_to_send(self, given: tuple[tuple[bytes, bytes], ...]) -> tuple[tuple[bytes, bytes], ...]:
         """Return the headers to send. The value stands in the named one if it held exactly the placeholder."""
         name, _, form = self.credential.header.partition(": ")
-        named, marked = name.lower().encode(), form.replace("{}", self.placeholder).encode()
-        filled = form.replace("{}", self.value).encode()
+        named, with_placeholder = name.lower().encode(), form.replace("{}", self.placeholder).encode()
+        with_value = form.replace("{}", self.value).encode()
         sent = [
-            (header, filled if header == named and value == marked else value)
+            (header, with_value if header == named and value == with_placeholder else value)
             for header, value in given
             if self._is_sent(header)
         ]
@@ -132,54 +134,58 @@ def why_unusable(credential: Credential, environ: Mapping[str, str]) -> str:
     return ""
 
 
-def uses(spec: SandboxSpec) -> tuple[Use, ...]:
+def used_credentials(spec: SandboxSpec) -> tuple[CallCredential, ...]:
     """Return the credentials that a command under `spec` uses, with a placeholder for each."""
     if spec.network:
         return ()
     return tuple(
-        Use(credential=credential, value=os.environ[credential.env], placeholder=f"placeholder-{secrets.token_hex(16)}")
+        CallCredential(
+            credential=credential,
+            value=os.environ[credential.env],
+            placeholder=f"placeholder-{secrets.token_hex(16)}",
+        )
         for credential in spec.credentials
         if not why_unusable(credential, os.environ)
     )
 
 
-def environment(given: tuple[Use, ...], before: Mapping[str, str]) -> dict[str, str]:
+def credential_environment(used: tuple[CallCredential, ...], before: Mapping[str, str]) -> dict[str, str]:
     """Return the variables by which a command, and git, learn placeholders and addresses.
 
     Settings of git that `before` has already are kept.
     """
     first = int(before.get("GIT_CONFIG_COUNT", "0"))
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     settings: list[tuple[str, str]] = []
-    for use in given:
+    for use in used:
         name, limits = use.credential.name, use.credential
-        found |= {limits.env: use.placeholder, f"{limits.env}_BASE_URL": f"http://{name}"}
+        variables |= {limits.env: use.placeholder, f"{limits.env}_BASE_URL": f"http://{name}"}
         settings.append((f"url.http://{name}/.insteadOf", f"https://{name}/"))
         settings.append((f"http.http://{name}/.extraHeader", limits.header.replace("{}", use.placeholder)))
     for number, (key, value) in enumerate(settings, first):
-        found |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return {**found, "GIT_CONFIG_COUNT": str(first + len(settings))} if settings else {}
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return {**variables, "GIT_CONFIG_COUNT": str(first + len(settings))} if settings else {}
 
 
 class Scrubber:
-    """Overwrites a value with stars in a stream of bytes, and keeps back what may be the beginning of one."""
+    """Overwrites values with stars in a stream of bytes, and keeps back what may be the beginning of one."""
 
-    def __init__(self, given: tuple[Use, ...]) -> None:
+    def __init__(self, used: tuple[CallCredential, ...]) -> None:
         # The longest first, so that no shorter form leaves the rest of a longer one.
-        forms = [form.encode() for form in spellings(use.value for use in given)]
-        forms += [use.value.encode(code) for use in given for code in ("utf-16-le", "utf-16-be")]
+        forms = [form.encode() for form in spellings(use.value for use in used)]
+        forms += [use.value.encode(code) for use in used for code in ("utf-16-le", "utf-16-be")]
         forms.sort(key=len, reverse=True)
         self._forms = re.compile(b"|".join(map(re.escape, forms)), re.IGNORECASE)
         self._longest = len(forms[0])
         self._held = b""
 
-    def whole(self, data: bytes) -> bytes:
+    def scrub(self, data: bytes) -> bytes:
         """Return complete data without the value."""
         return self._forms.sub(lambda found: b"*" * len(found[0]), data)
 
     def feed(self, data: bytes, *, last: bool = False) -> bytes:
         """Return what is certain so far; the rest comes with later data."""
-        text = self.whole(self._held + data)
+        text = self.scrub(self._held + data)
         cut = len(text) if last else max(0, len(text) - self._longest + 1)
         self._held = text[cut:]
         return text[:cut]
@@ -195,23 +201,24 @@ async def send_reply(
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             raise BadReplyError("its headers are incomplete or too long") from error
         status = _STATUS.fullmatch(lines[0])
-        headers = [_HEADER.fullmatch(line) for line in lines[1:]]
+        headers = [HEADER.fullmatch(line) for line in lines[1:]]
         if status is None or not all(headers) or status[1] == b"101":
             raise BadReplyError("its headers are malformed")
         if not status[1].startswith(b"1"):
             break
     pairs = [(header[1].lower(), header[2].strip()) for header in headers if header]
     pieces = _decompress(_read_body(reader, pairs), pairs)
-    empty = method == "HEAD" or status[1] in (b"204", b"304")
+    has_no_body = method == "HEAD" or status[1] in (b"204", b"304")
     sent = [lines[0]]
     for name, value in pairs:
+        # A redirect within the server leads to the rewritten address again.
         if name == b"location" and value.lower().startswith(b"https://" + origin.encode() + b"/"):
             value = b"http" + value[5:]
-        if name not in _OF_FRAMING:
+        if name not in _FRAMING_HEADERS:
             sent.append(name + b": " + value)
-    sent += [b"connection: close", *([] if empty else [b"transfer-encoding: chunked"]), b"", b""]
-    writer.write(scrubber.whole(b"\r\n".join(sent)))
-    if empty:
+    sent += [b"connection: close", *([] if has_no_body else [b"transfer-encoding: chunked"]), b"", b""]
+    writer.write(scrubber.scrub(b"\r\n".join(sent)))
+    if has_no_body:
         await writer.drain()
         return
     try:
@@ -240,11 +247,11 @@ def _read_body(reader: asyncio.StreamReader, headers: list[tuple[bytes, bytes]])
     if lengths and not re.fullmatch(rb"[0-9]{1,15}", lengths[0]):
         raise BadReplyError("the length of its body is malformed")
     if codings:
-        return _chunks(reader)
-    return _exactly(reader, int(lengths[0])) if lengths else _to_end(reader)
+        return _read_chunks(reader)
+    return _read_exactly(reader, int(lengths[0])) if lengths else _read_to_end(reader)
 
 
-async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+async def _read_chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
     while True:
         chunk = _CHUNK.fullmatch(await reader.readuntil(b"\r\n"))
         if chunk is None:
@@ -253,23 +260,23 @@ async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         if not size:
             # A trailer is not passed on.
             return
-        async for piece in _exactly(reader, size):
+        async for piece in _read_exactly(reader, size):
             yield piece
         if await reader.readexactly(2) != b"\r\n":
             raise BadReplyError("a chunk is malformed")
 
 
-async def _exactly(reader: asyncio.StreamReader, size: int) -> AsyncIterator[bytes]:
+async def _read_exactly(reader: asyncio.StreamReader, size: int) -> AsyncIterator[bytes]:
     while size:
-        data = await reader.read(min(size, _PIECE))
+        data = await reader.read(min(size, PIECE))
         if not data:
             raise BadReplyError("its body ended early")
         size -= len(data)
         yield data
 
 
-async def _to_end(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    while data := await reader.read(_PIECE):
+async def _read_to_end(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    while data := await reader.read(PIECE):
         yield data
 
 
@@ -288,7 +295,7 @@ async def _inflate(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async for piece in pieces:
         while piece:
             try:
-                yield inflate.decompress(piece, _PIECE)
+                yield inflate.decompress(piece, PIECE)
             except zlib.error as error:
                 raise BadReplyError("its compression is broken") from error
             piece = inflate.unconsumed_tail

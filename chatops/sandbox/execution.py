@@ -25,8 +25,7 @@ from chatops.domain.sandbox import NARROWEST, Lack, SandboxLevel, SandboxSpec
 from chatops.domain.tools import CallFacts, Exposure, Outcome, ResultFacts, ToolResult
 from chatops.sandbox.confinement import Confinement, WorkspaceAccess, confinement, landlock_limits, sandboxed_command
 from chatops.sandbox.covers import SandboxSetupError, mount_points
-from chatops.sandbox.credentials import environment as credential_environment
-from chatops.sandbox.credentials import uses
+from chatops.sandbox.credentials import credential_environment, used_credentials
 from chatops.sandbox.git_access import Stage, stage_for
 from chatops.sandbox.lacks import likely_cause, unreached_cause
 from chatops.sandbox.process import MAX_SHOWN, Command, EndedCommand, attempt_name, clean_environment, run_command
@@ -116,7 +115,7 @@ def inspect_program(
 
     The confinement is None if the call cannot run. May run the sandbox's probe: call it in a thread.
     """
-    if problem := unfit(text):
+    if problem := argument_fault(text):
         return with_problem(facts, field, problem), None
     place = locate(cwd, context=context, field="cwd")
     facts = replace(with_place(facts, place), paths=(), caution="")
@@ -139,7 +138,7 @@ def inspect_program(
     return facts, confined
 
 
-def unfit(text: str) -> str:
+def argument_fault(text: str) -> str:
     """Return why `text` cannot be passed to a program as one argument; empty if it can."""
     if not text.strip():
         return "is empty"
@@ -188,13 +187,14 @@ async def set_up(
     async with AsyncExitStack() as stack:
         if confined.program:
             environment, channel = {**command.environment, "TMPDIR": "/tmp"}, None
-            used = uses(limits)
+            used = used_credentials(limits)
             if (limits.hosts or used) and not limits.network:
                 environment |= proxy_environment((*limits.hosts, *(use.credential.name for use in used)))
                 environment |= credential_environment(used, environment)
                 ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
                 channel = theirs.fileno()
-                await stack.enter_async_context(Proxy(hosts=limits.hosts, uses=used, unreached=unreached).serving(ours))
+                proxy = Proxy(hosts=limits.hosts, credentials=used, unreached=unreached)
+                await stack.enter_async_context(proxy.serving(ours))
             command = await in_thread(
                 sandboxed_command,
                 command.argv,
@@ -250,7 +250,7 @@ async def run_confined(
         )
     started = time.monotonic()
     try:
-        run = await _run(
+        run = await _run_in_sandbox(
             argv,
             confined=confined,
             facts=facts,
@@ -261,13 +261,13 @@ async def run_confined(
             environment={**base_environment(context.sandbox, confined), **environment},
         )
     except SandboxSetupError as error:
-        raise _recorded_failure(str(error), facts=facts, context=context, failures=failures) from error
+        raise _record_failure(str(error), facts=facts, context=context, failures=failures) from error
     except OSError as error:
         raise ToolFailedError(f"The command could not be started: {error.strerror}.") from error
     duration = int((time.monotonic() - started) * 1000)
-    cause, needs = _cause(run, argv=argv, confined=confined, context=context)
+    cause, needs = _explain_failure(run, argv=argv, confined=confined, context=context)
     failures.learn(facts, context, needs=needs)
-    ending = _ending(run.ended, seconds=seconds, pipeline=pipeline)
+    ending = _ending_of(run.ended, seconds=seconds, pipeline=pipeline)
     ending = replace(ending, cause="; ".join(filter(None, (cause, *run.untaken))))
     shown = run.ended.output.capped(limit=context.max_output_chars - _STATUS_ROOM)
     return ToolResult(
@@ -279,7 +279,7 @@ async def run_confined(
     )
 
 
-def _ending(ended: EndedCommand, *, seconds: float, pipeline: tuple[str, ...]) -> Ending:
+def _ending_of(ended: EndedCommand, *, seconds: float, pipeline: tuple[str, ...]) -> Ending:
     """Return how the command ended, and which programs of `pipeline` were not found."""
     if ended.lost:
         ending = Ending(by=EndedBy.UNKNOWN)
@@ -293,8 +293,8 @@ def _ending(ended: EndedCommand, *, seconds: float, pipeline: tuple[str, ...]) -
     return replace(ending, stopped=ended.stopped, pipeline=names, not_found=missing)
 
 
-def _cause(
-    run: "_Run", *, argv: tuple[str, ...], confined: Confinement, context: ToolContext
+def _explain_failure(
+    run: "_EndedRun", *, argv: tuple[str, ...], confined: Confinement, context: ToolContext
 ) -> tuple[str, SandboxSpec]:
     """Return what in the sandbox made the command fail, as a clause, and the limits with which it would not."""
     code = run.ended.code
@@ -327,7 +327,7 @@ async def setup_fault(context: ToolContext) -> str:
 
 
 @frozen_dataclass
-class _Run:
+class _EndedRun:
     """A command that has ended.
 
     `unreached`: hosts that it asked for in vain. `untaken`: its changes in .git that were not taken over, as clauses.
@@ -339,7 +339,7 @@ class _Run:
     untaken: tuple[str, ...] = ()
 
 
-async def _run(
+async def _run_in_sandbox(
     argv: tuple[str, ...],
     *,
     confined: Confinement,
@@ -349,7 +349,7 @@ async def _run(
     seconds: float,
     masked: bool,
     environment: dict[str, str],
-) -> _Run:
+) -> _EndedRun:
     """Run the command with what its limits need around it. Raises SandboxSetupError or OSError."""
     # Only a command that may write the workspace itself gets a stage for the repository.
     writes = confined.program and context.source is None and context.exposure is not Exposure.READ_ONLY
@@ -378,10 +378,10 @@ async def _run(
     if not ended.started and ended.code is not None:
         last_line = ended.output.text().strip().rpartition("\n")[2]
         raise SandboxSetupError(visible(last_line or "it gave no reason", limit=_MAX_REASON))
-    return _Run(command=command, ended=ended, unreached=tuple(unreached), untaken=untaken)
+    return _EndedRun(command=command, ended=ended, unreached=tuple(unreached), untaken=untaken)
 
 
-def _recorded_failure(
+def _record_failure(
     reason: str, *, facts: CallFacts, context: ToolContext, failures: SandboxFailures
 ) -> ToolFailedError:
     failures.record(facts, context, reason=reason)

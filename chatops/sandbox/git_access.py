@@ -12,9 +12,9 @@ writable. Instead the command gets a *stage*, a private folder, at the place of 
 - ``objects``, ``refs`` and ``logs`` are the real ones, writable; ``objects/info`` is read-only, as it can name other
   object stores
 - every other entry of the real ``.git``, such as ``config``, ``hooks``, ``info``, ``modules``, is mounted read-only
-- the files of `_STATE` (``index``, ``HEAD`` …) are copied into the stage
+- the files of `_STAGED` (``index``, ``HEAD`` …) are copied into the stage
 
-After the command `finish` puts the changed files of `_STATE` into the real ``.git``, by git's own locks. Anything
+After the command `finish` puts the changed files of `_STAGED` into the real ``.git``, by git's own locks. Anything
 else that the command made in the stage (``commondir``, new hooks, a rebase plan with ``exec`` lines) is dropped with
 it. A file that somebody else has changed in the meantime is left alone, and the result says so.
 
@@ -42,7 +42,7 @@ from chatops.git.repository import WorkTree, tracked_entries
 from chatops.sandbox.covers import SandboxSetupError, is_mount_point
 from chatops.toolkit.output import visible
 
-_STATE = (
+_STAGED = (
     "HEAD",
     "index",
     "packed-refs",
@@ -58,7 +58,8 @@ _STATE = (
     "REVERT_HEAD",
 )
 """Files of ``.git`` that a commit, merge or fetch changes. None of them can start a program."""
-_SHARED = ("objects", "refs", "logs")
+_WRITTEN_FOLDERS = ("objects", "refs", "logs")
+"""Folders of ``.git`` that a command with access `commit` writes directly."""
 _NAME = rb"refs(?:/(?!\.)(?:(?!\.\.|@\{|\.lock(?:/|\n?\Z))[^\x00-\x20\x7f~^:?*\[\\/])+)+(?<!\.)"
 """A valid name of a reference, see ``git check-ref-format``."""
 _REFERENCE = re.compile(rb"ref: %s\n?" % _NAME)
@@ -68,11 +69,16 @@ _ID = re.compile(rb"%s\n?" % _HEX)
 _PACKED = re.compile(rb"# pack-refs with:[ -~]*\n|%s %s\n|\^%s\n" % (_HEX, _NAME, _HEX))
 """A line of ``packed-refs``. Most git commands end at a line that is not one of these."""
 _SUBMODULE = 0o160000
+"""Mode of a submodule in an index."""
 _LONGEST_REFERENCE = 4_096
+"""Bytes."""
 _MAX_NAMED = 5
-_MOST = 512_000_000
+_MAX_COPIED = 512_000_000
 """Bytes of a file that is copied."""
 _UNREADABLE = b"\xff"
+"""Stands for a reference that cannot be read: none begins with this byte."""
+_MTIME_NS = 3
+"""Place of the modification time in a `_file_version`."""
 
 
 @frozen_dataclass
@@ -83,22 +89,22 @@ class Repository:
     common: Path
 
     @property
-    def outside(self) -> bool:
+    def is_linked_worktree(self) -> bool:
         """True for a linked worktree, whose repository lies elsewhere."""
         return self.folder != self.common
 
     @property
-    def places(self) -> tuple[Path, ...]:
-        """The folders that a command with access `commit` writes directly."""
+    def written_folders(self) -> tuple[Path, ...]:
+        """Those of `_WRITTEN_FOLDERS` that there are."""
         folders = dict.fromkeys((self.folder, self.common))
-        return tuple(folder / name for folder in folders for name in _SHARED if os.path.lexists(folder / name))
+        return tuple(folder / name for folder in folders for name in _WRITTEN_FOLDERS if os.path.lexists(folder / name))
 
-    def leading_elsewhere(self, *, remove: bool) -> str:
-        """Name what in `places` leads out of the repository, or cannot be examined; with `remove`, remove it."""
-        found = [path for place in self.places for path in _led_elsewhere(place, remove=remove)]
-        return _list_names([self.named(path) for path in found])
+    def paths_leading_elsewhere(self, *, remove: bool) -> str:
+        """Name what in `written_folders` leads elsewhere, or cannot be examined. With `remove`, remove it."""
+        found = [path for place in self.written_folders for path in _paths_leading_elsewhere(place, remove=remove)]
+        return _list_names([self.display_name(path) for path in found])
 
-    def named(self, path: Path) -> str:
+    def display_name(self, path: Path) -> str:
         """Return the name of a path of the repository for a message."""
         return f".git/{path.relative_to(self.common)}"
 
@@ -116,27 +122,28 @@ def find_repository(workspace: Path) -> Repository | None:
         return Repository(folder=store, common=store)
     if not stat.S_ISREG(mode):
         return None
-    return _worktree(store)
+    return _linked_worktree(store)
 
 
-def _worktree(store: Path) -> Repository | None:
+def _linked_worktree(store: Path) -> Repository | None:
     """Return the repository that a ``.git`` file names, if its folder there names this file in turn."""
-    named = _pointer(store).removeprefix("gitdir: ")
+    named = _read_pointer(store).removeprefix("gitdir: ")
     folder = Path(os.path.realpath(store.parent / named)) if named else store.parent
     common = folder.parent.parent
-    back = _pointer(folder / "gitdir")
-    if folder.parent.name != "worktrees" or not back or folder.is_relative_to(store.parent):
+    named_back = _read_pointer(folder / "gitdir")
+    if folder.parent.name != "worktrees" or not named_back or folder.is_relative_to(store.parent):
         return None
-    shared = _pointer(folder / "commondir")
+    shared = _read_pointer(folder / "commondir")
     if not shared or os.path.realpath(folder / shared) != str(common):
         return None
-    if os.path.realpath(folder / back) != os.path.realpath(store) or not (common / "objects").is_dir():
+    if os.path.realpath(folder / named_back) != os.path.realpath(store) or not (common / "objects").is_dir():
         return None
     return Repository(folder=folder, common=common)
 
 
-def _pointer(file: Path) -> str:
-    data = _begin(file)
+def _read_pointer(file: Path) -> str:
+    """Return the path that a file of git holds; empty if there is none."""
+    data = _read_beginning(file)
     return "" if data == _UNREADABLE else data.decode("utf-8", "replace").strip()
 
 
@@ -152,17 +159,20 @@ class Stage:
     """State of the copies."""
 
     def finish(self) -> tuple[str, ...]:
-        """Remove links, and take changed files over into the real repository. Return what was not, as clauses."""
-        found = self.repository.leading_elsewhere(remove=True)
+        """Remove links, and take changed files over into the real repository.
+
+        Return what was removed and what was not taken over, as clauses.
+        """
+        found = self.repository.paths_leading_elsewhere(remove=True)
         notes = [f"removed from the repository, as it leads elsewhere: {found}"] if found else []
         left, refused = [], []
-        for name in _STATE:
-            now = _state(self.folder / name)
+        for name in _STAGED:
+            now = _file_version(self.folder / name)
             if now == self.copied.get(name):
                 continue
-            if self._fault(name):
+            if self._may_mislead(name):
                 refused.append(f".git/{name}")
-            elif not self._taken_over(name, removed=now is None):
+            elif not self._take_over(name, removed=now is None):
                 left.append(f".git/{name}")
         if refused:
             notes.append(f"not valid or with a new submodule, so not taken over: {_list_names(refused)}")
@@ -170,20 +180,22 @@ class Stage:
             notes.append(f"changed or locked outside meanwhile, so left as they are: {_list_names(left)}")
         return tuple(notes)
 
-    def _fault(self, name: str) -> bool:
-        """Return True if a reference of the stage may lead the next git command elsewhere."""
+    def _may_mislead(self, name: str) -> bool:
+        """Return True if a file of the stage may lead the user's next git command elsewhere."""
         if name == "index":
-            return self._brings_folders()
+            return self._index_adds_folders()
         if name == "HEAD":
-            data = _begin(self.folder / name)
+            data = _read_beginning(self.folder / name)
             head = data.startswith(b"ref: refs/heads/") and _REFERENCE.fullmatch(data) is not None
             return not head and _ID.fullmatch(data) is None
         if name == "packed-refs":
-            return self._packs_other_names()
-        return (name.endswith("_HEAD") or name == "AUTO_MERGE") and _begin(self.folder / name).startswith(b"ref:")
+            return self._packed_refs_are_invalid()
+        # The others of this name hold ids, but git would follow a symbolic reference too.
+        holds_ids = name.endswith("_HEAD") or name == "AUTO_MERGE"
+        return holds_ids and _read_beginning(self.folder / name).startswith(b"ref:")
 
-    def _packs_other_names(self) -> bool:
-        if _state(self.folder / "packed-refs") is None:
+    def _packed_refs_are_invalid(self) -> bool:
+        if _file_version(self.folder / "packed-refs") is None:
             return False
         try:
             lines = _read_file(self.folder / "packed-refs").splitlines(keepends=True)
@@ -191,7 +203,7 @@ class Stage:
             return True
         return any(_PACKED.fullmatch(line) is None for line in lines)
 
-    def _taken_over(self, name: str, *, removed: bool) -> bool:
+    def _take_over(self, name: str, *, removed: bool) -> bool:
         real = self.repository.folder / name
         lock = real.with_name(f"{name}.lock")
         try:
@@ -202,14 +214,14 @@ class Stage:
         try:
             with open(descriptor, "wb") as file:
                 data = b"" if removed else _read_file(self.folder / name)
-                if _state(real) != self.before.get(name):
+                if _file_version(real) != self.before.get(name):
                     return False
                 file.write(data)
             if removed:
                 os.unlink(real)
                 return True
-            if (now := _state(self.folder / name)) is not None:
-                os.utime(lock, ns=(now[3], now[3]))
+            if (now := _file_version(self.folder / name)) is not None:
+                os.utime(lock, ns=(now[_MTIME_NS], now[_MTIME_NS]))
             os.rename(lock, real)
             # From here on a file of the lock's name belongs to another git.
             renamed = True
@@ -221,17 +233,17 @@ class Stage:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(lock)
 
-    def _brings_folders(self) -> bool:
+    def _index_adds_folders(self) -> bool:
         """Return True if the index of the stage names a folder, such as a submodule, that the real one does not.
 
         Git follows the settings of submodules. An offset table (IEOT) can lead it to other entries than are read here.
         """
-        ours, real = self.folder / "index", self.repository.folder / "index"
-        if _state(ours) is None:
+        staged, real = self.folder / "index", self.repository.folder / "index"
+        if _file_version(staged) is None:
             return False
         try:
-            new, old = (_folders_of(index.parent, self.repository) for index in (ours, real))
-            table = b"IEOT" in _read_file(ours) and (_state(real) is None or b"IEOT" not in _read_file(real))
+            new, old = (_folders_of(index.parent, self.repository) for index in (staged, real))
+            table = b"IEOT" in _read_file(staged) and (_file_version(real) is None or b"IEOT" not in _read_file(real))
         except (OSError, ValueError, IndexError):
             return True
         return bool(new - old) or table
@@ -252,37 +264,39 @@ def stage_for(repository: Repository | None, access: GitAccess) -> Iterator[Stag
     if repository is None or access != "commit":
         yield None
         return
-    _prepare(repository)
+    _prepare_repository(repository)
     with temporary_folder() as folder:
         stage = Stage(repository=repository, folder=folder)
-        for name in _STATE:
-            before = _state(repository.folder / name)
+        for name in _STAGED:
+            before = _file_version(repository.folder / name)
             if before is not None:
-                _write(folder / name, _read_file(repository.folder / name), before)
+                _write_copy(folder / name, _read_file(repository.folder / name), before)
                 stage.before[name] = before
-                copied = _state(folder / name)
+                copied = _file_version(folder / name)
                 if copied is not None:
                     stage.copied[name] = copied
         yield stage
 
 
-def _prepare(repository: Repository) -> None:
+def _prepare_repository(repository: Repository) -> None:
     """Make the folders that git has not made yet: what is not there cannot be mounted.
 
     Raises OSError, and SandboxSetupError if something in the repository leads elsewhere.
     """
-    for place in repository.places:
+    for place in repository.written_folders:
         if not stat.S_ISDIR(os.lstat(place).st_mode):
-            raise SandboxSetupError(f"{repository.named(place)} is a link, or no folder, so no command may commit")
+            raise SandboxSetupError(
+                f"{repository.display_name(place)} is a link, or no folder, so no command may commit"
+            )
     for folder in dict.fromkeys((repository.folder, repository.common)):
         (folder / "logs").mkdir(exist_ok=True)
-    with _folder(repository.common / "objects") as objects, contextlib.suppress(FileExistsError):
+    with _open_folder(repository.common / "objects") as objects, contextlib.suppress(FileExistsError):
         os.mkdir("info", dir_fd=objects)
-    if found := repository.leading_elsewhere(remove=False):
+    if found := repository.paths_leading_elsewhere(remove=False):
         raise SandboxSetupError(f"no command may commit while the repository leads elsewhere by {found}")
 
 
-def _led_elsewhere(place: Path, *, remove: bool) -> list[Path]:
+def _paths_leading_elsewhere(place: Path, *, remove: bool) -> list[Path]:
     """Return the symlinks, and the symbolic references of no valid name, below a folder of the repository.
 
     No link is followed. A folder that cannot be examined counts too. With `remove` they are removed.
@@ -290,16 +304,16 @@ def _led_elsewhere(place: Path, *, remove: bool) -> list[Path]:
     found: list[Path] = []
     waiting = ["."]
     try:
-        with _folder(place) as root:
+        with _open_folder(place) as root:
             start = os.readlink(f"/proc/self/fd/{root}")
             while waiting:
                 below = waiting.pop()
                 try:
-                    with _folder(below, root) as folder:
+                    with _open_folder(below, root) as folder:
                         # Somebody may have replaced a folder on the way by a link meanwhile.
                         if os.readlink(f"/proc/self/fd/{folder}") != os.path.normpath(os.path.join(start, below)):
                             raise OSError
-                        names, leading = _entries(folder, references=place.name == "refs", remove=remove)
+                        names, leading = _list_folder(folder, references=place.name == "refs", remove=remove)
                         waiting += [os.path.join(below, name) for name in names]
                         found += [place / below / name for name in leading]
                 except OSError:
@@ -310,7 +324,7 @@ def _led_elsewhere(place: Path, *, remove: bool) -> list[Path]:
 
 
 @contextlib.contextmanager
-def _folder(path: Path | str, at: int | None = None) -> Iterator[int]:
+def _open_folder(path: Path | str, at: int | None = None) -> Iterator[int]:
     """Open a folder as a place, without a link at its end. Raises OSError."""
     descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     try:
@@ -319,7 +333,7 @@ def _folder(path: Path | str, at: int | None = None) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _entries(folder: int, *, references: bool, remove: bool) -> tuple[list[str], list[str]]:
+def _list_folder(folder: int, *, references: bool, remove: bool) -> tuple[list[str], list[str]]:
     """Return the names of the subfolders of an open folder, and of what leads elsewhere. Raises OSError."""
     if remove and not os.access(f"/proc/self/fd/{folder}", os.R_OK | os.W_OK | os.X_OK):
         os.chmod(f"/proc/self/fd/{folder}", 0o755)
@@ -338,11 +352,11 @@ def _entries(folder: int, *, references: bool, remove: bool) -> tuple[list[str],
 
 def _leads_elsewhere(name: str, folder: int) -> bool:
     """Return True if a loose reference is symbolic and not valid, or cannot be read."""
-    data = _begin(name, folder)
+    data = _read_beginning(name, folder)
     return data == _UNREADABLE or (data.startswith(b"ref:") and _REFERENCE.fullmatch(data) is None)
 
 
-def _begin(path: Path | str, folder: int | None = None) -> bytes:
+def _read_beginning(path: Path | str, folder: int | None = None) -> bytes:
     """Return the content of a reference, cut if it is longer than one; `_UNREADABLE` if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
@@ -364,23 +378,23 @@ def git_mounts(repository: Repository, access: GitAccess, stage: Stage | None) -
     folder, common = repository.folder, repository.common
     if stage is None:
         bind = "--bind" if access == "writable" else "--ro-bind"
-        return [bind, str(common), str(common)] if repository.outside or access != "writable" else []
-    args = ["--ro-bind", str(common), str(common)] if repository.outside else []
+        return [bind, str(common), str(common)] if repository.is_linked_worktree or access != "writable" else []
+    args = ["--ro-bind", str(common), str(common)] if repository.is_linked_worktree else []
     args += ["--bind", str(stage.folder), str(folder)]
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if entry.is_dir(follow_symlinks=False):
-            args += ["--bind" if entry.name in _SHARED else "--ro-bind", entry.path, entry.path]
-        elif entry.is_file(follow_symlinks=False) and entry.name not in _STATE:
+            args += ["--bind" if entry.name in _WRITTEN_FOLDERS else "--ro-bind", entry.path, entry.path]
+        elif entry.is_file(follow_symlinks=False) and entry.name not in _STAGED:
             args += ["--ro-bind", entry.path, entry.path]
-    if repository.outside:
-        for name in _SHARED:
+    if repository.is_linked_worktree:
+        for name in _WRITTEN_FOLDERS:
             if stat.S_ISDIR(os.lstat(common / name).st_mode):
                 args += ["--bind", str(common / name), str(common / name)]
     info = common / "objects" / "info"
     return [*args, "--ro-bind", str(info), str(info)]
 
 
-def _state(path: Path) -> tuple[int, ...] | None:
+def _file_version(path: Path) -> tuple[int, ...] | None:
     """Return what identifies the content of a regular file; None for anything else."""
     try:
         info = os.lstat(path)
@@ -391,19 +405,19 @@ def _state(path: Path) -> tuple[int, ...] | None:
     return (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
-def _write(path: Path, data: bytes, before: tuple[int, ...]) -> None:
+def _write_copy(path: Path, data: bytes, before: tuple[int, ...]) -> None:
     """Write a copy with the modification time of the original.
 
     Git takes a file for unchanged if its size and time are those in an index that is younger than the file.
     """
     path.write_bytes(data)
-    os.utime(path, ns=(before[3], before[3]))
+    os.utime(path, ns=(before[_MTIME_NS], before[_MTIME_NS]))
 
 
 def _read_file(path: Path) -> bytes:
     """Return the content of a regular file, reached without a link. Raises OSError."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        data = file.read(_MOST + 1)
-    if len(data) > _MOST:
+        data = file.read(_MAX_COPIED + 1)
+    if len(data) > _MAX_COPIED:
         raise OSError(f"{path} is too large")
     return data

@@ -1,7 +1,7 @@
 """What a command lacks in its sandbox, and what the user can give it: `+` in the dialog.
 
-It is found twice: by the words of the command before it runs (`with_lacks`), and by how it failed (`likely_cause`).
-Both are guesses, and give nothing: they fill the dialog and the text on the command's end.
+A lack is found twice: by the words of the command before it runs (`with_lacks`), and by how it failed
+(`likely_cause`). Both are guesses. They grant nothing; they only fill the dialog and the text on the command's end.
 """
 
 import json
@@ -30,12 +30,12 @@ _MAX_NAMED = 3
 _MAX_OFFERED = 8
 """Maximum number of hosts that the + key of the approval dialog allows at once."""
 _REMOTE_URL = re.compile(r"^\s*(?:push)?url\s*=\s*(\S+)\s*$", re.MULTILINE | re.IGNORECASE)
-_WEB = re.compile(r"https?://(?:[^/@\s]*@)?([^/\s]+)", re.IGNORECASE)
+_WEB_HOST = re.compile(r"https?://(?:[^/@\s]*@)?([^/\s]+)", re.IGNORECASE)
 _MAX_CONFIG_BYTES = 100_000
 """Bytes of the settings of git that are read."""
-_PRIVATE = ("/tmp", "/dev", "/proc", "/run", "/var/tmp")
+_OWN_PLACES = ("/tmp", "/dev", "/proc", "/run", "/var/tmp")
 """Places that the sandbox has for itself."""
-_NETWORK = re.compile(
+_NO_NETWORK = re.compile(
     r"could not resolve host|temporary failure in name resolution|name or service not known|network is unreachable"
     r"|nodename nor servname|failed to resolve|no address associated|getaddrinfo"
     r"|\b(?:EAI_AGAIN|ENETUNREACH|ENOTFOUND)\b|network unreachable|unable to resolve|connection refused|ECONNREFUSED"
@@ -43,13 +43,14 @@ _NETWORK = re.compile(
     re.IGNORECASE,
 )
 _READ_ONLY = re.compile(r"read-only file system|EROFS|Errno 30", re.IGNORECASE)
-_HIDDEN = re.compile(r"permission denied|EACCES|Errno 13", re.IGNORECASE)
-_CONFIGURES = re.compile(r"\.git/(?:config|hooks|info|modules|worktrees)\b")
-_MISSING = re.compile(
+_NO_PERMISSION = re.compile(r"permission denied|EACCES|Errno 13", re.IGNORECASE)
+_GIT_SETTINGS = re.compile(r"\.git/(?:config|hooks|info|modules|worktrees)\b")
+_NO_PROGRAM = re.compile(
     r"command not found|no such file or directory|required file not found|no module named|bad interpreter",
     re.IGNORECASE,
 )
-_NOT_FOUND = 127
+_EXIT_NOT_FOUND = 127
+"""Exit code of a shell that does not find the program."""
 
 
 def unreached_cause(hosts: tuple[str, ...], *, code: int | None, spec: SandboxSpec) -> tuple[str, SandboxSpec]:
@@ -78,8 +79,8 @@ def likely_cause(
     spec = context.sandbox
     refused = [line for line in output.splitlines() if _READ_ONLY.search(line)]
     if any(".git" in line for line in refused) and spec.git != "writable":
-        configures = spec.git == "commit" or any(_CONFIGURES.search(line) for line in refused)
-        needs = SandboxSpec(git="writable" if configures else "commit")
+        needs_settings = spec.git == "commit" or any(_GIT_SETTINGS.search(line) for line in refused)
+        needs = SandboxSpec(git="writable" if needs_settings else "commit")
         what = "config, hooks and info in .git are" if spec.git == "commit" else ".git is"
         return _with_remedy(f"{what} read-only in the sandbox", f'"git": "{needs.git}"', context=context), needs
     if refused and context.exposure is Exposure.READ_ONLY:
@@ -90,12 +91,12 @@ def likely_cause(
         return f"hidden from commands that a rule allows: {', '.join(hidden)}", NARROWEST
     words = argv[-1].split() if argv[:2] == ("/bin/bash", "-c") else argv
     missing = hidden_folders_of(words[0], cwd=command.cwd, confined=confined, context=context)
-    if missing and (code == _NOT_FOUND or _MISSING.search(output)):
+    if missing and (code == _EXIT_NOT_FOUND or _NO_PROGRAM.search(output)):
         shown = [visible(folder, limit=200) for folder in missing]
         what = f"the sandbox does not show {' and '.join(shown)}"
         text = _with_remedy(what, f'"read": {json.dumps(shown)}', context=context)
         return text, SandboxSpec(read=missing)
-    if not spec.network and _NETWORK.search(output):
+    if not spec.network and _NO_NETWORK.search(output):
         return _with_remedy("the sandbox has no network", '"network": true', context=context), SandboxSpec(network=True)
     return "", NARROWEST
 
@@ -113,7 +114,7 @@ def _unopened_masks(output: str, command: Command, *, workspace: Path) -> list[s
     """Return the masked files that, by the output, could not be opened."""
     words = command.argv
     empty = [at for at, word in enumerate(words) if word == "--ro-bind" and words[at + 1] == "/dev/null"]
-    errors = "\n".join(line for line in output.splitlines() if _HIDDEN.search(line))
+    errors = "\n".join(line for line in output.splitlines() if _NO_PERMISSION.search(line))
     found = [words[at + 2] for at in empty if os.path.basename(words[at + 2]) in errors]
     return [visible(os.path.relpath(path, workspace), limit=100) for path in found[:_MAX_NAMED]]
 
@@ -137,8 +138,8 @@ def with_lacks(
     extra = _difference(given, than=spec)
     if extra == NARROWEST:
         return replace(facts, lacks=tuple(lacks))
-    shown = confinement(given, workspace=context.workspace, best=best)
-    return replace(facts, lacks=tuple(lacks), extra=extra, extra_sandbox=shown.description)
+    widest = confinement(given, workspace=context.workspace, best=best)
+    return replace(facts, lacks=tuple(lacks), extra=extra, extra_sandbox=widest.description)
 
 
 def _with_exact_hosts(needs: SandboxSpec) -> SandboxSpec:
@@ -202,7 +203,7 @@ def _remote_hosts(context: ToolContext) -> tuple[str, ...]:
             text = os.read(descriptor, _MAX_CONFIG_BYTES).decode("utf-8", "replace")
     except (OSError, ToolFailedError):
         return ()
-    remotes = [_WEB.match(url) for url in _REMOTE_URL.findall(text)]
+    remotes = [_WEB_HOST.match(url) for url in _REMOTE_URL.findall(text)]
     return tuple(dict.fromkeys(found[1] for found in remotes if found)) if all(remotes) else ()
 
 
@@ -237,7 +238,8 @@ def _installation_of(program: Path, *, context: ToolContext) -> Path:
 def _folder_outside(target: str, *, cwd: Path, spec: SandboxSpec, context: ToolContext) -> str:
     """Return the folder outside the workspace that a write to `target` needs; empty if it needs none or may not."""
     path = Path(os.path.realpath(os.path.join(cwd, os.path.expanduser(target))))
-    if path.is_relative_to(context.workspace) or any(path.is_relative_to(place) for place in (*_PRIVATE, *spec.write)):
+    writable = (str(context.workspace), *_OWN_PLACES, *spec.write)
+    if any(path.is_relative_to(place) for place in writable):
         return ""
     folder = path.parent
     return str(folder) if folder.is_dir() and not _contains_protected(folder, context=context) else ""
@@ -245,6 +247,6 @@ def _folder_outside(target: str, *, cwd: Path, spec: SandboxSpec, context: ToolC
 
 def _contains_protected(folder: Path, *, context: ToolContext) -> bool:
     """Return True if `folder` holds what no command gets with it: the workspace, a home folder, credentials."""
-    kept = (*context.protected, *home_secrets())
-    holds = any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in kept)
-    return holds or any(place.is_relative_to(folder) for place in (context.workspace, *home_folders()))
+    secrets = (*context.protected, *home_secrets())
+    overlaps = any(place.is_relative_to(folder) or folder.is_relative_to(place) for place in secrets)
+    return overlaps or any(place.is_relative_to(folder) for place in (context.workspace, *home_folders()))

@@ -48,22 +48,26 @@ log = logging.getLogger(__name__)
 KEPT_VARIABLES = frozenset({"LANG", "LANGUAGE", "TZ", "HOME", "USER", "LOGNAME", "SHELL", "COLUMNS", "LINES"})
 """Variables of the app's environment that commands get, besides PATH and ``LC_*``. None of them holds an API key."""
 DATA = "{data}"
+"""Word of `Command.argv` that stands for the descriptor of a file, see `Command.data`."""
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 READY = b"ready\n"
 GO = b"go\n"
 """Messages of the handshake: a command that `reports` sends ``READY`` and waits for ``GO``; see `Command`."""
 
 _PR_SET_DUMPABLE = 4
-_PIECE = 65_536
-_BURST = 1_000_000
+_READ_BYTES = 65_536
+"""Bytes of output that are read at a time."""
+_BURST_BYTES = 1_000_000
 """Bytes after which reading pauses, so that endless output cannot block the event loop."""
-_REST_S = 0.01
+_PAUSE_AFTER_BURST_S = 0.01
 MAX_SHOWN = 200_000
 """Maximum number of characters of a run that are sent to the screen while it runs."""
 _MAX_REPORTED = 1_000
 """Maximum number of bytes read from `status`: the command can find the descriptor and write there too."""
 _EXIT_S = 0.5
+"""Seconds for a stopped command to end, then for each harder way to stop it."""
 _DRAIN_S = 0.1
+"""Seconds for output that is still in the pipe when the command has ended."""
 
 
 @frozen_dataclass
@@ -85,7 +89,7 @@ class Command:
     contained: bool = False
     reports: bool = False
     data: tuple[bytes, ...] = ()
-    """Contents of files for the first process. The word `DATA` in `argv` stands for the descriptor of the next one."""
+    """Contents of files for the first process. Each `DATA` in `argv` stands for the descriptor of the next one."""
     limits: str = ""
     """For a command that is not contained: see `landlock.encode_arguments`; empty: none."""
     passed: tuple[int, ...] = ()
@@ -101,7 +105,7 @@ class EndedCommand:
     stopped: int = 0
     """Background processes that were stopped after the command had ended."""
     lost: bool = False
-    """True if the supervisor was killed from below, so the command's end is unknown."""
+    """True if something killed the supervisor, so the command's end is unknown."""
     started: bool = True
     """False if the container was not created, or not in time: no part of the command has run."""
 
@@ -139,7 +143,7 @@ async def run_command(
 
     Raises OSError if the command cannot be started.
     """
-    running = _start(command, keep=keep, output=output, most_shown=shown)
+    running = _start_command(command, keep=keep, output=output, most_shown=shown)
     try:
         try:
             async with asyncio.timeout(timeout_s):
@@ -149,7 +153,7 @@ async def run_command(
             await running.wait_gone()
             return EndedCommand(code=None, output=running.collector, started=running.started)
         await running.wait_output(_DRAIN_S)
-        return running.ended()
+        return running.describe_end()
     finally:
         # Also runs on cancellation; the signals are sent before the first await.
         running.kill()
@@ -159,7 +163,7 @@ async def run_command(
             running.close()
 
 
-def _start(command: Command, *, keep: int, output: Callable[[str], None], most_shown: int) -> "_Running":
+def _start_command(command: Command, *, keep: int, output: Callable[[str], None], most_shown: int) -> "_Running":
     mark = f"{command.call}/{secrets.token_hex(8)}"
     environment = {**command.environment, CALL_VARIABLE: mark}
     files = [memory_file(data) for data in command.data]
@@ -209,6 +213,7 @@ class _Running:
     process: subprocess.Popen[bytes]
     contained: bool
     started: bool
+    """True once the command may run: at once, or when it has got ``GO``."""
     mark: str
     out: int
     status: int
@@ -218,7 +223,9 @@ class _Running:
     exited: asyncio.Event = field(default_factory=asyncio.Event)
     output_ended: asyncio.Event = field(default_factory=asyncio.Event)
     shown: int = 0
+    """Characters passed to `output` so far."""
     burst: int = 0
+    """Bytes read since the last pause."""
     report: bytes = b""
     """Bytes read from `status` so far."""
     pidfd: int = -1
@@ -235,23 +242,23 @@ class _Running:
         loop.add_reader(self.status, self._read_report)
         try:
             self.pidfd = os.pidfd_open(self.process.pid)
-            loop.add_reader(self.pidfd, self._exited)
+            loop.add_reader(self.pidfd, self._note_exit)
         except (AttributeError, OSError):
-            self.watcher = asyncio.ensure_future(self._wait())
+            self.watcher = asyncio.ensure_future(self._wait_in_thread())
 
-    async def _wait(self) -> None:
+    async def _wait_in_thread(self) -> None:
         """Wait in a thread where there is no pidfd; `close` ends the process and so the wait."""
         await asyncio.to_thread(self.process.wait)
         self.exited.set()
 
-    def _exited(self) -> None:
+    def _note_exit(self) -> None:
         if self.process.poll() is not None:
             asyncio.get_running_loop().remove_reader(self.pidfd)
             self.exited.set()
 
     def _read_output(self) -> None:
         try:
-            data = os.read(self.out, _PIECE)
+            data = os.read(self.out, _READ_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -263,11 +270,11 @@ class _Running:
         self.collector.feed(data)
         self._show(data)
         self.burst += len(data)
-        if self.burst >= _BURST:
+        if self.burst >= _BURST_BYTES:
             self.burst = 0
             loop = asyncio.get_running_loop()
             loop.remove_reader(self.out)
-            loop.call_later(_REST_S, self._resume)
+            loop.call_later(_PAUSE_AFTER_BURST_S, self._resume_reading)
 
     def _read_report(self) -> None:
         """Read from `status`, and let a command that is ready start."""
@@ -286,7 +293,7 @@ class _Running:
             with suppress(OSError):
                 self.started = not self.killed and os.write(self.status, GO) == len(GO)
 
-    def _resume(self) -> None:
+    def _resume_reading(self) -> None:
         if not self.closed:
             asyncio.get_running_loop().add_reader(self.out, self._read_output)
 
@@ -313,6 +320,7 @@ class _Running:
                     os.killpg(self.process.pid, signal.SIGKILL)
                 else:
                     os.kill(self.process.pid, signal.SIGTERM)
+                    # The command may have stopped its supervisor, which then would not see the signal.
                     os.kill(self.process.pid, signal.SIGCONT)
 
     async def wait_gone(self) -> None:
@@ -337,7 +345,7 @@ class _Running:
         except TimeoutError:
             log.debug("output pipe still open after the command's end")
 
-    def ended(self) -> EndedCommand:
+    def describe_end(self) -> EndedCommand:
         """Return how the command ended, from its report and its exit status."""
         self._read_report()
         text = self.report.decode("ascii", "replace").strip()
@@ -384,7 +392,7 @@ def memory_file(data: bytes) -> int:
 
 @frozen_dataclass
 class Limits:
-    """Limits of a child."""
+    """Limits of the child of `run_isolated`."""
 
     cpu_s: int = 5
     """CPU time in whole seconds; other load on this machine does not count."""
@@ -394,9 +402,9 @@ class Limits:
     """Bytes of address space; 0: no limit."""
 
 
-_KEPT = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUTF8")
+_INTERPRETER_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUTF8")
 """Further environment variables that the interpreter may need to start."""
-_PROGRAM = """
+_CHILD_SCRIPT = """
 import dataclasses, importlib, json, resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[3]), int(sys.argv[3])))
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -423,14 +431,14 @@ def run_isolated(
     Raises IsolatedCallError.
     """
     # -P: do not import modules from the current folder.
-    argv = [sys.executable, "-P", "-c", _PROGRAM, function.__module__, function.__qualname__]
+    argv = [sys.executable, "-P", "-c", _CHILD_SCRIPT, function.__module__, function.__qualname__]
     reader, writer = os.pipe() if counter is not None else (-1, -1)
     if counter is not None:
-        threading.Thread(target=_follow, args=(reader, counter), name="progress", daemon=True).start()
+        threading.Thread(target=_count_progress, args=(reader, counter), name="progress", daemon=True).start()
     argv += [str(limits.cpu_s), str(limits.memory), str(writer)]
     path = [str(PACKAGE.parent), *(entry for entry in sys.path if os.path.isabs(entry))]
     # The child may parse untrusted pages, so its environment holds no keys.
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    kept = {name: os.environ[name] for name in _INTERPRETER_VARIABLES if name in os.environ}
     environment = {**clean_environment(os.environ), **kept, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
     try:
         done = subprocess.run(
@@ -460,7 +468,7 @@ def run_isolated(
     return value
 
 
-def _follow(reader: int, counter: Counter) -> None:
+def _count_progress(reader: int, counter: Counter) -> None:
     with open(reader, "rb", buffering=0), suppress(OSError):
         counts_from(reader, counter)
 
@@ -469,8 +477,9 @@ CALL_VARIABLE = "CHATOPS_CALL"
 """Environment variable that names the call of a command, so that its remaining processes can be found."""
 
 _MAX_ENVIRONMENT_BYTES = 65_536
+"""Bytes of a process's environment that are searched for its mark."""
 _KILL_S = 3.0
-_PAUSE_S = 0.005
+_KILL_RETRY_S = 0.005
 
 
 @frozen_dataclass
@@ -493,7 +502,7 @@ def can_find_orphans() -> bool:
 
 def count_orphans(call_id: CallId, attempt: int) -> int:
     """Return how many processes of an attempt are running."""
-    return len(_tree(_mark(call_id, attempt)))
+    return len(_processes_of(_mark(call_id, attempt)))
 
 
 def stop_orphans(call_id: CallId, attempt: int) -> StoppedProcesses:
@@ -515,11 +524,11 @@ def stop_marked(mark: str, *, seconds: float) -> StoppedProcesses:
     deadline = time.monotonic() + seconds
     stopped: set[int] = set()
     # Once the process with the mark is dead, nothing names its descendants, which may take longer to die.
-    while left := _tree(mark) | set(filter(_runs, stopped)):
+    while left := _processes_of(mark) | set(filter(_is_running, stopped)):
         if time.monotonic() > deadline:
             return StoppedProcesses(count=len(stopped - left), running=tuple(sorted(left)))
-        stopped |= _kill(mark)
-        time.sleep(_PAUSE_S)
+        stopped |= _stop_and_kill(mark)
+        time.sleep(_KILL_RETRY_S)
     return StoppedProcesses(count=len(stopped))
 
 
@@ -528,12 +537,13 @@ def _mark(call_id: CallId, attempt: int) -> str:
     return f"{attempt_name(call_id, attempt)}/"
 
 
-def _kill(mark: str) -> set[int]:
+def _stop_and_kill(mark: str) -> set[int]:
     """Stop all, so that none can fork meanwhile, then kill them; return those that were signalled."""
-    return set().union(*(signal_all(lambda: _tree(mark), number) for number in (signal.SIGSTOP, signal.SIGKILL)))
+    numbers = (signal.SIGSTOP, signal.SIGKILL)
+    return set().union(*(signal_all(lambda: _processes_of(mark), number) for number in numbers))
 
 
-def _runs(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat", "rb") as handle:
             return handle.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
@@ -541,13 +551,13 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def _tree(mark: str) -> set[int]:
+def _processes_of(mark: str) -> set[int]:
     """Return the processes whose environment names the attempt, and their descendants; never this one."""
-    found = _with_mark(mark)
+    found = _marked_processes(mark)
     return found.union(*(descendants(pid) for pid in found)) - {os.getpid()}
 
 
-def _with_mark(prefix: str) -> set[int]:
+def _marked_processes(prefix: str) -> set[int]:
     """Return the processes whose mark starts with `prefix`, without this one.
 
     A zombie has no environment any more, so it is not among them.

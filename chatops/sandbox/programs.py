@@ -26,6 +26,11 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.toolkit.confine import home_folders, home_secrets
 
 _MAX_LINKS = 40
+SYSTEM = tuple(map(Path, ("/usr", "/etc", "/opt", "/bin", "/sbin", "/lib", "/lib64")))
+"""Folders that every sandbox shows."""
+_TOOLCHAIN_PROGRAMS = ("python3", "python", "node", "npm", "cargo", "rustc", "go", "uv", "deno", "bun")
+_PYTHON = re.compile(r"python3\.\d+t?")
+_PYENV_PARTS = ("bin", "libexec", "shims", "versions", "version", "plugins")
 
 
 @frozen_dataclass
@@ -67,35 +72,36 @@ def workspace_last(entries: Iterable[str], *, workspace: Path) -> list[str]:
     """
     active = os.path.realpath(os.path.join(os.environ.get("VIRTUAL_ENV") or "/", "bin"))
 
-    def last(entry: str) -> bool:
+    def lies_in_workspace(entry: str) -> bool:
         real = os.path.realpath(entry)
         return real != active and Path(real).is_relative_to(os.path.realpath(workspace))
 
-    return sorted(entries, key=last)
+    return sorted(entries, key=lies_in_workspace)
 
 
 def program_at(path: Path, *, workspace: Path) -> Program:
     """Return the program or script at an absolute path, and what has to be shown for it."""
     path = Path(os.path.normpath(path))
-    runs, shown = path, dict[Path, None]()
-    places = tuple(_places(path, workspace=workspace))
+    program, shown = path, dict[Path, None]()
+    places = tuple(_places_on_the_way(path, workspace=workspace))
     for place in places:
-        if environment := _environment(place, workspace=workspace):
-            runs = runs if shown else place
+        if environment := _installed_in(place, workspace=workspace):
+            # The first environment on the way counts: its program runs in it, by the link there.
+            program = program if shown else place
             shown |= dict.fromkeys(environment)
     if not shown and may_be_shown(path) and not places[-1].is_symlink():
         # By its own name too, which some programs look at.
         shown = dict.fromkeys((path, places[-1]))
-    mounted = (*SYSTEM, workspace)
-    hidden = (place for place in shown if not any(place.is_relative_to(folder) for folder in mounted))
-    return Program(path=runs, shown=tuple(place for place in hidden if may_be_shown(place)))
+    hidden = (place for place in shown if not _lies_below(place, (*SYSTEM, workspace)))
+    return Program(path=program, shown=tuple(place for place in hidden if may_be_shown(place)))
 
 
-def _places(path: Path, *, workspace: Path) -> Iterator[Path]:
+def _places_on_the_way(path: Path, *, workspace: Path) -> Iterator[Path]:
     """Yield the places that a path leads to, one for each link at its end, with the folders before it resolved.
 
     Ends early at a link of the workspace that leads out of it.
     """
+    # `left` are the parts that follow, the next one at the end.
     done, left, links = Path("/"), list(path.parts[:0:-1]), 0
     while left:
         part = left.pop()
@@ -117,7 +123,7 @@ def _places(path: Path, *, workspace: Path) -> Iterator[Path]:
         left += target.parts[:0:-1] if target.is_absolute() else target.parts[::-1]
 
 
-def _environment(program: Path, *, workspace: Path) -> tuple[Path, ...]:
+def _installed_in(program: Path, *, workspace: Path) -> tuple[Path, ...]:
     """Return what has to be shown of the environment that a program is installed in; empty if none is recognised."""
     root = program.parent.parent
     if program.parent.name == "bin":
@@ -125,11 +131,11 @@ def _environment(program: Path, *, workspace: Path) -> tuple[Path, ...]:
             return (root, *base_of(root, workspace=workspace))
         if is_python(root) or is_node(root):
             return (root,)
-    package = _package(program)
+    package = _npm_package(program)
     return (package,) if package is not None else ()
 
 
-def _package(program: Path) -> Path | None:
+def _npm_package(program: Path) -> Path | None:
     """Return the folder of an npm package that holds a program and all that it imports, or None."""
     modules = next((place for place in reversed(program.parents) if place.name == "node_modules"), None)
     if modules is not None:
@@ -157,12 +163,6 @@ def _entry_points(package: Path) -> list[Path]:
     ]
 
 
-SYSTEM = tuple(map(Path, ("/usr", "/etc", "/opt", "/bin", "/sbin", "/lib", "/lib64")))
-_PROGRAMS = ("python3", "python", "node", "npm", "cargo", "rustc", "go", "uv", "deno", "bun")
-_PYTHON = re.compile(r"python3\.\d+t?")
-_PYENV = ("bin", "libexec", "shims", "versions", "version", "plugins")
-
-
 @frozen_dataclass
 class Toolchains:
     """Programs of the user that commands see."""
@@ -178,7 +178,7 @@ class Toolchains:
 def find_toolchains(workspace: Path, environ: Mapping[str, str]) -> Toolchains:
     """Return the virtual environment and toolchains of `environ`, the environment of this process."""
     rustup = environ.get("RUSTUP_HOME", "")
-    found = _of_path(environ.get("PATH", ""), workspace=workspace, rustup=rustup, homes=home_folders())
+    found = _toolchains_of_path(environ.get("PATH", ""), workspace=workspace, rustup=rustup, homes=home_folders())
     venv = virtual_environment(workspace, environ)
     if venv is None:
         return replace(found, shown=outermost(found.shown, workspace=workspace))
@@ -205,7 +205,7 @@ def outermost(places: tuple[Path, ...], *, workspace: Path) -> tuple[Path, ...]:
 
 
 @lru_cache(maxsize=16)
-def _of_path(path: str, *, workspace: Path, rustup: str, homes: tuple[Path, ...]) -> Toolchains:
+def _toolchains_of_path(path: str, *, workspace: Path, rustup: str, homes: tuple[Path, ...]) -> Toolchains:
     """Return the toolchains that PATH leads to. Cached, because it takes milliseconds; `homes` is part of the key."""
     shown: dict[Path, None] = {}
     entries: dict[str, None] = {}
@@ -213,13 +213,13 @@ def _of_path(path: str, *, workspace: Path, rustup: str, homes: tuple[Path, ...]
     for entry in path.split(os.pathsep):
         folder = Path(entry)
         # A program in the workspace can be written by the model. Only its virtual environment counts.
-        if not folder.is_absolute() or _in_any(folder, (*SYSTEM, workspace)):
+        if not folder.is_absolute() or _lies_below(folder, (*SYSTEM, workspace)):
             continue
         if Path(os.path.realpath(folder)).is_relative_to(workspace):
             continue
-        for name in _PROGRAMS:
+        for name in _TOOLCHAIN_PROGRAMS:
             program = shutil.which(name, path=entry)
-            found = [] if program is None else list(_installation(Path(program), variables, rustup=rustup))
+            found = [] if program is None else list(_installation_of(Path(program), variables, rustup=rustup))
             if found and all(place in shown or may_be_shown(place) for place in found):
                 shown |= dict.fromkeys(found)
                 entries[entry] = None
@@ -273,13 +273,13 @@ def base_of(venv: Path, *, workspace: Path) -> Iterator[Path]:
             yield from dict.fromkeys((name, root) if same else (root,))
 
 
-def _installation(program: Path, variables: dict[str, str], *, rustup: str) -> Iterator[Path]:
+def _installation_of(program: Path, variables: dict[str, str], *, rustup: str) -> Iterator[Path]:
     """Yield what has to be shown for a program of PATH; nothing if its installation is not recognised."""
     folder = program.parent
     home = folder.parent
     if folder.name == "shims" and (home / "versions").is_dir() and (home / "libexec").is_dir():
         variables["PYENV_ROOT"] = str(home)
-        yield from (home / name for name in _PYENV if (home / name).exists())
+        yield from (home / name for name in _PYENV_PARTS if (home / name).exists())
         return
     if folder.name == "bin" and (folder / "rustup").exists():
         root = Path(rustup) if rustup else home.parent / ".rustup"
@@ -290,12 +290,12 @@ def _installation(program: Path, variables: dict[str, str], *, rustup: str) -> I
         return
     real = Path(os.path.realpath(program))
     root = real.parent.parent
-    if _in_any(real, SYSTEM):
+    if _lies_below(real, SYSTEM):
         return
     is_go = (root / "src" / "runtime").is_dir() and (root / "pkg" / "tool").is_dir()
     if is_python(root) or is_node(root) or is_go or (root / "lib" / "rustlib").is_dir():
         yield root
-        if not _in_any(program, (root,)):
+        if not _lies_below(program, (root,)):
             yield home if folder.name == "bin" and is_venv(home) else program
     elif is_node(Path(os.path.realpath(home))):
         # npm is a link to lib/node_modules/npm/bin/npm-cli.js.
@@ -326,5 +326,5 @@ def may_be_shown(place: Path) -> bool:
     return not inside and not any(folder.is_relative_to(spot) for folder in hidden for spot in (real, place))
 
 
-def _in_any(place: Path, folders: tuple[Path, ...]) -> bool:
+def _lies_below(place: Path, folders: tuple[Path, ...]) -> bool:
     return any(place.is_relative_to(folder) for folder in folders)

@@ -36,7 +36,7 @@ from functools import cache
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.policy.sandbox import covers_host
-from chatops.sandbox.credentials import BadReplyError, Scrubber, Use, send_reply
+from chatops.sandbox.credentials import HEADER, PIECE, BadReplyError, CallCredential, Scrubber, send_reply
 from chatops.toolkit.addresses import (
     BadUrlError,
     Resolver,
@@ -59,8 +59,6 @@ _HEAD_S = 30.0
 """Seconds for a request's first line and headers."""
 _CONNECT_S = 20.0
 """Seconds for resolving a name and connecting."""
-_PIECE = 65_536
-"""Bytes copied at a time."""
 _MAX_RECORDED = 100
 """Maximum length of `unreached`."""
 _MAX_CONNECTIONS = 64
@@ -68,15 +66,15 @@ _MAX_CONNECTIONS = 64
 _ACCEPT_RETRY_S = 0.2
 """Seconds until a connection that was not accepted is tried again."""
 _REQUEST = re.compile(rb"([A-Z]{1,20}) ([\x21-\x7e]{1,8000}) HTTP/1\.[01]")
-_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e\x80-\xff\t]*)")
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\x20-\x7e]*)?\r\n")
-_HOP_BY_HOP = frozenset(
+_NOT_PASSED_ON = frozenset(
     {
         *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"proxy-authenticate"),
         *(b"te", b"trailer", b"upgrade", b"host", b"expect", b"http2-settings"),
     }
 )
+"""Headers for the proxy itself, or that it writes anew (host)."""
 
 
 class RefusedError(Exception):
@@ -107,7 +105,7 @@ class Proxy:
     """The proxy of one command. `unreached` lists what it did not let through, and what did not answer."""
 
     hosts: tuple[str, ...]
-    uses: tuple[Use, ...] = ()
+    credentials: tuple[CallCredential, ...] = ()
     resolver: Resolver = system_resolver
     unreached: list[str] = field(default_factory=list)
     """``HOST:PORT``, each once, in the order of the requests; untrusted text, made visible."""
@@ -127,19 +125,8 @@ class Proxy:
                 log.debug("the proxy ended: %s", type(error).__name__)
 
     async def _serve(self, channel: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        channel.setblocking(False)
-        ready: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(channel, _set_ready, ready)
-        try:
-            await ready
-        finally:
-            loop.remove_reader(channel)
-        try:
-            _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
-        except OSError:
-            return
-        if not descriptors:
+        listener = await _receive_listener(channel)
+        if listener is None:
             return
         connections: set[asyncio.Task[None]] = set()
         free = asyncio.Semaphore(_MAX_CONNECTIONS)
@@ -148,13 +135,13 @@ class Proxy:
             connections.discard(task)
             free.release()
 
-        with socket.socket(fileno=descriptors[0]) as listener:
+        with listener:
             listener.setblocking(False)
             try:
                 while True:
                     await free.acquire()
-                    accepted = await _accept(listener)
-                    task = asyncio.create_task(self._connection(accepted))
+                    accepted = await _accept_connection(listener)
+                    task = asyncio.create_task(self._serve_connection(accepted))
                     connections.add(task)
                     task.add_done_callback(ended)
             finally:
@@ -162,7 +149,7 @@ class Proxy:
                     task.cancel()
                 await asyncio.gather(*connections, return_exceptions=True)
 
-    async def _connection(self, accepted: socket.socket) -> None:
+    async def _serve_connection(self, accepted: socket.socket) -> None:
         try:
             reader, writer = await asyncio.open_connection(sock=accepted, limit=_MAX_HEAD)
         except BaseException:
@@ -181,62 +168,69 @@ class Proxy:
             async with asyncio.timeout(_HEAD_S):
                 head = read_head(await reader.readuntil(b"\r\n\r\n"))
         except (RefusedError, asyncio.LimitOverrunError) as error:
-            await _answer(writer, 400, f"chatops refuses the request: {error}")
+            await _send_answer(writer, 400, f"chatops refuses the request: {error}")
             return
-        for use in self.uses if head.method != "CONNECT" else ():
-            if target := use.reached_by(head.target):
-                await self._pass_on(replace(head, target=target), reader, writer, use)
+        for credential in self.credentials if head.method != "CONNECT" else ():
+            if target := credential.https_target(head.target):
+                await self._pass_on(replace(head, target=target), reader, writer, credential)
                 return
         await self._pass_on(head, reader, writer)
 
     async def _pass_on(
-        self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, use: Use | None = None
+        self,
+        head: Head,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        credential: CallCredential | None = None,
     ) -> None:
-        """Send a request to its server and the reply back; with `use`, put its credential in."""
+        """Send a request to its server and the reply back; with `credential`, put that in."""
         name = _host_and_port(head.target)
         try:
             async with asyncio.timeout(_CONNECT_S):
-                from_server, to_server = await self._connect(head, use)
+                from_server, to_server = await self._connect(head, credential)
         except RefusedError as error:
             self._record(head.target)
-            await _answer(writer, 403, f"chatops refuses {name}: {error}")
+            await _send_answer(writer, 403, f"chatops refuses {name}: {error}")
             return
         except (OSError, TimeoutError) as error:
             self._record(head.target)
-            await _answer(writer, 502, f"{name} could not be reached: {type(error).__name__}")
+            await _send_answer(writer, 502, f"{name} could not be reached: {type(error).__name__}")
             return
         try:
             if head.method == "CONNECT":
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(_ignoring_breaks(_copy(reader, to_server)))
-                    group.create_task(_ignoring_breaks(_copy(from_server, writer)))
+                    group.create_task(_ignore_disconnects(_copy(reader, to_server)))
+                    group.create_task(_ignore_disconnects(_copy(from_server, writer)))
                 return
-            to_server.write(_request_bytes(head if use is None else replace(head, headers=use.headers(head.headers))))
+            headers = head.headers if credential is None else credential.headers_to_send(head.headers)
+            to_server.write(_request_bytes(replace(head, headers=headers)))
             if (b"expect", b"100-continue") in head.headers:
                 writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            if use is None:
+            if credential is None:
                 reply = _copy(from_server, writer)
             else:
-                scrubber, origin = Scrubber(self.uses), head.target.origin
+                scrubber, origin = Scrubber(self.credentials), head.target.origin
                 reply = send_reply(from_server, writer, method=head.method, origin=origin, scrubber=scrubber)
-            await _until_second(_copy_body(reader, to_server, head), reply)
+            await _run_until_second(_copy_body(reader, to_server, head), reply)
         except BadReplyError as error:
-            await _answer(writer, 502, f"chatops does not pass on what {name} answered: {error}")
+            await _send_answer(writer, 502, f"chatops does not pass on what {name} answered: {error}")
         finally:
             to_server.close()
 
-    async def _connect(self, head: Head, use: Use | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(
+        self, head: Head, credential: CallCredential | None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to the server of a request, for a credential over TLS. Raises RefusedError, OSError."""
         target = head.target
-        if use is None:
+        if credential is None:
             return await asyncio.open_connection(await self.checked_address(target), target.port)
-        if refusal := use.refusal(head.method, target.path):
+        if refusal := credential.refusal(head.method, target.path):
             raise RefusedError(refusal)
         # A credential names its own server, so that need not be among the hosts of the sandbox.
         address = await self.checked_address(target, (_host_and_port(target),))
         return await asyncio.open_connection(
-            address, target.port, ssl=_tls(), server_hostname=target.host, limit=_MAX_HEAD
+            address, target.port, ssl=_tls_context(), server_hostname=target.host, limit=_MAX_HEAD
         )
 
     async def checked_address(self, target: Target, hosts: tuple[str, ...] = ()) -> str:
@@ -266,7 +260,7 @@ class Proxy:
 
 
 @cache
-def _tls() -> ssl.SSLContext:
+def _tls_context() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
@@ -279,7 +273,7 @@ def read_head(data: bytes) -> Head:
     method, address = request[1].decode(), request[2].decode()
     headers = []
     for line in lines[1:]:
-        header = _HEADER.fullmatch(line)
+        header = HEADER.fullmatch(line)
         if header is None:
             raise RefusedError("a header is malformed")
         headers.append((header[1].lower(), header[2].strip()))
@@ -317,7 +311,7 @@ def _request_bytes(head: Head) -> bytes:
         value.strip().lower() for name, values in head.headers if name == b"connection" for value in values.split(b",")
     }
     # Never the headers that say where the body ends.
-    dropped = _HOP_BY_HOP | (named - {b"content-length", b"transfer-encoding"})
+    dropped = _NOT_PASSED_ON | (named - {b"content-length", b"transfer-encoding"})
     lines = [f"{head.method} {head.target.path} HTTP/1.1".encode(), b"Host: " + head.target.origin.encode()]
     lines += [name + b": " + value for name, value in head.headers if name not in dropped]
     return b"\r\n".join([*lines, b"Connection: close", b"", b""])
@@ -346,7 +340,7 @@ async def _copy_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
 
 async def _copy_exactly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, size: int) -> None:
     while size:
-        data = await reader.read(min(size, _PIECE))
+        data = await reader.read(min(size, PIECE))
         if not data:
             raise ConnectionAbortedError("the body ended early")
         size -= len(data)
@@ -355,16 +349,16 @@ async def _copy_exactly(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(_PIECE):
+    while data := await reader.read(PIECE):
         writer.write(data)
         await writer.drain()
     with suppress(OSError, RuntimeError):
         writer.write_eof()
 
 
-async def _until_second(first: Awaitable[None], second: Awaitable[None]) -> None:
+async def _run_until_second(first: Awaitable[None], second: Awaitable[None]) -> None:
     """Run both until the second has ended."""
-    sending = asyncio.ensure_future(_ignoring_breaks(first))
+    sending = asyncio.ensure_future(_ignore_disconnects(first))
     try:
         await second
     finally:
@@ -373,7 +367,24 @@ async def _until_second(first: Awaitable[None], second: Awaitable[None]) -> None
             await sending
 
 
-async def _accept(listener: socket.socket) -> socket.socket:
+async def _receive_listener(channel: socket.socket) -> socket.socket | None:
+    """Return the listening socket that comes over `channel`; None if the other end closes without one."""
+    loop = asyncio.get_running_loop()
+    channel.setblocking(False)
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(channel, _set_ready, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(channel)
+    try:
+        _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
+    except OSError:
+        return None
+    return socket.socket(fileno=descriptors[0]) if descriptors else None
+
+
+async def _accept_connection(listener: socket.socket) -> socket.socket:
     """Accept the next connection, later if this process has no descriptor left for it."""
     while True:
         try:
@@ -388,12 +399,12 @@ def _set_ready(ready: "asyncio.Future[None]") -> None:
         ready.set_result(None)
 
 
-async def _ignoring_breaks(direction: Awaitable[None]) -> None:
+async def _ignore_disconnects(direction: Awaitable[None]) -> None:
     with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         await direction
 
 
-async def _answer(writer: asyncio.StreamWriter, status: int, text: str) -> None:
+async def _send_answer(writer: asyncio.StreamWriter, status: int, text: str) -> None:
     reasons = {400: "Bad Request", 403: "Forbidden", 502: "Bad Gateway"}
     body = f"{text}\n".encode()
     writer.write(

@@ -58,9 +58,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LEFT_GRACE_S = 0.15
 """Seconds for processes that end right after the command (a pipe's last reader); they do not count as left."""
 _KILL_S = 3.0
-_HELD = 200
+"""Seconds after which killing a tree is given up."""
+_MAX_HELD = 200
 """Maximum number of processes that are held at once, because descriptors are limited."""
-_BY_NUMBER = -1
+_NO_PIDFD = -1
+"""Stands for a process that is signalled by its id."""
 _SOL_SOCKET, _SCM_RIGHTS = 1, 1
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _SIOCSIFFLAGS, _UP_AND_RUNNING = 0x8914, 0x1 | 0x40
@@ -99,19 +101,19 @@ def signal_all(find: "Callable[[], Collection[int]]", number: int) -> set[int]:
     """
     reached: set[int] = set()
     ready = sorted(find())
-    for start in range(0, len(ready), _HELD):
+    for start in range(0, len(ready), _MAX_HELD):
         held: dict[int, int] = {}
         try:
-            for process in ready[start : start + _HELD]:
+            for process in ready[start : start + _MAX_HELD]:
                 try:
                     held[process] = os.pidfd_open(process)
                 except ProcessLookupError:
                     continue
                 except (AttributeError, OSError):
-                    held[process] = _BY_NUMBER
+                    held[process] = _NO_PIDFD
             for process in held.keys() & set(find()):
                 try:
-                    if held[process] == _BY_NUMBER:
+                    if held[process] == _NO_PIDFD:
                         os.kill(process, number)
                     else:
                         signal.pidfd_send_signal(held[process], number)
@@ -120,7 +122,7 @@ def signal_all(find: "Callable[[], Collection[int]]", number: int) -> set[int]:
                 reached.add(process)
         finally:
             for descriptor in held.values():
-                if descriptor != _BY_NUMBER:
+                if descriptor != _NO_PIDFD:
                     os.close(descriptor)
     return reached
 
@@ -151,7 +153,7 @@ def _reap() -> None:
         pass
 
 
-def _end_of(child: int) -> int:
+def _wait_for_end(child: int) -> int:
     """Wait until the command ends and return its wait status. On SIGTERM kill the tree and exit.
 
     One call waits for both signals: a handler that ran just before a wait would not interrupt the wait.
@@ -168,19 +170,20 @@ def _end_of(child: int) -> int:
                 break
 
 
-def _start(argv: list[str], limits: str) -> int:
+def _start_command(argv: list[str], limits: str) -> int:
+    """Fork the command, confined if `limits` are given, and return its process id."""
     ends = __import__("_socket").socketpair() if limits else None
-    landlock = _landlock() if limits else None
+    landlock = _import_landlock() if limits else None
     child = os.fork()
     if child:
         if ends and landlock:
             ends[1].close()
-            _thread.start_new_thread(_serve, (ends[0], landlock, limits))
+            _thread.start_new_thread(_serve_filter, (ends[0], landlock, limits))
         return child
     try:
         os.setsid()
-        _limit(resource.RLIMIT_CORE, 0)
-        _limit(resource.RLIMIT_FSIZE, MAX_FILE)
+        _lower_limit(resource.RLIMIT_CORE, 0)
+        _lower_limit(resource.RLIMIT_FSIZE, MAX_FILE)
         for number in (signal.SIGTERM, signal.SIGPIPE, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -193,20 +196,20 @@ def _start(argv: list[str], limits: str) -> int:
     os._exit(127)
 
 
-def _serve(end: "_socket.socket", landlock: "ModuleType", limits: str) -> None:
+def _serve_filter(end: "_socket.socket", landlock: "ModuleType", limits: str) -> None:
     """Do what the filter of the confined command leaves to this process, see `landlock`."""
     _, passed, _, _ = end.recvmsg(1, 64)
     if passed:
         landlock.serve_encoded(int.from_bytes(passed[0][2], sys.byteorder), limits)
 
 
-def _landlock() -> "ModuleType":
+def _import_landlock() -> "ModuleType":
     # In isolated mode the folder of this script is no place to import from.
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     return __import__("landlock")
 
 
-def _limit(name: int, most: int) -> None:
+def _lower_limit(name: int, most: int) -> None:
     """Lower a limit; a limit that is already lower stays."""
     hard = resource.getrlimit(name)[1]
     limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
@@ -258,12 +261,12 @@ def main() -> None:
     if os.getppid() != parent:
         return
     os.set_inheritable(status_fd, False)
-    child = _start(argv, limits)
+    child = _start_command(argv, limits)
     # Close our ends of the output pipe, so that end of file means that no process of the command holds it.
-    nothing = os.open(os.devnull, os.O_RDWR)
+    empty = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
-        os.dup2(nothing, number)
-    status = _end_of(child)
+        os.dup2(empty, number)
+    status = _wait_for_end(child)
     left = len(descendants(os.getpid()))
     deadline = time.monotonic() + _LEFT_GRACE_S
     while left and time.monotonic() < deadline:

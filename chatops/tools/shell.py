@@ -40,11 +40,11 @@ from chatops.sandbox.confinement import Confinement, program_is_visible
 from chatops.sandbox.execution import (
     MAX_TEXT,
     SandboxFailures,
+    argument_fault,
     inspect_program,
     program_seconds,
     run_confined,
     search_path,
-    unfit,
 )
 from chatops.sandbox.lacks import with_lacks
 from chatops.shell.effects import Effects, effects
@@ -498,7 +498,7 @@ def declared_facts(
     argument = known.command or known.code
     if argument:
         text = _text(arguments, argument)
-        if fault := unfit(text):
+        if fault := argument_fault(text):
             return with_problem(facts, argument, fault)
         facts = replace(facts, cwd=str(context.workspace), sandbox=UNSANDBOXED, network=True)
         if known.code:

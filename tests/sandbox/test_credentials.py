@@ -26,7 +26,7 @@ from chatops.policy.remembered import rule_from, why_not
 from chatops.policy.sandbox import beyond, stricter, widened
 from chatops.policy.verdicts import ApprovalRule, Layer
 from chatops.sandbox import proxy
-from chatops.sandbox.credentials import Scrubber, Use
+from chatops.sandbox.credentials import CallCredential, Scrubber
 from chatops.toolkit.base import inspect_call
 from chatops.tools.shell import shell_tools
 from tests.support.waiting import PATIENCE
@@ -93,7 +93,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     )
     monkeypatch.setenv("SSL_CERT_FILE", str(place / "cert.pem"))
     monkeypatch.setenv("API_TOKEN", SECRET)
-    proxy._tls.cache_clear()
+    proxy._tls_context.cache_clear()
     Server.seen = []
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(place / "cert.pem", place / "key.pem")
@@ -102,7 +102,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         threading.Thread(target=running.serve_forever, daemon=True).start()
         yield running.server_address[1]
         running.shutdown()
-    proxy._tls.cache_clear()
+    proxy._tls_context.cache_clear()
 
 
 def credential(port: int, **more: tuple[str, ...]) -> Credential:
@@ -263,7 +263,7 @@ def test_no_layer_adds_one() -> None:
 
 def test_a_path_that_a_command_writes_is_judged_at_once() -> None:
     """No path keeps the expression busy."""
-    use = Use(credential=credential(1, paths=("/a/**",)), value=SECRET, placeholder="p")
+    use = CallCredential(credential=credential(1, paths=("/a/**",)), value=SECRET, placeholder="p")
     assert use.refusal("GET", "/a/" + "b" * 7000 + "/c") == ""
     for path in ("/a/" + "b" * 7000 + "%", "/a/" + "b/" * 3500 + "%", "/a//b", "/a/b%2f..", "/a/..", "/a/./b", "/a;x"):
         assert "several ways" in use.refusal("GET", path)
@@ -332,7 +332,9 @@ async def test_no_raw_request_gets_more_than_the_one_that_is_permitted(server: i
     Server.seen = []
     for name, data in ATTACKS.items():
         over = asyncio.Event()
-        through = proxy.Proxy(hosts=(), uses=(Use(credential=one, value=SECRET, placeholder="placeholder"),))
+        through = proxy.Proxy(
+            hosts=(), credentials=(CallCredential(credential=one, value=SECRET, placeholder="placeholder"),)
+        )
         listening = await asyncio.start_server(closing_after(through.handle, over), "127.0.0.1", 0)
         async with listening:
             reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname()[:2])
@@ -352,7 +354,7 @@ async def test_no_raw_request_gets_more_than_the_one_that_is_permitted(server: i
 
 
 def test_a_value_is_found_over_every_border() -> None:
-    use = Use(credential=credential(1), value=SECRET, placeholder="p")
+    use = CallCredential(credential=credential(1), value=SECRET, placeholder="p")
     text = f"a {SECRET} b".encode()
     for cut in range(len(text)):
         scrubber = Scrubber((use,))

@@ -25,7 +25,7 @@ def tools(mode: SandboxLevel) -> dict[str, FunctionTool]:
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sandbox works, and cannot be set up for what is run now."""
     monkeypatch.setattr(
-        "chatops.sandbox.covers.empty_or_read_only", lambda folder, **shown: ["--ro-bind", "/none", "/mnt"]
+        "chatops.sandbox.covers.mount_protected", lambda folder, **target: ["--ro-bind", "/none", "/mnt"]
     )
 
 

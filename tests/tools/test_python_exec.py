@@ -171,7 +171,7 @@ async def test_a_missing_required_sandbox_refuses(tmp_path: Path, monkeypatch: p
     assert (off.sandbox, off.network) == ("off (switched off in the settings)", True)
     sandboxed = await inspected(python(SandboxLevel.HARD), context_for(tmp_path), {"code": "open('made', 'w')"})
     probe.cache_clear()
-    monkeypatch.setattr("chatops.sandbox.confinement._TRIED_IN", ("/nonexistent",))
+    monkeypatch.setattr("chatops.sandbox.confinement._BWRAP_FOLDERS", ("/nonexistent",))
     monkeypatch.setattr("chatops.sandbox.confinement.landlock_fault", lambda: "this kernel has no Landlock")
     try:
         required = await inspected(python(SandboxLevel.HARD), demanding, {"code": "pass"})

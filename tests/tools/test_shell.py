@@ -224,7 +224,7 @@ async def test_the_sandbox_level_is_described_and_can_be_required(
     off = await inspected(shell(SandboxLevel.NONE), context_for(tmp_path), {"command": "true"})
     assert (off.sandbox, off.network) == ("off (switched off in the settings)", True)
     probe.cache_clear()
-    monkeypatch.setattr("chatops.sandbox.confinement._TRIED_IN", ("/nonexistent",))
+    monkeypatch.setattr("chatops.sandbox.confinement._BWRAP_FOLDERS", ("/nonexistent",))
     monkeypatch.setattr("chatops.sandbox.confinement.landlock_fault", lambda: "this kernel has no Landlock")
     try:
         missing = await inspected(shell(SandboxLevel.HARD), context_for(tmp_path), {"command": "true"})
@@ -254,7 +254,7 @@ async def test_a_sandbox_lost_after_the_approval_stops_the_command(
     facts = await inspected(tool, context_for(tmp_path), {"command": "touch made"})
     assert "no network" in facts.sandbox
     probe.cache_clear()
-    monkeypatch.setattr("chatops.sandbox.confinement._TRIED_IN", ("/nonexistent",))
+    monkeypatch.setattr("chatops.sandbox.confinement._BWRAP_FOLDERS", ("/nonexistent",))
     monkeypatch.setattr("chatops.sandbox.confinement.landlock_fault", lambda: "this kernel has no Landlock")
     try:
         with pytest.raises(Exception, match="sandbox has changed since the approval"):
