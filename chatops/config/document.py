@@ -29,7 +29,7 @@ _INDENT = "  "
 
 _SPACE = re.compile(r"(?:[ \t\n\r]+|//[^\n\r]*)*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-_WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
+_LITERALS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 
 
 class MalformedFileError(Exception):
@@ -172,7 +172,7 @@ class _Reader:
         self.spans: dict[Path, tuple[int, int]] = {}
         self._line = 1
         self._line_start = 0
-        self._seen = 0
+        self._counted_to = 0
 
     def document(self) -> Json:
         self._space()
@@ -199,7 +199,7 @@ class _Reader:
             return self._array(path)
         if char == '"':
             return self._string(path)
-        for word, value in _WORDS.items():
+        for word, value in _LITERALS.items():
             if self.text.startswith(word, self.index):
                 self.index += len(word)
                 return value
@@ -209,7 +209,7 @@ class _Reader:
         members: dict[str, Json] = {}
         self.index += 1
         self._space()
-        if self._take("}"):
+        if self._skip_if("}"):
             return members
         while True:
             if self.text[self.index : self.index + 1] != '"':
@@ -220,14 +220,14 @@ class _Reader:
                 raise MalformedFileError(f"the key {key!r} is given twice", place=place, path=(*path, key))
             self.places[(*path, key)] = place
             self._space()
-            if not self._take(":"):
+            if not self._skip_if(":"):
                 raise self._error("expected a colon", (*path, key))
             self._space()
             members[key] = self._value((*path, key))
             self._space()
-            if self._take("}"):
+            if self._skip_if("}"):
                 return members
-            if not self._take(","):
+            if not self._skip_if(","):
                 raise self._error("expected a comma or the closing }", (*path, key))
             self._space()
 
@@ -235,14 +235,14 @@ class _Reader:
         elements: list[Json] = []
         self.index += 1
         self._space()
-        if self._take("]"):
+        if self._skip_if("]"):
             return elements
         while True:
             elements.append(self._value((*path, len(elements))))
             self._space()
-            if self._take("]"):
+            if self._skip_if("]"):
                 return elements
-            if not self._take(","):
+            if not self._skip_if(","):
                 raise self._error("expected a comma or the closing ]", path)
             self._space()
 
@@ -275,7 +275,7 @@ class _Reader:
             raise self._error("this number is too large", path)
         return value
 
-    def _take(self, char: str) -> bool:
+    def _skip_if(self, char: str) -> bool:
         if self.text[self.index : self.index + 1] != char:
             return False
         self.index += 1
@@ -287,12 +287,12 @@ class _Reader:
 
     def _place(self, index: int) -> Place:
         # Except for errors, positions are requested in rising order, so each line is counted once.
-        if index < self._seen:
+        if index < self._counted_to:
             return place_at(self.text, index)
-        self._line += self.text.count("\n", self._seen, index)
-        if (newline := self.text.rfind("\n", self._seen, index)) >= 0:
+        self._line += self.text.count("\n", self._counted_to, index)
+        if (newline := self.text.rfind("\n", self._counted_to, index)) >= 0:
             self._line_start = newline + 1
-        self._seen = index
+        self._counted_to = index
         return self._line, index - self._line_start + 1
 
     def _error(self, why: str, path: Path) -> MalformedFileError:

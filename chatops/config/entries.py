@@ -1,6 +1,7 @@
 """Read objects of a document into the dataclasses of `policy` that say which keys there are, see `policy.spelled`.
 
-What pydantic gets is without notes and unknown keys, and with the names that the keys of objects give.
+Notes and unknown keys are taken out before pydantic validates an object, and an entry gets the key that it stands under
+as its `name`.
 """
 
 import json
@@ -40,7 +41,7 @@ EXPECTED = {
 
 Value = TypeVar("Value")
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def free_key(key: str) -> bool:
@@ -50,7 +51,7 @@ def free_key(key: str) -> bool:
 
 def variable_fault(variables: Sequence[tuple[str, str]]) -> str:
     """Return the name of the first variable that cannot be one of a program; empty if all can."""
-    return next((name for name, value in variables if not _VARIABLE.fullmatch(name) or "\0" in value), "")
+    return next((name for name, value in variables if not _VARIABLE_NAME.fullmatch(name) or "\0" in value), "")
 
 
 @cache
@@ -58,7 +59,9 @@ def keys_of(entry: type) -> dict[str, Any]:
     """Return the keys of an object that becomes an `entry`, each with its type."""
     hints = get_type_hints(entry, include_extras=True)
     found = {field.name: hints[field.name] for field in fields(entry)}
-    return {key: hint for key, hint in found.items() if not any(isinstance(mark, Unwritten) for mark in _marks(hint))}
+    return {
+        key: hint for key, hint in found.items() if not any(isinstance(mark, Unwritten) for mark in _marks_of(hint))
+    }
 
 
 def adapter_of(entry: type[Value]) -> TypeAdapter[Value]:
@@ -70,7 +73,7 @@ def adapter_of(entry: type[Value]) -> TypeAdapter[Value]:
 
 def spelled(value: object) -> bytes:
     """Return a dataclass, or other values that JSON can hold, as they are stored."""
-    return json.dumps(value, default=_members).encode("ascii")
+    return json.dumps(value, default=_fields_of).encode("ascii")
 
 
 def decode_value(form: type[Value], data: bytes | str) -> Value:
@@ -80,7 +83,7 @@ def decode_value(form: type[Value], data: bytes | str) -> Value:
     return adapter_of(form).validate_python(json.loads(data), strict=False)
 
 
-def _members(value: Any) -> dict[str, object]:
+def _fields_of(value: Any) -> dict[str, object]:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
@@ -93,23 +96,23 @@ class EntryReader:
 
     def read(self, entry: type[Value], value: Json, *, path: Path = ()) -> Value:
         """Read the value at `path` as an `entry`. Raises ConfigError."""
-        known = self._known(value, entry, path)
+        known = self._known_part(value, entry, path)
         try:
             return adapter_of(entry).validate_json(json.dumps(known))
         except ValidationError as error:
-            raise self._invalid(error.errors(include_url=False, include_input=False)[0], value, path) from None
+            raise self._config_error(error.errors(include_url=False, include_input=False)[0], value, path) from None
 
-    def _invalid(self, detail: "ErrorDetails", value: Json, path: Path) -> ConfigError:
+    def _config_error(self, detail: "ErrorDetails", value: Json, path: Path) -> ConfigError:
         """Convert an error that pydantic found in the value at `path`."""
         where = (*path, *error_path(detail["loc"], value, missing=detail["type"] == "missing"))
         message = EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
         return self.document.error(where, message[:1].lower() + message[1:])
 
-    def _known(self, value: Json, form: Any, path: Path) -> Json:
-        form = _form(form, value)
+    def _known_part(self, value: Json, form: Any, path: Path) -> Json:
+        form = _written_type(form, value)
         if isinstance(value, list):
             inner = get_args(form)[0] if get_origin(form) is tuple else None
-            return [self._known(item, inner, (*path, index)) for index, item in enumerate(value)]
+            return [self._known_part(item, inner, (*path, index)) for index, item in enumerate(value)]
         if not isinstance(value, dict):
             return value
         if is_dataclass(form) and isinstance(form, type):
@@ -119,7 +122,7 @@ class EntryReader:
         # Notes stand in the sections of the registry only. An object there stays an entry, whatever its name: a user or
         # role may be called x-ray, and a restriction on it must not be dropped as a note.
         entries = {key: item for key, item in value.items() if path[1:] or isinstance(item, dict) or not free_key(key)}
-        return {key: self._known(item, inner, (*path, key)) for key, item in entries.items()}
+        return {key: self._known_part(item, inner, (*path, key)) for key, item in entries.items()}
 
     def _object(self, value: dict[str, Json], entry: type, path: Path) -> Json:
         keys, rights = keys_of(entry), getattr(entry, "rights_keys", None)
@@ -132,22 +135,22 @@ class EntryReader:
                 why = f"there is no such key; {near[0]!r} is meant, and it decides rights"
                 raise self.document.error((*path, key), why)
             self.warn((*path, key), f"this key is not known{nearest(key, list(keys))}")
-        known = {key: self._known(value[key], hint, (*path, key)) for key, hint in keys.items() if key in value}
+        known = {key: self._known_part(value[key], hint, (*path, key)) for key, hint in keys.items() if key in value}
         named = "name" not in keys and any(field.name == "name" for field in fields(entry))
         return {**known, "name": str(path[-1])} if named else known
 
 
-def _marks(hint: Any) -> tuple[Any, ...]:
+def _marks_of(hint: Any) -> tuple[Any, ...]:
     return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
 
 
-def _form(hint: Any, value: Json) -> Any:
+def _written_type(hint: Any, value: Json) -> Any:
     """Return the type of what a file has for a field: that of its spelling, of several the one that fits `value`."""
     if get_origin(hint) is Annotated:
-        spelled = next((mark.form for mark in _marks(hint) if isinstance(mark, Spelled)), get_args(hint)[0])
-        return _form(spelled, value)
+        spelled = next((mark.form for mark in _marks_of(hint) if isinstance(mark, Spelled)), get_args(hint)[0])
+        return _written_type(spelled, value)
     if get_origin(hint) in (Union, UnionType):
-        forms = [_form(member, value) for member in get_args(hint)]
+        forms = [_written_type(member, value) for member in get_args(hint)]
         kind = tuple if isinstance(value, list) else dict
         return next((form for form in forms if get_origin(form) is kind or (kind is dict and is_dataclass(form))), None)
     return hint

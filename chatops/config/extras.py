@@ -40,18 +40,18 @@ def _pip_arguments(extra: str, *, prefix: Path) -> list[str]:
     distribution = _distribution()
     if distribution is None:
         checkout = Path(__file__).resolve().parents[2]
-        return [*_installer(), "-e", f"{checkout}[{extra}]"]
+        return [*_installer_words(), "-e", f"{checkout}[{extra}]"]
     found = [_REQUIRES.fullmatch(line) for line in distribution.requires or ()]
     packages = [
         requirement["requirement"] for requirement in found if requirement is not None and requirement["extra"] == extra
     ]
     if (prefix / "pipx_metadata.json").is_file():
         return ["pipx", "inject", prefix.name, *packages]
-    if (prefix / "uv-receipt.toml").is_file() and (source := _source(distribution)):
-        return ["uv", "tool", "install", *_with_extra(extra, source=source, receipt=prefix / "uv-receipt.toml")]
-    if prefix.parent.name.startswith(_UV_CACHE) and (source := _source(distribution)):
+    if (prefix / "uv-receipt.toml").is_file() and (source := _install_source(distribution)):
+        return ["uv", "tool", "install", *_tool_install_words(extra, source=source, receipt=prefix / "uv-receipt.toml")]
+    if prefix.parent.name.startswith(_UV_CACHE) and (source := _install_source(distribution)):
         return ["uvx", "--from", _requirement(source, (extra,)), "chatops"]
-    return [*_installer(), *packages]
+    return [*_installer_words(), *packages]
 
 
 def _distribution() -> "Distribution | None":
@@ -62,7 +62,7 @@ def _distribution() -> "Distribution | None":
     return next(iter(distributions(name=DISTRIBUTION, path=folders)), None)
 
 
-def _installer() -> list[str]:
+def _installer_words() -> list[str]:
     """Return what installs into this environment. One that uv made has no pip.
 
     With -P a pip.py of the current folder is not run.
@@ -72,7 +72,7 @@ def _installer() -> list[str]:
     return [sys.executable, "-P", "-m", "pip", "install"]
 
 
-def _source(distribution: "Distribution") -> str:
+def _install_source(distribution: "Distribution") -> str:
     """Return where this copy came from: a URL, a folder if it is editable, the name if that was an index.
 
     Empty if it is no longer there.
@@ -100,7 +100,7 @@ def _requirement(source: str, extras: tuple[str, ...]) -> str:
     return f"{DISTRIBUTION}{chosen}" + (f" @ {source}" if source != DISTRIBUTION else "")
 
 
-def _with_extra(extra: str, *, source: str, receipt: Path) -> list[str]:
+def _tool_install_words(extra: str, *, source: str, receipt: Path) -> list[str]:
     """Return the words for `uv tool install`, which makes the environment again: what it has besides is named too."""
     extras, others = {extra}, list[str]()
     for requirement in tomllib.loads(receipt.read_text(encoding="utf-8"))["tool"]["requirements"]:

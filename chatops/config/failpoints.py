@@ -15,7 +15,6 @@ from typing import Literal, get_args
 
 VARIABLE = "CHATOPS_FAILPOINT"
 
-
 TurnPoint = Literal[
     # A step of the turn: before its commit, before the transaction ends, after the commit, after publishing.
     "before_commit",

@@ -27,15 +27,15 @@ DROPPED_ROLE = "orchestrator"
 _BACKUPS = ("backup_1", "backup_2", "backup_3", "backup_4")
 _ROLE_KEYS = ("system_append", "persona", "color")
 _HOST_KEYS = ("api_url", "api_key", "host_type", "max_concurrent")
-_TOOLS = {"http_fetch": "web_fetch"}
+_RENAMED_TOOLS = {"http_fetch": "web_fetch"}
 """Tools that have another name here."""
-_CLI = {"claude_cli": ["claude", "-p"], "gemini_cli": ["gemini", "-p"]}
+_CLI_COMMANDS = {"claude_cli": ["claude", "-p"], "gemini_cli": ["gemini", "-p"]}
 """Commands of the model types that were other programs. Their names were models too, without an entry."""
-_CONFIRM = ("confirm_allow", "confirm_deny")
-_DENIES = "{} denies now: these tools never run. Before, they could be confirmed."
-_NO_MODEL = "no model uses it"
-_NOT_HERE = "gemini_cli cannot run here; choose another model."
-_NO_KEY = frozenset({"", "none"})
+_CONFIRM_KEYS = ("confirm_allow", "confirm_deny")
+_NOW_DENIES = "{} denies now: these tools never run. Before, they could be tool_names."
+_UNUSED_HOST = "no model uses it"
+_GEMINI_CLI_GONE = "gemini_cli cannot run here; choose another model."
+_NO_API_KEY = frozenset({"", "none"})
 _LOGIN = re.compile(r"^(\s*(?:[a-z][a-z0-9+.-]*:)?[/\\]{2})?[^/\\#]*@", re.IGNORECASE)
 """The beginning of an address with a user or password, up to its end."""
 _LOGIN_LEFT_OUT = "The user, password or key in api_url of {} is not copied. Write it into the new file yourself."
@@ -72,7 +72,7 @@ def migrate(data: bytes, *, source: str) -> Migration:
             ("version",), "this is not version 1 or 2", advice="chatops registry check says whether it can be used."
         )
     converter = _Converter(document)
-    text = json.dumps(converter.registry(old), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(converter.convert_registry(old), indent=2, ensure_ascii=False) + "\n"
     try:
         warnings = read_registry(text.encode(), source="the new file").warnings
     except ConfigError as error:
@@ -89,52 +89,55 @@ class _Converter:
         self.keys: dict[str, str] = {}
         """For each environment variable that holds a key, the host or model that it belongs to."""
 
-    def registry(self, old: _Object) -> _Object:
+    def convert_registry(self, old: _Object) -> _Object:
         hosts = dict(self.entries(old, "hosts"))
         for name, host in hosts.items():
-            self.left_out(host, ("hosts", name), known=("id", *_HOST_KEYS))
-        models = {name: self.model(name, entry, hosts) for name, entry in self.entries(old, "models")}
-        roles = dict(self.roles(old))
+            self.note_left_out(host, ("hosts", name), known=("id", *_HOST_KEYS))
+        models = {name: self.convert_model(name, entry, hosts) for name, entry in self.entries(old, "models")}
+        roles = dict(self.convert_roles(old))
         named = {model for role in roles.values() for model in role.values() if isinstance(model, str)}
         if "gemini_cli" in named and "gemini_cli" not in models:
-            models["gemini_cli"] = {"type": "cli", "command": list[Json](_CLI["gemini_cli"])}
-            self.notes.append(_NOT_HERE)
+            models["gemini_cli"] = {"type": "cli", "command": list[Json](_CLI_COMMANDS["gemini_cli"])}
+            self.notes.append(_GEMINI_CLI_GONE)
         if "gemini_api" in named and "gemini_api" not in models:
             models["gemini_api"] = {"type": "gemini", "model_name": "gemini-flash-latest"}
             self.notes.append("gemini_api had no entry, so its model_name is a guess: gemini-flash-latest.")
         new: _Object = {"version": 3}
         if roles:
             new["default_role"] = "chat" if "chat" in roles else next(iter(roles))
-        new |= {"models": dict[str, Json](models), "roles": dict[str, Json](roles), "users": self.users(old)}
+        new |= {"models": dict[str, Json](models), "roles": dict[str, Json](roles), "users": self.convert_users(old)}
         settings = old.get("settings")
         rounds = settings.get("orchestrator_max_rounds") if isinstance(settings, dict) else None
         if rounds is not None:
             new["max_rounds"] = rounds
         for variable, owner in self.keys.items():
             self.notes.append(f"The key of {owner} is not copied. Put it into the environment variable {variable}.")
-        self.left_out(old, (), known=("version", "hosts", "models", "roles", "users", "settings", *_CONFIRM, "$schema"))
+        self.note_left_out(
+            old, (), known=("version", "hosts", "models", "roles", "users", "settings", *_CONFIRM_KEYS, "$schema")
+        )
         if isinstance(settings, dict):
-            self.left_out(settings, ("settings",), known=("orchestrator_max_rounds",))
+            self.note_left_out(settings, ("settings",), known=("orchestrator_max_rounds",))
         elif settings is not None:
-            self.left_out(old, (), known=[key for key in old if key != "settings"])
-        used = {entry.get("host_id") for _, entry in self.entries(old, "models")}
-        self.left_out(dict[str, Json](hosts), ("hosts",), known=[name for name in hosts if name in used], why=_NO_MODEL)
+            self.note_left_out(old, (), known=[key for key in old if key != "settings"])
+        ids = [entry.get("host_id") for _, entry in self.entries(old, "models")]
+        used = [host_id for host_id in ids if isinstance(host_id, str)]
+        self.note_left_out(dict[str, Json](hosts), ("hosts",), known=used, why=_UNUSED_HOST)
         return new
 
-    def model(self, name: str, old: _Object, hosts: dict[str, _Object]) -> _Object:
+    def convert_model(self, name: str, old: _Object, hosts: dict[str, _Object]) -> _Object:
         path = ("models", name)
         kind = old.get("type", "local_openai")
         new: _Object = {}
-        if isinstance(kind, str) and kind in _CLI:
-            new = {"type": "cli", "command": list[Json](_CLI[kind])}
+        if isinstance(kind, str) and kind in _CLI_COMMANDS:
+            new = {"type": "cli", "command": list[Json](_CLI_COMMANDS[kind])}
             if kind == "gemini_cli":
-                self.notes.append(_NOT_HERE if name == kind else f"{name}: {_NOT_HERE}")
+                self.notes.append(_GEMINI_CLI_GONE if name == kind else f"{name}: {_GEMINI_CLI_GONE}")
         elif kind == "gemini_api":
             new = {"type": "gemini"}
         elif kind == "local_openai":
-            new = {"type": "openai", **self.host(name, old, hosts)}
+            new = {"type": "openai", **self.convert_host(name, old, hosts)}
         else:
-            known = ["local_openai", "gemini_api", *_CLI]
+            known = ["local_openai", "gemini_api", *_CLI_COMMANDS]
             raise self.document.error((*path, "type"), f"there is no type {kind!r}{nearest(str(kind), known)}")
         new |= {key: old[key] for key in ("model_name", "label", "max_rounds") if key in old}
         if isinstance(size := old.get("context_k"), int | float) and not isinstance(size, bool):
@@ -145,10 +148,10 @@ class _Converter:
         known_keys += ["context_k"] if "context_window" in new else []
         # With a host, those of the model itself had no meaning; other types have no server.
         known_keys += _HOST_KEYS if kind == "local_openai" and old.get("host_id") is None else []
-        self.left_out(old, path, known=known_keys)
+        self.note_left_out(old, path, known=known_keys)
         return new
 
-    def host(self, model: str, old: _Object, hosts: dict[str, _Object]) -> _Object:
+    def convert_host(self, model: str, old: _Object, hosts: dict[str, _Object]) -> _Object:
         """Return the keys of the model's server: those of its host, or of version 1, where a model has them itself."""
         host_id = old.get("host_id")
         if host_id is not None and not (isinstance(host_id, str) and host_id in hosts):
@@ -161,7 +164,7 @@ class _Converter:
         if isinstance(url, str) and (bare := _without_login(url)) != url:
             new["api_url"] = bare
             self.notes.extend({_LOGIN_LEFT_OUT.format(owner)} - set(self.notes))
-        if str(host.get("api_key", "")).casefold() not in _NO_KEY:
+        if str(host.get("api_key", "")).casefold() not in _NO_API_KEY:
             variable = re.sub(r"\W", "_", name, flags=re.ASCII).upper() + "_API_KEY"
             variable = f"_{variable}" if variable[0].isdigit() else variable
             # Two that share a variable would each get the key of the other.
@@ -173,7 +176,7 @@ class _Converter:
             new["max_concurrent"] = host["max_concurrent"]
         return new
 
-    def roles(self, old: _Object) -> Iterator[tuple[str, _Object]]:
+    def convert_roles(self, old: _Object) -> Iterator[tuple[str, _Object]]:
         for name, entry in self.entries(old, "roles", short="primary"):
             if name == DROPPED_ROLE:
                 model = entry.get("primary")
@@ -182,9 +185,9 @@ class _Converter:
                     + (f" It used {model}." if model else "")
                 )
                 continue
-            yield name, self.role(name, entry)
+            yield name, self.convert_role(name, entry)
 
-    def role(self, name: str, old: _Object) -> _Object:
+    def convert_role(self, name: str, old: _Object) -> _Object:
         new: _Object = {}
         for key in ("primary", *_BACKUPS):
             if old.get(key):
@@ -196,38 +199,38 @@ class _Converter:
             self.notes.append(f"{name}: only the first {len(_BACKUPS)} backups are kept.")
         new |= {key: old[key] for key in _ROLE_KEYS if old.get(key)}
         if old.get("tools") is not None:
-            new["tools"] = list[Json](self.renamed(self.confirmed(old, "tools", ("roles", name))))
-        if denied := self.confirmed(old, "confirm_deny", ("roles", name)):
-            new["rules"] = [{"tool": tool, "verdict": "deny"} for tool in self.renamed(denied)]
-            self.notes.append(_DENIES.format(f"roles.{name}.confirm_deny"))
+            new["tools"] = list[Json](self.current_names(self.tool_names(old, "tools", ("roles", name))))
+        if denied := self.tool_names(old, "confirm_deny", ("roles", name)):
+            new["rules"] = [{"tool": tool, "verdict": "deny"} for tool in self.current_names(denied)]
+            self.notes.append(_NOW_DENIES.format(f"roles.{name}.confirm_deny"))
         known = ("id", "primary", *_BACKUPS, "backup", "backups", *_ROLE_KEYS, "tools", "confirm_deny")
-        self.left_out(old, ("roles", name), known=known)
+        self.note_left_out(old, ("roles", name), known=known)
         return new
 
-    def users(self, old: _Object) -> _Object:
+    def convert_users(self, old: _Object) -> _Object:
         """Return the users. Confirm lists at the top level were for everyone."""
-        users = {name: self.user(("users", name), entry) for name, entry in self.entries(old, "users")}
-        everyone = self.user((), {key: old[key] for key in _CONFIRM if key in old})
+        users = {name: self.convert_user(("users", name), entry) for name, entry in self.entries(old, "users")}
+        everyone = self.convert_user((), {key: old[key] for key in _CONFIRM_KEYS if key in old})
         if "*" not in users:
             users["*"] = {"access_level": "operator"}
             self.notes.append("Everyone gets the access level operator, as in the default registry; see users.")
         for entry in users.values():
-            for key in _CONFIRM:
-                merged = dict.fromkeys((*_names(entry.get(key)), *_names(everyone.get(key))))
+            for key in _CONFIRM_KEYS:
+                merged = dict.fromkeys((*_texts_of(entry.get(key)), *_texts_of(everyone.get(key))))
                 if merged:
                     entry[key] = list[Json](merged)
         return dict[str, Json](users)
 
-    def user(self, path: tuple[str, ...], old: _Object) -> _Object:
+    def convert_user(self, path: tuple[str, ...], old: _Object) -> _Object:
         new: _Object = {}
         if (role := old.get("role", old.get("access_level"))) is not None:
             new["access_level"] = role
-        for key in _CONFIRM:
-            if names := self.confirmed(old, key, path):
-                new[key] = list[Json](self.renamed(names))
+        for key in _CONFIRM_KEYS:
+            if names := self.tool_names(old, key, path):
+                new[key] = list[Json](self.current_names(names))
                 if key == "confirm_deny":
-                    self.notes.append(_DENIES.format(".".join((*path, key))))
-        self.left_out(old, path, known=("id", "role", "access_level", *_CONFIRM))
+                    self.notes.append(_NOW_DENIES.format(".".join((*path, key))))
+        self.note_left_out(old, path, known=("id", "role", "access_level", *_CONFIRM_KEYS))
         return new
 
     def entries(self, old: _Object, key: str, *, short: str = "") -> Iterator[tuple[str, _Object]]:
@@ -254,18 +257,18 @@ class _Converter:
             seen.add(name)
             yield name, entry
 
-    def confirmed(self, old: _Object, key: str, path: tuple[str, ...]) -> list[str]:
+    def tool_names(self, old: _Object, key: str, path: tuple[str, ...]) -> list[str]:
         """Return a list of tools that decides rights. Raises ConfigError for anything else: nothing is left out."""
         value = old.get(key)
-        names = _names(value)
+        names = _texts_of(value)
         if value is not None and names != value:
             raise self.document.error((*path, key), "expected a list of the names of tools")
         return names
 
-    def renamed(self, names: Sequence[str]) -> list[str]:
-        return list(dict.fromkeys(_TOOLS.get(name, name) for name in names))
+    def current_names(self, names: Sequence[str]) -> list[str]:
+        return list(dict.fromkeys(_RENAMED_TOOLS.get(name, name) for name in names))
 
-    def left_out(
+    def note_left_out(
         self, old: _Object, path: tuple[str, ...], *, known: Sequence[str], why: str = "it has no meaning here"
     ) -> None:
         """Note the keys that are left out."""
@@ -283,5 +286,5 @@ def _without_login(url: str) -> str:
     return kept if secret else kept + url[len(bare) :]
 
 
-def _names(value: Json) -> list[str]:
+def _texts_of(value: Json) -> list[str]:
     return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []

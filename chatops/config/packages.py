@@ -26,13 +26,13 @@ def installed_entries(group: str) -> "tuple[EntryPoint, ...]":
         for file in Path(folder).glob("*.dist-info/entry_points.txt"):
             try:
                 if mark in file.read_bytes():
-                    return _entries(group, folders)
+                    return _entry_points_of(group, folders)
             except OSError:
                 continue
     return ()
 
 
-def _entries(group: str, folders: list[str]) -> "tuple[EntryPoint, ...]":
+def _entry_points_of(group: str, folders: list[str]) -> "tuple[EntryPoint, ...]":
     from importlib.metadata import distributions  # slow to import
 
     # Of a package that is installed twice only the first one can be imported.

@@ -1,10 +1,10 @@
-"""The folders of chatops' own files. Folders are 0700, files 0600; ``CHATOPS_HOME`` moves all of them.
+"""The folders of chatops' own files, how these are written and read, and the identity of a folder.
 
-Without a usable home folder they are in a private folder below the system's temporary folder, and a notice says so.
+Folders are 0700, files 0600; ``CHATOPS_HOME`` moves all of them. Without a usable home folder they are in a private
+folder below the system's temporary folder, and a notice says so.
 
-Identity of a folder, so that a rule made in it does not answer in another one that takes its place.
-
-A path is not enough: the folder may be moved away and another one put there, by ``git clone``, a mount or a symlink.
+A folder has an identity, so that a rule made in it does not answer in another one that takes its place. A path is not
+enough: the folder may be moved away and another one put there, by ``git clone``, a mount or a symlink.
 An inode is not enough either, because file systems give the number of a deleted folder to the next one. So the identity
 is the resolved path, the inode, and the time at which the folder was created. The device is left out: its number may
 differ after a restart.
@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 APP = "chatops"
 PACKAGE = Path(__file__).parents[1]
 """Folder of the package itself."""
-_TEMPORARY = f"{APP}-run-"
+_TEMPORARY_PREFIX = f"{APP}-run-"
 HOME_VARIABLE = "CHATOPS_HOME"
 REGISTRY_VARIABLE = "CHATOPS_REGISTRY"
+_WAY_OUT = f"Set HOME, or {HOME_VARIABLE} to an absolute folder for the files of chatops."
 SITE_REGISTRY = Path("/etc/chatops/model_registry.json")
 """The site's registry. A constant: if it could be moved, the ceiling could be lifted."""
 
@@ -157,31 +158,27 @@ def find_paths(env: Mapping[str, str]) -> Paths:
         if not base.is_absolute():
             raise ConfigError(f"{HOME_VARIABLE} is {chosen!r}, which is not an absolute path.", advice=_WAY_OUT)
         return Paths(config=base / "config", data=base / "data", log=base / "log")
-    config, data, log = _usual()
+    config, data, log = _platform_folders()
     home = Path(os.path.expanduser("~"))
     # With an empty HOME the folders would be created in the root of the file system.
-    obstacle = "HOME is empty." if env.get("HOME") == "" else _obstacle(data, home=home)
+    obstacle = "HOME is empty." if env.get("HOME") == "" else _folder_obstacle(data, home=home)
     if obstacle:
         base = _temporary_home(obstacle)
         # Keep the usual config folder if it may exist: a registry that cannot be read counts as broken, not as absent.
-        within = env.get("HOME") != "" and config.is_absolute() and (home.is_dir() or not config.is_relative_to(home))
+        in_home = config.is_relative_to(home)
+        has_config = env.get("HOME") != "" and config.is_absolute() and (home.is_dir() or not in_home)
         notice = f"{obstacle} Sessions are kept in {base} until the machine restarts."
         return Paths(
-            config=config if within else base / "config",
+            config=config if has_config else base / "config",
             data=base / "data",
             log=base / "log",
             notices=(f"{notice} {_WAY_OUT}",),
         )
-    named = (
-        () if env.get("HOME") else (f"HOME is not set: chatops keeps its files in the system's home for you, {home}.",)
-    )
-    return Paths(config=config, data=data, log=log, notices=named)
+    notice = f"HOME is not set: chatops keeps its files in the system's home for you, {home}."
+    return Paths(config=config, data=data, log=log, notices=() if env.get("HOME") else (notice,))
 
 
-_WAY_OUT = f"Set HOME, or {HOME_VARIABLE} to an absolute folder for the files of chatops."
-
-
-def _usual() -> tuple[Path, Path, Path]:
+def _platform_folders() -> tuple[Path, Path, Path]:
     """Return the platform's usual folders; relative to ``~`` if this user has no home folder."""
     try:
         return (
@@ -194,7 +191,7 @@ def _usual() -> tuple[Path, Path, Path]:
         return nowhere, nowhere, nowhere
 
 
-def _obstacle(folder: Path, *, home: Path) -> str:
+def _folder_obstacle(folder: Path, *, home: Path) -> str:
     """Return why `folder` cannot be used, as a sentence; empty if it exists or may be created."""
     if not folder.is_absolute():
         # Without a home folder platformdirs returns a literal ~, which would be created in the workspace.
@@ -247,12 +244,12 @@ def others_may_rename(folder: Path) -> bool:
 
 
 def is_open(status: os.stat_result, *, to: int = stat.S_IWOTH) -> bool:
-    """Return True if everyone, or who `to` names, may write to a file, or rename what is in a folder."""
+    """Return True if those whose mode bits are `to` may write to a file, or rename what is in a folder."""
     return bool(status.st_mode & to) and not (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX)
 
 
 def open_to_everyone(workspace: Path) -> Iterator[str]:
-    """Say so if everyone may change the folder: an approval cannot hold what changes while a command runs."""
+    """Yield a notice if everyone may change the folder: an approval cannot bind what changes while a command runs."""
     with suppress(OSError):
         if is_open(workspace.stat()):
             name = show_path(str(workspace))
@@ -326,12 +323,12 @@ def write_new_private(path: Path, data: bytes) -> None:
     Raises ChatopsError if `path` exists or cannot be written completely; then no file is left.
     """
     if os.path.lexists(path):
-        raise _exists(path)
+        raise _exists_error(path)
     try:
         with complete_file(path.parent, f".{APP}-", data) as temporary:
-            _name_new(temporary, path)
+            _rename_new(temporary, path)
     except FileExistsError:
-        raise _exists(path) from None
+        raise _exists_error(path) from None
     except OSError as error:
         why = error.strerror or error
         raise ChatopsError(f"{path} cannot be written: {why}.", advice="Name another file.") from None
@@ -340,20 +337,20 @@ def write_new_private(path: Path, data: bytes) -> None:
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Make a temporary folder and remove it at the end. If the process is killed, `remove_left_folders` does it."""
-    made = tempfile.TemporaryDirectory(prefix=_TEMPORARY, ignore_cleanup_errors=True)
-    with made as name, _own_folder_locked(Path(name)):
+    made = tempfile.TemporaryDirectory(prefix=_TEMPORARY_PREFIX, ignore_cleanup_errors=True)
+    with made as name, _lock_own_folder(Path(name)):
         yield Path(name)
 
 
 def remove_left_folders() -> None:
     """Remove temporary folders of killed processes: those with something in them that nobody has locked."""
-    for folder in {file.parent for file in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*/*")}:
-        with suppress(OSError), _own_folder_locked(folder):
+    for folder in {file.parent for file in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY_PREFIX}*/*")}:
+        with suppress(OSError), _lock_own_folder(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
-def _own_folder_locked(folder: Path) -> Iterator[None]:
+def _lock_own_folder(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder. Raises OSError if it belongs to another user, or another process has it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -400,7 +397,7 @@ def complete_file(folder: Path, prefix: str, data: bytes) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _name_new(file: Path, name: Path) -> None:
+def _rename_new(file: Path, name: Path) -> None:
     """Rename a file. Raises FileExistsError if the name is taken."""
     try:
         os.link(file, name)
@@ -416,17 +413,17 @@ def _name_new(file: Path, name: Path) -> None:
             raise
 
 
-def _exists(path: Path) -> ChatopsError:
+def _exists_error(path: Path) -> ChatopsError:
     return ChatopsError(f"{path} exists and is not overwritten.", advice="Name another file.")
 
 
 _AT_FDCWD = -100
 _STATX_BTIME = 0x800
 _STATX_SIZE = 256
-_MASK = struct.Struct("=I")
-_BTIME = struct.Struct("=qI")
-_BTIME_AT = 80
-"""Offsets in struct statx, see statx(2). It is the same on all architectures."""
+_MASK_FIELD = struct.Struct("=I")
+_TIME_FIELD = struct.Struct("=qI")
+_TIME_OFFSET = 80
+"""Bytes before stx_btime in struct statx, which is the same on all architectures: see statx(2)."""
 
 
 def folder_identity(folder: Path) -> str:
@@ -434,7 +431,7 @@ def folder_identity(folder: Path) -> str:
     try:
         resolved = os.path.realpath(folder, strict=True)
         found = os.stat(resolved)
-        born = _born(resolved, found)
+        born = _creation_time_ns(resolved, found)
     except OSError:
         return ""
     return f"{found.st_ino}:{born}:{resolved}" if born else ""
@@ -447,14 +444,12 @@ def path_of(identity: str) -> str:
 
 def show_folder(folder: str) -> str:
     """Return a folder as `show_path` does, with ``~`` for the home folder."""
-    from chatops.domain.sanitize import show_path  # many commands show no folder
-
     home = os.path.expanduser("~")
     inside = home not in ("", "/") and (folder == home or folder.startswith(f"{home}/"))
     return show_path(f"~{folder.removeprefix(home)}" if inside else folder)
 
 
-def _born(path: str, found: os.stat_result) -> int:
+def _creation_time_ns(path: str, found: os.stat_result) -> int:
     """Return when a file was created, in nanoseconds since the epoch; 0 if the file system does not tell."""
     if sys.platform != "linux":
         return int(getattr(found, "st_birthtime", 0) * 1_000_000_000)
@@ -466,8 +461,8 @@ def _born(path: str, found: os.stat_result) -> int:
     buffer = ctypes.create_string_buffer(_STATX_SIZE)
     if statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, buffer) != 0:
         return 0
-    (mask,) = _MASK.unpack_from(buffer, 0)
-    seconds, nanoseconds = _BTIME.unpack_from(buffer, _BTIME_AT)
+    (mask,) = _MASK_FIELD.unpack_from(buffer, 0)
+    seconds, nanoseconds = _TIME_FIELD.unpack_from(buffer, _TIME_OFFSET)
     return int(seconds) * 1_000_000_000 + int(nanoseconds) if mask & _STATX_BTIME else 0
 
 

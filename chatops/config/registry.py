@@ -63,7 +63,7 @@ class _Lookup:
     packaged: Path
     by_name: bool
 
-    def shown(self, path: Path) -> str:
+    def display_name(self, path: Path) -> str:
         """Return how sentences name the registry `path`."""
         return path.name if self.by_name else str(path)
 
@@ -105,14 +105,10 @@ class Loaded:
             return "", None
         site = key[0] == "site" and self.site is not None
         registry, path = (self.site or self.registry, self.lookup.site.path) if site else (self.registry, self.path)
-        places = _places(path, registry.digest)
+        places = _positions_in(path, registry.digest)
         return registry.source, places.place(key[1:])[0] if places is not None else None
 
-    def workflows(
-        self,
-        *,
-        from_workspace: Sequence[Definition | Unusable] = (),
-    ) -> Workflows:
+    def workflows(self, *, from_workspace: Sequence[Definition | Unusable] = ()) -> Workflows:
         """Find the workflows in the registries, in the files beside them now, and the packaged ones.
 
         `from_workspace` as in `find_workflows`.
@@ -139,10 +135,10 @@ class Loaded:
         """
         stamp = _file_stamp(self.lookup, self.path)
         gone = not _may_be_there(self.path)
-        if stamp == self.stamp and (gone or _choose(self.lookup) == self.path):
+        if stamp == self.stamp and (gone or _choose_file(self.lookup) == self.path):
             return None
         if gone:
-            return self._still_in_force(ConfigError(f"{self.lookup.shown(self.path)} is gone."), stamp=stamp)
+            return self._still_in_force(ConfigError(f"{self.lookup.display_name(self.path)} is gone."), stamp=stamp)
         try:
             return _load(self.lookup)
         except ConfigError as error:
@@ -184,7 +180,7 @@ def load_registry(
 
 def _load(lookup: _Lookup) -> Loaded:
     site = _load_site(lookup.site)
-    path = _choose(lookup)
+    path = _choose_file(lookup)
     stamp = _file_stamp(lookup, path)
     notices: list[str] = []
     broken: ConfigError | None = None
@@ -192,14 +188,14 @@ def _load(lookup: _Lookup) -> Loaded:
     cap: AccessLevel | None = None
     try:
         data = _read(path)
-        registry = read_registry(data, source=lookup.shown(path))
-        _keep(lookup.paths, path, data, notices)
-        notices.extend(_open_to_others(path) if path != lookup.packaged else ())
+        registry = read_registry(data, source=lookup.display_name(path))
+        _keep_copy(lookup.paths, path, data, notices)
+        notices.extend(_access_notices(path) if path != lookup.packaged else ())
     except ConfigError as error:
         broken = error
-        registry, cap, note = _instead(lookup, path)
+        registry, cap, note = _replacement_for(lookup, path)
         broken_note = f"{error} {note}"
-    registry = _below_ceiling(registry, site, notices)
+    registry = _without_links_past_ceiling(registry, site, notices)
     warnings = (*map(RegistryWarning, notices), *registry.warnings, *(site.warnings if site is not None else ()))
     return Loaded(
         registry=with_built_in_models(registry, env=dict(lookup.env)),
@@ -236,7 +232,7 @@ def _site_error(path: Path, why: str) -> ConfigError:
     )
 
 
-def _below_ceiling(registry: Registry, site: Registry | None, notices: list[str]) -> Registry:
+def _without_links_past_ceiling(registry: Registry, site: Registry | None, notices: list[str]) -> Registry:
     """Return the registry without paths of the sandbox that the site permits by name only: a link leads them elsewhere.
 
     Limits compare paths as they are written.
@@ -244,26 +240,29 @@ def _below_ceiling(registry: Registry, site: Registry | None, notices: list[str]
     if site is None or (ceiling := site.sandbox) is None:
         return registry
 
-    def kept(paths: tuple[str, ...], permitted: tuple[str, ...]) -> tuple[str, ...]:
+    def without_links(paths: tuple[str, ...], permitted: tuple[str, ...]) -> tuple[str, ...]:
         real = [os.path.realpath(folder) for folder in permitted]
-        out = [
+        leading_out = [
             path
             for path in paths
             if any(Path(path).is_relative_to(folder) for folder in permitted)
             and not any(Path(os.path.realpath(path)).is_relative_to(folder) for folder in real)
         ]
-        notices.extend(f"The sandbox does not get {path}: a link leads out of what the site permits." for path in out)
-        return tuple(path for path in paths if path not in out)
+        notices.extend(
+            f"The sandbox does not get {path}: a link leads out of what the site permits." for path in leading_out
+        )
+        return tuple(path for path in paths if path not in leading_out)
 
     def limited(spec: SandboxSpec) -> SandboxSpec:
-        read, write = kept(spec.read, (*ceiling.read, *ceiling.write)), kept(spec.write, ceiling.write)
+        read = without_links(spec.read, (*ceiling.read, *ceiling.write))
+        write = without_links(spec.write, ceiling.write)
         return replace(spec, read=read, write=write)
 
     servers = tuple(replace(server, sandbox=limited(server.sandbox)) for server in registry.servers)
     return replace(registry, sandbox=registry.sandbox and limited(registry.sandbox), servers=servers)
 
 
-def _choose(lookup: _Lookup) -> Path:
+def _choose_file(lookup: _Lookup) -> Path:
     """Return the file to use. A dangling link counts as a file that is broken, not as an absent one."""
     named = dict(lookup.env).get(REGISTRY_VARIABLE, "")
     for path, what in ((lookup.path, "--registry"), (Path(named) if named else None, f"${REGISTRY_VARIABLE}")):
@@ -299,7 +298,7 @@ def _read(path: Path) -> bytes:
         ) from None
 
 
-def _instead(lookup: _Lookup, path: Path) -> tuple[Registry, AccessLevel | None, str]:
+def _replacement_for(lookup: _Lookup, path: Path) -> tuple[Registry, AccessLevel | None, str]:
     """Return the replacement for a broken file, its level cap, and the sentence about it for the user."""
     kept = _last_good_copy(lookup, path)
     if kept is not None:
@@ -314,7 +313,7 @@ def _instead(lookup: _Lookup, path: Path) -> tuple[Registry, AccessLevel | None,
 
 
 @lru_cache(maxsize=4)
-def _places(path: Path, digest: str) -> Located | None:
+def _positions_in(path: Path, digest: str) -> Located | None:
     """Return the positions in a registry, or None if the file is not, or not any more, what was read."""
     try:
         data = _read(path)
@@ -323,7 +322,7 @@ def _places(path: Path, digest: str) -> Located | None:
         return None
 
 
-def _keep(paths: Paths, path: Path, data: bytes, notices: list[str]) -> None:
+def _keep_copy(paths: Paths, path: Path, data: bytes, notices: list[str]) -> None:
     """Store a copy of a good registry with its digest; a copy that does not match its digest is never used."""
     copy = hashlib.sha256(data).hexdigest().encode() + b"\n" + data
     target = paths.last_good_copy(path)
@@ -341,12 +340,12 @@ def _last_good_copy(lookup: _Lookup, path: Path) -> Registry | None:
             digest, _, data = file.read(MAX_BYTES + 100).partition(b"\n")
         if hashlib.sha256(data).hexdigest().encode() != digest:
             return None
-        return read_registry(data, source=f"{lookup.shown(path)} (last good copy)")
+        return read_registry(data, source=f"{lookup.display_name(path)} (last good copy)")
     except (OSError, ConfigError):
         return None
 
 
-def _open_to_others(path: Path) -> Iterator[str]:
+def _access_notices(path: Path) -> Iterator[str]:
     with suppress(OSError):
         for place in (path, path.resolve().parent):
             status = place.stat()

@@ -51,7 +51,7 @@ FREE_FORMATS = frozenset({"auto", "native"})
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai"
 """Google's OpenAI-compatible endpoint: https://ai.google.dev/gemini-api/docs/openai"""
 GEMINI_KEY = "GEMINI_API_KEY"
-_CHECK = "Correct it there; chatops registry check PATH shows whether the file can be read."
+_ADVICE = "Correct it there; chatops registry check PATH shows whether the file can be read."
 
 
 @frozen_dataclass
@@ -130,7 +130,7 @@ def read_registry(data: bytes, *, source: str, site: bool = False) -> Registry:
 
     Raises ConfigError naming `source`, line, column and key.
     """
-    document = read_document(data, source=source, advice=_CHECK, most=MAX_BYTES)
+    document = read_document(data, source=source, advice=_ADVICE, most=MAX_BYTES)
     return read_located(document, data=data, site=site)
 
 
@@ -156,11 +156,11 @@ class _Reader:
         value = self.document.located.value
         if not isinstance(value, dict):
             raise self.error((), "the file has to contain one JSON object")
-        self._version(value)
+        self._check_version(value)
         file = EntryReader(self.document, self._warn).read(RegistryFile, value)
-        return self._values(file, value, digest=digest)
+        return self._to_registry(file, value, digest=digest)
 
-    def _version(self, value: dict[str, Json]) -> None:
+    def _check_version(self, value: dict[str, Json]) -> None:
         version = value.get("version", 3)
         if isinstance(version, int) and not isinstance(version, bool) and version in (1, 2):
             raise self.error(
@@ -180,11 +180,11 @@ class _Reader:
         about_entry = path[0] in ("roles", "models") and len(path) > 1
         self.warnings.append(RegistryWarning(text, (str(path[0]), str(path[1])) if about_entry else None))
 
-    def _values(self, file: RegistryFile, value: dict[str, Json], *, digest: str) -> Registry:
-        models = tuple(self._priced(self._model(spec), value["models"]) for spec in file.models)
+    def _to_registry(self, file: RegistryFile, value: dict[str, Json], *, digest: str) -> Registry:
+        models = tuple(self._without_half_price(self._checked_model(spec), value["models"]) for spec in file.models)
         names = [role.name for role in file.roles]
-        roles = tuple(self._role(role, [spec.name for spec in models]) for role in file.roles)
-        users = None if file.users is None else tuple(self._user(user) for user in file.users)
+        roles = tuple(self._checked_role(role, [spec.name for spec in models]) for role in file.roles)
+        users = None if file.users is None else tuple(self._checked_user(user) for user in file.users)
         for path, why in _ignored_keys(file, value, site=self.site):
             self._warn(path, why)
         default_role = file.default_role
@@ -201,8 +201,8 @@ class _Reader:
             models=models,
             roles=roles,
             users=users,
-            tools=tuple(self._tool(name, setting, dict(file.tools)) for name, setting in file.tools),
-            knowledge=tuple(self._knowledge(source) for source in file.knowledge),
+            tools=tuple(self._checked_tool(name, setting, dict(file.tools)) for name, setting in file.tools),
+            knowledge=tuple(self._checked_source(source) for source in file.knowledge),
             may_contain=file.sandbox.contain,
             may_accept_level=file.sandbox.accept_level,
             sandbox=file.sandbox.spec if "sandbox" in value else None,
@@ -215,25 +215,25 @@ class _Reader:
             rule_scopes=tuple(scope for scope in RuleScope if scope.value in file.rules.remember),
             surfaces=file.approvals.surfaces,
             sink=file.audit.sink,
-            servers=self._servers(file),
-            workflows=self._workflows(file),
+            servers=self._read_servers(file),
+            workflows=self._read_workflows(file),
             warnings=tuple(self.warnings),
         )
 
-    def _servers(self, file: RegistryFile) -> tuple[McpServerSpec, ...]:
+    def _read_servers(self, file: RegistryFile) -> tuple[McpServerSpec, ...]:
         servers = {"mcp_servers": file.mcp_servers, "mcpServers": file.mcpServers}
         if not any(servers.values()):
             return ()
         entries = {key: _without_notes(value) for key, value in servers.items()}
         return servers_in(EntryReader(self.document, self._warn), entries)
 
-    def _knowledge(self, source: KnowledgeSource) -> KnowledgeSource:
+    def _checked_source(self, source: KnowledgeSource) -> KnowledgeSource:
         if source.name in KNOWN_TOOLS or SERVER_MARK in source.name:
             why = "a tool may have this name already, so give the source another"
             raise self.error(("knowledge", source.name), why)
         return source
 
-    def _workflows(self, file: RegistryFile) -> tuple[Definition, ...]:
+    def _read_workflows(self, file: RegistryFile) -> tuple[Definition, ...]:
         if not file.workflows:
             return ()
         from chatops.config.workflow_read import definition_in  # slow to import, and few registries need it
@@ -243,7 +243,7 @@ class _Reader:
             for name, value in _without_notes(file.workflows).items()
         )
 
-    def _priced(self, spec: ModelSpec, models: Json) -> ModelSpec:
+    def _without_half_price(self, spec: ModelSpec, models: Json) -> ModelSpec:
         """Return the model without a price of which one half is missing: what is unknown does not count as zero."""
         model = models[spec.name] if isinstance(models, dict) else None
         price = model.get("price") if isinstance(model, dict) else None
@@ -252,7 +252,7 @@ class _Reader:
         self._warn(("models", spec.name, "price"), "a price needs input and output; this one is left out")
         return replace(spec, price=None)
 
-    def _model(self, spec: ModelSpec) -> ModelSpec:
+    def _checked_model(self, spec: ModelSpec) -> ModelSpec:
         path: Path = ("models", spec.name)
         if not isinstance(spec.type, ModelType) and not any(
             entry.name == spec.type for entry in installed_entries(ENGINES)
@@ -277,22 +277,22 @@ class _Reader:
         key_env = spec.api_key_env if given else GEMINI_KEY
         return replace(spec, host_type=HostType.GEMINI, api_url=spec.api_url or GEMINI_URL, api_key_env=key_env)
 
-    def _role(self, role: RoleSpec, models: Collection[str]) -> RoleSpec:
+    def _checked_role(self, role: RoleSpec, models: Collection[str]) -> RoleSpec:
         path: Path = ("roles", role.name)
         known = [*models, *BUILT_IN_MODELS]
         for key in ("primary", "backup_1", "backup_2", "backup_3", "backup_4", "responder"):
             model = str(getattr(role, key) or "")
             if model and model not in known and model.partition("/")[0] not in known:
                 self._warn((*path, key), f"there is no model {model!r}{nearest(model, known)}")
-        tools = None if role.tools is None else self._listed(role.tools, (*path, "tools"))
-        rules = tuple(self._rule(rule, (*path, "rules", index)) for index, rule in enumerate(role.rules))
+        tools = None if role.tools is None else self._resolve_aliases(role.tools, (*path, "tools"))
+        rules = tuple(self._checked_rule(rule, (*path, "rules", index)) for index, rule in enumerate(role.rules))
         return replace(role, tools=tools, rules=rules)
 
-    def _listed(self, tools: tuple[str, ...], path: Path) -> tuple[str, ...]:
-        return tuple(self._meant(tool, (*path, index)) for index, tool in enumerate(tools))
+    def _resolve_aliases(self, tools: tuple[str, ...], path: Path) -> tuple[str, ...]:
+        return tuple(self._resolve_alias(tool, (*path, index)) for index, tool in enumerate(tools))
 
-    def _rule(self, rule: RoleRule, path: Path) -> RoleRule:
-        rule = replace(rule, tool=self._tool_name(rule.tool, (*path, "tool")))
+    def _checked_rule(self, rule: RoleRule, path: Path) -> RoleRule:
+        rule = replace(rule, tool=self._certain_name(rule.tool, (*path, "tool")))
         try:
             _ = rule.pattern
         except ConfigError as error:
@@ -306,7 +306,7 @@ class _Reader:
             self._warn((*path, "workspace"), "this counts only in a rule that allows shell_exec")
         return rule
 
-    def _user(self, user: UserSpec) -> UserSpec:
+    def _checked_user(self, user: UserSpec) -> UserSpec:
         path: Path = ("users", user.name)
         for index, text in enumerate(user.confirm_allow):
             where: Path = (*path, "confirm_allow", index)
@@ -316,18 +316,20 @@ class _Reader:
                 raise self.error(where, str(error).rstrip("."), advice=error.advice) from None
             if isinstance(pattern, AnyArguments) and BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES).runs_anything:
                 self._warn(where, f"a bare {tool} would let the model run anything, so it answers nothing")
-        denied = (self._tool_name(tool, (*path, "confirm_deny", index)) for index, tool in enumerate(user.confirm_deny))
+        denied = (
+            self._certain_name(tool, (*path, "confirm_deny", index)) for index, tool in enumerate(user.confirm_deny)
+        )
         return replace(user, confirm_deny=tuple(denied))
 
-    def _tool(self, name: str, setting: ToolSetting, tools: Collection[str]) -> tuple[str, ToolSetting]:
-        meant = self._tool_name(name, ("tools", name))
+    def _checked_tool(self, name: str, setting: ToolSetting, tools: Collection[str]) -> tuple[str, ToolSetting]:
+        meant = self._certain_name(name, ("tools", name))
         if meant != name and meant in tools:
             raise self.error(("tools", name), f"this is another name of {meant}, which has settings of its own")
         if setting.ports and not BUILT_IN_TOOLS.get(meant, NO_CAPABILITIES).url:
             self._warn(("tools", name, "ports"), "this counts only for web_fetch")
         return meant, setting
 
-    def _tool_name(self, name: str, path: Path) -> str:
+    def _certain_name(self, name: str, path: Path) -> str:
         """Return the tool that `name` means. A near miss is an error: a restriction on it would restrict nothing."""
         if (
             name not in KNOWN_TOOLS
@@ -335,9 +337,9 @@ class _Reader:
             and (near := get_close_matches(name.casefold(), KNOWN_TOOLS, n=1, cutoff=0.8))
         ):
             raise self.error(path, f"there is no tool {name!r}; {near[0]!r} may be meant")
-        return self._meant(name, path)
+        return self._resolve_alias(name, path)
 
-    def _meant(self, name: str, path: Path) -> str:
+    def _resolve_alias(self, name: str, path: Path) -> str:
         """Return the tool that `name` is an alias of, with a warning, or `name` itself."""
         meant = tool_name(name)
         if meant != name:
@@ -352,7 +354,7 @@ def _without_notes(entries: dict[str, JsonValue]) -> dict[str, JsonValue]:
 def _ignored_keys(file: RegistryFile, value: dict[str, Json], *, site: bool) -> Iterator[tuple[Path, str]]:
     """Yield path and reason of each key without effect. `site`: the file is the site registry."""
     for model in file.models:
-        if reason := _format(model.tool_format):
+        if reason := _format_fault(model.tool_format):
             yield ("models", model.name, "tool_format"), reason
     if not site and file.approve_any_shell:
         yield ("approve_any_shell",), "only the site registry can permit this, so it has no effect here"
@@ -364,7 +366,7 @@ def _ignored_keys(file: RegistryFile, value: dict[str, Json], *, site: bool) -> 
             yield (key,), "only a user's registry sets this, so it has no effect in the site's"
 
 
-def _format(name: str) -> str:
+def _format_fault(name: str) -> str:
     """Return what is wrong with a `tool_format`; empty if nothing is."""
     if name in FREE_FORMATS:
         return ""

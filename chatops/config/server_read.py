@@ -33,16 +33,16 @@ def servers_in(reader: EntryReader, entries: Mapping[str, Mapping[str, Json]]) -
                     reader.warn((*path, unknown), "this key is not known, so it has no effect")
                 value = {key: inner for key, inner in value.items() if key in known}
             spec = reader.read(McpServerSpec, value, path=path)
-            if fault := _fault(spec, value if isinstance(value, dict) else {}):
+            if fault := _combination_fault(spec, value if isinstance(value, dict) else {}):
                 raise document.error(path, fault)
             if not spec.disabled:
                 found[name] = _check_server(document, spec, path)
-                for where, why in _warnings(spec, path):
+                for where, why in _doubtful_settings(spec, path):
                     reader.warn(where, why)
     return tuple(found.values())
 
 
-def _fault(spec: McpServerSpec, value: Mapping[str, Json]) -> str:
+def _combination_fault(spec: McpServerSpec, value: Mapping[str, Json]) -> str:
     """Return why the keys that are given do not go together; empty if they do."""
     wanted = spec.transport or spec.type
     if bool(spec.command) == bool(spec.url):
@@ -109,7 +109,7 @@ def _check_url(document: Document, spec: McpServerSpec, path: Path) -> None:
             raise document.error((*path, "headers", header), "this is not a valid header")
 
 
-def _warnings(spec: McpServerSpec, path: Path) -> Iterator[tuple[Path, str]]:
+def _doubtful_settings(spec: McpServerSpec, path: Path) -> Iterator[tuple[Path, str]]:
     """Yield path and warning of each setting that is doubtful."""
     for tool, _ in spec.tools:
         if spec.tool_names is not None and tool not in spec.tool_names:

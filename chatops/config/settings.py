@@ -14,10 +14,10 @@ from chatops.config.paths import write_private
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
-_MOST = 1024 * 1024
+_MAX_BYTES = 1024 * 1024
 """Maximum number of bytes of the file that are read."""
-_THEME = r"(?m)^theme[ \t]*:[^\r\n]*"
-_PLAIN = r"(?!(?:true|false|null|yes|off)$)[a-z][a-z0-9-]{2,}"
+_THEME_LINE = r"(?m)^theme[ \t]*:[^\r\n]*"
+_PLAIN_NAME = r"(?!(?:true|false|null|yes|off)$)[a-z][a-z0-9-]{2,}"
 """Names that need no quotes in YAML."""
 
 
@@ -47,7 +47,7 @@ def load_settings(path: Path) -> UserSettings:
         members = read_members(path)
     except ConfigError as error:
         return UserSettings(problem=f"{error} It is not used.")
-    theme, keys, problems = members.get("theme", ""), _keys(members.get("keys") or {}), list[str]()
+    theme, keys, problems = members.get("theme", ""), _keys_by_id(members.get("keys") or {}), list[str]()
     if not isinstance(theme, str):
         theme = ""
         problems.append("the theme has to be a name. It is not used.")
@@ -82,7 +82,7 @@ def load_settings(path: Path) -> UserSettings:
     )
 
 
-def _keys(value: object) -> dict[str, tuple[str, ...]] | None:
+def _keys_by_id(value: object) -> dict[str, tuple[str, ...]] | None:
     """Return the keys by id, from texts with commas or lists; None if the value is of another form."""
     if not isinstance(value, dict):
         return None
@@ -98,14 +98,14 @@ def _keys(value: object) -> dict[str, tuple[str, ...]] | None:
 def store_theme(path: Path, name: str) -> None:
     """Write the theme into the file and leave everything else as it is. Raises ConfigError."""
     try:
-        text = _text(path)
-        wanted = {**_members(path, text), "theme": name}
-        line = f"theme: {name if re.fullmatch(_PLAIN, name) else json.dumps(name)}"
-        if "theme" in _members(path, text):
-            changed = re.sub(_THEME, lambda _: line, text, count=1)
+        text = _read_text(path)
+        wanted = {**_parse_members(path, text), "theme": name}
+        line = f"theme: {name if re.fullmatch(_PLAIN_NAME, name) else json.dumps(name)}"
+        if "theme" in _parse_members(path, text):
+            changed = re.sub(_THEME_LINE, lambda _: line, text, count=1)
         else:
             changed = f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n"
-        if _members(path, changed) != wanted:
+        if _parse_members(path, changed) != wanted:
             raise ConfigError(f"{path.name} is written in a way that cannot be changed line by line.")
         write_private(path, changed.encode())
     except ConfigError as error:
@@ -115,26 +115,26 @@ def store_theme(path: Path, name: str) -> None:
 
 def read_members(path: Path) -> dict[str, object]:
     """Return the keys of a YAML file with their values; none if there is no file. Raises ConfigError."""
-    return _members(path, _text(path))
+    return _parse_members(path, _read_text(path))
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         if not path.is_file():
             return ""
         with path.open("rb") as file:
-            data = file.read(_MOST + 1)
+            data = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{path.name} cannot be read: {error.strerror or error}.") from None
-    if len(data) > _MOST:
-        raise ConfigError(f"{path.name} is larger than {_MOST} bytes.")
+    if len(data) > _MAX_BYTES:
+        raise ConfigError(f"{path.name} is larger than {_MAX_BYTES} bytes.")
     try:
         return data.decode()
     except UnicodeDecodeError:
         raise ConfigError(f"{path.name} is not UTF-8 text.") from None
 
 
-def _members(path: Path, text: str) -> dict[str, object]:
+def _parse_members(path: Path, text: str) -> dict[str, object]:
     if all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
         return {}
     # Import the YAML parser only if there is something to parse: this runs before the first paint.

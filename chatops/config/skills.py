@@ -1,6 +1,7 @@
-"""Skills: folders with a ``SKILL.md`` (agentskills.io), of the user's config folder and of a trusted workspace.
+"""Skills and personas: Markdown with a front matter.
 
-A skill is instructions that a model reads when a task needs them. Its front matter says name and description, which are
+Skills are folders with a ``SKILL.md`` (agentskills.io), in the user's config folder and in a trusted workspace. A
+skill is instructions that a model reads when a task needs them. Its front matter says name and description, which are
 part of the prompt, and perhaps ``allowed-tools``. The files are read once, as those of a workspace are: by descriptors,
 without following links, within limits. So a file that is swapped afterwards has no effect.
 
@@ -20,10 +21,10 @@ from chatops.domain.tools import SkillUse
 from chatops.policy.verdicts import skill_use
 
 _PERSONA_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_KNOWN = frozenset({"name", "description"})
-MAX_BYTES = 64_000
+_PERSONA_KEYS = frozenset({"name", "description"})
+MAX_PERSONA_BYTES = 64_000
 _FENCE = "---"
-_PLAIN = re.compile(r"name: [a-z]{6,}|description: [A-Za-z][A-Za-z ,;()'-]* [a-z]+\.")
+_PLAIN_LINE = re.compile(r"name: [a-z]{6,}|description: [A-Za-z][A-Za-z ,;()'-]* [a-z]+\.")
 """A line of front matter whose value is text in YAML, whatever the words are."""
 
 
@@ -72,9 +73,9 @@ def load_personas(paths: Paths) -> Personas:
 def _read_persona(file: Path) -> tuple[Persona | None, list[str]]:
     try:
         with plain_file(file, follow=True) as (handle, _):
-            data = handle.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            return None, [f"it is longer than {MAX_BYTES} bytes and is not used."]
+            data = handle.read(MAX_PERSONA_BYTES + 1)
+        if len(data) > MAX_PERSONA_BYTES:
+            return None, [f"it is longer than {MAX_PERSONA_BYTES} bytes and is not used."]
         text = data.decode("utf-8-sig")
     except OSError as error:
         return None, [f"it cannot be read ({error.strerror or error})."]
@@ -90,7 +91,7 @@ def _check_persona(file: Path, matter: dict[object, object], body: str) -> tuple
     problems = [
         f"the key {key!r} is ignored; a persona sets neither tools, model nor rights."
         for key in matter
-        if key not in _KNOWN
+        if key not in _PERSONA_KEYS
     ]
     name, description = matter.get("name", file.stem), matter.get("description", "")
     if not isinstance(name, str) or not _PERSONA_NAME.fullmatch(name):
@@ -111,7 +112,7 @@ def front_matter(text: str) -> tuple[dict[object, object], str, str]:
     head, fence, body = text[len(_FENCE) + 1 :].partition(f"\n{_FENCE}\n")
     if not fence:
         return {}, "", "its front matter is not closed with a line ---; it is not used."
-    if all(_PLAIN.fullmatch(line) for line in head.splitlines()):
+    if all(_PLAIN_LINE.fullmatch(line) for line in head.splitlines()):
         return {key: value for key, _, value in (line.partition(": ") for line in head.splitlines())}, body, ""
     import yaml  # slow to import, and the packaged personas do not need it
 
@@ -126,9 +127,9 @@ def front_matter(text: str) -> tuple[dict[object, object], str, str]:
     return matter, body, ""
 
 
-MAIN = "SKILL.md"
+SKILL_FILE = "SKILL.md"
 MAX_DESCRIPTION = 1_024
-_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_SKILL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _MAX_NAME = 64
 
 
@@ -164,9 +165,6 @@ class Skills:
         return next((skill for skill in self.found if skill.name == name), None)
 
 
-NONE = Skills()
-
-
 def load_skills(folder: Path) -> Skills:
     """Load the skills in the folders of `folder`. Never raises."""
     return skills_of(read_skills(folder), source=str(folder))
@@ -185,7 +183,7 @@ def skills_of(items: Sequence[Item], *, source: str) -> Skills:
             folders.setdefault(name, {})[file] = item.data
     found: list[Skill] = []
     for name, files in folders.items():
-        skill, problem = _skill(name, files, source=f"{source}/{name}")
+        skill, problem = _make_skill(name, files, source=f"{source}/{name}")
         if skill is not None:
             found.append(skill)
         if problem:
@@ -196,26 +194,26 @@ def skills_of(items: Sequence[Item], *, source: str) -> Skills:
 def join_skills(own: Skills, workspace: Skills) -> Skills:
     """Return the skills of the user and of the workspace. A skill of the workspace does not replace one of the user."""
     names = {skill.name for skill in own.found}
-    double = [skill.name for skill in workspace.found if skill.name in names]
-    warnings = [f"The workspace's skill {name} is ignored: you have one of that name." for name in double]
+    ignored = [skill.name for skill in workspace.found if skill.name in names]
+    warnings = [f"The workspace's skill {name} is ignored: you have one of that name." for name in ignored]
     others = tuple(skill for skill in workspace.found if skill.name not in names)
     return Skills(found=(*own.found, *others), warnings=(*own.warnings, *workspace.warnings, *warnings))
 
 
-def _skill(folder: str, files: dict[str, bytes], *, source: str) -> tuple[Skill | None, str]:
+def _make_skill(folder: str, files: dict[str, bytes], *, source: str) -> tuple[Skill | None, str]:
     """Return the skill, and what is wrong with it, as a clause."""
-    data = files.pop(MAIN, None)
+    data = files.pop(SKILL_FILE, None)
     if data is None:
-        return None, f"it has no {MAIN}, so it is not used"
+        return None, f"it has no {SKILL_FILE}, so it is not used"
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
-        return None, f"{MAIN} is not UTF-8 text, so it is not used"
+        return None, f"{SKILL_FILE} is not UTF-8 text, so it is not used"
     matter, body, problem = front_matter(text)
     if problem:
         return None, problem.rstrip(".")
     name, description, allowed = matter.get("name"), matter.get("description"), matter.get("allowed-tools")
-    if not isinstance(name, str) or len(name) > _MAX_NAME or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or len(name) > _MAX_NAME or not _SKILL_NAME.fullmatch(name):
         return None, "its name has to be lowercase letters, digits and single hyphens; it is not used"
     if name != folder:
         return None, f"its name {name} is not that of its folder; it is not used"

@@ -48,9 +48,14 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import sanitize, show_path
 from chatops.domain.wording import plural
 
-_NAMED = 3
+_MAX_NAMED = 3
 """Items that a notice names."""
-_MAX_RECORD = 8_000_000
+_MAX_NAMED_TOOLS = 5
+"""Files of tools that a notice names."""
+_TOOL_NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
+_MAX_RECORD_BYTES = 8_000_000
+SHOWN_DIGEST = 16
+"""Hex digits of a digest that are shown. The whole digest is compared."""
 ADVICE = "To see it: chatops trust, or /trust"
 
 
@@ -198,7 +203,7 @@ class WorkspaceTrust:
         self._own = (packaged_registry(), *(() if loaded is None else (loaded.path, loaded.workflow_folder)))
         self._file = record_file(workspace, folder=folder)
         self._record_version = file_version(self._file)
-        self._current = self._judged(self._found())
+        self._current = self._judge(self._read_files())
 
     @property
     def question(self) -> TrustQuestion:
@@ -219,7 +224,7 @@ class WorkspaceTrust:
         if version == self._record_version:
             return False
         self._record_version = version
-        self._current = self._judged(self._current.found)
+        self._current = self._judge(self._current.found)
         return True
 
     def reread(self) -> TrustQuestion:
@@ -228,7 +233,7 @@ class WorkspaceTrust:
         Raises ConfigError if the record cannot be read. Then everything stays in force as it was.
         """
         self._record_version = file_version(self._file)
-        self._current = self._judged(self._found())
+        self._current = self._judge(self._read_files())
         return self.question
 
     def trust(self, shown: TrustQuestion) -> tuple[str, ...]:
@@ -254,15 +259,16 @@ class WorkspaceTrust:
     def notices(self) -> tuple[str, ...]:
         """Return what is ignored and where to see it, in one line; empty if nothing is."""
         listed, parts = self.question.listed, []
-        untrusted = [row for row in listed if row.state in (ItemState.NEW, ItemState.DECLINED) and row.item.kind.used]
+        not_trusted = (ItemState.NEW, ItemState.DECLINED)
+        untrusted = [row for row in listed if row.state in not_trusted and row.item.kind.is_used]
         if untrusted:
             parts.append(f"Ignored in this folder until you trust it: {_first_names(untrusted)}.")
-        changed = [row for row in listed if row.state is ItemState.CHANGED and row.item.kind.used]
+        changed = [row for row in listed if row.state is ItemState.CHANGED and row.item.kind.is_used]
         if changed:
             parts.append(f"Changed since you trusted it, so ignored: {_first_names(changed)}.")
-        unusable = [row for row in listed if row.state is ItemState.UNUSABLE and row.item.kind.used]
-        parts += [f"{show_path(row.item.path)} is ignored: {row.item.problem}." for row in unusable[:_NAMED]]
-        unseen = [row for row in listed if row.state in ASKED and not row.item.kind.used]
+        unusable = [row for row in listed if row.state is ItemState.UNUSABLE and row.item.kind.is_used]
+        parts += [f"{show_path(row.item.path)} is ignored: {row.item.problem}." for row in unusable[:_MAX_NAMED]]
+        unseen = [row for row in listed if row.state in ASKED and not row.item.kind.is_used]
         if unseen and not parts:
             parts.append(f"This folder brings {_first_names(unseen)}: not used by this version.")
         return (" ".join([*parts, f"{ADVICE}."]),) if parts else ()
@@ -272,7 +278,7 @@ class WorkspaceTrust:
             return self._store_answer(shown, answer)
 
     def _store_answer(self, shown: TrustQuestion, answer: TrustAnswer) -> tuple[str, ...]:
-        now = self._found()
+        now = self._read_files()
         if now.folder != shown.folder or not now.folder:
             self.reread()
             raise ChatopsError(
@@ -290,22 +296,22 @@ class WorkspaceTrust:
                 continue
             if answer is TrustAnswer.DECLINED and row.state not in ASKED:
                 continue
-            given = answer if item.kind.used or answer is TrustAnswer.DECLINED else TrustAnswer.SEEN
+            given = answer if item.kind.is_used or answer is TrustAnswer.DECLINED else TrustAnswer.SEEN
             entries[item.key] = TrustEntry(kind=item.kind.value, path=item.path, digest=item.digest, answer=given)
         write_record(self._file, TrustRecord(folder=now.folder, entries=tuple(entries.values())))
         self._record_version = file_version(self._file)
-        self._current = self._judged(now)
+        self._current = self._judge(now)
         return tuple(changed)
 
-    def _found(self) -> WorkspaceFiles:
+    def _read_files(self) -> WorkspaceFiles:
         found = read_workspace(self._workspace, own=self._own)
         # A checkout of chatops brings the file that an installed copy has too. There is nothing to say of it.
         items = tuple(item for item in found.items if item.kind is not ItemKind.REGISTRY or not _is_packaged(item))
         return replace(found, items=items)
 
-    def _judged(self, found: WorkspaceFiles) -> _Reading:
+    def _judge(self, found: WorkspaceFiles) -> _Reading:
         record = read_record(self._file, folder=found.folder)
-        listed = tuple(Listed(item=item, state=_state(item, record.entry(item.key))) for item in found.items)
+        listed = tuple(Listed(item=item, state=_state_of(item, record.entry(item.key))) for item in found.items)
         trusted = [row.item for row in listed if row.state is ItemState.TRUSTED]
         return _Reading(
             found=found,
@@ -334,7 +340,7 @@ def question_notices(question: TrustQuestion) -> list[str]:
     return [*notices, *(sanitize(f"{where}: the others are left out.", newlines=False) for where in question.left_out)]
 
 
-def _state(item: Item, entry: TrustEntry | None) -> ItemState:
+def _state_of(item: Item, entry: TrustEntry | None) -> ItemState:
     """Return the state of an item against its entry in the record."""
     if item.problem:
         return ItemState.UNUSABLE
@@ -344,17 +350,17 @@ def _state(item: Item, entry: TrustEntry | None) -> ItemState:
         return ItemState.CHANGED
     match entry.answer:
         case TrustAnswer.TRUSTED:
-            return ItemState.TRUSTED if item.kind.used else ItemState.NEW
+            return ItemState.TRUSTED if item.kind.is_used else ItemState.NEW
         case TrustAnswer.SEEN:
-            return ItemState.NEW if item.kind.used else ItemState.SEEN
+            return ItemState.NEW if item.kind.is_used else ItemState.SEEN
         case TrustAnswer.DECLINED | TrustAnswer.REVOKED:
             return ItemState.DECLINED
 
 
 def _first_names(listed: Sequence[Listed]) -> str:
     """Return the first items by name, and the number of the others."""
-    names = [show_path(row.item.path) for row in listed[:_NAMED]]
-    more = len(listed) - _NAMED
+    names = [show_path(row.item.path) for row in listed[:_MAX_NAMED]]
+    more = len(listed) - _MAX_NAMED
     return ", ".join(names) + (f" and {plural(more, 'more file')}" if more > 0 else "")
 
 
@@ -372,14 +378,14 @@ def read_record(file: Path, *, folder: str) -> TrustRecord:
     try:
         with plain_file(file) as (opened, status):
             if status.st_uid != os.getuid() or status.st_mode & 0o022:
-                raise _unusable(file, "others can write to it")
-            record = decode_value(TrustRecord, opened.read(_MAX_RECORD))
+                raise _record_error(file, "others can write to it")
+            record = decode_value(TrustRecord, opened.read(_MAX_RECORD_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return empty
     except OSError as error:
-        raise _unusable(file, error.strerror or str(error)) from None
+        raise _record_error(file, error.strerror or str(error)) from None
     except (ValueError, RecursionError):
-        raise _unusable(file, "it is damaged") from None
+        raise _record_error(file, "it is damaged") from None
     return record if record.folder == folder else empty
 
 
@@ -406,7 +412,7 @@ def revoke_trust(workspace: Path, *, folder: Path) -> bool:
     return True
 
 
-def _unusable(file: Path, why: str) -> ConfigError:
+def _record_error(file: Path, why: str) -> ConfigError:
     return ConfigError(
         f"{file}, which records what you trust in this folder, cannot be used: {why}.",
         advice="Repair it, or forget your answers: chatops trust --revoke",
@@ -430,14 +436,10 @@ class ServerTrust(WorkspaceTrust):
         listed = self.reread().listed
         return any(row.item == start and row.state is ItemState.TRUSTED for row in listed)
 
-    def _found(self) -> WorkspaceFiles:
+    def _read_files(self) -> WorkspaceFiles:
         items = tuple(self._starts.values())
         path = str(self._workspace)
         return WorkspaceFiles(folder=folder_identity(self._workspace) or "", path=path, items=items)
-
-
-_NAMED_FILES = 5
-_TOOL_NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
 class OwnToolsTrust(WorkspaceTrust):
@@ -446,7 +448,7 @@ class OwnToolsTrust(WorkspaceTrust):
     def __init__(self, tools: Path, *, folder: Path) -> None:
         """Read the folder `tools`, which need not exist, and its record in `folder`. Raises ConfigError."""
         self._tools = tools
-        self._named: tuple[TrustQuestion, Mapping[str, str]] | None = None
+        self._reasons: tuple[TrustQuestion, Mapping[str, str]] | None = None
         super().__init__(tools, folder=folder)
 
     def notices(self) -> tuple[str, ...]:
@@ -458,25 +460,25 @@ class OwnToolsTrust(WorkspaceTrust):
         ]
         if not waiting:
             return ()
-        named = ", ".join(waiting[:_NAMED_FILES]) + (
-            f" and {len(waiting) - _NAMED_FILES} more" if len(waiting) > _NAMED_FILES else ""
+        named = ", ".join(waiting[:_MAX_NAMED_TOOLS]) + (
+            f" and {len(waiting) - _MAX_NAMED_TOOLS} more" if len(waiting) > _MAX_NAMED_TOOLS else ""
         )
         return (f"Your tools are not loaded until you trust them: {named}. To see them: chatops trust {self._tools}",)
 
     def not_loaded(self) -> Mapping[str, str]:
         """Return the tools of files that are not trusted, each with the reason. The files are read, not executed."""
         question = self.question
-        if self._named is None or self._named[0] is not question:
-            named = {
-                name: _reason(row.state, file=show_path(row.item.path), folder=self._tools)
+        if self._reasons is None or self._reasons[0] is not question:
+            reasons = {
+                name: _why_not_loaded(row.state, file=show_path(row.item.path), folder=self._tools)
                 for row in question.listed
                 if row.state in ASKED or row.state is ItemState.DECLINED
-                for name in _names(row.item.data)
+                for name in _tool_names_in(row.item.data)
             }
-            self._named = (question, named)
-        return self._named[1]
+            self._reasons = (question, reasons)
+        return self._reasons[1]
 
-    def _found(self) -> WorkspaceFiles:
+    def _read_files(self) -> WorkspaceFiles:
         try:
             listed = sorted(os.listdir(self._tools))
             names = [name for name in listed if name.endswith(".py") and not name.startswith((".", "_"))]
@@ -484,16 +486,16 @@ class OwnToolsTrust(WorkspaceTrust):
         except OSError:
             return WorkspaceFiles(folder="", path=str(self._tools))
         left_out = (f"{self._tools} has more than {MAX_FILES} files",) if len(names) > MAX_FILES else ()
-        items = tuple(_item(self._tools / name) for name in names[:MAX_FILES])
+        items = tuple(_read_tool_file(self._tools / name) for name in names[:MAX_FILES])
         return WorkspaceFiles(folder=identity, path=str(self._tools), items=items, left_out=left_out)
 
 
-def _reason(state: ItemState, *, file: str, folder: Path) -> str:
+def _why_not_loaded(state: ItemState, *, file: str, folder: Path) -> str:
     waits = "you declined" if state is ItemState.DECLINED else "your trust is needed for"
     return f"{waits} tools/{file}; chatops trust {show_path(str(folder))} shows it and asks"
 
 
-def _names(data: bytes) -> Iterator[str]:
+def _tool_names_in(data: bytes) -> Iterator[str]:
     """Yield the names of the functions under ``@tool``, as far as the text tells them."""
     import ast  # for files that are not trusted only
 
@@ -501,19 +503,18 @@ def _names(data: bytes) -> Iterator[str]:
         body = ast.parse(data).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    for found in body:
-        if not isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef):
+    for function in body:
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        for used in found.decorator_list:
-            called, named = (used.func, used.keywords) if isinstance(used, ast.Call) else (used, [])
-            if "tool" in (getattr(called, "id", ""), getattr(called, "attr", "")):
-                given = [getattr(row.value, "value", None) for row in named if row.arg == "name"]
-                yield from (
-                    name for name in given or [found.name] if isinstance(name, str) and _TOOL_NAME.fullmatch(name)
-                )
+        for mark in function.decorator_list:
+            decorator, keywords = (mark.func, mark.keywords) if isinstance(mark, ast.Call) else (mark, [])
+            if "tool" in (getattr(decorator, "id", ""), getattr(decorator, "attr", "")):
+                given = [getattr(keyword.value, "value", None) for keyword in keywords if keyword.arg == "name"]
+                names = given or [function.name]
+                yield from (name for name in names if isinstance(name, str) and _TOOL_NAME.fullmatch(name))
 
 
-def _item(file: Path) -> Item:
+def _read_tool_file(file: Path) -> Item:
     try:
         with plain_file(file) as (handle, _):
             data = handle.read(MAX_BYTES + 1)
@@ -523,7 +524,3 @@ def _item(file: Path) -> Item:
         return Item(kind=ItemKind.OWN_TOOL, path=file.name, problem=f"it is larger than {MAX_BYTES:,} bytes")
     digest = hashlib.sha256(data).hexdigest()
     return Item(kind=ItemKind.OWN_TOOL, path=file.name, size=len(data), digest=digest, data=data)
-
-
-SHOWN_DIGEST = 16
-"""Hex digits of a digest that are shown. The whole digest is compared."""

@@ -24,8 +24,6 @@ from chatops.policy.registry import Registry
 from chatops.policy.resolve import role_names
 from chatops.policy.workflow import Definition
 
-FOLDER = WORKFLOWS
-
 
 @frozen_dataclass
 class Unusable:
@@ -69,12 +67,12 @@ class Workflows:
 
 def packaged_workflows() -> Path:
     """Return the folder of the packaged workflows."""
-    return PACKAGE / "_data" / FOLDER
+    return PACKAGE / "_data" / WORKFLOWS
 
 
 def folder_of(registry: Path, *, paths: Paths, packaged: Path) -> Path:
     """Return the folder of the user's workflow files: beside the registry in force, or beside the user's own."""
-    return (paths.registry if registry == packaged else registry).parent / FOLDER
+    return (paths.registry if registry == packaged else registry).parent / WORKFLOWS
 
 
 def find_workflows(
@@ -97,51 +95,52 @@ def find_workflows(
     unusable: list[Unusable] = []
     notices: list[str] = []
 
-    def take(one: Definition | Unusable) -> None:
-        where = one.spec.source if isinstance(one, Definition) else str(one.error)
-        if one.name in taken:
-            notices.append(f"Workflow {one.name} of {where} has no effect: {taken[one.name]} defines it first.")
+    def add(workflow: Definition | Unusable) -> None:
+        where = workflow.spec.source if isinstance(workflow, Definition) else str(workflow.error)
+        if workflow.name in taken:
+            first = taken[workflow.name]
+            notices.append(f"Workflow {workflow.name} of {where} has no effect: {first} defines it first.")
             return
-        taken[one.name] = where
-        if isinstance(one, Definition):
-            found.append(one)
+        taken[workflow.name] = where
+        if isinstance(workflow, Definition):
+            found.append(workflow)
         else:
-            unusable.append(one)
+            unusable.append(workflow)
 
-    for workflow in _in_order(site, own, site_place, folder):
-        take(workflow)
+    for workflow in _before_packaged(site, own, site_place, folder):
+        add(workflow)
     known_roles = role_names((site, own))
-    for path in _files(packaged) if packaged is not None else ():
+    for path in _workflow_files(packaged) if packaged is not None else ():
         # A workflow of the same name from a registry or a file replaces it without a notice.
-        ours = _definition(path, _read_packaged) if path.stem not in taken else None
-        if isinstance(ours, Definition) and all(step.role in known_roles for step in ours.spec.steps):
-            found.append(ours)
+        offered = None if path.stem in taken else _read_definition(path, _read_packaged_file)
+        if isinstance(offered, Definition) and all(step.role in known_roles for step in offered.spec.steps):
+            found.append(offered)
         # A workspace cannot take the name of one, not even where its role is missing.
         taken.setdefault(path.stem, "chatops itself")
     for workflow in from_workspace:
-        take(workflow)
+        add(workflow)
     return Workflows(found=tuple(found), unusable=tuple(unusable), notices=tuple(notices))
 
 
-def in_workspace(item: Item, workspace: Path) -> Definition | Unusable:
+def workspace_workflow(item: Item, workspace: Path) -> Definition | Unusable:
     """Return the workflow in a trusted file of the workspace, from the bytes that are trusted."""
-    return _definition(workspace / item.path, lambda _: item.data)
+    return _read_definition(workspace / item.path, lambda _: item.data)
 
 
-def _in_order(
+def _before_packaged(
     site: Registry | None, own: Registry, site_place: SitePlace | None, folder: Path
 ) -> Iterator[Definition | Unusable]:
     if site is not None:
         yield from site.workflows
     if site_place is not None:
-        for path in _files(site_place.path.parent / FOLDER):
-            yield _definition(path, partial(_read_the_machines, place=site_place))
+        for path in _workflow_files(site_place.path.parent / WORKFLOWS):
+            yield _read_definition(path, partial(_read_site_file, place=site_place))
     yield from own.workflows
-    for path in _files(folder):
-        yield _definition(path, _read_own)
+    for path in _workflow_files(folder):
+        yield _read_definition(path, _read_user_file)
 
 
-def _definition(path: Path, read: Callable[[Path], bytes]) -> Definition | Unusable:
+def _read_definition(path: Path, read: Callable[[Path], bytes]) -> Definition | Unusable:
     from chatops.config.workflow_read import read_workflow  # slow to import, and a chat does not need it
 
     # A file name may contain a line break.
@@ -157,12 +156,12 @@ def _definition(path: Path, read: Callable[[Path], bytes]) -> Definition | Unusa
         return Unusable(name=name, error=error)
 
 
-def _read_the_machines(path: Path, *, place: SitePlace) -> bytes:
+def _read_site_file(path: Path, *, place: SitePlace) -> bytes:
     """Read a file of the machine. Raises UntrustedFileError if anyone but its owner could have written it."""
     return read_trusted(replace(place, path=path), most=MAX_BYTES)
 
 
-def _read_packaged(path: Path) -> bytes:
+def _read_packaged_file(path: Path) -> bytes:
     """Read a packaged file, which is as trusted as the program itself.
 
     Raises UntrustedFileError if it cannot be read.
@@ -173,28 +172,28 @@ def _read_packaged(path: Path) -> bytes:
         raise UntrustedFileError(f"it cannot be read ({error.strerror})") from None
 
 
-def _read_own(path: Path) -> bytes:
+def _read_user_file(path: Path) -> bytes:
     """Read a user's file.
 
     Raises UntrustedFileError if it is not the user's or root's, or can be written by everyone.
     """
     try:
-        _check(path.parent, os.stat(path.parent))
+        _check_owner(path.parent, os.stat(path.parent))
         with plain_file(path, follow=True) as (file, status):
-            _check(path, status)
+            _check_owner(path, status)
             return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UntrustedFileError(f"it cannot be read ({error.strerror})") from None
 
 
-def _check(path: Path, status: os.stat_result) -> None:
+def _check_owner(path: Path, status: os.stat_result) -> None:
     if status.st_uid not in (os.getuid(), 0):
         raise UntrustedFileError(f"{path} belongs to another user")
     if status.st_mode & stat.S_IWOTH:
         raise UntrustedFileError(f"{path} can be written by everyone on this machine (chmod o-w {path})")
 
 
-def _files(folder: Path) -> list[Path]:
+def _workflow_files(folder: Path) -> list[Path]:
     """Return the definition files in a folder, sorted, so that the order does not depend on the file system."""
     try:
         names = sorted(os.listdir(folder))

@@ -50,18 +50,23 @@ from chatops.policy.workflow_checks import (
     workflow_name_fault,
 )
 
-_CHECK = "Correct it there; chatops registry check shows whether it can be read."
+_ADVICE = "Correct it there; chatops registry check shows whether it can be read."
+_MAX_REPORTED = 20
+"""Maximum number of errors of a workflow that a message lists."""
+_REFERENCE_KEYWORDS = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+_DATA_KEYWORDS = frozenset({"const", "enum", "default", "examples"})
+"""Keywords whose values are data, not schemas."""
 _LongText = Annotated[str, MaxLen(100_000)]
 _Tools = Annotated[tuple[str, ...], Spelled(tuple[Name, ...], lambda names: tuple(map(tool_name, names)))]
 
 
-def _step_name(value: str) -> str:
+def _checked_step_name(value: str) -> str:
     if fault := step_name_fault(value):
         raise ValueError(fault)
     return value
 
 
-def _iterations(value: int | str) -> int:
+def _iteration_limit(value: int | str) -> int:
     if value in ITERATIONS:
         return ITERATIONS[str(value)]
     if isinstance(value, int) and 1 <= value <= MAX_ROUNDS:
@@ -73,7 +78,7 @@ _Iterations = Annotated[
     int,
     Spelled(
         int | str,
-        _iterations,
+        _iteration_limit,
         schema={"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_ROUNDS}, {"enum": list(ITERATIONS)}]},
     ),
 ]
@@ -102,7 +107,7 @@ class ValidationEntry:
     """For a tool that is not a validator by contract; if None, the tool has to return ``{"valid": true, …}``."""
 
 
-def _validation(given: ValidationEntry | str) -> Validation:
+def _make_validation(given: ValidationEntry | str) -> Validation:
     if isinstance(given, str):
         return Validation(tool=tool_name(given))
     match given.passes_when:
@@ -142,7 +147,7 @@ class GateEntry:
     timeout_s: Annotated[int, Interval(ge=1, le=86_400)] | None = None
 
 
-def _gate(given: GateEntry) -> Gate:
+def _make_gate(given: GateEntry) -> Gate:
     if (given.pattern is None) == (given.command is None):
         raise ValueError("a gate has either a pattern or a command")
     kind, foreign = ("pattern", ("timeout_s",)) if given.command is None else ("command", ("pointer", "negated"))
@@ -162,13 +167,13 @@ class StepEntry:
 
     __pydantic_config__ = STRICT
 
-    name: Annotated[str, Spelled(str, _step_name)]
+    name: Annotated[str, Spelled(str, _checked_step_name)]
     system_prompt: _LongText
     role: str = ""
     model: str = ""
     tools: _Tools | None = None
-    validation_tools: tuple[Annotated[Validation, Spelled(ValidationEntry | Name, _validation)], ...] = ()
-    gates: tuple[Annotated[Gate, Spelled(GateEntry, _gate)], ...] = ()
+    validation_tools: tuple[Annotated[Validation, Spelled(ValidationEntry | Name, _make_validation)], ...] = ()
+    gates: tuple[Annotated[Gate, Spelled(GateEntry, _make_gate)], ...] = ()
     output_schema: dict[str, JsonValue] | None = None
     max_iterations: _Iterations = DEFAULT_ITERATIONS
     max_step_retries: Annotated[int, Interval(ge=1, le=MAX_ATTEMPTS)] = DEFAULT_ATTEMPTS
@@ -182,7 +187,7 @@ class StepEntry:
     once: _Tools = ()
 
 
-def _step(given: StepEntry) -> StepSpec:
+def _make_step(given: StepEntry) -> StepSpec:
     return StepSpec(
         name=given.name,
         system_prompt=given.system_prompt.strip(),
@@ -212,7 +217,7 @@ class WorkflowEntry:
     __pydantic_config__ = STRICT
 
     description: _LongText = ""
-    steps: Annotated[tuple[Annotated[StepSpec, Spelled(StepEntry, _step)], ...], Len(1, 50)]
+    steps: Annotated[tuple[Annotated[StepSpec, Spelled(StepEntry, _make_step)], ...], Len(1, 50)]
 
 
 def read_workflow(data: bytes, *, source: str, most: int = 1_000_000) -> Definition:
@@ -224,7 +229,7 @@ def read_workflow(data: bytes, *, source: str, most: int = 1_000_000) -> Definit
     if fault := workflow_name_fault(path.stem):
         raise ConfigError(f"{source}: {fault}.", advice="The file name is the workflow's name; rename the file.")
     syntax = parse if path.suffix == ".json" else parse_yaml
-    document = read_document(data, source=source, advice=_CHECK, most=most, syntax=syntax)
+    document = read_document(data, source=source, advice=_ADVICE, most=most, syntax=syntax)
     return definition_in(document, document.located.value, name=path.stem)
 
 
@@ -250,14 +255,6 @@ def workflow_schema() -> dict[str, object]:
     }
 
 
-MAX_TOLD = 20
-
-
-_REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
-_VALUES = frozenset({"const", "enum", "default", "examples"})
-"""Keywords whose values are data, not schemas."""
-
-
 @frozen_dataclass
 class Checked:
     """Result of checking one workflow; one sentence per problem."""
@@ -271,8 +268,8 @@ class Checked:
         """Return the definition. Raises ConfigError with the errors, one per line, if there are any."""
         if not self.errors:
             return self.definition
-        more = len(self.errors) - MAX_TOLD
-        lines = (*self.errors[:MAX_TOLD], *((f"… and {more} more.",) if more > 0 else ()))
+        more = len(self.errors) - _MAX_REPORTED
+        lines = (*self.errors[:_MAX_REPORTED], *((f"… and {more} more.",) if more > 0 else ()))
         raise ConfigError("\n".join(lines), advice="Correct the workflow; nothing of it was run.")
 
 
@@ -307,31 +304,33 @@ def schema_fault(text: str) -> WorkflowProblem | None:
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError):
-        return _schema_fault((), "the schema is not JSON")
+        return _schema_problem((), "the schema is not JSON")
     if not isinstance(schema, dict):
-        return _schema_fault((), "the schema has to be an object")
+        return _schema_problem((), "the schema has to be an object")
     try:
-        parts = list(_parts(schema, ()))
+        parts = list(_schema_strings(schema, ()))
     except RecursionError:
-        return _schema_fault((), "the schema is nested too deeply")
+        return _schema_problem((), "the schema is nested too deeply")
     for path, value in parts:
-        if path[-1] in _REFERENCES and not value.startswith("#"):
-            return _schema_fault(
+        if path[-1] in _REFERENCE_KEYWORDS and not value.startswith("#"):
+            return _schema_problem(
                 path, f"it refers to {value!r}, and only what is inside the schema is followed (#/$defs/…)"
             )
         if path[-1] == "$id" and len(path) > 1:
-            return _schema_fault(path, "only the top of the schema may have an $id")
+            return _schema_problem(path, "only the top of the schema may have an $id")
     from chatops.config.json_schema import compile_fault  # slow to import, and few workflows have a schema
 
-    fault = compile_fault(schema, references=[(path, value) for path, value in parts if path[-1] in _REFERENCES])
-    return None if fault is None else _schema_fault(*fault)
+    fault = compile_fault(
+        schema, references=[(path, value) for path, value in parts if path[-1] in _REFERENCE_KEYWORDS]
+    )
+    return None if fault is None else _schema_problem(*fault)
 
 
-def _schema_fault(path: Path, message: str) -> WorkflowProblem:
+def _schema_problem(path: Path, message: str) -> WorkflowProblem:
     return WorkflowProblem(keys=path, message=message)
 
 
-def _parts(schema: object, path: Path) -> Iterator[tuple[Path, str]]:
+def _schema_strings(schema: object, path: Path) -> Iterator[tuple[Path, str]]:
     """Yield all strings in a schema that are not data, each with its path."""
     if len(path) > MAX_DEPTH:
         raise RecursionError
@@ -339,8 +338,8 @@ def _parts(schema: object, path: Path) -> Iterator[tuple[Path, str]]:
         for key, value in schema.items():
             if isinstance(value, str):
                 yield (*path, key), value
-            elif key not in _VALUES or (path and path[-1] == "properties"):
-                yield from _parts(value, (*path, key))
+            elif key not in _DATA_KEYWORDS or (path and path[-1] == "properties"):
+                yield from _schema_strings(value, (*path, key))
     elif isinstance(schema, list):
         for index, value in enumerate(schema):
-            yield from _parts(value, (*path, index))
+            yield from _schema_strings(value, (*path, index))

@@ -77,7 +77,7 @@ class ItemKind(StrEnum):
     """The command of a server, see `mcp.start`; no file."""
 
     @property
-    def used(self) -> bool:
+    def is_used(self) -> bool:
         """True if this version uses such files once they are trusted."""
         return self in (
             ItemKind.NOTES,
@@ -152,8 +152,8 @@ def read_workspace(workspace: Path, *, own: Sequence[Path] = ()) -> WorkspaceFil
             identity = folder_identity(workspace) or f"{inode}:0:{workspace}"
             if not identity.startswith(f"{inode}:"):
                 raise OSError("replaced meanwhile")
-            reader = _Reader(own={_inode(path) for path in own})
-            items = [*reader.notes(folder), *reader.all_but_notes(folder)]
+            reader = _Reader(own={_device_and_inode(path) for path in own})
+            items = [*reader.read_notes(folder), *reader.read_others(folder)]
     except OSError:
         # The folder is gone or may not be read. Opening the workspace reports that.
         return WorkspaceFiles(folder="", path=str(workspace))
@@ -165,7 +165,7 @@ def read_skills(folder: Path) -> list[Item]:
     reader = _Reader(own=set())
     try:
         with _open_folder(str(folder.parent.resolve())) as parent:
-            return list(reader.folder(parent, folder.name, ItemKind.SKILL, depth=_MAX_DEPTH))
+            return list(reader.read_folder(parent, folder.name, ItemKind.SKILL, depth=_MAX_DEPTH))
     except OSError:
         return []
 
@@ -184,31 +184,29 @@ class _Reader:
         self._entries_left = MAX_ENTRIES
         self.left_out: list[str] = []
 
-    def notes(self, workspace: int) -> Iterator[Item]:
+    def read_notes(self, workspace: int) -> Iterator[Item]:
         """Yield notes, nearest first. A file that cannot be used does not hide the other name in its folder."""
         with _open_levels(workspace) as levels:
             for number, folder in enumerate(levels):
                 for name in NOTES:
-                    item = self._file(folder, name, ItemKind.NOTES, prefix="../" * number)
+                    item = self._read_item(folder, name, ItemKind.NOTES, prefix="../" * number)
                     if item is not None:
                         yield item
                         if not item.problem:
                             break
 
-    def all_but_notes(self, workspace: int) -> Iterator[Item]:
+    def read_others(self, workspace: int) -> Iterator[Item]:
         """Yield everything else that is in the workspace itself."""
-        found = self._file(workspace, REGISTRY, ItemKind.REGISTRY)
-        if found is not None:
-            yield found
-        yield from self.folder(workspace, WORKFLOWS, ItemKind.WORKFLOW, depth=1, fits=is_workflow_name)
+        if registry := self._read_item(workspace, REGISTRY, ItemKind.REGISTRY):
+            yield registry
+        yield from self.read_folder(workspace, WORKFLOWS, ItemKind.WORKFLOW, depth=1, is_wanted=is_workflow_name)
         with suppress(OSError), _open_folder(".chatops", within=workspace) as folder:
             for name, kind in (("skills", ItemKind.SKILL), ("tools", ItemKind.TOOL)):
-                yield from self.folder(folder, name, kind, prefix=".chatops/", depth=_MAX_DEPTH)
-        servers = self._file(workspace, ".mcp.json", ItemKind.SERVERS)
-        if servers is not None:
+                yield from self.read_folder(folder, name, kind, prefix=".chatops/", depth=_MAX_DEPTH)
+        if servers := self._read_item(workspace, ".mcp.json", ItemKind.SERVERS):
             yield servers
 
-    def folder(
+    def read_folder(
         self,
         parent: int,
         name: str,
@@ -216,7 +214,7 @@ class _Reader:
         *,
         depth: int,
         prefix: str = "",
-        fits: Callable[[str], bool] = lambda name: True,
+        is_wanted: Callable[[str], bool] = lambda name: True,
     ) -> Iterator[Item]:
         """Yield the files in a folder and, down to `depth` folders, below it."""
         path = f"{prefix}{name}"
@@ -228,29 +226,28 @@ class _Reader:
                 status = os.fstat(folder)
                 if (status.st_dev, status.st_ino) in self._own:
                     return
-                count = 0
-                for inner, is_folder in self._names(folder, path):
-                    if is_folder and depth > 1:
-                        below: Iterator[Item] = self.folder(
-                            folder, inner, kind, prefix=f"{path}/", depth=depth - 1, fits=fits
-                        )
-                    elif is_folder or not fits(inner):
-                        continue
-                    else:
-                        item = self._file(folder, inner, kind, prefix=f"{path}/")
-                        below = iter(() if item is None else (item,))
-                    for item in below:
-                        count += 1
-                        if count > MAX_FILES:
-                            self.left_out.append(f"{path}/ has more than {MAX_FILES} files")
-                            return
-                        yield item
+                items = self._read_entries(folder, path, kind, depth=depth, is_wanted=is_wanted)
+                for count, item in enumerate(items, 1):
+                    if count > MAX_FILES:
+                        self.left_out.append(f"{path}/ has more than {MAX_FILES} files")
+                        return
+                    yield item
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
             yield Item(kind=kind, path=path, problem=f"it cannot be read ({error.strerror})")
 
-    def _names(self, folder: int, path: str) -> list[tuple[str, bool]]:
+    def _read_entries(
+        self, folder: int, path: str, kind: ItemKind, *, depth: int, is_wanted: Callable[[str], bool]
+    ) -> Iterator[Item]:
+        prefix = f"{path}/"
+        for name, is_folder in self._list_entries(folder, path):
+            if is_folder and depth > 1:
+                yield from self.read_folder(folder, name, kind, prefix=prefix, depth=depth - 1, is_wanted=is_wanted)
+            elif not is_folder and is_wanted(name) and (item := self._read_item(folder, name, kind, prefix=prefix)):
+                yield item
+
+    def _list_entries(self, folder: int, path: str) -> list[tuple[str, bool]]:
         """Return the names in a folder, sorted, each with whether it is a folder."""
         names: list[tuple[str, bool]] = []
         with os.scandir(folder) as entries:
@@ -262,11 +259,11 @@ class _Reader:
                 names.append((entry.name, entry.is_dir(follow_symlinks=False)))
         return sorted(names)
 
-    def _file(self, folder: int, name: str, kind: ItemKind, *, prefix: str = "") -> Item | None:
+    def _read_item(self, folder: int, name: str, kind: ItemKind, *, prefix: str = "") -> Item | None:
         """Read one file; None if there is none, or none of this kind."""
         path = f"{prefix}{name}"
         try:
-            data = self._read(folder, name)
+            data = self._read_bytes(folder, name)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -281,23 +278,23 @@ class _Reader:
         if kind is ItemKind.WORKFLOW and not (b"steps" in data and b"system_prompt" in data):
             # Other programs keep other workflows in such a folder.
             return None
-        problem = _not_text(data) if kind is ItemKind.NOTES else ""
+        problem = _text_fault(data) if kind is ItemKind.NOTES else ""
         return Item(
             kind=kind,
             path=path,
             size=len(data),
             digest="" if problem else hashlib.sha256(data).hexdigest(),
-            data=data if kind.used and not problem else b"",
+            data=data if kind.is_used and not problem else b"",
             problem=problem,
         )
 
-    def _read(self, folder: int, name: str) -> bytes | None:
+    def _read_bytes(self, folder: int, name: str) -> bytes | None:
         """Return the content of a plain file; None if it is one of the user's own. Raises OSError, _NotReadError."""
-        _check(os.stat(name, dir_fd=folder, follow_symlinks=False))
+        _check_status(os.stat(name, dir_fd=folder, follow_symlinks=False))
         descriptor = os.open(name, _FILE, dir_fd=folder)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
-            _check(status)
+            _check_status(status)
             if (status.st_dev, status.st_ino) in self._own:
                 return None
             data = file.read(min(MAX_BYTES, self._bytes_left) + 1)
@@ -319,7 +316,7 @@ class _NotReadError(Exception):
         self.fault = fault
 
 
-def _check(status: os.stat_result) -> None:
+def _check_status(status: os.stat_result) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise _NotReadError(ReadFault.LINK)
     if not stat.S_ISREG(status.st_mode):
@@ -328,7 +325,7 @@ def _check(status: os.stat_result) -> None:
         raise _NotReadError(ReadFault.TOO_LARGE, f"it is larger than {MAX_BYTES:,} bytes")
 
 
-def _not_text(data: bytes) -> str:
+def _text_fault(data: bytes) -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -336,7 +333,7 @@ def _not_text(data: bytes) -> str:
     return "it is not text" if "\0" in text else ""
 
 
-def _inode(path: Path) -> tuple[int, int] | None:
+def _device_and_inode(path: Path) -> tuple[int, int] | None:
     try:
         status = path.stat()
     except OSError:
@@ -356,25 +353,25 @@ def _open_folder(name: str, *, within: int | None = None) -> Iterator[int]:
 
 @contextmanager
 def _open_levels(workspace: int) -> Iterator[list[int]]:
-    """Open the workspace's folder and those above it up to the root of its repository, nearest first.
+    """Open the workspace's folder and those above it up to the root of its repository; yield them nearest first.
 
     Without a repository it is the workspace alone. ``.git`` may be a file, as in a worktree or a submodule. A folder
     that others could have written into ends the search: their ``.git`` and their notes would count otherwise.
     """
     levels = [os.dup(workspace)]
-    found = False
+    at_root = False
     try:
         while len(levels) <= _MAX_LEVELS:
-            if found := _has_repository(levels[-1]):
+            if at_root := _has_repository(levels[-1]):
                 break
             try:
                 above = os.open("..", _FOLDER, dir_fd=levels[-1])
             except OSError:
                 break
             levels.append(above)
-            if os.path.sameopenfile(above, levels[-2]) or not _is_safe(os.fstat(above)):
+            if os.path.sameopenfile(above, levels[-2]) or not _only_owner_writes(os.fstat(above)):
                 break
-        yield levels if found else levels[:1]
+        yield levels if at_root else levels[:1]
     finally:
         for descriptor in levels:
             os.close(descriptor)
@@ -388,5 +385,5 @@ def _has_repository(folder: int) -> bool:
     return stat.S_ISDIR(mode) or stat.S_ISREG(mode)
 
 
-def _is_safe(status: os.stat_result) -> bool:
+def _only_owner_writes(status: os.stat_result) -> bool:
     return status.st_uid in (os.getuid(), 0) and not status.st_mode & stat.S_IWOTH

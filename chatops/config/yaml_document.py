@@ -13,9 +13,9 @@ from chatops.config.document import MAX_DEPTH, Json, Located, MalformedFileError
 
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None, "~": None, "": None}
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,39})")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,39})(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?")
+_DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,39})(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?")
 
-_PLAINLY = (
+_PLAIN_MESSAGES = (
     ("expected <block end>", "the indentation does not match the lines above"),
     ("sequence entries are not allowed", "a list begins on a line of its own, or is written [a, b]"),
     ("mapping values are not allowed", "a key is not allowed here: it is in the wrong column, or a text "
@@ -35,7 +35,7 @@ def parse_yaml(text: str) -> Located:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         why = error.problem or error.context or "this is not YAML"
-        why = next((plainly for begins, plainly in _PLAINLY if why.startswith(begins)), why)
+        why = next((plain for begins, plain in _PLAIN_MESSAGES if why.startswith(begins)), why)
         raise MalformedFileError(why, place=(1, 1) if mark is None else (mark.line + 1, mark.column + 1)) from None
     except yaml.reader.ReaderError as error:
         raise MalformedFileError(
@@ -110,7 +110,7 @@ class _Reader:
             raise MalformedFileError(
                 "merge keys (<<) are not supported; write the keys out", place=_place(event), path=path
             )
-        return _whole(event, path)
+        return _text_of(event, path)
 
     def _sequence(self, path: Path) -> Json:
         elements: list[Json] = []
@@ -120,14 +120,14 @@ class _Reader:
 
 
 def _scalar(event: yaml.ScalarEvent, path: Path) -> Json:
-    text = _whole(event, path)
+    text = _text_of(event, path)
     if event.style is not None:
         return text
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):
         return int(text)
-    if _NUMBER.fullmatch(text):
+    if _DECIMAL.fullmatch(text):
         value = float(text)
         if value in (float("inf"), float("-inf")):
             raise MalformedFileError("this number is too large", place=_place(event), path=path)
@@ -135,7 +135,7 @@ def _scalar(event: yaml.ScalarEvent, path: Path) -> Json:
     return text
 
 
-def _whole(event: yaml.ScalarEvent, path: Path) -> str:
+def _text_of(event: yaml.ScalarEvent, path: Path) -> str:
     text = str(event.value)
     if any("\ud800" <= char <= "\udfff" for char in text):
         raise MalformedFileError("this text holds half a surrogate pair", place=_place(event), path=path)

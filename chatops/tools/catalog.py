@@ -5,7 +5,7 @@ from dataclasses import field
 from pathlib import Path
 
 from chatops.config.memory import Memories
-from chatops.config.skills import NONE, Skills
+from chatops.config.skills import Skills
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import ToolSpec
@@ -43,7 +43,7 @@ class CatalogSettings:
     memories: Memories | None = None
     """None: without the tools for memory."""
     knowledge: tuple[KnowledgeSource, ...] = ()
-    skills: Skills = NONE
+    skills: Skills = field(default_factory=Skills)
     web: WebSettings = field(default_factory=WebSettings)
     environ: Mapping[str, str] = field(default_factory=dict, compare=False)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from chatops.config.skills import MAIN, Skill, Skills
+from chatops.config.skills import SKILL_FILE, Skill, Skills
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import AccessLevel, CallFacts, Outcome, ResultFacts, ToolResult, Verdict
 from chatops.policy.verdicts import SKILL_TOOL
@@ -32,7 +32,7 @@ def skill_tools(skills: Callable[[], Skills]) -> tuple[FunctionTool, ...]:
         if skill is None:
             names = ", ".join(skill.name for skill in known.found) or "none"
             return world_problem(facts, f"is not a skill; known: {names}", field="name", given=arguments["name"])
-        if path and path != MAIN and skill.file(path) is None:
+        if path and path != SKILL_FILE and skill.file(path) is None:
             return with_problem(facts, "path", f"is not a file of the skill {skill.name}", given=path)
         return facts
 
@@ -54,7 +54,7 @@ def skill_tools(skills: Callable[[], Skills]) -> tuple[FunctionTool, ...]:
         if skill is None:
             raise ToolFailedError(f"The skill {visible(name)} is no longer there.")
         text = _instructions(skill)
-        if path and path != MAIN:
+        if path and path != SKILL_FILE:
             data = skill.file(path) or b""
             binary = f"[binary file, {len(data):,} bytes, not shown]"
             text = binary if is_binary(data) else data.decode("utf-8", "replace")

@@ -13,7 +13,7 @@ from chatops.config.memory import Memories
 from chatops.config.paths import Paths, find_paths, open_to_everyone
 from chatops.config.registry import Loaded
 from chatops.config.trust import ServerTrust
-from chatops.config.workflow_files import Workflows, in_workspace
+from chatops.config.workflow_files import Workflows, workspace_workflow
 from chatops.domain.decisions import Principal, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import CallId, SessionId
@@ -270,7 +270,7 @@ class App:
 
     def workflows(self) -> Workflows:
         """Find the workflows that can be run here, including the packaged ones."""
-        from_workspace = [in_workspace(item, self.workspace) for item in self.trust.in_force.workflows]
+        from_workspace = [workspace_workflow(item, self.workspace) for item in self.trust.in_force.workflows]
         return self.loaded.workflows(from_workspace=from_workspace)
 
     def rules(self, session_id: SessionId | None) -> tuple[RuleRow, ...]:

@@ -10,8 +10,9 @@ from chatops.config.paths import Paths
 from chatops.config.registry import with_built_in_models
 from chatops.config.skills import load_personas, load_skills
 from chatops.config.trust import OwnToolsTrust, TrustedWorkspace
-from chatops.config.workflow_files import FOLDER, find_workflows
+from chatops.config.workflow_files import find_workflows
 from chatops.config.workflow_read import Checked, check
+from chatops.config.workspace_files import WORKFLOWS
 from chatops.domain.errors import ConfigError
 from chatops.models.cli_programs import program_of
 from chatops.policy.grant import Grant
@@ -61,7 +62,7 @@ def warnings_about(registry: Registry, *, file: Path, paths: Paths, environ: Map
         *_warn_unused_models(registry),
         *_warn_programs(registry),
         *_warn_withheld_tools(registries, catalog=catalog),
-        *_warn_workflows(registries[1], folder=file.parent / FOLDER, catalog=catalog),
+        *_warn_workflows(registries[1], folder=file.parent / WORKFLOWS, catalog=catalog),
     )
 
 
