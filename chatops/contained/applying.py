@@ -84,7 +84,7 @@ class Journal:
     made: tuple[str, ...] = ()
     """Folders that were made for new files."""
     results: Mapping[str, str] = field(default_factory=dict)
-    """Each path with the reason why it was left, or nothing."""
+    """Each path with the reason why it was left; empty if it was applied."""
 
     @property
     def applied(self) -> "Applied":
@@ -114,8 +114,8 @@ def conflicts(changes: ChangeList) -> dict[str, str]:
             now = below.state(entry.path)
             if not same(now, entry.base):
                 found[entry.path] = _what_happened(entry.base, now)
-            elif entry.base == ABSENT and (other := _in_the_way(below, entry.path)) is not None:
-                found[entry.path] = f"its folder was replaced by {_a(other)} since"
+            elif entry.base == ABSENT and (other := _obstacle_on_the_way(below, entry.path)) is not None:
+                found[entry.path] = f"its folder was replaced by {_with_article(other)} since"
     return found
 
 
@@ -123,15 +123,15 @@ def _what_happened(before: State, now: State) -> str:
     if now.kind is Kind.ABSENT:
         return "removed in the workspace since"
     if before.kind is Kind.ABSENT:
-        return f"{_a(now.kind)} was made there since"
-    return CHANGED if now.kind is before.kind else f"replaced by {_a(now.kind)} since"
+        return f"{_with_article(now.kind)} was made there since"
+    return CHANGED if now.kind is before.kind else f"replaced by {_with_article(now.kind)} since"
 
 
-def _a(kind: Kind) -> str:
+def _with_article(kind: Kind) -> str:
     return "a pipe, socket or device" if kind is Kind.OTHER else f"a {kind}"
 
 
-def _in_the_way(below: Below, path: str) -> Kind | None:
+def _obstacle_on_the_way(below: Below, path: str) -> Kind | None:
     """Return what is on the way to `path` and is no folder; None if nothing is."""
     parts = path.split("/")
     kinds = (below.state("/".join(parts[:count])).kind for count in range(1, len(parts)))
@@ -243,7 +243,7 @@ class _Work:
                     os.mkdir(name, 0o755, dir_fd=parent)
             for entry in self.entries:
                 try:
-                    self._stage_one(entry)
+                    self._stage_entry(entry)
                 except OSError as error:
                     raise NotAppliedError(f"{shown(entry.path)}: {error.strerror}") from error
                 reach("contained")
@@ -280,8 +280,8 @@ class _Work:
     def carry_out(self) -> Applied:
         """Apply each entry that is not applied yet, and record the results durably."""
         results: dict[str, str] = {}
-        for entry in sorted(self.entries, key=_order):
-            results[entry.path] = self._guarded(entry)
+        for entry in sorted(self.entries, key=_applying_order):
+            results[entry.path] = self._apply_entry(entry)
             reach("contained")
         if self.undo and (first := journal(self.folder, 0)) is not None:
             self._remove_folders(first.made)
@@ -293,8 +293,8 @@ class _Work:
         reach("contained")
         return done.applied
 
-    def _guarded(self, entry: Entry) -> str:
-        """Apply one entry. Returns why it was left, or nothing."""
+    def _apply_entry(self, entry: Entry) -> str:
+        """Apply one entry. Return why it was left; empty if it was not."""
         with ExitStack() as stack:
             try:
                 parent, name = stack.enter_context(self.below.parent(entry.path))
@@ -302,8 +302,8 @@ class _Work:
                 return "" if entry.new.kind is Kind.ABSENT else CHANGED
             try:
                 if Kind.FOLDER in (entry.base.kind, entry.new.kind):
-                    return self._folder(entry, parent, name)
-                why = self._one(entry, parent, name, self._temporary(entry))
+                    return self._apply_folder(entry, parent, name)
+                why = self._apply_content(entry, parent, name, self._temporary(entry))
                 os.fsync(parent)
                 return why
             except OSError as error:
@@ -313,7 +313,7 @@ class _Work:
                         os.unlink(self._temporary(entry), dir_fd=parent)
                 return f"{error.strerror}"
 
-    def _folder(self, entry: Entry, parent: int, name: str) -> str:
+    def _apply_folder(self, entry: Entry, parent: int, name: str) -> str:
         try:
             if entry.new.kind is Kind.FOLDER:
                 os.mkdir(name, 0o755, dir_fd=parent)
@@ -327,42 +327,42 @@ class _Work:
             return NOT_EMPTY
         return ""
 
-    def _one(self, entry: Entry, parent: int, name: str, temporary: str) -> str:
+    def _apply_content(self, entry: Entry, parent: int, name: str, temporary: str) -> str:
         """Decide by the states of the target and of the temporary name what is left to do."""
         target, beside = state_of(parent, name), state_of(parent, temporary)
         base, new, in_use = entry.base, entry.new, False
-        if target == base and beside == new and not (in_use := _in_use(parent, name)):
+        if target == base and beside == new and not (in_use := _is_open_for_writing(parent, name)):
             _swap(parent, name, temporary, base=base, new=new)
             reach("contained")
-        in_use = in_use or _in_use(parent, temporary)
+        in_use = in_use or _is_open_for_writing(parent, temporary)
         target, beside = state_of(parent, name), state_of(parent, temporary)
         if target == new and beside in (base, ABSENT, new) and not in_use:
-            _unlink(parent, temporary, beside)
+            _remove_if_present(parent, temporary, beside)
             return ""
         why = IN_USE if in_use else CHANGED
         if target == new and (beside != base or in_use):
             # An edit of the user was swapped out.
             _swap(parent, name, temporary, base=new, new=beside)
-        in_use, beside = _in_use(parent, temporary), state_of(parent, temporary)
+        in_use, beside = _is_open_for_writing(parent, temporary), state_of(parent, temporary)
         if beside in (base, new) and not in_use:
-            _unlink(parent, temporary, beside)
+            _remove_if_present(parent, temporary, beside)
         elif beside != ABSENT:
             why += f"; what was written there in between is in {temporary}"
         return why
 
-    def _stage_one(self, entry: Entry) -> None:
+    def _stage_entry(self, entry: Entry) -> None:
         with self.below.parent(entry.path) as (parent, name):
             temporary = self._temporary(entry)
             if Kind.FOLDER not in (entry.base.kind, entry.new.kind):
-                self._probe(parent, temporary, self._temporary(entry, "probe"))
+                self._check_swap_works(parent, temporary, self._temporary(entry, "probe"))
             if entry.new.kind is Kind.LINK:
                 os.symlink(entry.new.target, temporary, dir_fd=parent)
             elif entry.new.kind is Kind.FILE:
-                self._write(entry, parent, name, temporary)
+                self._write_new_file(entry, parent, name, temporary)
             if entry.base.kind is Kind.FILE and not (self.folder.path / "blobs" / entry.base.sha).exists():
                 self.below.keep(entry.path, self.folder)
 
-    def _probe(self, parent: int, one: str, other: str) -> None:
+    def _check_swap_works(self, parent: int, one: str, other: str) -> None:
         """Raise NotAppliedError if the file system cannot swap two entries of the folder. Leaves neither name."""
         for name in (one, other):
             with suppress(FileNotFoundError):
@@ -378,7 +378,7 @@ class _Work:
             os.unlink(one, dir_fd=parent)
             os.unlink(other, dir_fd=parent)
 
-    def _write(self, entry: Entry, parent: int, name: str, temporary: str) -> None:
+    def _write_new_file(self, entry: Entry, parent: int, name: str, temporary: str) -> None:
         data = self.folder.blob(entry.new.sha)
         descriptor = os.open(temporary, NEW, 0o600, dir_fd=parent)
         with os.fdopen(descriptor, "wb") as file:
@@ -406,8 +406,8 @@ class _Work:
         return f".chatops-{hashlib.sha256(name.encode()).hexdigest()[:16]}.tmp"
 
 
-def _order(entry: Entry) -> tuple[int, int, str]:
-    """Folders, additions, changes, removals, then folders to remove from the deepest up."""
+def _applying_order(entry: Entry) -> tuple[int, int, str]:
+    """Return the sort key: folders, additions, changes, removals, then folders to remove from the deepest up."""
     depth = entry.path.count("/")
     if entry.new.kind is Kind.FOLDER:
         return (0, depth, entry.path)
@@ -427,7 +427,7 @@ def _swap(parent: int, name: str, temporary: str, *, base: State, new: State) ->
             exchange(parent, name, temporary)
 
 
-def _in_use(parent: int, name: str) -> bool:
+def _is_open_for_writing(parent: int, name: str) -> bool:
     """Return True if a program has this file open for writing. False too where that cannot be found out."""
     with suppress(OSError), opened(name, FILE, at=parent) as descriptor:
         # A program that opens it meanwhile would otherwise end this process by SIGIO.
@@ -440,7 +440,7 @@ def _in_use(parent: int, name: str) -> bool:
     return False
 
 
-def _unlink(parent: int, name: str, state: State) -> None:
+def _remove_if_present(parent: int, name: str, state: State) -> None:
     if state != ABSENT:
         os.unlink(name, dir_fd=parent)
 

@@ -40,6 +40,7 @@ from chatops.toolkit.output import visible
 
 MAX_FILES = 20_000
 MAX_BYTES = 1 << 30
+"""Maximum of files and bytes that are copied in all."""
 GIT_CONFIGS = ("config", "config.worktree")
 """Files of the repository that commands see without what could start a program or hold a password."""
 GIT_EMPTY = ("hooks", "modules", "worktrees")
@@ -47,12 +48,14 @@ GIT_EMPTY = ("hooks", "modules", "worktrees")
 MAX_DEPTH = 100
 """Deepest nesting of folders that is copied or compared."""
 _MAX_SCANNED = 1_000_000
-_HEAVY = frozenset({"node_modules", ".venv", "venv", "target"})
-_HEAVY_FILES = 2_000
-_HEAVY_BYTES = 100 << 20
+_HEAVY_NAMES = frozenset({"node_modules", ".venv", "venv", "target"})
+_HEAVY_FILES, _HEAVY_BYTES = 2_000, 100 << 20
+"""A folder with more files or bytes is shown from the original, if its name is one of these or git ignores it."""
 CACHES = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
 _FICLONE = 0x40049409
-_TRIES = 3
+"""Request of ioctl(2) by which a file shares the blocks of another one."""
+_MAX_TRIES = 3
+"""Attempts to copy a file that changes meanwhile."""
 
 
 @frozen_dataclass
@@ -109,11 +112,11 @@ def make_copy(folder: TurnFolder, workspace: Path, *, protected: tuple[Path, ...
         info = os.fstat(source)
         manifest = Manifest(workspace=str(workspace), identity=(info.st_dev, info.st_ino))
         with count_work("copying the workspace", unit="file") as counter:
-            plan = _Walk(workspace=workspace, protected=frozenset(protected), manifest=manifest).plan(source, ())
+            plan = _Planner(workspace=workspace, protected=frozenset(protected), manifest=manifest).plan(source, ())
             _check_room(part.path, sum(entry.info.st_size for entry in plan), len(plan))
             counter.expect(len(plan))
             try:
-                _Filling(manifest=manifest).fill(source, target, plan, counter)
+                _Copier(manifest=manifest).copy_all(source, target, plan, counter)
             except OSError as error:
                 raise ToolFailedError(f"The workspace could not be copied: {error.strerror}.") from error
     if ".git" in manifest.shared:
@@ -132,7 +135,7 @@ def make_copy(folder: TurnFolder, workspace: Path, *, protected: tuple[Path, ...
 
 
 @frozen_dataclass(kw_only=False)
-class _Found:
+class _PlannedPath:
     parts: tuple[str, ...]
     info: os.stat_result
     target: str = ""
@@ -143,8 +146,8 @@ class _Found:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Walk:
-    """Decides what is copied."""
+class _Planner:
+    """Decides what is copied, and notes in the manifest what is not."""
 
     workspace: Path
     protected: frozenset[Path]
@@ -155,14 +158,15 @@ class _Walk:
     def __post_init__(self) -> None:
         self.ignored = GitIgnore(self.workspace)
 
-    def plan(self, folder: int, parts: tuple[str, ...]) -> list[_Found]:
-        found: list[_Found] = []
+    def plan(self, folder: int, parts: tuple[str, ...]) -> list[_PlannedPath]:
+        found: list[_PlannedPath] = []
+        # A folder that may be shared may be of any size: if it is large, it is not copied.
         size, limited = 0, not (parts and self._may_be_shared(parts))
         for name in sorted(os.listdir(folder)):
             self.seen += 1
             if self.seen > _MAX_SCANNED:
                 raise ToolFailedError(f"The workspace holds more than {_MAX_SCANNED:,} files; it cannot be copied.")
-            inside = self._entry(folder, (*parts, name))
+            inside = self._plan_entry(folder, (*parts, name))
             found.extend(inside)
             size += sum(entry.info.st_size for entry in inside)
             # At once, and not when all is counted: a folder of a million files takes long to list.
@@ -174,23 +178,23 @@ class _Walk:
                 )
         return found
 
-    def _entry(self, folder: int, parts: tuple[str, ...]) -> list[_Found]:
+    def _plan_entry(self, folder: int, parts: tuple[str, ...]) -> list[_PlannedPath]:
         name, path = parts[-1], "/".join(parts)
         # A command or server that runs meanwhile covers a folder that is not there.
         mounted = path in MOUNTED and is_mount_point(Path(name), dir_fd=folder)
         if mounted or is_cache(name) or (is_git(name) and path != ".git"):
             return []
         if path == ".git":
-            return self._repository(folder, parts)
+            return self._plan_repository(folder, parts)
         if hidden_by_name(parts) or self.workspace / path in self.protected:
             self.manifest.hidden.append(path)
             return []
         try:
             info = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISLNK(info.st_mode):
-                return [_Found(parts, info, os.readlink(name, dir_fd=folder))]
+                return [_PlannedPath(parts, info, os.readlink(name, dir_fd=folder))]
             if stat.S_ISREG(info.st_mode):
-                return [_Found(parts, info)]
+                return [_PlannedPath(parts, info)]
             if not stat.S_ISDIR(info.st_mode):
                 self.manifest.left[path] = "a pipe, socket or device"
                 return []
@@ -209,19 +213,19 @@ class _Walk:
         if heavy and self._may_be_shared(parts):
             self._forget_below(path)
             self.manifest.shared.append(path)
-            return [_Found(parts, info)]
-        return [_Found(parts, info), *inside]
+            return [_PlannedPath(parts, info)]
+        return [_PlannedPath(parts, info), *inside]
 
-    def _repository(self, folder: int, parts: tuple[str, ...]) -> list[_Found]:
+    def _plan_repository(self, folder: int, parts: tuple[str, ...]) -> list[_PlannedPath]:
         """Return places for what is shown of the repository: the folder, its settings and its hooks."""
         info = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISDIR(info.st_mode):
             return []
         self.manifest.shared.append(parts[-1])
-        return [_Found(parts, info)]
+        return [_PlannedPath(parts, info)]
 
     def _may_be_shared(self, parts: tuple[str, ...]) -> bool:
-        return parts[-1] in _HEAVY or self.ignored.ignores("/".join(parts) + "/")
+        return parts[-1] in _HEAVY_NAMES or self.ignored.ignores("/".join(parts) + "/")
 
     def _forget_below(self, path: str) -> None:
         below = f"{path}/"
@@ -238,13 +242,13 @@ def _check_room(place: Path, size: int, files: int) -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Filling:
+class _Copier:
     """Copies planned paths by descriptors."""
 
     manifest: Manifest
-    reflink: bool = True
+    can_share_blocks: bool = True
 
-    def fill(self, source: int, target: int, plan: list[_Found], counter: Counter) -> None:
+    def copy_all(self, source: int, target: int, plan: list[_PlannedPath], counter: Counter) -> None:
         """Copy the paths of `plan`, which names each folder before what is in it, and count them."""
         levels = [(source, target)]
         try:
@@ -268,15 +272,15 @@ class _Filling:
                     os.symlink(entry.target, name, dir_fd=dst)
                     self.manifest.copied[entry.path] = Copied(state=State(kind=Kind.LINK, target=entry.target))
                 else:
-                    self._file(src, dst, name, entry.path)
+                    self._copy_file(src, dst, name, entry.path)
                 counter.add()
         finally:
             for pair in levels[1:]:
                 for descriptor in pair:
                     os.close(descriptor)
 
-    def _file(self, source: int, target: int, name: str, path: str) -> None:
-        for _ in range(_TRIES):
+    def _copy_file(self, source: int, target: int, name: str, path: str) -> None:
+        for _ in range(_MAX_TRIES):
             try:
                 given = os.open(name, FILE, dir_fd=source)
             except OSError as error:
@@ -287,7 +291,7 @@ class _Filling:
                 if not stat.S_ISREG(before.st_mode):
                     break
                 with opened(name, NEW, at=target) as made:
-                    sha, size = self._read_content(given, made)
+                    sha, size = self._copy_content(given, made)
                     os.fchmod(made, before.st_mode & 0o777)
                     os.utime(made, ns=(before.st_atime_ns, before.st_mtime_ns))
                     copy = os.fstat(made)
@@ -301,13 +305,13 @@ class _Filling:
             os.unlink(name, dir_fd=target)
         self.manifest.left[path] = "changed while it was copied"
 
-    def _read_content(self, source: int, target: int) -> tuple[str, int]:
-        if self.reflink:
+    def _copy_content(self, source: int, target: int) -> tuple[str, int]:
+        if self.can_share_blocks:
             try:
                 fcntl.ioctl(target, _FICLONE, source)
                 return pour(source, None)
             except OSError as error:
-                self.reflink = error.errno not in (errno.EOPNOTSUPP, errno.EXDEV, errno.ENOTTY, errno.EINVAL)
+                self.can_share_blocks = error.errno not in (errno.EOPNOTSUPP, errno.EXDEV, errno.ENOTTY, errno.EINVAL)
         return pour(source, target)
 
 

@@ -394,8 +394,8 @@ class PathChange:
 
 
 @frozen_dataclass
-class _Kept:
-    """The first line of a kept file."""
+class _KeptHeader:
+    """The first line of a kept file: what a call was about to replace, and by what."""
 
     path: str
     base: State
@@ -430,18 +430,18 @@ def keep(
         base = State()
         if before is not None:
             info = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
-            base = _state(before, info.st_mode & 0o777)
-        known = _Kept(
+            base = _state_of_content(before, info.st_mode & 0o777)
+        header = _KeptHeader(
             path=path.relative_to(context.workspace).as_posix(),
             base=base,
-            new=_state(after, mode),
+            new=_state_of_content(after, mode),
             made=tuple(made),
             workspace=str(context.workspace),
             folder=folder_identity(context.workspace),
             at_ns=time.time_ns(),
         )
         context.kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-        data = spelled(known) + b"\n" + (before or b"")
+        data = spelled(header) + b"\n" + (before or b"")
         write_durably(context.kept / name, data)
     except OSError as error:
         why = f"what it replaces could not be kept for /undo ({error.strerror})"
@@ -449,7 +449,7 @@ def keep(
     reach("kept")
 
 
-def _state(content: bytes, mode: int) -> State:
+def _state_of_content(content: bytes, mode: int) -> State:
     return State(kind=Kind.FILE, mode=mode, sha=hashlib.sha256(content).hexdigest(), size=len(content))
 
 
@@ -468,22 +468,22 @@ def kept(folder: Path, prefixes: Sequence[str], *, workspace: Path) -> list[Path
             if name.startswith(tuple(prefixes)):
                 with suppress(OSError, ValueError):
                     found.append(_read_kept(folder / name, here))
-    return sorted(found, key=lambda one: one.at_ns)
+    return sorted(found, key=lambda change: change.at_ns)
 
 
 def _read_kept(record: Path, here: tuple[str, str]) -> PathChange:
     with record.open("rb") as file:
-        known = decode_value(_Kept, file.readline())
-    if not {"", ".", ".."}.isdisjoint(known.path.split("/")):
+        header = decode_value(_KeptHeader, file.readline())
+    if not {"", ".", ".."}.isdisjoint(header.path.split("/")):
         raise ValueError("not a path in the workspace")
     return PathChange(
-        path=known.path,
-        base=known.base,
-        new=known.new,
-        made=known.made,
-        at_ns=known.at_ns,
+        path=header.path,
+        base=header.base,
+        new=header.new,
+        made=header.made,
+        at_ns=header.at_ns,
         read=lambda: record.read_bytes().partition(b"\n")[2],
-        here=(known.folder, known.workspace) == here,
+        here=(header.folder, header.workspace) == here,
     )
 
 

@@ -39,6 +39,7 @@ MAX_LEFT_OUT = 500
 """Maximum number of paths that are listed as left out; further ones are counted."""
 _EXECUTE_BITS = 0o111
 _MAX_SHOWN = 300
+"""Characters of a path that are shown."""
 
 
 @frozen_dataclass
@@ -173,6 +174,9 @@ class _Comparison:
     links: dict[str, str] = field(default_factory=dict)
     """New and changed links, with their targets."""
     frozen: int = 0
+    """Bytes of the changed files so far, before and after the change."""
+    rules: GitIgnore = field(init=False)
+    counter: WorkCounter = field(init=False)
 
     def changes(self, ran: tuple[Ran, ...]) -> ChangeList:
         """Compare the trees, and keep the new and the old content of each change."""
@@ -182,14 +186,14 @@ class _Comparison:
             opened(self.folder.copy) as top,
             count_work("looking for changes", unit="file", total=total) as self.counter,
         ):
-            self._compare(top, (), ignored="")
-            self._removed()
-            self._check_links(top)
-        self._check_clashes()
+            self._compare_folder(top, (), ignored="")
+            self._note_removed()
+            self._leave_out_links(top)
+        self._leave_out_clashes()
         for path, count in sorted(self.ignored.items()):
-            self._leave(path, f"git ignores it ({count:,} changes)")
+            self._leave_out(path, f"git ignores it ({count:,} changes)")
         for path, why in sorted(self.manifest.left.items()):
-            self._leave(path, f"not in the copy: {why}")
+            self._leave_out(path, f"not in the copy: {why}")
         entries = self.entries
         if len(entries) > MAX_ENTRIES:
             self.left.insert(0, LeftOut(path=".", why=f"{len(entries):,} changes; at most {MAX_ENTRIES:,} are applied"))
@@ -201,19 +205,16 @@ class _Comparison:
         return ChangeList(
             workspace=self.manifest.workspace,
             identity=self.manifest.identity,
-            entries=tuple(sorted(entries, key=lambda one: one.path.encode())),
+            entries=tuple(sorted(entries, key=lambda entry: entry.path.encode())),
             left_out=tuple(left),
             ran=ran,
             hidden=tuple(shown(path) for path in sorted(self.manifest.hidden)),
         )
 
-    rules: GitIgnore = field(init=False)
-    counter: WorkCounter = field(init=False)
-
-    def _leave(self, path: str, why: str) -> None:
+    def _leave_out(self, path: str, why: str) -> None:
         self.left.append(LeftOut(path=shown(path), why=why))
 
-    def _compare(self, folder: int, parts: tuple[str, ...], *, ignored: str) -> None:
+    def _compare_folder(self, folder: int, parts: tuple[str, ...], *, ignored: str) -> None:
         for name in sorted(os.listdir(folder)):
             reach("contained")
             below = (*parts, name)
@@ -222,13 +223,14 @@ class _Comparison:
             if mounted or is_cache(name) or path in self.manifest.shared:
                 self._skip(path)
                 continue
-            if why := _refused_name(below):
+            if why := _name_fault(below):
                 self._skip(path)
                 if path not in self.manifest.hidden:
-                    self._leave(path, why)
+                    self._leave_out(path, why)
                 continue
             info = os.stat(name, dir_fd=folder, follow_symlinks=False)
             is_folder = stat.S_ISDIR(info.st_mode)
+            # The outermost path that is ignored, or a new folder of packages: changes are counted by it.
             top = ignored
             if not top and self.rules.ignores(path + ("/" if is_folder else "")):
                 top = path
@@ -237,48 +239,48 @@ class _Comparison:
             self.seen.add(path)
             self.counter.add(path in self.manifest.copied)
             if is_folder:
-                self._folder(folder, below, path, ignored=top)
+                self._compare_subfolder(folder, below, path, ignored=top)
             elif stat.S_ISREG(info.st_mode):
-                self._file(folder, name, path, info, ignored=top)
+                self._compare_file(folder, name, path, info, ignored=top)
             elif stat.S_ISLNK(info.st_mode):
-                self._link(os.readlink(name, dir_fd=folder), path, ignored=top)
+                self._compare_link(os.readlink(name, dir_fd=folder), path, ignored=top)
             else:
-                self._leave(path, "a pipe, socket or device")
+                self._leave_out(path, "a pipe, socket or device")
 
     def _skip(self, path: str) -> None:
         self.seen.add(path)
         self.unread.append(path)
 
-    def _folder(self, folder: int, parts: tuple[str, ...], path: str, *, ignored: str) -> None:
+    def _compare_subfolder(self, folder: int, parts: tuple[str, ...], path: str, *, ignored: str) -> None:
         before = self.manifest.copied.get(path)
         if before is not None and before.state.kind is not Kind.FOLDER:
             self._skip(path)
-            self._leave(path, f"a {before.state.kind} was replaced by a folder; nothing in it is applied")
+            self._leave_out(path, f"a {before.state.kind} was replaced by a folder; nothing in it is applied")
             return
         if len(parts) > MAX_DEPTH:
             self._skip(path)
-            self._leave(path, f"nested more than {MAX_DEPTH} folders deep")
+            self._leave_out(path, f"nested more than {MAX_DEPTH} folders deep")
             return
         os.chmod(parts[-1], 0o700, dir_fd=folder)
         with opened(parts[-1], at=folder) as below:
             empty = not os.listdir(below)
-            self._compare(below, parts, ignored=ignored)
+            self._compare_folder(below, parts, ignored=ignored)
         if before is None and empty:
-            self._add(Entry(path=path, base=ABSENT, new=State(kind=Kind.FOLDER, mode=0o755)), ignored=ignored)
+            self._add_change(Entry(path=path, base=ABSENT, new=State(kind=Kind.FOLDER, mode=0o755)), ignored=ignored)
 
-    def _file(self, folder: int, name: str, path: str, info: os.stat_result, *, ignored: str) -> None:
+    def _compare_file(self, folder: int, name: str, path: str, info: os.stat_result, *, ignored: str) -> None:
         before = self.manifest.copied.get(path)
         if before is not None and before.unchanged == (info.st_ino, info.st_ctime_ns):
             return
         if before is not None and before.state.kind is Kind.FOLDER:
             self._skip(path)
-            self._leave(path, "a folder was replaced by a file")
+            self._leave_out(path, "a folder was replaced by a file")
             return
         if ignored:
             self.ignored[ignored] += 1
             return
         if info.st_size > MAX_FILE or self.frozen + info.st_size > MAX_FROZEN:
-            self._leave(path, f"too large to be applied ({info.st_size:,} bytes)")
+            self._leave_out(path, f"too large to be applied ({info.st_size:,} bytes)")
             return
         if not info.st_mode & stat.S_IRUSR:
             os.chmod(name, 0o600, dir_fd=folder)
@@ -290,6 +292,7 @@ class _Comparison:
         was_file = base.kind is Kind.FILE
         mode = base.mode if was_file else 0o644
         if executable != bool(mode & stat.S_IXUSR):
+            # Whoever may read the file may then run it.
             mode = mode | (mode >> 2 & _EXECUTE_BITS) if executable else mode & ~_EXECUTE_BITS
         new = State(kind=Kind.FILE, mode=mode, sha=sha, size=size)
         if new == base:
@@ -301,9 +304,9 @@ class _Comparison:
         later = runs_later(path)
         if start == b"#!" and not (later or marks):
             marks.append("a script")
-        self._add(Entry(path=path, base=base, new=new, runs_later=later, marks=tuple(marks)), ignored="")
+        self._add_change(Entry(path=path, base=base, new=new, runs_later=later, marks=tuple(marks)), ignored="")
 
-    def _link(self, target: str, path: str, *, ignored: str) -> None:
+    def _compare_link(self, target: str, path: str, *, ignored: str) -> None:
         before = self.manifest.copied.get(path)
         base = before.state if before is not None else ABSENT
         new = State(kind=Kind.LINK, target=target)
@@ -311,19 +314,20 @@ class _Comparison:
             return
         if base.kind is Kind.FOLDER:
             self._skip(path)
-            self._leave(path, f"a folder was replaced by a link to {shown(target)}")
+            self._leave_out(path, f"a folder was replaced by a link to {shown(target)}")
             return
         self.links[path] = target
         marks = (f"link to {shown(target)}",)
-        self._add(Entry(path=path, base=base, new=new, runs_later=runs_later(path), marks=marks), ignored=ignored)
+        entry = Entry(path=path, base=base, new=new, runs_later=runs_later(path), marks=marks)
+        self._add_change(entry, ignored=ignored)
 
-    def _add(self, entry: Entry, *, ignored: str) -> None:
+    def _add_change(self, entry: Entry, *, ignored: str) -> None:
         if ignored:
             self.ignored[ignored] += 1
         else:
             self.entries.append(entry)
 
-    def _removed(self) -> None:
+    def _note_removed(self) -> None:
         for path, before in self.manifest.copied.items():
             if path in self.seen or any(path.startswith(f"{top}/") for top in self.unread):
                 continue
@@ -332,27 +336,27 @@ class _Comparison:
                 continue
             self.entries.append(Entry(path=path, base=before.state, new=ABSENT))
 
-    def _check_links(self, top: int) -> None:
+    def _leave_out_links(self, top: int) -> None:
         """Leave out every new link that does not lead to something inside the workspace, without another new link."""
         for path, target in self.links.items():
             if why := _link_fault(top, path, target):
                 self.entries = [entry for entry in self.entries if entry.path != path]
-                self._leave(path, f"link to {shown(target)}: {why}")
+                self._leave_out(path, f"link to {shown(target)}: {why}")
 
-    def _check_clashes(self) -> None:
+    def _leave_out_clashes(self) -> None:
         """Leave out added paths that another file system takes for a path that exists."""
         folded: dict[str, set[str]] = {}
         added = {entry.path for entry in self.entries if entry.base.kind is Kind.ABSENT}
         removed = {entry.path for entry in self.entries if entry.new.kind is Kind.ABSENT}
         for path in {*self.manifest.copied, *added} - removed:
-            for parent in _ancestors(path):
+            for parent in _with_ancestors(path):
                 folded.setdefault("/".join(fold(part) for part in parent.split("/")), set()).add(parent)
         clashing = {path for paths in folded.values() if len(paths) > 1 for path in paths}
         for path in sorted(added):
-            if found := next((ancestor for ancestor in _ancestors(path) if ancestor in clashing), None):
+            if found := next((ancestor for ancestor in _with_ancestors(path) if ancestor in clashing), None):
                 others = folded["/".join(fold(part) for part in found.split("/"))] - {found}
                 self.entries = [entry for entry in self.entries if entry.path != path]
-                self._leave(path, f"some file systems take it for {shown(sorted(others)[0])}")
+                self._leave_out(path, f"some file systems take it for {shown(sorted(others)[0])}")
 
     def _keep_bases(self) -> None:
         """Keep the content that the changes replace, for the dialog and to undo them."""
@@ -362,12 +366,12 @@ class _Comparison:
                     below.keep(entry.path, self.folder)
 
 
-def _ancestors(path: str) -> Iterator[str]:
+def _with_ancestors(path: str) -> Iterator[str]:
     parts = path.split("/")
     return ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
-def _refused_name(parts: tuple[str, ...]) -> str:
+def _name_fault(parts: tuple[str, ...]) -> str:
     name = parts[-1]
     try:
         name.encode("utf-8")

@@ -16,9 +16,12 @@ MAX_TEXT = 4_000_000
 """Maximum number of bytes of a file that is shown as a text diff."""
 Blobs = Callable[[str], bytes]
 """Returns the content with a SHA-256. Raises ToolFailedError if it is missing."""
-_ALIKE, _MAX_COMPARED, _MAX_PAIRS = 0.6, 200_000, 100
-"""Least share of equal lines for a moved file, most bytes of a file and most pairs of files that are compared."""
+_LEAST_ALIKE = 0.6
+"""Share of equal lines from which a file counts as moved."""
+_MAX_COMPARED, _MAX_PAIRS = 200_000, 100
+"""Bytes of a file and pairs of files that are compared at most, to find moved ones."""
 _MAX_COMMAND = 300
+"""Characters of a command that are shown."""
 
 
 def head(changes: ChangeList, conflicts: Mapping[str, str]) -> str:
@@ -67,7 +70,7 @@ class ContainedReview:
 def review(changes: ChangeList, conflicts: Mapping[str, str], read: Blobs) -> ContainedReview:
     """Return the complete list of changes, each with its diff."""
     left_out = [f"{entry.path}: {entry.why}" for entry in changes.left_out]
-    ran = [f"{call.tool} {visible(call.text, limit=_MAX_COMMAND)}: {_ending_words(call)}" for call in changes.ran]
+    ran = [f"{call.tool} {visible(call.text, limit=_MAX_COMMAND)}: {_describe_end(call)}" for call in changes.ran]
     sections: tuple[tuple[str, Sequence[str]], ...] = (
         ("Not taken back:", changes.cannot),
         ("Left out, not applied:", left_out),
@@ -157,10 +160,9 @@ def _moves(entries: Sequence[Entry], read: Blobs) -> dict[str, Entry]:
     added = [entry for entry in entries if entry.verb == "add" and entry.new.kind is Kind.FILE]
     found: dict[str, Entry] = {}
     for new in added:
-        same = next((old for old in removed if old.base.sha == new.new.sha), None)
-        if same is not None:
-            removed.remove(same)
-            found[new.path] = same
+        if origin := next((old for old in removed if old.base.sha == new.new.sha), None):
+            removed.remove(origin)
+            found[new.path] = origin
     rest = [new for new in added if new.path not in found and new.new.size <= _MAX_COMPARED]
     removed = [old for old in removed if old.base.size <= _MAX_COMPARED]
     if len(rest) * len(removed) > _MAX_PAIRS:
@@ -170,14 +172,14 @@ def _moves(entries: Sequence[Entry], read: Blobs) -> dict[str, Entry]:
         lines = (_text(new.new, read) or "").splitlines()
         ratios = {old.path: SequenceMatcher(None, texts[old.path], lines).quick_ratio() for old in removed}
         best = max(removed, key=lambda old: ratios[old.path], default=None)
-        if lines and best is not None and ratios[best.path] >= _ALIKE:
+        if lines and best is not None and ratios[best.path] >= _LEAST_ALIKE:
             removed.remove(best)
             found[new.path] = best
     return found
 
 
-def _ending_words(one: Ran) -> str:
-    return f"{one.outcome}, {one.ending}" if one.ending else str(one.outcome)
+def _describe_end(call: Ran) -> str:
+    return f"{call.outcome}, {call.ending}" if call.ending else str(call.outcome)
 
 
 def _text(state: State, read: Blobs) -> str | None:

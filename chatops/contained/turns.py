@@ -68,9 +68,9 @@ class ApplyTool:
 
     async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
         """Freeze the changes, or read the frozen ones, and compare their bases with the workspace."""
-        return await in_thread(self._inspected, call.arguments, context)
+        return await in_thread(self._inspect, call.arguments, context)
 
-    def _inspected(self, arguments: str, context: ToolContext) -> CallFacts:
+    def _inspect(self, arguments: str, context: ToolContext) -> CallFacts:
         facts = CallFacts(arguments=arguments, workspace=str(context.workspace), cwd=str(context.workspace))
         try:
             folder, undo, only, number = _read_arguments(self.data, arguments)
@@ -78,34 +78,34 @@ class ApplyTool:
             changes = in_direction(folder, listed, undo=undo)
             conflicts = applying.conflicts(changes)
         except (ToolFailedError, OSError) as error:
-            return _faulty(facts, str(error))
+            return _with_fault(facts, str(error))
         if changes.workspace != str(context.workspace):
-            return _faulty(facts, f"The changes belong to another workspace: {shown(changes.workspace)}.")
+            return _with_fault(facts, f"The changes belong to another workspace: {shown(changes.workspace)}.")
         if not changes.entries:
             left = f" {len(changes.left_out):,} paths were left out." if changes.left_out else ""
             why = "Nothing to undo." if undo else f"Nothing to apply: the contained turn changed nothing.{left}"
-            return _faulty(facts, why)
+            return _with_fault(facts, why)
         unknown = [path for path in only or () if path not in {item.path for item in changes.entries}]
         if unknown:
-            return _faulty(facts, f"There is no change of {shown(unknown[0])}.")
+            return _with_fault(facts, f"There is no change of {shown(unknown[0])}.")
         found = tuple(f"conflict {shown(path)} {why}" for path, why in conflicts.items())
         # Those of `only` too: it is part of the arguments, and an approval binds the whole list.
         able = select_entries(changes, None, conflicts)
         return replace(
             facts,
             paths=tuple(str(context.workspace / item.path) for item in able),
-            hashes=(_bound(changes), *found),
+            hashes=(_approval_entry(changes), *found),
         )
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
         """Apply the changes that were approved. Outcome INVALID: nothing was applied."""
-        return await in_thread(self._applied, facts, context)
+        return await in_thread(self._apply, facts, context)
 
-    def _applied(self, facts: CallFacts, context: ToolContext) -> ToolResult:
+    def _apply(self, facts: CallFacts, context: ToolContext) -> ToolResult:
         folder, undo, only, _ = _read_arguments(self.data, facts.arguments)
         try:
             with locked(self.data, context.workspace):
-                changes = self._approved(facts, folder, undo=undo)
+                changes = self._approved_list(facts, folder, undo=undo)
                 done = applying.apply(folder, changes, only, undo=undo)
         except (NotAppliedError, WorkspaceReplacedError) as error:
             return ToolResult(outcome=Outcome.INVALID, content=str(error))
@@ -118,21 +118,21 @@ class ApplyTool:
         more = f" and {len(named) - _MAX_NAMED:,} more" if len(named) > _MAX_NAMED else ""
         return replace(result, content=f"{result.content}\nNot chosen: {', '.join(named[:_MAX_NAMED])}{more}.")
 
-    def _approved(self, facts: CallFacts, folder: TurnFolder, *, undo: int) -> ChangeList:
+    def _approved_list(self, facts: CallFacts, folder: TurnFolder, *, undo: int) -> ChangeList:
         """Return the frozen list if it is the one that was approved. Raises NotAppliedError if it is not."""
         try:
             changes = frozen(folder)
         except ToolFailedError as error:
             raise NotAppliedError(f"Nothing was applied: {error}") from error
-        if _bound(in_direction(folder, changes, undo=undo)) not in facts.hashes:
+        if _approval_entry(in_direction(folder, changes, undo=undo)) not in facts.hashes:
             raise NotAppliedError("Nothing was applied: the frozen list is not the one that was approved.")
         return changes
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         """Finish an application that had passed the point of no return; take back any other."""
-        return await in_thread(self._reconciled, facts, context)
+        return await in_thread(self._reconcile, facts, context)
 
-    def _reconciled(self, facts: CallFacts, context: ToolContext) -> Reconciled:
+    def _reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         try:
             folder, undo, _, _ = _read_arguments(self.data, facts.arguments)
             with locked(self.data, context.workspace):
@@ -155,12 +155,12 @@ def _read_arguments(data: Path, arguments: str) -> tuple[TurnFolder, int, list[s
     return folder, number if given.get("undo") else 0, given.get("only"), number
 
 
-def _bound(changes: ChangeList) -> str:
+def _approval_entry(changes: ChangeList) -> str:
     """Return the entry of `CallFacts.hashes` that binds an approval to these changes."""
     return f"changes {changes.digest}"
 
 
-def _faulty(facts: CallFacts, text: str) -> CallFacts:
+def _with_fault(facts: CallFacts, text: str) -> CallFacts:
     return with_problem(facts, "", text)
 
 
@@ -350,8 +350,10 @@ def _is_over(folder: TurnFolder) -> bool:
 MAX_GROWTH = 2 << 30
 """Bytes by which the free disk may shrink while a command runs; a sixteenth of it where the disk is nearly full."""
 _LEAST_FREE = 0.05
+"""Share of free blocks or files below which the disk counts as nearly full."""
 _LOOK_S = 0.1
-_PATHS = ("path", "cwd")
+"""Seconds between two looks at the free disk."""
+_PATH_ARGUMENTS = ("path", "cwd")
 """Arguments of built-in tools that name a path."""
 
 
@@ -377,8 +379,8 @@ class OnCopy:
         except (ToolFailedError, OSError) as error:
             text = f"The turn is contained, and the workspace could not be copied: {error}"
             return CallFacts(arguments=call.arguments, refusal=text)
-        call = replace(call, arguments=_relative(call.arguments, context.workspace))
-        facts = await self.tool.inspect(call, self._inside(folder, context))
+        call = replace(call, arguments=_with_relative_paths(call.arguments, context.workspace))
+        facts = await self.tool.inspect(call, self._on_copy(folder, context))
         return _move_paths(facts, source=folder.copy, target=context.workspace)
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
@@ -392,37 +394,38 @@ class OnCopy:
         changes = not self.spec.read_only
         ran = Ran(tool=self.spec.name, text=text, outcome=Outcome.INTERRUPTED)
         if changes:
-            await in_thread(_record, folder, context, ran)
+            await in_thread(_record_call, folder, context, ran)
         if known.runs_anything:
-            inner = replace(_commands(context), source=folder.copy)
-            inner = replace(inner, mounts=await in_thread(_mounts, folder, inner))
+            inner = replace(_with_contained_limits(context), source=folder.copy)
+            inner = replace(inner, mounts=await in_thread(_mounts_of_original, folder, inner))
             work = _within_disk(self.tool.run(facts, inner), folder.copy)
         else:
-            inner = self._inside(folder, context)
+            inner = self._on_copy(folder, context)
             work = self.tool.run(_move_paths(facts, source=context.workspace, target=folder.copy), inner)
         try:
             result = await work
         except Exception:
             if changes:
-                await in_thread(_record, folder, context, replace(ran, outcome=Outcome.FAILED))
+                await in_thread(_record_call, folder, context, replace(ran, outcome=Outcome.FAILED))
             raise
         if changes:
             ended = result.facts.ending
             ran = replace(ran, outcome=result.outcome, ending=ended.in_words if ended is not None else "")
-            await in_thread(_record, folder, context, ran)
+            await in_thread(_record_call, folder, context, ran)
         return result
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         """Not asked: an interrupted call in the copy is settled by the engine."""
         return Reconciled(result=None)
 
-    def _inside(self, folder: TurnFolder, context: ToolContext) -> ToolContext:
+    def _on_copy(self, folder: TurnFolder, context: ToolContext) -> ToolContext:
         copy = folder.copy
         inside = [
             path.relative_to(context.workspace) for path in context.protected if path.is_relative_to(context.workspace)
         ]
         protected = (*context.protected, *(copy / path for path in inside))
-        return replace(_commands(context), workspace=copy, source=copy, original=context.workspace, protected=protected)
+        limited = _with_contained_limits(context)
+        return replace(limited, workspace=copy, source=copy, original=context.workspace, protected=protected)
 
 
 async def _within_disk(work: Coroutine[Any, Any, ToolResult], place: Path) -> ToolResult:
@@ -448,14 +451,14 @@ async def _within_disk(work: Coroutine[Any, Any, ToolResult], place: Path) -> To
     return task.result()
 
 
-def _commands(context: ToolContext) -> ToolContext:
+def _with_contained_limits(context: ToolContext) -> ToolContext:
     """Return the context with the limits of contained commands: hosts at most, nothing written outside the copy."""
     # A credential takes effect elsewhere at once, and these commands do not ask.
     limits = replace(context.sandbox, network=False, write=(), git="protect", credentials=())
     return replace(context, kept=None, sandbox=limits)
 
 
-def _mounts(folder: TurnFolder, context: ToolContext) -> tuple[Mount, ...]:
+def _mounts_of_original(folder: TurnFolder, context: ToolContext) -> tuple[Mount, ...]:
     """Return what a command sees of the original: its repository, and folders too large to copy, all read-only.
 
     Nothing is shown that holds a socket, pipe or device, or files that may hold secrets.
@@ -468,11 +471,11 @@ def _mounts(folder: TurnFolder, context: ToolContext) -> tuple[Mount, ...]:
         with contextlib.suppress(OSError):
             found = survey(place, workspace=workspace, find=Find.SECRETS)
             if place.resolve() == place and not (found.special or found.closed or found.secret):
-                mounts.append(_mount(place, place))
+                mounts.append(_read_only(place, place))
     store = workspace / ".git"
     with contextlib.suppress(OSError):
         if store.is_dir() and not store.is_symlink() and not survey(store, workspace=workspace).special:
-            mounts.append(_mount(store, store))
+            mounts.append(_read_only(store, store))
             (folder.path / "empty").mkdir(exist_ok=True)
             covers = dict.fromkeys(GIT_EMPTY, folder.path / "empty")
             for name in GIT_CONFIGS:
@@ -480,15 +483,15 @@ def _mounts(folder: TurnFolder, context: ToolContext) -> tuple[Mount, ...]:
                 covers[name].write_text(config_for_reading(store / name), encoding="utf-8")
             for name, source in covers.items():
                 if (store / name).exists() and not (store / name).is_symlink():
-                    mounts.append(_mount(source, store / name))
+                    mounts.append(_read_only(source, store / name))
     return tuple(mounts)
 
 
-def _mount(source: Path, target: Path) -> Mount:
+def _read_only(source: Path, target: Path) -> Mount:
     return Mount(source=str(source), target=str(target))
 
 
-def _relative(arguments: str, workspace: Path) -> str:
+def _with_relative_paths(arguments: str, workspace: Path) -> str:
     """Return arguments in which absolute paths of the workspace are relative to it, so that they name the copy."""
     try:
         given = parse_json(arguments)
@@ -498,7 +501,7 @@ def _relative(arguments: str, workspace: Path) -> str:
         return arguments
     changed = {
         name: os.path.relpath(value, workspace)
-        for name in _PATHS
+        for name in _PATH_ARGUMENTS
         if isinstance(value := given.get(name), str) and (value == str(workspace) or value.startswith(f"{workspace}/"))
     }
     return canonical({**given, **changed}) if changed else arguments
@@ -507,28 +510,28 @@ def _relative(arguments: str, workspace: Path) -> str:
 def _move_paths(facts: CallFacts, *, source: Path, target: Path) -> CallFacts:
     """Return facts with the paths below `source` as paths below `target`."""
 
-    def moved(text: str) -> str:
-        if text == str(source):
+    def move(path: str) -> str:
+        if path == str(source):
             return str(target)
-        return f"{target}{text[len(str(source)) :]}" if text.startswith(f"{source}/") else text
+        return f"{target}{path[len(str(source)) :]}" if path.startswith(f"{source}/") else path
 
-    def said(text: str) -> str:
+    def reword(text: str) -> str:
         return text.replace(str(source), str(target))
 
     return replace(
         facts,
-        cwd=moved(facts.cwd),
-        workspace=moved(facts.workspace),
-        paths=tuple(map(moved, facts.paths)),
-        hashes=tuple(map(moved, facts.hashes)),
-        refusal=said(facts.refusal),
-        caution=said(facts.caution),
-        reveals=said(facts.reveals),
-        problems=tuple(replace(item, message=said(item.message)) for item in facts.problems),
+        cwd=move(facts.cwd),
+        workspace=move(facts.workspace),
+        paths=tuple(map(move, facts.paths)),
+        hashes=tuple(map(move, facts.hashes)),
+        refusal=reword(facts.refusal),
+        caution=reword(facts.caution),
+        reveals=reword(facts.reveals),
+        problems=tuple(replace(item, message=reword(item.message)) for item in facts.problems),
     )
 
 
-def _record(folder: TurnFolder, context: ToolContext, ran: Ran) -> None:
+def _record_call(folder: TurnFolder, context: ToolContext, ran: Ran) -> None:
     """Add a call, or its end, to those of the turn."""
     with (folder.path / "ran.jsonl").open("ab") as file:
         file.write(spelled([context.call_id, ran]) + b"\n")

@@ -29,9 +29,9 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 
 BETWEEN = "something else changed it between two calls"
 ELSEWHERE = "it was changed in another folder"
-_GONE = "  what it was before is not kept any more"
-_EARLIER = "  earlier changes of it are not kept any more"
-_SECRET = "  not shown: something else has changed it since, and it may hold secrets"
+_NOT_KEPT_LINE = "  what it was before is not kept any more"
+_EARLIER_NOT_KEPT_LINE = "  earlier changes of it are not kept any more"
+_SECRET_LINE = "  not shown: something else has changed it since, and it may hold secrets"
 
 
 @frozen_dataclass
@@ -54,7 +54,7 @@ def undo_list(data: Path, workspace: Path, *, session_id: str, turns: Sequence[s
     identity, left, entries = (info.st_dev, info.st_ino), [], []
     with Below(workspace, identity) as below:
         for path, changes in paths.items():
-            entry, why = _entry(path, changes, below, folder)
+            entry, why = _undo_entry(path, changes, below, folder)
             left += [f"{shown(path)}: {why}"] if why else []
             entries += [entry] if entry is not None else []
     lines = (*left, *cannot)
@@ -78,12 +78,12 @@ def contained_calls(data: Path, turns: Sequence[str]) -> frozenset[str]:
 def changed_paths(data: Path, workspace: Path, turns: Sequence[str]) -> dict[str, list[PathChange]]:
     """Return what the file tools of `turns` have changed, by path in order, the changes of each from the first on."""
     paths: dict[str, list[PathChange]] = {}
-    for change in sorted(_changes(data, workspace, turns), key=lambda one: (one.path, one.at_ns)):
+    for change in sorted(_changes_of(data, workspace, turns), key=lambda change: (change.path, change.at_ns)):
         paths.setdefault(change.path, []).append(change)
     return paths
 
 
-def _changes(data: Path, workspace: Path, turns: Sequence[str]) -> list[PathChange]:
+def _changes_of(data: Path, workspace: Path, turns: Sequence[str]) -> list[PathChange]:
     found = kept(data / "kept", [f"{turn}." for turn in turns], workspace=workspace)
     for folder in _contained_folders(data, turns):
         with suppress(OSError, ToolFailedError):
@@ -125,7 +125,7 @@ def known_states(changes: Sequence[PathChange]) -> list[State] | None:
     return known
 
 
-def _entry(path: str, changes: Sequence[PathChange], below: Below, folder: TurnFolder) -> tuple[Entry | None, str]:
+def _undo_entry(path: str, changes: Sequence[PathChange], below: Below, folder: TurnFolder) -> tuple[Entry | None, str]:
     """Return the change of a path as a whole, or why it cannot be put back, or neither if it is as it was before."""
     if not all(change.here for change in changes):
         return None, ELSEWHERE
@@ -161,7 +161,7 @@ def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Se
     with Below(workspace, (info.st_dev, info.st_ino)) as below:
         for path, changes in changed_paths(data, workspace, turns).items():
             if not all(change.here for change in changes):
-                found[path] = _row(path, f"  {ELSEWHERE}")
+                found[path] = _unshown_change(path, f"  {ELSEWHERE}")
                 continue
             now, content = below.read(path, most=MAX_TEXT)
             states = known_states(changes)
@@ -172,9 +172,9 @@ def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Se
                 continue
             before = changes[0].content() if base.kind is Kind.FILE and base.size <= MAX_TEXT else None
             if path in elsewhere and hidden_by_name(tuple(path.split("/"))):
-                found[path] = _row(path, _SECRET)
+                found[path] = _unshown_change(path, _SECRET_LINE)
             elif before is None and base.kind is Kind.FILE and base.size <= MAX_TEXT:
-                found[path] = _row(path, _GONE)
+                found[path] = _unshown_change(path, _NOT_KEPT_LINE)
             else:
                 known = {base.sha: before, now.sha: content}
                 contents |= {sha: text for sha, text in known.items() if text is not None}
@@ -187,10 +187,13 @@ def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Se
 
     found |= {change.path: change for change in describe_changes(entries, read)}
     for path in lost:
-        one = found.get(path)
-        found[path] = _row(path, _GONE) if one is None else replace(one, lines=(*one.lines, _EARLIER))
+        change = found.get(path)
+        if change is None:
+            found[path] = _unshown_change(path, _NOT_KEPT_LINE)
+        else:
+            found[path] = replace(change, lines=(*change.lines, _EARLIER_NOT_KEPT_LINE))
     return tuple(replace(found[path], elsewhere=path in elsewhere) for path in sorted(found))
 
 
-def _row(path: str, why: str) -> Change:
+def _unshown_change(path: str, why: str) -> Change:
     return Change(path=path, title=f"change {shown(path)}", lines=(why,))
