@@ -18,16 +18,16 @@ from chatops.shell.harmless import credential_word, interpreter
 
 _T = TypeVar("_T")
 
-_DEPTH = 4
+_MAX_DEPTH = 4
 """Maximum depth at which programs in the arguments of others are followed."""
 _URL = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]{0,63})://(?:[^/@\s]*@)?"
     r"(?P<host>(?:\[[0-9a-fA-F:.]+\]|[^/:?#\s'\"]+)(?::[0-9]{1,5})?)",
     re.IGNORECASE,
 )
-_REMOTE = re.compile(r"(?:[\w.-]+@)?([\w-]+(?:\.[\w-]+)+|[\w-]+):(?!//).*")
+_REMOTE_PATH = re.compile(r"(?:[\w.-]+@)?([\w-]+(?:\.[\w-]+)+|[\w-]+):(?!//).*")
 _DEV_HOST = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/.+")
-_STEERS = re.compile(
+_STEERING_VARIABLE = re.compile(
     r"PATH|LD_\w+|DYLD_\w+|BASH_ENV|ENV|IFS|SHELLOPTS|PS4|PROMPT_COMMAND|PYTHON\w+|PERL\w+|RUBY\w+|NODE_\w+|GIT_\w+"
     r"|\w*EDITOR|PAGER|HOME|\w*_PROXY|\w*_proxy|JAVA_TOOL_OPTIONS"
 )
@@ -108,26 +108,26 @@ class Effects:
 @lru_cache(maxsize=64)
 def effects(command: str) -> Effects:
     """Return what `command` does, as far as its words tell. Never raises."""
-    found = _Found()
-    found.read(command)
+    collector = _Collector()
+    collector.read(command)
     return Effects(
-        programs=_once(argv[0] for argv in found.argvs),
-        argvs=_once(found.argvs),
-        writes=_once(found.writes),
-        hosts=_once(found.hosts),
-        warnings=_once(sorted(found.warnings, key=lambda one: one.span)),
-        needs=_once(found.needs),
-        loaders=_once(found.loaders),
-        unclear=found.unclear,
+        programs=_without_repeats(argv[0] for argv in collector.argvs),
+        argvs=_without_repeats(collector.argvs),
+        writes=_without_repeats(collector.writes),
+        hosts=_without_repeats(collector.hosts),
+        warnings=_without_repeats(sorted(collector.warnings, key=lambda warning: warning.span)),
+        needs=_without_repeats(collector.needs),
+        loaders=_without_repeats(collector.loaders),
+        unclear=collector.unclear,
     )
 
 
-def _once(found: Iterable[_T]) -> tuple[_T, ...]:
+def _without_repeats(found: Iterable[_T]) -> tuple[_T, ...]:
     return tuple(dict.fromkeys(found))
 
 
 @dataclass
-class _Found:
+class _Collector:
     """Collects the effects of a command and of the commands in its arguments."""
 
     argvs: list[tuple[str, ...]] = field(default_factory=list)
@@ -153,20 +153,20 @@ class _Found:
             elif redirection.writes and not name.startswith("/dev/"):
                 self.writes.append(name)
                 self._warn(Danger.WRITES, name, span)
-            self._place(name, span)
+            self._warn_of_place(name, span)
         for program in parsed.programs:
-            self._program(program, depth=depth, at=at)
+            self._collect_program(program, depth=depth, at=at)
 
-    def _program(self, program: Program, *, depth: int, at: Span | None) -> None:
+    def _collect_program(self, program: Program, *, depth: int, at: Span | None) -> None:
         for name in program.assigned:
-            if _STEERS.fullmatch(name):
+            if _STEERING_VARIABLE.fullmatch(name):
                 self._warn(Danger.STEERS, name, at or program.words[0].span)
         if program.words[0].text is None:
             self._warn(Danger.COMPUTED, program.words[0].source, at or program.words[0].span)
             return
-        self._words(program.words, reads_pipe=program.reads_pipe, depth=depth, at=at)
+        self._collect_words(program.words, reads_pipe=program.reads_pipe, depth=depth, at=at)
 
-    def _words(self, words: Sequence[Word], *, reads_pipe: bool, depth: int, at: Span | None) -> None:
+    def _collect_words(self, words: Sequence[Word], *, reads_pipe: bool, depth: int, at: Span | None) -> None:
         """Collect what the program of these words does. The first word is known."""
         argv = _argv_of(words)
         name = argv[0].rsplit("/", 1)[-1]
@@ -175,26 +175,28 @@ class _Found:
         if words[0].glob:
             self._warn(Danger.COMPUTED, words[0].source, first)
         for word in words[1:]:
-            self._word(word, at=at)
-        self._files(name, argv, span=at or (words[0].span[0], words[-1].span[1]))
+            self._collect_argument(word, at=at)
+        self._collect_files(name, argv, span=at or (words[0].span[0], words[-1].span[1]))
         verb = at or (words[0].span[0], words[min(len(argv) - 1, 1)].span[1])
-        self._network(name, argv, span=verb if name in programs.PACKAGE_MANAGERS else first)
+        self._collect_network(name, argv, span=verb if name in programs.PACKAGE_MANAGERS else first)
         if name == "git":
-            self._git(argv, span=verb)
+            self._collect_git(argv, span=verb)
         if name in programs.PRIVILEGED:
             self._warn(Danger.PRIVILEGED, name, first)
         if name in ("alias", "function", "enable", "hash"):
             self._warn(Danger.REDEFINES, name, first)
         if name in ("export", "declare", "typeset", "readonly", "env", "sudo", "doas", "time"):
-            steering = [word.partition("=")[0] for word in argv[1:] if _STEERS.fullmatch(word.partition("=")[0])]
-            for variable in steering:
-                self._warn(Danger.STEERS, variable, first)
+            for variable in (word.partition("=")[0] for word in argv[1:]):
+                if _STEERING_VARIABLE.fullmatch(variable):
+                    self._warn(Danger.STEERS, variable, first)
         text = programs.program_text(name, words)
         if not programs.loads_nothing(name, argv) and not (text is not None and programs.runs_shell_text(name)):
             self.loaders.append(name)
-        self._inner(name, words, reads_pipe=reads_pipe, depth=depth, at=at)
+        self._collect_inner(name, words, reads_pipe=reads_pipe, depth=depth, at=at)
 
-    def _inner(self, name: str, words: Sequence[Word], *, reads_pipe: bool, depth: int, at: Span | None) -> None:
+    def _collect_inner(
+        self, name: str, words: Sequence[Word], *, reads_pipe: bool, depth: int, at: Span | None
+    ) -> None:
         """Collect from the programs that this one starts because its arguments say so."""
         argv, first = _argv_of(words), at or words[0].span
         text = programs.program_text(name, words)
@@ -202,7 +204,7 @@ class _Found:
             self._warn(Danger.RUNS_TEXT, name, at or (words[0].span[0], text.span[1]))
             if text.text is None:
                 self.unclear = self.unclear or f"what {name} runs is known only then"
-            elif depth >= _DEPTH:
+            elif depth >= _MAX_DEPTH:
                 self.unclear = self.unclear or "programs are nested too deeply to follow"
             elif programs.runs_shell_text(name):
                 self.read(text.text, depth=depth + 1, at=at or text.span)
@@ -212,14 +214,14 @@ class _Found:
         inner = programs.started_words(name, words)
         if not inner:
             return
-        if depth >= _DEPTH:
+        if depth >= _MAX_DEPTH:
             self.unclear = self.unclear or "programs are nested too deeply to follow"
         elif inner[0].text is None:
             self._warn(Danger.COMPUTED, inner[0].source, at or inner[0].span)
         else:
-            self._words(inner, reads_pipe=reads_pipe and name != "xargs", depth=depth + 1, at=at)
+            self._collect_words(inner, reads_pipe=reads_pipe and name != "xargs", depth=depth + 1, at=at)
 
-    def _word(self, word: Word, *, at: Span | None) -> None:
+    def _collect_argument(self, word: Word, *, at: Span | None) -> None:
         """Collect from one argument, whatever program gets it."""
         text = word.text if word.text is not None else word.source
         for found in _URL.finditer(text):
@@ -228,9 +230,9 @@ class _Found:
         if host := _DEV_HOST.fullmatch(text):
             self._contact(host[1], span=at or word.span)
             self._need(NeedKind.NETWORK, text)
-        self._place(text.partition("=")[2] or text, at or word.span, source=word.source)
+        self._warn_of_place(text.partition("=")[2] or text, at or word.span, source=word.source)
 
-    def _place(self, name: str, span: Span, *, source: str = "") -> None:
+    def _warn_of_place(self, name: str, span: Span, *, source: str = "") -> None:
         """Warn about a path of credentials or in the home folder."""
         if "://" in name or any(char.isspace() for char in name):
             return
@@ -239,7 +241,7 @@ class _Found:
         elif (source or name).startswith(("~", "$HOME", '"$HOME')):
             self._warn(Danger.HOME, source or name, span)
 
-    def _files(self, name: str, argv: Sequence[str], *, span: Span) -> None:
+    def _collect_files(self, name: str, argv: Sequence[str], *, span: Span) -> None:
         operands = [
             word for word in programs.operands_of(argv, programs.VALUE_WORDS.get(name, frozenset())) if word != "{}"
         ]
@@ -248,7 +250,7 @@ class _Found:
         if name in programs.WRITES_OPERANDS:
             self.writes += operands
         elif name in programs.WRITES_LAST:
-            self.writes += [word for word in operands[-1:] if not _REMOTE.fullmatch(word)]
+            self.writes += [word for word in operands[-1:] if not _REMOTE_PATH.fullmatch(word)]
         elif name in ("sed", "perl", "gsed") and any(programs.in_place(word) for word in argv[1:]):
             self.writes += operands[1:]
         elif name == "dd":
@@ -260,7 +262,7 @@ class _Found:
         if name in programs.DELETES or (name == "find" and "-delete" in argv):
             self._warn(Danger.DELETES, name, span)
 
-    def _network(self, name: str, argv: Sequence[str], *, span: Span) -> None:
+    def _collect_network(self, name: str, argv: Sequence[str], *, span: Span) -> None:
         if name in programs.FETCHES or name in programs.REACHES_OUT:
             web = _web_hosts(argv)
             targets = list(web)
@@ -268,7 +270,7 @@ class _Found:
             if name in programs.HOST_FIRST:
                 targets = [word.rpartition("@")[2] for word in operands[:1]]
             elif name in ("scp", "rsync", "sftp"):
-                targets += [found[1] for word in operands if (found := _REMOTE.fullmatch(word))]
+                targets += [found[1] for word in operands if (found := _REMOTE_PATH.fullmatch(word))]
                 if name == "rsync" and not targets:
                     return
             elif name in programs.FETCHES and not targets:
@@ -288,12 +290,12 @@ class _Found:
             self._need(NeedKind.NETWORK, f"pip {argv[3]}")
             self._warn(Danger.USES_NETWORK, f"pip {argv[3]}", span)
 
-    def _git(self, argv: Sequence[str], *, span: Span) -> None:
+    def _collect_git(self, argv: Sequence[str], *, span: Span) -> None:
         words = programs.after_git_options(argv[1:])
         verb = words[0] if words else ""
         name = f"git {verb}"
         if verb in programs.GIT_NETWORK or (verb in ("submodule", "remote") and "update" in words):
-            hosts = [found[1] for word in words[1:] if (found := _REMOTE.fullmatch(word)) and "@" in word]
+            hosts = [found[1] for word in words[1:] if (found := _REMOTE_PATH.fullmatch(word)) and "@" in word]
             web = _web_hosts(words)
             self._need(NeedKind.NETWORK, name, hosts=() if hosts else web)
             for host in hosts:

@@ -29,6 +29,28 @@ _DESCRIPTOR = re.compile(r"(?:\d+|\{\w+\})[<>]")
 _MAX_STEPS = 400
 """Reports of progress after which the parser is stopped. Hostile input costs it quadratic time; this is 0.2 s."""
 _MAX_NODES = 20_000
+"""Nodes of the tree that are read at most."""
+_COMMANDS = frozenset({"command", "declaration_command", "unset_command"})
+_NOT_SIMPLE = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect", "subshell"})
+_SEQUENCES = frozenset({"program", "subshell", "compound_statement"})
+"""Statements whose exit code is that of their last part."""
+_PASSING_ON = frozenset({"list", "redirected_statement", "heredoc_redirect"})
+"""Statements whose exit code may be that of any part. A pipe after a here document stands within the document."""
+_ENDING_WITH_COMMAND = frozenset({"pipeline", "list", "redirected_statement", "negated_command"})
+_NOT_STATEMENTS = frozenset({"comment", "heredoc_start", "heredoc_body", "heredoc_end", "file_redirect"})
+_SUBSTITUTIONS: dict[str, Literal["command", "variable", "pattern"]] = {
+    "command_substitution": "command",
+    "process_substitution": "command",
+    "simple_expansion": "variable",
+    "expansion": "variable",
+    "arithmetic_expansion": "variable",
+    "brace_expression": "pattern",
+}
+_WRITING = frozenset({">", ">>", ">|", "&>", "&>>", "<>"})
+_OPERATORS = _WRITING | {"<", ">&", "<&", "<&-", ">&-"}
+_OPENING = re.compile(r"\[\[?\s|\(\(|[{!]\s")
+"""Start of a test, a group or a negation. ``[a-z]``, ``{}`` and ``!x`` are none: they are names of programs."""
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[|\+?=)", re.ASCII)
 
 Span = tuple[int, int]
 """Start and end of a part of the command, in characters."""
@@ -130,9 +152,9 @@ def parse(command: str) -> Parsed:
         redirections=tuple(sorted(reader.redirections, key=attrgetter("span"))),
         substitutions=tuple(sorted(reader.substitutions, key=attrgetter("span"))),
         functions=tuple(reader.functions),
-        simple=_simple(root, reader),
-        pipeline=_pipeline(root, reader),
-        unclear=_unclear(command, reader, error=root.has_error),
+        simple=_simple_words_of(root, reader),
+        pipeline=_pipeline_of(root, reader),
+        unclear=_why_unclear(command, reader, error=root.has_error),
     )
 
 
@@ -156,7 +178,7 @@ def _stop_after(steps: int) -> Callable[[int, bool], bool]:
     return lambda offset, error: next(counter, None) is None
 
 
-def _unclear(command: str, reader: "_Reader", *, error: bool) -> str:
+def _why_unclear(command: str, reader: "_Reader", *, error: bool) -> str:
     if error:
         return _NOT_UNDERSTOOD
     if not visible(command.replace("\n", " ").replace("\t", " ")):
@@ -164,7 +186,7 @@ def _unclear(command: str, reader: "_Reader", *, error: bool) -> str:
     return reader.unclear
 
 
-def _simple(root: "Node", reader: "_Reader") -> tuple[str, ...]:
+def _simple_words_of(root: "Node", reader: "_Reader") -> tuple[str, ...]:
     """Return the words of the command if it consists of one program with known words."""
     only = root.children[0] if root.child_count == 1 else None
     kinds = {child.type for child in only.children} if only is not None else set()
@@ -173,15 +195,16 @@ def _simple(root: "Node", reader: "_Reader") -> tuple[str, ...]:
     if len(reader.programs) != 1 or reader.redirections:
         return ()
     words = reader.programs[0].words
-    return tuple(word.text for word in words if word.text is not None) if all(_plain(word) for word in words) else ()
+    known = tuple(word.text for word in words if word.text is not None and not word.source.startswith("~"))
+    return known if len(known) == len(words) else ()
 
 
-def _pipeline(root: "Node", reader: "_Reader") -> tuple[str, ...]:
+def _pipeline_of(root: "Node", reader: "_Reader") -> tuple[str, ...]:
     """Return the names of the programs of the pipeline that may set the exit code of the command, see `Parsed`."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        parts = [child for child in node.named_children if child.type not in _NO_STATEMENTS]
+        parts = [child for child in node.named_children if child.type not in _NOT_STATEMENTS]
         if node.type == "pipeline":
             return () if any(map(_sets_pipefail, reader.programs)) else reader.piped(parts[-1])
         if node.type in _PASSING_ON:
@@ -196,33 +219,6 @@ def _sets_pipefail(program: Program) -> bool:
     return name == "set" and "pipefail" in words and words[words.index("pipefail") - 1].startswith("-")
 
 
-def _plain(word: Word) -> bool:
-    return word.text is not None and not word.source.startswith("~")
-
-
-_COMMANDS = frozenset({"command", "declaration_command", "unset_command"})
-_NOT_SIMPLE = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect", "subshell"})
-_SEQUENCES = frozenset({"program", "subshell", "compound_statement"})
-"""Statements whose exit code is that of their last part."""
-_PASSING_ON = frozenset({"list", "redirected_statement", "heredoc_redirect"})
-"""Statements whose exit code may be that of any part. A pipe after a here document stands within the document."""
-_ENDING_WITH_COMMAND = frozenset({"pipeline", "list", "redirected_statement", "negated_command"})
-_NO_STATEMENTS = frozenset({"comment", "heredoc_start", "heredoc_body", "heredoc_end", "file_redirect"})
-_SUBSTITUTIONS: dict[str, Literal["command", "variable", "pattern"]] = {
-    "command_substitution": "command",
-    "process_substitution": "command",
-    "simple_expansion": "variable",
-    "expansion": "variable",
-    "arithmetic_expansion": "variable",
-    "brace_expression": "pattern",
-}
-_WRITING = frozenset({">", ">>", ">|", "&>", "&>>", "<>"})
-_OPERATORS = _WRITING | {"<", ">&", "<&", "<&-", ">&-"}
-_OPENS = re.compile(r"\[\[?\s|\(\(|[{!]\s")
-"""Start of a test, a group or a negation. ``[a-z]``, ``{}`` and ``!x`` are none: they are names of programs."""
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[|\+?=)", re.ASCII)
-
-
 class _Reader:
     """Collects what a tree holds. Iterative, because hostile commands are nested deeply."""
 
@@ -233,71 +229,71 @@ class _Reader:
         self.substitutions: list[Substitution] = []
         self.functions: list[str] = []
         self.unclear = ""
-        self._starts = None if command.isascii() else list(accumulate(_sizes(command), initial=0))
+        self._starts = None if command.isascii() else list(accumulate(_byte_sizes(command), initial=0))
         self._late_words: dict[int, list[Word]] = {}
         """Words of a program that stand after a redirection, by the node of its command. The tree has them there."""
 
     def read(self, root: "Node") -> None:
         """Collect everything below `root`."""
         waiting: list[tuple[Node, bool]] = [(root, False)]
-        seen, read = 0, list[Span]()
+        seen, leaves = 0, list[Span]()
         while waiting:
             node, piped = waiting.pop()
             seen += 1
             if seen > _MAX_NODES:
                 self.unclear = "it is too long to be read as a whole"
                 return
-            self._note(node, piped=piped)
-            follows = False
+            self._read_node(node, piped=piped)
+            after_pipe = False
             for child in node.children:
-                follows = follows or (node.type == "pipeline" and child.type in ("|", "|&"))
-                waiting.append((child, piped or follows))
+                after_pipe = after_pipe or (node.type == "pipeline" and child.type in ("|", "|&"))
+                waiting.append((child, piped or after_pipe))
             if not node.children:
-                read.append(self._span(node))
-        ends = [0, *(end for _, end in sorted(read))]
-        starts = [*(start for start, _ in sorted(read)), len(self.command)]
+                leaves.append(self._span_of(node))
+        ends = [0, *(end for _, end in sorted(leaves))]
+        starts = [*(start for start, _ in sorted(leaves)), len(self.command)]
         # The grammar skips an escaped space, which to bash is a character of a word.
         if any(self.command[end:start].replace("\\\n", "").strip() for end, start in zip(ends, starts, strict=True)):
             self.unclear = _NOT_UNDERSTOOD
 
     def piped(self, last: "Node") -> tuple[str, ...]:
         """Return the names of the programs before `last`, the end of a pipeline, and its own."""
-        start, end = self._span(last)
+        start, end = self._span_of(last)
         before = [program for program in self.programs if program.span[0] < start]
         own = [program for program in self.programs if start <= program.span[0] < end and last.type == "command"]
         names = [program.words[0].text or "" for program in sorted(before, key=attrgetter("span"))]
         return (*names, own[0].words[0].text or "" if own else "")
 
-    def _note(self, node: "Node", *, piped: bool) -> None:
+    def _read_node(self, node: "Node", *, piped: bool) -> None:
         match node.type:
             case "command" | "declaration_command" | "unset_command":
-                self._command(node, piped=piped)
+                self._read_command(node, piped=piped)
             case "redirected_statement":
                 self._keep_late_words(node)
             case "file_redirect":
-                self._redirection(node)
-            case "variable_assignment" if _ASSIGNMENT.match(self._source(node)) is None:
+                self._read_redirection(node)
+            case "variable_assignment" if _ASSIGNMENT.match(self._source_of(node)) is None:
                 self.unclear = _NOT_UNDERSTOOD
-            case "test_command" | "compound_statement" | "negated_command" if not _OPENS.match(self._source(node)):
+            case "test_command" | "compound_statement" | "negated_command" if not _OPENING.match(self._source_of(node)):
                 self.unclear = _NOT_UNDERSTOOD
-            case "word" | "simple_expansion" if any(map(str.isspace, _ESCAPED.sub("", self._source(node)))):
+            case "word" | "simple_expansion" if any(map(str.isspace, _ESCAPED.sub("", self._source_of(node)))):
                 self.unclear = _NOT_UNDERSTOOD
-            case "file_descriptor" if not self._source(node).strip("{}").isalnum():
+            case "file_descriptor" if not self._source_of(node).strip("{}").isalnum():
                 self.unclear = _NOT_UNDERSTOOD
             case "function_definition":
                 name = node.child_by_field_name("name")
-                self.functions.append(self._source(name) if name is not None else "")
+                self.functions.append(self._source_of(name) if name is not None else "")
             case kind if kind in _SUBSTITUTIONS:
-                self.substitutions.append(Substitution(_SUBSTITUTIONS[kind], self._span(node)))
+                self.substitutions.append(Substitution(_SUBSTITUTIONS[kind], self._span_of(node)))
 
-    def _command(self, node: "Node", *, piped: bool) -> None:
+    def _read_command(self, node: "Node", *, piped: bool) -> None:
         words: list[Word] = []
         assigned: list[str] = []
         for child in node.children:
             if child.type == "variable_assignment" and not words:
-                assigned.append(self._source(child).partition("=")[0].rstrip("+"))
+                assigned.append(self._source_of(child).partition("=")[0].rstrip("+"))
             elif child.type not in _NOT_SIMPLE and child.end_byte > child.start_byte:
-                words.append(self._word(child))
+                words.append(self._word_of(child))
         if not words:
             return
         late = self._late_words.pop(node.id, ())
@@ -311,11 +307,11 @@ class _Reader:
         if any(_DESCRIPTOR.match(self.command, word.span[0]) for word in words):
             self.unclear = _NOT_UNDERSTOOD
         # The keyword `time` takes -p alone, and only first. Bash runs any other option, or a later -p, as a program.
-        timed = dropwhile(lambda text: text in ("-p", "--"), (word.text or "" for word in words[1:]))
-        name = next((text for text in timed if not _ASSIGNMENT.match(text)), "")
+        timed_words = dropwhile(lambda text: text in ("-p", "--"), (word.text or "" for word in words[1:]))
+        name = next((text for text in timed_words if not _ASSIGNMENT.match(text)), "")
         quoted = any(_ASSIGNMENT.match(word.text or "") and not _ASSIGNMENT.match(word.source) for word in words)
-        odd = words[0].source == "time" and (late or quoted or name.startswith("-") or name in RESERVED)
-        if words[0].source in RESERVED - {"time"} or odd:
+        time_is_odd = words[0].source == "time" and (late or quoted or name.startswith("-") or name in RESERVED)
+        if words[0].source in RESERVED - {"time"} or time_is_odd:
             self.unclear = f"{words[0].source} is not understood"
         self.programs.append(Program(tuple(words), tuple(assigned), piped))
 
@@ -332,37 +328,36 @@ class _Reader:
         if late and command is None:
             self.unclear = "words stand after a redirection"
         elif command is not None:
-            self._late_words.setdefault(command.id, []).extend(map(self._word, late))
+            self._late_words.setdefault(command.id, []).extend(map(self._word_of, late))
 
-    def _redirection(self, node: "Node") -> None:
+    def _read_redirection(self, node: "Node") -> None:
         target = node.child_by_field_name("destination")
         operator = next((child.type for child in node.children if child.type in _OPERATORS), "")
         if target is None or operator in ("<&-", ">&-"):
             return
-        word = self._word(target)
-        descriptor = word.source.removesuffix("-").isdigit() or word.source == "-"
-        writes = operator in _WRITING or (operator == ">&" and not descriptor) or node.has_error
-        if operator in (">&", "<&") and descriptor:
-            return
-        self.redirections.append(Redirection(word, writes, self._span(node)))
+        word = self._word_of(target)
+        if operator in (">&", "<&") and (word.source.removesuffix("-").isdigit() or word.source == "-"):
+            return  # to or from a descriptor, not a file
+        writes = operator in _WRITING or operator == ">&" or node.has_error
+        self.redirections.append(Redirection(word, writes, self._span_of(node)))
 
-    def _word(self, node: "Node") -> Word:
-        return Word(self._text(node), self._source(node), self._span(node))
+    def _word_of(self, node: "Node") -> Word:
+        return Word(self._text_of(node), self._source_of(node), self._span_of(node))
 
-    def _text(self, node: "Node") -> str | None:
+    def _text_of(self, node: "Node") -> str | None:
         """Return a word as the program gets it, before globs; None if the shell has to compute it."""
-        parts = list(self._parts(node))
+        parts = list(self._parts_of(node))
         return None if None in parts else "".join(part for part in parts if part is not None)
 
-    def _parts(self, node: "Node") -> Iterator[str | None]:
-        source = self._source(node)
+    def _parts_of(self, node: "Node") -> Iterator[str | None]:
+        source = self._source_of(node)
         match node.type:
             case "command_name" | "concatenation":
-                braces = [child for child in node.children if child.type == "word" and self._source(child) == "{"]
+                braces = [child for child in node.children if child.type == "word" and self._source_of(child) == "{"]
                 if braces and ("," in source or ".." in source):
                     yield None
                 for child in node.children:
-                    yield from self._parts(child)
+                    yield from self._parts_of(child)
             case "word" | "number" | "extglob_pattern" | "regex" | "test_operator":
                 yield _unescape(source)
             case "raw_string":
@@ -375,9 +370,9 @@ class _Reader:
                 if value is None:
                     yield source
                 else:
-                    name_and_sign = source[: self._span(value)[0] - self._span(node)[0]]
+                    name_and_sign = source[: self._span_of(value)[0] - self._span_of(node)[0]]
                     yield name_and_sign
-                    yield from self._parts(value)
+                    yield from self._parts_of(value)
             case _ if not node.is_named and not {"$", "`"} & set(source):  # $"…" is translated, $$ is a number
                 yield source
             case _:
@@ -385,11 +380,11 @@ class _Reader:
                     self.unclear = _NOT_UNDERSTOOD
                 yield None
 
-    def _source(self, node: "Node") -> str:
-        start, end = self._span(node)
+    def _source_of(self, node: "Node") -> str:
+        start, end = self._span_of(node)
         return self.command[start:end]
 
-    def _span(self, node: "Node") -> Span:
+    def _span_of(self, node: "Node") -> Span:
         if self._starts is None:
             return node.start_byte, node.end_byte
         return bisect_left(self._starts, node.start_byte), bisect_left(self._starts, node.end_byte)
@@ -402,7 +397,7 @@ def _redirects(statement: "Node") -> Iterator["Node"]:
         yield from _redirects(part)
 
 
-def _sizes(command: str) -> Iterator[int]:
+def _byte_sizes(command: str) -> Iterator[int]:
     return (len(char.encode("utf-8", "replace")) for char in command)
 
 

@@ -16,13 +16,13 @@ from chatops.domain.secrets import is_secret, may_hold_secrets
 
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|lua|php|node|nodejs|tclsh|wish|Rscript|guile|sh|bash)[0-9.]*")
 _OTHER_INTERPRETERS = frozenset("dash zsh ksh csh tcsh fish source . deno bun".split())
-_PLAIN = re.compile(r"[\w.][\w./+%,:~^-]*")
+_PLAIN_WORD = re.compile(r"[\w.][\w./+%,:~^-]*")
 _QUIET_FLAGS = frozenset({"-q", "--quiet", "-v", "--verbose", "--version", "--help"})
 _NUMBER_FLAG = re.compile(r"-[0-9]{1,9}")
 _RESPONSE_FILE = re.compile(r"@(?![~^{]|$)")
 """``@FILE`` makes many programs read further arguments; git's ``@`` and ``@~1`` do not."""
 _SEPARATORS = re.compile(r"[/:=,@]")
-_SETTINGS = frozenset({".docker", ".config", ".git", ".chatops"})
+_SETTINGS_FOLDERS = frozenset({".docker", ".config", ".git", ".chatops"})
 """Folders of settings, which may include credentials."""
 
 
@@ -285,7 +285,7 @@ RUNS_ITS_ARGUMENTS = _words(
 def credential_word(word: str) -> bool:
     """Return True if a word names a place where secrets usually are, or git's own folder."""
     parts = [part.casefold() for part in _SEPARATORS.split(word)]
-    return is_secret(parts) or any(part in _SETTINGS or may_hold_secrets((part,)) for part in parts)
+    return is_secret(parts) or any(part in _SETTINGS_FOLDERS or may_hold_secrets((part,)) for part in parts)
 
 
 def inside(word: str, *, cwd: str) -> bool:
@@ -310,12 +310,12 @@ def harmless_tail(*, prefix: Sequence[str], tail: Sequence[str], cwd: str) -> bo
         return False
     name = words[0]
     if name == "git":
-        return _git(words[1:], tail, cwd=cwd)
+        return _harmless_for_git(words[1:], tail, cwd=cwd)
     if name in RUNS_ITS_ARGUMENTS or _INTERPRETER.fullmatch(name):
         return False
     program = PROGRAMS.get(name)
     if program is None:
-        return all(_plain(word, cwd=cwd) for word in tail)
+        return all(_is_plain(word, cwd=cwd) for word in tail)
     return _Arguments(program=program, cwd=cwd).accept(tail)
 
 
@@ -375,7 +375,7 @@ def launched(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
-def _git(words: Sequence[str], tail: Sequence[str], *, cwd: str) -> bool:
+def _harmless_for_git(words: Sequence[str], tail: Sequence[str], *, cwd: str) -> bool:
     """Return True if `tail` is harmless for git.
 
     Options before the sub-command configure git itself, so the sub-command has to come first.
@@ -385,11 +385,11 @@ def _git(words: Sequence[str], tail: Sequence[str], *, cwd: str) -> bool:
     return program is not None and _Arguments(program=program, cwd=cwd).accept(tail)
 
 
-def _plain(word: str, *, cwd: str) -> bool:
+def _is_plain(word: str, *, cwd: str) -> bool:
     """Return True for a word that a program is unlikely to take for more than a name."""
     if word in _QUIET_FLAGS:
         return True
-    return _PLAIN.fullmatch(word) is not None and "::" not in word and "//" not in word and inside(word, cwd=cwd)
+    return _PLAIN_WORD.fullmatch(word) is not None and "::" not in word and "//" not in word and inside(word, cwd=cwd)
 
 
 @dataclass(kw_only=True)
@@ -416,11 +416,11 @@ class _Arguments:
                 break
             if not word.startswith("-") or word == "-":
                 self.operands.append(word)
-            elif not self._flag(word, words):
+            elif not self._accept_flag(word, words):
                 return False
-        return self._operands_accepted()
+        return self._accept_operands()
 
-    def _operands_accepted(self) -> bool:
+    def _accept_operands(self) -> bool:
         most = self.program.max_operands
         if most is not None and len(self.operands) > most:
             return False
@@ -428,50 +428,50 @@ class _Arguments:
         files = self.operands[texts:] + self.values
         return all(word == "-" or inside(word, cwd=self.cwd) for word in files)
 
-    def _flag(self, word: str, rest: list[str]) -> bool:
+    def _accept_flag(self, word: str, rest: list[str]) -> bool:
         if self.program.single_dash_words:
-            return self._valued(word, rest) if word in self.program.valued else word in self.program.flags
+            return self._take_value(word, rest) if word in self.program.valued else word in self.program.flags
         if _NUMBER_FLAG.fullmatch(word):
             return self.program.numbers
         if word.startswith("--"):
             name, has_value, value = word.partition("=")
-            return self._long(name, value if has_value else None, rest)
-        return self._cluster(word[1:], rest)
+            return self._accept_long(name, value if has_value else None, rest)
+        return self._accept_letters(word[1:], rest)
 
-    def _long(self, name: str, value: str | None, rest: list[str]) -> bool:
+    def _accept_long(self, name: str, value: str | None, rest: list[str]) -> bool:
         program = self.program
         if name in program.flags and value is None:
             return True
         if name not in program.valued and name not in program.optional_valued:
             return False
         if value is None:
-            return name in program.optional_valued or self._valued(name, rest)
-        self._keep(name, value)
+            return name in program.optional_valued or self._take_value(name, rest)
+        self._keep_value(name, value)
         return True
 
-    def _cluster(self, letters: str, rest: list[str]) -> bool:
+    def _accept_letters(self, letters: str, rest: list[str]) -> bool:
         for position, letter in enumerate(letters):
             flag, remainder = f"-{letter}", letters[position + 1 :]
             if flag in self.program.optional_valued:
-                self._keep(flag, remainder)
+                self._keep_value(flag, remainder)
                 return True
             if flag in self.program.valued:
                 if not remainder:
-                    return self._valued(flag, rest)
-                self._keep(flag, remainder)
+                    return self._take_value(flag, rest)
+                self._keep_value(flag, remainder)
                 return True
             if flag not in self.program.flags:
                 return False
         return True
 
-    def _valued(self, flag: str, rest: list[str]) -> bool:
+    def _take_value(self, flag: str, rest: list[str]) -> bool:
         # A value that looks like a flag is refused: a program with other rules would parse it as a flag.
         if not rest or rest[0].startswith("-"):
             return False
-        self._keep(flag, rest.pop(0))
+        self._keep_value(flag, rest.pop(0))
         return True
 
-    def _keep(self, flag: str, value: str) -> None:
+    def _keep_value(self, flag: str, value: str) -> None:
         self.pattern_given = self.pattern_given or flag in self.program.pattern_flags
         if flag not in self.program.text_values:
             self.values.append(value)

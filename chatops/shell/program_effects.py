@@ -11,7 +11,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.shell.grammar import Word
 from chatops.shell.harmless import GIT, PROGRAMS, runs_its_arguments, runs_no_workspace_code
 
-_ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
 def _words(text: str) -> frozenset[str]:
@@ -46,7 +46,7 @@ WRAPPERS: dict[str, tuple[int, frozenset[str]]] = {
     "busybox": (0, frozenset()),
     "toybox": (0, frozenset()),
 }
-"""Programs whose operands are a program: the operands before it, and the flags that take the next word."""
+"""Programs whose operands are a program: how many operands precede it, and the flags that take the next word."""
 SUB_WRAPPERS = frozenset({("uv", "run"), ("poetry", "run"), ("hatch", "run"), ("pdm", "run"), ("rye", "run")})
 PRIVILEGED = _words("sudo su doas runuser pkexec")
 SHELLS = _words("sh bash rbash dash zsh ksh mksh ash csh tcsh")
@@ -282,7 +282,7 @@ def program_text(name: str, words: Sequence[Word]) -> Word | None:
     The text of the word is None if only the running shell knows it, or if the words do not say which one it is.
     """
     if name in JOINS_TEXT:
-        return _joined(name, words)
+        return _join_operands(name, words)
     if name in SHELLS:
         return _shell_text(words)
     base = name.rstrip("0123456789.")
@@ -298,7 +298,7 @@ def _unknown(words: Sequence[Word]) -> Word:
     return Word(None, "", (words[0].span[0], words[-1].span[1]))
 
 
-def _joined(name: str, words: Sequence[Word]) -> Word | None:
+def _join_operands(name: str, words: Sequence[Word]) -> Word | None:
     """Return the operands as one text. Those after ``:::`` are commands only if no command precedes it."""
     rest = list(words[1:])
     while rest and rest[0].text is not None and rest[0].text.startswith("-") and name != "eval":
@@ -322,7 +322,7 @@ def _joined(name: str, words: Sequence[Word]) -> Word | None:
 
 def _shell_text(words: Sequence[Word]) -> Word | None:
     """Return the text after ``-c``: the first word after all options."""
-    found, at = False, 1
+    has_text, at = False, 1
     while at < len(words):
         option = words[at].text
         if option is None:
@@ -334,9 +334,10 @@ def _shell_text(words: Sequence[Word]) -> Word | None:
         if option.startswith("--"):
             at += option in _SHELL_VALUED
         else:
-            found = found or "c" in option
+            has_text = has_text or "c" in option
+            # Each -o and -O takes a word.
             at += option.lower().count("o")
-    if not found:
+    if not has_text:
         return None
     return words[at] if at < len(words) else _unknown(words)
 
@@ -364,6 +365,7 @@ def _flag_text(words: Sequence[Word], flags: str, valued: str, long: frozenset[s
         value = option[place + 1 :]
         if option[place] in flags:
             return Word(value, "", word.span) if value else words[at] if at < len(words) else _unknown(words)
+        # With -m the words that follow are those of a module.
         if option[place] == "m" and "m" in valued and not anywhere:
             return None
         at += not value
@@ -399,7 +401,7 @@ def started_words(name: str, words: Sequence[Word]) -> Sequence[Word]:
             rest = rest[2:]
         elif text.startswith("-") and (text != "-" or name == "env"):
             rest = rest[1:]
-        elif name in ("env", "sudo", "doas", "time") and _ASSIGNED.fullmatch(text):
+        elif name in ("env", "sudo", "doas", "time") and _ASSIGNMENT.fullmatch(text):
             rest = rest[1:]
         else:
             break

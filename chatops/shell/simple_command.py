@@ -53,7 +53,7 @@ def simple_words(command: str, *, expand: Expand | None = None) -> tuple[str, ..
     `expand` returns (itself if there are none), and these are the words to judge and to run. A glob that is absolute or
     climbs with ``..`` is never expanded.
     """
-    return _read(command, expand=expand)[0]
+    return _read_words(command, expand=expand)[0]
 
 
 def why_not_simple(command: str) -> str:
@@ -61,10 +61,10 @@ def why_not_simple(command: str) -> str:
 
     Empty for a simple command, also for one with globs.
     """
-    return _read(command, expand=lambda glob: (glob,))[1]
+    return _read_words(command, expand=lambda glob: (glob,))[1]
 
 
-def _read(command: str, *, expand: Expand | None) -> tuple[tuple[str, ...], str]:
+def _read_words(command: str, *, expand: Expand | None) -> tuple[tuple[str, ...], str]:
     """Return the words and an empty text, or no words and why there are none."""
     if len(command) > MAX_COMMAND_CHARS:
         return (), "is too long"
@@ -82,7 +82,7 @@ def _read(command: str, *, expand: Expand | None) -> tuple[tuple[str, ...], str]
         if not words and (reader.quoted or reader.glob or reader.text in RESERVED or "=" in reader.text):
             return (), "begins with a word that only a shell understands"
         if reader.glob:
-            names = _expanded(reader, expand)
+            names = _expand_glob(reader, expand)
             if not names:
                 return (), "has a name pattern outside of its folder"
             words.extend(names)
@@ -92,7 +92,7 @@ def _read(command: str, *, expand: Expand | None) -> tuple[tuple[str, ...], str]
     return tuple(words), "" if words else "is empty"
 
 
-def _expanded(word: "_WordParser", expand: Expand | None) -> tuple[str, ...]:
+def _expand_glob(word: "_WordParser", expand: Expand | None) -> tuple[str, ...]:
     """Return the names that a glob matches; empty if it may not be expanded here."""
     if expand is None or word.quoted or word.text.startswith(("/", "-")) or ".." in word.text.split("/"):
         return ()
@@ -114,16 +114,16 @@ class _WordParser:
         start = self.index
         while self.index < len(self.command) and (char := self.command[self.index]) != " ":
             if char in "'\"":
-                fault = self._quotes(char)
+                fault = self._read_quotes(char)
             elif char == "\\":
-                fault = self._backslash()
+                fault = self._read_backslash()
             else:
-                fault = self._plain(char, first=self.index == start)
+                fault = self._read_plain(char, first=self.index == start)
             if fault:
                 return fault
         return ""
 
-    def _plain(self, char: str, *, first: bool) -> str:
+    def _read_plain(self, char: str, *, first: bool) -> str:
         if char == "|" and self.command[self.index + 1 : self.index + 2] == "|":
             return _SHELL_SIGNS["&"]
         if fault := _SHELL_SIGNS.get(char, ""):
@@ -138,20 +138,20 @@ class _WordParser:
         self.index += 1
         return ""
 
-    def _quotes(self, mark: str) -> str:
+    def _read_quotes(self, mark: str) -> str:
         end = self.command.find(mark, self.index + 1)
         if end < 0:
             return "has a quote without an end"
         inner = self.command[self.index + 1 : end]
         # A backslash in double quotes may hide the closing quote. It is too rare to be worth parsing.
-        if mark == '"' and (acting := next((char for char in inner if char in "$`\\"), "")):
-            return _SHELL_SIGNS.get(acting, "has a backslash in quotes")
+        if mark == '"' and (sign := next((char for char in inner if char in "$`\\"), "")):
+            return _SHELL_SIGNS.get(sign, "has a backslash in quotes")
         self.text += inner
         self.quoted = True
         self.index = end + 1
         return ""
 
-    def _backslash(self) -> str:
+    def _read_backslash(self) -> str:
         if self.index + 1 >= len(self.command):
             return "ends with a backslash"
         self.text += self.command[self.index + 1]
