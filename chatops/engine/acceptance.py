@@ -105,31 +105,31 @@ def judge_answer(contract: StepContract, facts: AnswerFacts, messages: Sequence[
         read = None
     if not isinstance(read, Mapping) or not read:
         problems = facts.problems or (Problem(path="", message="an empty object is not an answer"),)
-        error = _problem(problems[0])
-        message = _message(f"{_UNREADABLE} Error: {error}", (), f"{_ONLY_JSON} {_reminder(contract)}".rstrip())
-        return Refused(message=message, why=_why("Its answer could not be read as JSON", [error]), wants_json=True)
+        error = _problem_line(problems[0])
+        message = _feedback(f"{_UNREADABLE} Error: {error}", (), f"{_ONLY_JSON} {_reminder(contract)}".rstrip())
+        return Refused(message=message, why=_sentence("Its answer could not be read as JSON", [error]), wants_json=True)
     if read.get("tool_calls"):
         return Refused(
-            message=_message(_CALLS, (), ""), why="It wrote tool calls into its answer and did not make them."
+            message=_feedback(_CALLS, (), ""), why="It wrote tool calls into its answer and did not make them."
         )
     if read.get("success") is False:
-        return GivenUp(reason=_reason(read))
-    result, unmatched, problems = _result(read, contract, facts)
+        return GivenUp(reason=_reported_reason(read))
+    result, unmatched, problems = _result_of(read, contract, facts)
     if problems:
-        unfit = [_problem(problem) for problem in problems[:_MAX_PROBLEMS]]
+        unfit = [_problem_line(problem) for problem in problems[:_MAX_PROBLEMS]]
         return Refused(
-            message=_message(_UNFIT, unfit, _ONLY_JSON),
-            why=_why("Its answer does not have the form of this step", unfit),
+            message=_feedback(_UNFIT, unfit, _ONLY_JSON),
+            why=_sentence("Its answer does not have the form of this step", unfit),
         )
     missing = validations.unproven(contract, messages, grant, result)
     if isinstance(missing, str):
         why = "Nothing shows what its answer was validated for."
-        return Refused(message=_message(_UNPROVEN, [missing], _AGAIN), why=f"{why} {missing}", unproven=(missing,))
+        return Refused(message=_feedback(_UNPROVEN, [missing], _AGAIN), why=f"{why} {missing}", unproven=(missing,))
     if missing:
-        return _unproven(missing, grant)
+        return _refuse_unproven(missing, grant)
     if unmatched:
-        message = _message(_PATTERNS, unmatched, "Please correct it and give your final answer again.")
-        return Refused(message=message, why=_why("Its answer does not pass the checks of this step", unmatched))
+        message = _feedback(_PATTERNS, unmatched, "Please correct it and give your final answer again.")
+        return Refused(message=message, why=_sentence("Its answer does not pass the checks of this step", unmatched))
     return Accepted(answer=result_text(result, schema=contract.output_schema))
 
 
@@ -161,14 +161,14 @@ def result_text(result: JsonValue, *, schema: str) -> str:
     return result if isinstance(result, str) and not schema else canonical(result)
 
 
-def _result(
+def _result_of(
     read: Mapping[str, JsonValue], contract: StepContract, facts: AnswerFacts
 ) -> tuple[JsonValue, tuple[str, ...], tuple[Problem, ...]]:
     """Return the result of the answer and the patterns it does not match, or the problems with its form.
 
     The envelope is tried first. An object with ``success`` is an envelope, unless the schema has that member too.
     """
-    named = _properties(contract.output_schema)
+    named = _schema_properties(contract.output_schema)
     enveloped = read.get("success") is True and "result" in read
     may_be_bare = bool(contract.output_schema) and ("success" not in read or "success" in named)
     if enveloped and not facts.result_problems:
@@ -189,7 +189,7 @@ def _result(
     return None, (), (*problems, *facts.result_problems)
 
 
-def _properties(schema: str) -> Mapping[str, JsonValue]:
+def _schema_properties(schema: str) -> Mapping[str, JsonValue]:
     """Return the properties of a schema; empty if it lists none."""
     try:
         described = parse_json(schema)
@@ -199,7 +199,7 @@ def _properties(schema: str) -> Mapping[str, JsonValue]:
     return named if isinstance(named, Mapping) else {}
 
 
-def _reason(read: Mapping[str, JsonValue]) -> str:
+def _reported_reason(read: Mapping[str, JsonValue]) -> str:
     for member in ("reasoning", "result"):
         value = read.get(member)
         if value:
@@ -208,34 +208,34 @@ def _reason(read: Mapping[str, JsonValue]) -> str:
     return _NO_REASON
 
 
-def _unproven(missing: Sequence[ValidationState], grant: Grant) -> Refused:
-    lines = [f"- {standing.words}" for standing in missing[:_MAX_PROBLEMS]]
+def _refuse_unproven(missing: Sequence[ValidationState], grant: Grant) -> Refused:
+    lines = [f"- {state.words}" for state in missing[:_MAX_PROBLEMS]]
     if len(missing) > _MAX_PROBLEMS:
         lines.append(f"- and {len(missing) - _MAX_PROBLEMS} more.")
-    found = [error for standing in missing if standing.status is ValidationStatus.FAILED for error in standing.found]
+    found = [error for state in missing if state.status is ValidationStatus.FAILED for error in state.found]
     if found:
         lines.append(validations.numbered(found[: validations.MAX_ERRORS]))
-    gone = dict.fromkeys(standing.tool for standing in missing if grant.tool(standing.tool) is None)
+    gone = dict.fromkeys(state.tool for state in missing if grant.tool(state.tool) is None)
     hopeless = f"{', '.join(gone)} would have to pass and may not be called here." if gone else ""
     message = "\n".join([f"[chatops] {_UNPROVEN}", *lines, _AGAIN])
-    facts = [standing.fact for standing in missing[:_MAX_PROBLEMS]]
-    errors = _why("Found", [f"{error.path}: {error.message}" for error in found[:_MAX_PROBLEMS]]) if found else ""
+    facts = [state.fact for state in missing[:_MAX_PROBLEMS]]
+    errors = _sentence("Found", [f"{error.path}: {error.message}" for error in found[:_MAX_PROBLEMS]]) if found else ""
     why = " ".join(part for part in ("Not all validations have passed.", *facts, errors) if part)
-    words = tuple(standing.words for standing in missing)
+    words = tuple(state.words for state in missing)
     return Refused(message=message, why=why, unproven=words, hopeless=hopeless)
 
 
-def _message(head: str, lines: Sequence[str], end: str) -> str:
+def _feedback(head: str, lines: Sequence[str], end: str) -> str:
     listed = [f"- {one_line(line, most=_LONGEST_LINE)}" for line in lines]
     return "\n".join(part for part in (f"[chatops] {head}", *listed, end) if part)
 
 
-def _why(what: str, details: Sequence[str]) -> str:
+def _sentence(what: str, details: Sequence[str]) -> str:
     text = "; ".join(one_line(detail, most=_LONGEST_LINE) for detail in details)
     return f"{what}: {text}{'' if text.endswith(('.', '!', '?')) else '.'}"
 
 
-def _problem(problem: Problem) -> str:
+def _problem_line(problem: Problem) -> str:
     given = f" (given: {problem.given})" if problem.given else ""
     where = f"{problem.path}: " if problem.path else ""
     return one_line(f"{where}{problem.message}{given}", most=_LONGEST_LINE)
@@ -246,12 +246,12 @@ def submit(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, model: str
     if not reply.text.strip():
         rounds.close_round(draft, phase.round_id, model, Status.ERROR)
         empty = Refused(message=EMPTY, why=WAS_EMPTY, wants_json=True)
-        _give_back(draft, phase.round_id, phase.purpose, empty)
+        _return_to_model(draft, phase.round_id, phase.purpose, empty)
         return
     rounds.close_round(draft, phase.round_id, model, Status.SUCCESS)
     if reply.finish_reason == "length":
         cut = Refused(message=CUT, why=WAS_CUT)
-        _give_back(draft, phase.round_id, phase.purpose, cut)
+        _return_to_model(draft, phase.round_id, phase.purpose, cut)
         return
     draft.set_phase(CheckingAnswer(round_id=phase.round_id, purpose=phase.purpose, text=reply.text))
     ask(draft)
@@ -279,10 +279,10 @@ def apply_check(draft: StepDraft, phase: CheckingAnswer, facts: AnswerFacts) -> 
         case GivenUp(reason=reason):
             rounds.finish(draft, TurnStatus.FAILED, "", detail=reason)
         case Refused() as refused:
-            _give_back(draft, phase.round_id, phase.purpose, refused)
+            _return_to_model(draft, phase.round_id, phase.purpose, refused)
 
 
-def _give_back(draft: StepDraft, number: RoundId, purpose: Purpose, refused: Refused) -> None:
+def _return_to_model(draft: StepDraft, number: RoundId, purpose: Purpose, refused: Refused) -> None:
     draft.events.append(
         AnswerRefused(
             id=number,

@@ -89,7 +89,7 @@ def ask(
     bound = call_digest(draft, one.call, facts)
     status = AwaitingDecision(
         facts=facts,
-        digest=bound if interruption is None else _once_more(bound, attempt),
+        digest=bound if interruption is None else _repetition_digest(bound, attempt),
         reason=reason,
         why=why,
         attempt=attempt,
@@ -108,7 +108,7 @@ def bound_by(draft: StepDraft, call: ToolCall, status: AwaitingDecision) -> str:
     If a stored question does not match its call, the digest matches no inspection, so the call asks again.
     """
     bound = call_digest(draft, call, status.facts)
-    return bound if status.digest == _once_more(bound, status.attempt) else status.digest
+    return bound if status.digest == _repetition_digest(bound, status.attempt) else status.digest
 
 
 def may_have_run_elsewhere(draft: StepDraft, index: int) -> bool:
@@ -118,7 +118,7 @@ def may_have_run_elsewhere(draft: StepDraft, index: int) -> bool:
     return phase.copied and not (spec is not None and spec.read_only)
 
 
-def _once_more(bound: str, attempt: int) -> str:
+def _repetition_digest(bound: str, attempt: int) -> str:
     return digest(bound, "once more", attempt)
 
 
@@ -174,7 +174,7 @@ def settle_with(
     arguments = facts.arguments if facts is not None else one.call.arguments
     spec = phase.proposed_under.tool(one.call.name) if isinstance(phase, InRound) else None
     diff = facts.diff if facts is not None else ""
-    result = _with_facts(result, spec or draft.state.grant.tool(one.call.name), arguments, diff)
+    result = _with_known_facts(result, spec or draft.state.grant.tool(one.call.name), arguments, diff)
     status = Settled(result=result, arguments=arguments, verdict=verdict, decided_by=decided_by)
     draft.put_call(index, replace(one, status=status))
     delegation.count(draft, facts, result)
@@ -198,7 +198,7 @@ def settle_with(
     )
 
 
-def _with_facts(result: ToolResult, spec: ToolSpec | None, arguments: str, diff: str) -> ToolResult:
+def _with_known_facts(result: ToolResult, spec: ToolSpec | None, arguments: str, diff: str) -> ToolResult:
     """Return `result` with the facts that follow from what its tool does. An unknown tool may have read anything.
 
     A call that succeeded has made exactly the change of its `diff`, because the tool checks the content before and

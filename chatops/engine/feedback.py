@@ -47,6 +47,7 @@ REPEATED_AFTER_RESTART = "Interrupted by a restart; it changes nothing, so it is
 _MAX_NAMES = 24
 """Number of tools that are listed by name. The request itself lists all of them."""
 _LONGEST_NAME = 80
+"""Characters of a tool's name, which a model may have made up."""
 CLOSING = (
     "[chatops] All tool rounds of this turn are used up. Answer now with what you have gathered, without calling "
     "any tool, and say what is still open."
@@ -57,8 +58,6 @@ STEP_CLOSING = (
     '{"success": false, "result": null, "reasoning": "what is missing"}.'
 )
 GUIDANCE = "IMPORTANT: This tool call failed. Read the error, understand the issue, fix your parameters, and retry."
-
-
 RESPOND = (
     "[chatops] The tools have been used, and the message above is the conclusion of the model that used them. Write "
     "the final answer to the user's last message from it and from the results, in your own words."

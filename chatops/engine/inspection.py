@@ -18,6 +18,8 @@ from chatops.engine.view import ALWAYS_ASKS
 from chatops.policy.verdicts import BY_POLICY
 from chatops.shell.simple_command import simple_words
 
+_MAX_LISTED = 3
+"""Number of changes that are named. Further ones are only counted."""
 FILTERED = "the provider's content filter stopped the reply that makes this call, so the call may not be all of it"
 MAX_CALLS = 64
 """Calls of one reply that are processed. Each further one is settled as invalid at once."""
@@ -32,17 +34,17 @@ def triage(draft: StepDraft, index: int) -> None:
         return calls.settle(draft, index, Outcome.INVALID, feedback.TOO_MANY, source=ResultSource.SURPLUS)
     spec = phase.proposed_under.tool(call.name)
     if spec is None:
-        return _not_offered(draft, index)
+        return _settle_not_offered(draft, index)
     permitted = draft.state.grant.permits(call.name)
     if permitted.verdict is Verdict.DENY:
         return calls.deny(draft, index, permitted)
     early = sequence.out_of_turn(draft, index)
     waits = bool(early) and sequence.waits(draft, index)
     if early and not waits:
-        return _mistaken(draft, index, feedback.out_of_turn(*early), reason=early[0])
+        return _settle_mistake(draft, index, feedback.out_of_turn(*early), reason=early[0])
     if call.problem:
-        return _mistaken(draft, index, feedback.broken(call, spec), reason=call.problem)
-    if _repeated(draft, call):
+        return _settle_mistake(draft, index, feedback.broken(call, spec), reason=call.problem)
+    if _is_repeated(draft, call):
         return calls.settle(draft, index, Outcome.INVALID, feedback.REPEATED, reason=feedback.CALLED_AGAIN)
     if waits:
         draft.put_call(index, replace(phase.calls[index], status=Deferred()))
@@ -67,23 +69,23 @@ def inspected(draft: StepDraft, index: int, facts: CallFacts) -> None:
     if _was_filtered(draft, one.call):
         facts = replace(facts, needs_user="; ".join(reason for reason in (FILTERED, facts.needs_user) if reason))
     if containment.is_apply_round(draft):
-        return _changes_inspected(draft, index, facts)
+        return _judge_changes(draft, index, facts)
     facts = delegation.checked(draft, one.call, facts)
     if facts.contained != containment.copy_for(draft, one.call) and isinstance(one.status, Inspecting | Rechecking):
         # The turn was contained, or its containment ended, while the call was inspected.
         return calls.inspect(draft, one.call)
     match one.status:
         case Inspecting(before_edit=None):
-            _first_inspected(draft, index, facts)
+            _judge_first(draft, index, facts)
         case Inspecting(before_edit=BeforeEdit() as before):
-            _edit_inspected(draft, index, facts, before)
+            _judge_edited(draft, index, facts, before)
         case Rechecking() as status:
-            _reinspected(draft, index, facts, status)
+            _judge_again(draft, index, facts, status)
         case _:
             pass
 
 
-def _changes_inspected(draft: StepDraft, index: int, facts: CallFacts) -> None:
+def _judge_changes(draft: StepDraft, index: int, facts: CallFacts) -> None:
     """Ask about the frozen changes of a contained turn; apply them if the user has approved exactly these."""
     one = calls.in_round(draft).calls[index]
     fault = _problem_text(facts)
@@ -103,17 +105,17 @@ def _changes_inspected(draft: StepDraft, index: int, facts: CallFacts) -> None:
         calls.ask(draft, index, shown, AskReason.CHANGED, why=why, attempt=status.attempt)
 
 
-def _first_inspected(draft: StepDraft, index: int, facts: CallFacts) -> None:
+def _judge_first(draft: StepDraft, index: int, facts: CallFacts) -> None:
     one = calls.in_round(draft).calls[index]
     if early := sequence.out_of_turn(draft, index):
-        return _mistaken(draft, index, feedback.out_of_turn(*early), reason=early[0], facts=facts)
+        return _settle_mistake(draft, index, feedback.out_of_turn(*early), reason=early[0], facts=facts)
     if facts.problems:
         if facts.may_resolve and not calls.settled_before(draft, index):
             draft.put_call(index, replace(one, status=Deferred()))
             return
         spec = calls.in_round(draft).proposed_under.tool(one.call.name)
         text = feedback.invalid(one.call, facts.problems, spec)
-        _mistaken(draft, index, text, reason=_one(facts.problems[0]), facts=facts)
+        _settle_mistake(draft, index, text, reason=_problem_line(facts.problems[0]), facts=facts)
         return
     if facts.refusal:
         calls.settle(draft, index, Outcome.DENIED, feedback.refused(facts), verdict=Verdict.DENY, facts=facts)
@@ -185,7 +187,7 @@ def _same_outcome_unknown(draft: StepDraft, call: ToolCall, facts: CallFacts) ->
     return feedback.is_open((*draft.state.history, *draft.state.messages), call.name, facts.arguments)
 
 
-def _edit_inspected(draft: StepDraft, index: int, facts: CallFacts, before: BeforeEdit) -> None:
+def _judge_edited(draft: StepDraft, index: int, facts: CallFacts, before: BeforeEdit) -> None:
     one = calls.in_round(draft).calls[index]
     judgement = calls.judge_call(draft, one.call, facts)
     trouble = _problem_text(facts) or (judgement.reason if judgement.verdict is Verdict.DENY else "")
@@ -214,11 +216,11 @@ def _edit_inspected(draft: StepDraft, index: int, facts: CallFacts, before: Befo
     calls.ask(draft, index, facts, AskReason.EDITED, why=why, attempt=waited.attempt, interruption=waited.interruption)
 
 
-def _reinspected(draft: StepDraft, index: int, facts: CallFacts, status: Rechecking) -> None:
+def _judge_again(draft: StepDraft, index: int, facts: CallFacts, status: Rechecking) -> None:
     one = calls.in_round(draft).calls[index]
     if facts.problems:
         text = feedback.invalid(one.call, facts.problems, calls.in_round(draft).proposed_under.tool(one.call.name))
-        reason = _one(facts.problems[0])
+        reason = _problem_line(facts.problems[0])
         calls.settle(draft, index, Outcome.INVALID, text, verdict=status.verdict, facts=facts, reason=reason)
         return
     if facts.refusal:
@@ -292,7 +294,7 @@ def _without_extra(draft: StepDraft, facts: CallFacts, status: Rechecking) -> Ca
     )
 
 
-def _not_offered(draft: StepDraft, index: int) -> None:
+def _settle_not_offered(draft: StepDraft, index: int) -> None:
     grant = calls.in_round(draft).proposed_under
     call = calls.in_round(draft).calls[index].call
     known = any(rule.tool == call.name for layer in grant.layers for rule in layer.rules)
@@ -300,15 +302,14 @@ def _not_offered(draft: StepDraft, index: int) -> None:
         calls.deny(draft, index, grant.permits(call.name))
     else:
         offered = [spec.name for spec in grant.tools]
-        broken = call.problem and not call.name
-        if broken:
-            _mistaken(draft, index, feedback.nameless(call.problem, offered), reason=call.problem)
+        if call.problem and not call.name:
+            _settle_mistake(draft, index, feedback.nameless(call.problem, offered), reason=call.problem)
         else:
             text = feedback.unknown_tool(call.name, offered)
-            _mistaken(draft, index, text, reason=f"there is no tool {feedback.short(call.name)!r}")
+            _settle_mistake(draft, index, text, reason=f"there is no tool {feedback.short(call.name)!r}")
 
 
-def _mistaken(draft: StepDraft, index: int, problem: str, *, reason: str, facts: CallFacts | None = None) -> None:
+def _settle_mistake(draft: StepDraft, index: int, problem: str, *, reason: str, facts: CallFacts | None = None) -> None:
     """Settle a call that cannot run as written: `problem` is for the model, `reason` for the user.
 
     The model gets all details the first time, and one line if it was told before.
@@ -327,7 +328,8 @@ def _mistaken(draft: StepDraft, index: int, problem: str, *, reason: str, facts:
     calls.settle(draft, index, Outcome.INVALID, text, facts=facts, reason=reason)
 
 
-def _repeated(draft: StepDraft, call: ToolCall) -> bool:
+def _is_repeated(draft: StepDraft, call: ToolCall) -> bool:
+    """Count the call, and return True if it was made too often in a row."""
     counters = draft.state.counters
     signature = digest(call.name, call.arguments)
     same = counters.same_call + 1 if signature == counters.last_call else 1
@@ -337,16 +339,12 @@ def _repeated(draft: StepDraft, call: ToolCall) -> bool:
 
 def _problem_text(facts: CallFacts) -> str:
     if facts.problems:
-        return "; ".join(_one(problem) for problem in facts.problems)
+        return "; ".join(_problem_line(problem) for problem in facts.problems)
     return facts.refusal
 
 
-def _one(problem: Problem) -> str:
+def _problem_line(problem: Problem) -> str:
     return f"{problem.path}: {problem.message}" if problem.path else problem.message
-
-
-_MAX_LISTED = 3
-"""Number of changes that are named. Further ones are only counted."""
 
 
 def difference(before: CallFacts, after: CallFacts) -> str:
@@ -357,7 +355,7 @@ def difference(before: CallFacts, after: CallFacts) -> str:
 
 
 def _differences(before: CallFacts, after: CallFacts) -> Iterator[str]:
-    was, now = _contents(before), _contents(after)
+    was, now = _digests_by_path(before), _digests_by_path(after)
     for path in dict.fromkeys((*was, *now)):
         if was.get(path) != now.get(path):
             yield f"the content of {path}"
@@ -374,7 +372,7 @@ def _differences(before: CallFacts, after: CallFacts) -> Iterator[str]:
         if old != new:
             yield name
     # Other contents make another change, which is named already.
-    if was == now and (before.diff, _becomes(before)) != (after.diff, _becomes(after)):
+    if was == now and (before.diff, _digests_after(before)) != (after.diff, _digests_after(after)):
         yield "the change it makes"
     if before.sandbox != after.sandbox:
         yield f"the sandbox, now: {after.sandbox or 'none'}"
@@ -386,11 +384,11 @@ def _differences(before: CallFacts, after: CallFacts) -> Iterator[str]:
         yield f"the network, now: {'yes' if after.network else 'no'}"
 
 
-def _contents(facts: CallFacts) -> dict[str, str]:
+def _digests_by_path(facts: CallFacts) -> dict[str, str]:
     """Return the digests of the files before the call, by path."""
     pairs = (entry.rpartition(" ") for entry in facts.hashes)
     return {path: digest for path, _, digest in pairs if not path.endswith(" becomes")}
 
 
-def _becomes(facts: CallFacts) -> tuple[str, ...]:
+def _digests_after(facts: CallFacts) -> tuple[str, ...]:
     return tuple(entry for entry in facts.hashes if entry.rpartition(" ")[0].endswith(" becomes"))

@@ -108,7 +108,7 @@ def recover(
                         continue
                     case AwaitingDecision() as status if copied and not status.outcome_unknown:
                         # Still pending in the copy, even if it was approved in the original store.
-                        draft.put_call(index, replace(call, status=_asked_in_copy(status)))
+                        draft.put_call(index, replace(call, status=_marked_as_copied(status)))
                     case Started() | Reconciling() as status if copied and _may_run_elsewhere(draft, index):
                         questions.void(draft, index, LOST)
                         _ask(draft, index, status, why=calls.COPIED, known=known.get((call.call.id, status.attempt)))
@@ -147,14 +147,14 @@ def reconciled(draft: StepDraft, index: int, status: Reconciling, found: Reconci
         if sequence.is_evidence(draft.state, one.call.name):
             # A validation that took effect has not necessarily passed.
             result = replace(result, outcome=Outcome.UNKNOWN)
-        _close(draft, index, status, result)
+        _settle(draft, index, status, result)
     elif found.repeat and stopping:
-        _close(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
+        _settle(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
     elif found.repeat:
         draft.close_attempt(one, status.attempt, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
         draft.put_call(index, replace(one, status=with_permit(status, Permitted)))
     elif stopping:
-        _close(draft, index, status, feedback.unknown_result(status.known, found.found))
+        _settle(draft, index, status, feedback.unknown_result(status.known, found.found))
     else:
         _ask(draft, index, status, why=found.found or LOST, known=status.known)
     rounds.continue_round(draft)
@@ -173,7 +173,7 @@ def _ask_in_copy(draft: StepDraft, index: int, status: Permitted | Rechecking) -
     )
 
 
-def _asked_in_copy(status: AwaitingDecision) -> AwaitingDecision:
+def _marked_as_copied(status: AwaitingDecision) -> AwaitingDecision:
     # An earlier recovery of this checkpoint may have asked already, before its process was killed.
     if status.copied:
         return status
@@ -242,9 +242,9 @@ def _recover_started(draft: StepDraft, index: int, status: Started, known: Inter
         draft.put_call(index, replace(one, status=with_permit(status, Reconciling, known=known)))
         _reconcile(draft, one.call, status)
     elif status.facts.contained:
-        _close(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=IN_COPY))
+        _settle(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=IN_COPY))
     elif spec is not None and (stopping or elsewhere) and spec.read_only:
-        _close(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
+        _settle(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
     elif spec is not None and (spec.read_only or spec.idempotent) and not stopping and not elsewhere:
         result = ToolResult(outcome=Outcome.INTERRUPTED, content=feedback.REPEATED_AFTER_RESTART)
         draft.close_attempt(one, status.attempt, result)
@@ -253,7 +253,7 @@ def _recover_started(draft: StepDraft, index: int, status: Started, known: Inter
         draft.put_call(index, replace(one, status=with_permit(status, Reconciling, known=known)))
         _reconcile(draft, one.call, status)
     elif stopping:
-        _close(draft, index, status, feedback.unknown_result(known))
+        _settle(draft, index, status, feedback.unknown_result(known))
     else:
         _ask(draft, index, status, why=why, known=known)
 
@@ -271,6 +271,6 @@ def _ask(draft: StepDraft, index: int, status: Started | Reconciling, *, why: st
     )
 
 
-def _close(draft: StepDraft, index: int, status: Started | Reconciling, result: ToolResult) -> None:
+def _settle(draft: StepDraft, index: int, status: Started | Reconciling, result: ToolResult) -> None:
     draft.close_attempt(draft.calls()[index], status.attempt, result)
     calls.settle_with(draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts)

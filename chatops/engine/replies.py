@@ -42,15 +42,15 @@ def replied(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, duration_
         _open_round(draft, phase, reply, target)
     elif draft.state.contract is not None:
         if reply.text.strip():
-            draft.add_message(_message(draft, phase, reply, target))
+            draft.add_message(_answer_message(draft, phase, reply, target))
         acceptance.submit(draft, phase, reply, target.name)
     elif not reply.text.strip():
-        _empty(draft, phase, target)
+        _handle_empty(draft, phase, target)
     elif gathering and phase.under.responder is not None and draft.state.counters.rounds:
         rounds.close_round(draft, phase.round_id, target.name, Status.SUCCESS)
-        rounds.ask_model(draft, purpose=Purpose.RESPOND, gathered=_message(draft, phase, reply, target))
+        rounds.ask_model(draft, purpose=Purpose.RESPOND, gathered=_answer_message(draft, phase, reply, target))
     else:
-        draft.add_message(_message(draft, phase, reply, target))
+        draft.add_message(_answer_message(draft, phase, reply, target))
         rounds.close_round(draft, phase.round_id, target.name, Status.SUCCESS)
         _end_with(draft, phase, reply)
 
@@ -88,7 +88,7 @@ def failed(draft: StepDraft, phase: AwaitingModel, failure: ModelFailure, durati
     if phase.gathered is not None:
         draft.warn(f"{failure.message} The answer is that of the model that gathered.", advice=failure.advice)
         _answer_with_gathered(draft, phase.gathered)
-    elif not failure.started and failure.kind in OTHER_MODEL_MAY_HELP and _next_backup(draft):
+    elif not failure.started and failure.kind in OTHER_MODEL_MAY_HELP and _switch_to_backup(draft):
         other = rounds.model_of(draft)
         draft.warn(f"{target.label or target.name}: {failure.message} {other.label or other.name} is asked instead.")
         rounds.ask_model(draft, purpose=phase.purpose)
@@ -109,7 +109,7 @@ def failed(draft: StepDraft, phase: AwaitingModel, failure: ModelFailure, durati
 
 
 def _open_round(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, target: ModelTarget) -> None:
-    asked = tuple(_our_call(phase, i, raw) for i, raw in enumerate(reply.calls, start=1))
+    asked = tuple(_tool_call(phase, i, raw) for i, raw in enumerate(reply.calls, start=1))
     draft.add_message(
         AssistantMessage(
             id=draft.next_message_id(),
@@ -136,7 +136,7 @@ def _open_round(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, targe
     rounds.continue_round(draft)
 
 
-def _message(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, target: ModelTarget) -> AssistantMessage:
+def _answer_message(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, target: ModelTarget) -> AssistantMessage:
     return AssistantMessage(
         id=draft.next_message_id(),
         text=reply.text,
@@ -161,7 +161,7 @@ def _end_with(draft: StepDraft, phase: AwaitingModel, reply: ModelReply) -> None
         rounds.finish(draft, TurnStatus.ANSWERED, reply.text)
 
 
-def _empty(draft: StepDraft, phase: AwaitingModel, target: ModelTarget) -> None:
+def _handle_empty(draft: StepDraft, phase: AwaitingModel, target: ModelTarget) -> None:
     rounds.close_round(draft, phase.round_id, target.name, Status.ERROR)
     match phase.purpose:
         case Purpose.GATHER:
@@ -182,7 +182,7 @@ def _answer_with_gathered(draft: StepDraft, gathered: AssistantMessage) -> None:
     rounds.finish(draft, TurnStatus.ANSWERED, gathered.text)
 
 
-def _our_call(phase: AwaitingModel, index: int, raw: RawCall) -> ToolCall:
+def _tool_call(phase: AwaitingModel, index: int, raw: RawCall) -> ToolCall:
     offered = phase.under.tool(raw.name) is not None
     return ToolCall(
         id=call_id(phase.round_id, index),
@@ -196,7 +196,7 @@ def _our_call(phase: AwaitingModel, index: int, raw: RawCall) -> ToolCall:
     )
 
 
-def _next_backup(draft: StepDraft) -> bool:
+def _switch_to_backup(draft: StepDraft) -> bool:
     counters = draft.state.counters
     if counters.backup + 1 >= len(draft.state.grant.models):
         return False

@@ -332,11 +332,11 @@ def _fit(draft: StepDraft, target: ModelTarget) -> Fitted:
     grant, state = draft.state.grant, draft.state
     asked = max((at for at, message in enumerate(state.messages) if isinstance(message, UserMessage)), default=-1)
     # A reply that broke off is sent again only if the user has answered it.
-    own = [m for at, m in enumerate(state.messages) if at < asked or not _broke_off(m)]
+    own = [m for at, m in enumerate(state.messages) if at < asked or not _is_broken_off(m)]
     return fit(with_notes((*state.history, *own)), system=grant.prompt, tools=grant.tools, model=target)
 
 
-def _broke_off(message: Message) -> bool:
+def _is_broken_off(message: Message) -> bool:
     return isinstance(message, AssistantMessage) and message.incomplete
 
 

@@ -109,7 +109,7 @@ def as_verdict(
         case PassesWhen.VALID:
             found = reported(said)
         case _ if ended is not None and ended.pipeline:
-            found = (_error("command", _PIPELINE.format(last=ended.last)),)
+            found = (_problem("command", _PIPELINE.format(last=ended.last)),)
         case PassesWhen.SUCCESS:
             content = spec is not None and spec.capabilities.returns_content
             found = () if content else denied(said)
@@ -129,7 +129,7 @@ def validation_states(contract: StepContract, messages: Sequence[Message], grant
     """
     shown: list[ValidationState] = []
     for validation in contract.validations:
-        states = _states(validation, contract, messages, grant, claims=None)
+        states = _latest_states(validation, contract, messages, grant, claims=None)
         shown += states.values() or (ValidationState(tool=validation.tool, status=ValidationStatus.NEVER),)
     return tuple(shown)
 
@@ -149,67 +149,67 @@ def unproven(
             return f"{validation.tool} cannot be matched with the result: {error}."
     missing: list[ValidationState] = []
     for validation in contract.validations:
-        states = _states(validation, contract, messages, grant, claims=claims)
+        states = _latest_states(validation, contract, messages, grant, claims=claims)
         for claim in claims[validation.tool]:
-            fitting = [standing for key, standing in states.items() if _fits(key, claim)]
+            fitting = [state for key, state in states.items() if _matches_claim(key, claim)]
             if not fitting:
                 missing.append(
                     ValidationState(tool=validation.tool, status=ValidationStatus.NEVER, subject=tuple(claim.items()))
                 )
-            missing += [standing for standing in fitting if standing.status is not ValidationStatus.PASSED]
+            missing += [state for state in fitting if state.status is not ValidationStatus.PASSED]
     return tuple(dict.fromkeys(missing))
 
 
-_Key = tuple[tuple[str, str], ...]
+_SubjectKey = tuple[tuple[str, str], ...]
 _Claim = Mapping[str, str]
 _Claims = Mapping[str, Sequence[_Claim]]
 """By validation tool, the subjects that the answer claims."""
 
 
-def _states(
+def _latest_states(
     validation: Validation,
     contract: StepContract,
     messages: Iterable[Message],
     grant: Grant,
     *,
     claims: _Claims | None,
-) -> dict[_Key, ValidationState]:
+) -> dict[_SubjectKey, ValidationState]:
     """Return the latest state of each subject."""
-    states: dict[_Key, ValidationState] = {}
-    failed: set[_Key] = set()
+    states: dict[_SubjectKey, ValidationState] = {}
+    failed: set[_SubjectKey] = set()
     """What failed among the calls of one reply, after its last change."""
     for message in messages:
         if isinstance(message, AssistantMessage):
             failed.clear()
         if not isinstance(message, ToolMessage) or message.facts.source is ResultSource.EARLIER_ATTEMPT:
             continue
-        if message.outcome in _RAN and _changes(message, validation, contract, grant, claims):
+        if message.outcome in _RAN and _may_change(message, validation, contract, grant, claims):
             failed.clear()
-            for key, standing in states.items():
-                if standing.status is ValidationStatus.PASSED:
-                    states[key] = replace(standing, status=ValidationStatus.STALE, changed_by=message.tool)
+            for key, state in states.items():
+                if state.status is ValidationStatus.PASSED:
+                    states[key] = replace(state, status=ValidationStatus.STALE, changed_by=message.tool)
         if message.tool == validation.tool and message.outcome in _RAN:
-            key = _key(validation.subject, message.arguments)
-            standing = _word(validation.tool, key, message)
-            if standing.status is ValidationStatus.FAILED:
+            key = _subject_of(validation.subject, message.arguments)
+            state = _state_of_call(validation.tool, key, message)
+            if state.status is ValidationStatus.FAILED:
                 failed.add(key)
-            if standing.status is ValidationStatus.FAILED or key not in failed:
-                states[key] = standing
+            if state.status is ValidationStatus.FAILED or key not in failed:
+                states[key] = state
     return states
 
 
-def _word(tool: str, key: _Key, message: ToolMessage) -> ValidationState:
+def _state_of_call(tool: str, key: _SubjectKey, message: ToolMessage) -> ValidationState:
     if message.outcome is Outcome.SUCCESS:
         return ValidationState(tool=tool, status=ValidationStatus.PASSED, subject=key)
     return ValidationState(
         tool=tool,
         status=ValidationStatus.FAILED,
         subject=key,
-        found=message.facts.problems or untold(tool, message.content),
+        found=message.facts.problems or unlisted_problem(tool, message.content),
     )
 
 
-def _changes(
+def _may_change(
     message: ToolMessage, validation: Validation, contract: StepContract, grant: Grant, claims: _Claims | None
 ) -> bool:
     """Return True if a call may have changed what `validation` checked."""
@@ -226,11 +226,11 @@ def _changes(
 
 def _is_claimed(message: ToolMessage, contract: StepContract, claims: _Claims) -> bool:
     subject = next(validation.subject for validation in contract.validations if validation.tool == message.tool)
-    key = _key(subject, message.arguments)
-    return any(_fits(key, claim) for claim in claims[message.tool])
+    key = _subject_of(subject, message.arguments)
+    return any(_matches_claim(key, claim) for claim in claims[message.tool])
 
 
-def _key(subject: Sequence[Subject], arguments: str) -> _Key:
+def _subject_of(subject: Sequence[Subject], arguments: str) -> _SubjectKey:
     try:
         read = parse_json(arguments)
     except ValueError:
@@ -247,7 +247,7 @@ def _claims(validation: Validation, answer: JsonValue) -> Iterator[_Claim]:
     Raises PointerError.
     """
     named = [subject for subject in validation.subject if subject.pointer]
-    values = [_values(subject, answer) for subject in named]
+    values = [_claimed_values(subject, answer) for subject in named]
     many = prod(len(several) for several in values)
     if many > MAX_SUBJECTS:
         raise PointerError(f"it names {many} things to validate, at most {MAX_SUBJECTS} are taken")
@@ -256,7 +256,7 @@ def _claims(validation: Validation, answer: JsonValue) -> Iterator[_Claim]:
     )
 
 
-def _values(subject: Subject, answer: JsonValue) -> list[str]:
+def _claimed_values(subject: Subject, answer: JsonValue) -> list[str]:
     value = resolve(answer, subject.pointer)
     if value is None:
         raise PointerError(f"{subject.pointer} is null, so it names nothing that was validated")
@@ -269,7 +269,7 @@ def _values(subject: Subject, answer: JsonValue) -> list[str]:
     return list(dict.fromkeys(canonical(item) for item in value))
 
 
-def _fits(key: _Key, claim: _Claim) -> bool:
+def _matches_claim(key: _SubjectKey, claim: _Claim) -> bool:
     return all(claim.get(name, value) == value for name, value in key)
 
 
@@ -286,12 +286,12 @@ _PIPELINE = (
     " as a pass. Run the command without the pipe."
 )
 _NOT_A_LETTER = re.compile(r"[^a-z]+")
-_GOOD = frozenset({"valid", "isvalid", "success", "successful", "succeeded", "ok", "pass", "passed", "passes"})
-_BAD = frozenset({"invalid", "failed", "failure", "failures", "iserror", "haserrors", "problems", "violations"})
-_STATE = frozenset({"status", "state", "result", "outcome", "verdict"})
-_CODE = frozenset({"exitcode", "returncode", "errorcount", "errorscount", "failurecount", "failurescount"})
+_GOOD_KEYS = frozenset({"valid", "isvalid", "success", "successful", "succeeded", "ok", "pass", "passed", "passes"})
+_BAD_KEYS = frozenset({"invalid", "failed", "failure", "failures", "iserror", "haserrors", "problems", "violations"})
+_STATE_KEYS = frozenset({"status", "state", "result", "outcome", "verdict"})
+_COUNT_KEYS = frozenset({"exitcode", "returncode", "errorcount", "errorscount", "failurecount", "failurescount"})
 """Member names in lowercase letters only, so that ``is_valid`` and ``isValid`` are the same."""
-_WENT_WRONG = frozenset(
+_BAD_STATES = frozenset(
     {"error", "errors", "errored", "fail", "failed", "failure", "invalid", "not valid", "rejected", "denied"}
     | {"not ok", "not passed", "unsuccessful", "ko", "false", "no"}
 )
@@ -304,43 +304,43 @@ def reported(content: str) -> tuple[Problem, ...]:
     Only an object with ``valid`` true and without a contradicting member is a pass. Text, other JSON, and an object
     that cannot be parsed or has no ``valid`` are not.
     """
-    text = _bare(content)
+    text = _strip_mark(content)
     try:
         read = parse_json(text)
     except ValueError:
         if text.startswith("{"):
-            return (_error("result", f"it cannot be read, so it does not count as a pass: {text}"),)
+            return (_problem("result", f"it cannot be read, so it does not count as a pass: {text}"),)
         read = text
     if not isinstance(read, Mapping):
-        return (_error("result", f"{_NO_VERDICT} {text}"),)
+        return (_problem("result", f"{_NO_VERDICT} {text}"),)
     if found := contradictions(read):
         return found
     if read.get("valid") is not True:
-        return (_error("valid", f"{_NO_VERDICT} {text}"),)
+        return (_problem("valid", f"{_NO_VERDICT} {text}"),)
     return ()
 
 
 def denied(content: str) -> tuple[Problem, ...]:
     """Return what in a result contradicts the success of its tool; empty if nothing does or the result is not JSON."""
     try:
-        read = parse_json(_bare(content))
+        read = parse_json(_strip_mark(content))
     except ValueError:
         return ()
     if read is False:
-        return (_error("result", "it is false"),)
+        return (_problem("result", "it is false"),)
     return contradictions(read) if isinstance(read, Mapping) else ()
 
 
 def exit_code(content: str) -> tuple[Problem, ...]:
     """Return the reasons why a result does not report exit code 0; empty if it does."""
     try:
-        read = parse_json(_bare(content))
+        read = parse_json(_strip_mark(content))
     except ValueError:
         read = None
     code = read.get("exit_code") if isinstance(read, Mapping) else None
     if code == 0 and not isinstance(code, bool):
         return ()
-    return (_error("exit_code", f"it has to be 0: {content}"),)
+    return (_problem("exit_code", f"it has to be 0: {content}"),)
 
 
 def contradictions(read: Mapping[str, JsonValue]) -> tuple[Problem, ...]:
@@ -356,33 +356,35 @@ def contradictions(read: Mapping[str, JsonValue]) -> tuple[Problem, ...]:
         match _NOT_A_LETTER.sub("", key.lower()):
             case "error" | "errors":
                 errors += _read_problems(value)
-            case word if word in _BAD and value and not _no(value) and not isinstance(value, bool | int | float):
-                others.append(_error(key, f"it is {_text(value)}"))
-            case word if (word in _GOOD and _no(value)) or (word in _BAD and value and not _no(value)):
-                verdicts.append(_error(key, f"it is {_text(value)}"))
-            case word if word in _STATE and isinstance(value, str) and value.strip().lower() in _WENT_WRONG:
-                verdicts.append(_error(key, f"it is {value}"))
-            case word if word in _CODE and _is_code(value) and value != 0:
-                verdicts.append(_error(key, f"it is {_text(value)}"))
+            case word if (
+                word in _BAD_KEYS and value and not _is_no(value) and not isinstance(value, bool | int | float)
+            ):
+                others.append(_problem(key, f"it is {_text(value)}"))
+            case word if (word in _GOOD_KEYS and _is_no(value)) or (word in _BAD_KEYS and value and not _is_no(value)):
+                verdicts.append(_problem(key, f"it is {_text(value)}"))
+            case word if word in _STATE_KEYS and isinstance(value, str) and value.strip().lower() in _BAD_STATES:
+                verdicts.append(_problem(key, f"it is {value}"))
+            case word if word in _COUNT_KEYS and _is_number(value) and value != 0:
+                verdicts.append(_problem(key, f"it is {_text(value)}"))
             case _:
                 pass
     return ((*errors, *others) or tuple(verdicts))[:MAX_ERRORS]
 
 
-def _bare(content: str) -> str:
+def _strip_mark(content: str) -> str:
     return content.strip().removeprefix("\ufeff")
 
 
-def _no(value: JsonValue) -> bool:
+def _is_no(value: JsonValue) -> bool:
     """Return True for false, 0, and the words for it."""
     return (
         value is False
-        or (_is_code(value) and value == 0)
+        or (_is_number(value) and value == 0)
         or (isinstance(value, str) and value.strip().lower() in _NO_WORDS)
     )
 
 
-def _is_code(value: JsonValue) -> bool:
+def _is_number(value: JsonValue) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -394,26 +396,26 @@ def numbered(found: Sequence[Problem]) -> str:
     return "\n".join([HEADING, *lines])
 
 
-def untold(tool: str, content: str) -> tuple[Problem, ...]:
+def unlisted_problem(tool: str, content: str) -> tuple[Problem, ...]:
     """Return the text of a failed validation that lists no problems, as one problem."""
-    return (_error(tool, content),)
+    return (_problem(tool, content),)
 
 
 def _read_problems(value: JsonValue) -> list[Problem]:
     if not value:
         return []
     items: Sequence[JsonValue] = value if isinstance(value, list) else [value]
-    return [_one(item) for item in items[:MAX_ERRORS]]
+    return [_problem_of(item) for item in items[:MAX_ERRORS]]
 
 
-def _one(item: JsonValue) -> Problem:
+def _problem_of(item: JsonValue) -> Problem:
     if not isinstance(item, Mapping):
-        return _error("", _text(item))
+        return _problem("", _text(item))
     message = item.get("message")
-    return _error(_text(item.get("property", "")), _text(item if message is None else message))
+    return _problem(_text(item.get("property", "")), _text(item if message is None else message))
 
 
-def _error(name: str, message: str) -> Problem:
+def _problem(name: str, message: str) -> Problem:
     return Problem(
         path=one_line(name, most=_LONGEST_PROPERTY) or "(none)",
         message=one_line(message, most=_LONGEST_MESSAGE) or "(no message)",

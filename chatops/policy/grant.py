@@ -56,6 +56,8 @@ from chatops.policy.rule_syntax import show_rule
 from chatops.policy.sandbox import limited_by, stricter
 from chatops.policy.verdicts import ApprovalRule, Judgement, Key, Layer, Rule
 
+NOT_ON_OFFER = "not on offer in this role"
+
 
 @frozen_dataclass
 class Grant:
@@ -231,9 +233,6 @@ class Grant:
         return tuple(reasons) or (Judgement(verdict=Verdict.DENY, reason=NOT_ON_OFFER),)
 
 
-NOT_ON_OFFER = "not on offer in this role"
-
-
 def rule_source(rule: RememberedRule) -> str:
     """Return a remembered rule as the source of an answer: ``rule 12 (this folder, as coder)``."""
     return f"rule {rule.id} ({scope_words(rule.scope, rule.role)})"
@@ -247,7 +246,7 @@ def judge_layer(layer: Layer, tool: str, facts: CallFacts) -> Judgement:
     """
     verdict, by = layer.default, None
     for rule in layer.rules:
-        found = _verdict(rule, layer, facts) if rule.tool == tool else None
+        found = _rule_verdict(rule, layer, facts) if rule.tool == tool else None
         if found is not None and (by is None or found.strictness > verdict.strictness):
             verdict, by = found, rule
     asks = layer.asks if verdict is Verdict.ASK else ""
@@ -309,7 +308,7 @@ def _denies_always(layer: Layer, tool: str) -> bool:
     return layer.default is Verdict.DENY and all(rule.verdict is Verdict.DENY for rule in rules)
 
 
-def _verdict(rule: Rule, layer: Layer, facts: CallFacts) -> Verdict | None:
+def _rule_verdict(rule: Rule, layer: Layer, facts: CallFacts) -> Verdict | None:
     """Return the verdict of a rule on a call, or None if it does not apply."""
     if rule.verdict.strictness < layer.default.strictness:
         return rule.verdict if matches(rule.pattern, facts) else None

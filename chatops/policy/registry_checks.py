@@ -30,7 +30,7 @@ def registry_warnings(
     `absent` are tools that exist but lack what they need here; naming them is no mistake. Without `personas` they are
     not checked.
     """
-    tools = [*(spec.name for spec in specs), *absent, *_of_servers(registries, specs=specs)]
+    tools = [*(spec.name for spec in specs), *absent, *_names_of_servers(registries, specs=specs)]
     out: list[RegistryWarning] = []
     if not any(registry.roles for registry in registries if registry is not None):
         text = "The registry names no roles, so no role can chat: it replaces the whole built-in file. "
@@ -39,14 +39,18 @@ def registry_warnings(
         if registry is None:
             continue
         for role in registry.roles:
-            of_role = [*_role(role, tools=tools), *_rules(role, specs=specs), *_models(role, registries=registries)]
+            of_role = [
+                *_tool_warnings(role, tools=tools),
+                *_rule_warnings(role, specs=specs),
+                *_model_warnings(role, registries=registries),
+            ]
             if personas is not None and role.persona and role.persona not in personas:
                 of_role.append(
                     f"Role {role.name} names the persona {role.persona!r}, which does not exist here; "
                     f"the default one speaks.{_nearest(role.persona, personas)}"
                 )
             out += [RegistryWarning(text, entry=("roles", role.name)) for text in of_role]
-        general = [text for user in registry.users or () for text in _user(user, tools=tools, specs=specs)]
+        general = [text for user in registry.users or () for text in _user_warnings(user, tools=tools, specs=specs)]
         general += [_no_tool(tool, tools=tools, where="tools") for tool, _ in registry.tools if tool not in tools]
         out += map(RegistryWarning, general)
     return tuple(dict.fromkeys(out))
@@ -118,7 +122,7 @@ def _find_model(name: str, registries: Registries) -> ModelSpec | None:
     return next((model for model in models if model is not None), None)
 
 
-def _of_servers(registries: Registries, *, specs: Sequence[ToolSpec]) -> Iterator[str]:
+def _names_of_servers(registries: Registries, *, specs: Sequence[ToolSpec]) -> Iterator[str]:
     """Yield the names that stand for tools of MCP servers: of all, and those of servers whose tools are not known."""
     known = {spec.source for spec in specs}
     for registry in filter(None, registries):
@@ -136,7 +140,7 @@ def _tools_of_rules(role: RoleSpec) -> Iterator[str]:
     return (rule.tool for rule in role.rules)
 
 
-def _role(role: RoleSpec, *, tools: Sequence[str]) -> Iterator[str]:
+def _tool_warnings(role: RoleSpec, *, tools: Sequence[str]) -> Iterator[str]:
     listed = role.tools or ()
     for tool in listed:
         if tool not in tools:
@@ -146,7 +150,7 @@ def _role(role: RoleSpec, *, tools: Sequence[str]) -> Iterator[str]:
             yield _no_tool(rule.tool, tools=tools, where=f"A rule of role {role.name}")
 
 
-def _rules(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> Iterator[str]:
+def _rule_warnings(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> Iterator[str]:
     """Yield a warning for each rule of the role that no call can match."""
     for rule in role.rules:
         if role.tools is not None and rule.tool not in listed_tools(role.tools, specs=specs):
@@ -175,7 +179,7 @@ def model_problem(model: ModelSpec) -> str:
     return f"has no {' and no '.join(lacking)}" if lacking else ""
 
 
-def _models(role: RoleSpec, *, registries: Registries) -> Iterator[str]:
+def _model_warnings(role: RoleSpec, *, registries: Registries) -> Iterator[str]:
     """Yield a warning for each model of the role that cannot answer, with the model that answers instead."""
     missing = {name: why for name in role.models if (why := named_model_problem(name, registries=registries))}
     for name, why in missing.items():
@@ -199,7 +203,7 @@ def named_model_problem(name: str, *, registries: Registries) -> str:
     return model_problem(model) if model is not None else ""
 
 
-def _user(user: UserSpec, *, tools: Sequence[str], specs: Sequence[ToolSpec]) -> Iterator[str]:
+def _user_warnings(user: UserSpec, *, tools: Sequence[str], specs: Sequence[ToolSpec]) -> Iterator[str]:
     for text in user.confirm_allow:
         try:
             tool, pattern = parse_rule(text, tools={spec.name: spec.capabilities for spec in specs})

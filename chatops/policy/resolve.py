@@ -58,7 +58,7 @@ def entitlement(users: Sequence[UserSpec], *, user: User) -> Entitlement:
 
     If several entries match, the lowest level counts, every `confirm_deny`, and only the `confirm_allow` that all have.
     """
-    named = [spec for spec in users if _names(spec.name, user)]
+    named = [spec for spec in users if _names_user(spec.name, user)]
     found = named or [spec for spec in users if spec.name == "*"]
     if not found:
         return Entitlement(level=AccessLevel.USER)
@@ -85,7 +85,7 @@ def access_level(*, registries: Registries, user: User, access_cap: AccessLevel 
     return min(levels)
 
 
-def _names(entry: str, user: User) -> bool:
+def _names_user(entry: str, user: User) -> bool:
     return entry[1:] in user.groups if entry.startswith("@") else entry != "*" and entry == user.login
 
 
@@ -146,7 +146,7 @@ def resolve_grant(
     """
     site = registries[0]
     find_role(role, registries=registries)
-    keyed = [(whose, found) for whose, one in _whose(registries) if (found := one.role(role)) is not None]
+    keyed = [(whose, found) for whose, one in _by_owner(registries) if (found := one.role(role)) is not None]
     roles = [found for _, found in keyed]
     level = access_level(registries=registries, user=user, access_cap=access_cap)
     of_registry = (
@@ -166,8 +166,8 @@ def resolve_grant(
         tools=tuple(_with_timeouts(specs, registries=registries)),
         layers=(),
         answers=(
-            *_approvals(approvals, specs=specs, site=site),
-            *_confirm_allow(registries, user=user, specs=specs),
+            *_approval_answers(approvals, specs=specs, site=site),
+            *_confirm_allow_answers(registries, user=user, specs=specs),
             *(answer for whose, spec in keyed for answer in _role_answers(spec, whose=whose, specs=specs)),
         ),
         max_rounds=_max_rounds(registries, roles=roles, models=models, default=default_rounds),
@@ -181,7 +181,7 @@ def resolve_grant(
     return grant.remembering(_rule_scopes(registries)).narrowed(*layers)
 
 
-def _whose(registries: Registries) -> list[tuple[str, Registry]]:
+def _by_owner(registries: Registries) -> list[tuple[str, Registry]]:
     """Return the registries that exist, with the first part of their keys."""
     return [
         (whose, registry) for whose, registry in zip(("site", "own"), registries, strict=True) if registry is not None
@@ -257,7 +257,9 @@ def _level_layer(specs: Sequence[ToolSpec], *, registries: Registries, level: Ac
         )
         for spec in specs
     ]
-    given = [(whose, entitlement(one.users, user=user)) for whose, one in _whose(registries) if one.users is not None]
+    given = [
+        (whose, entitlement(one.users, user=user)) for whose, one in _by_owner(registries) if one.users is not None
+    ]
     keys = [(whose, "users", found.entry, "access_level") for whose, found in given if found.level is level]
     key = next((key for key in keys if key[2]), ())
     return Layer(name=f"access level {level.word}", rules=tuple(rules), default=Verdict.DENY, key=key)
@@ -265,7 +267,7 @@ def _level_layer(specs: Sequence[ToolSpec], *, registries: Registries, level: Ac
 
 def _confirm_deny_layers(registries: Registries, *, user: User) -> list[Layer]:
     layers = []
-    for whose, registry in _whose(registries):
+    for whose, registry in _by_owner(registries):
         found = entitlement(registry.users or (), user=user)
         if found.confirm_deny:
             rules = tuple(Rule(tool=tool, verdict=Verdict.DENY) for tool in found.confirm_deny)
@@ -274,7 +276,7 @@ def _confirm_deny_layers(registries: Registries, *, user: User) -> list[Layer]:
     return layers
 
 
-def _rules(role: RoleSpec, *, whose: str, specs: Sequence[ToolSpec]) -> tuple[Rule, ...]:
+def _role_rules(role: RoleSpec, *, whose: str, specs: Sequence[ToolSpec]) -> tuple[Rule, ...]:
     """Return the rules of a role in the registry `whose`, with the patterns of the kind that each tool has."""
     known = {spec.name: spec for spec in specs}
     return tuple(
@@ -307,7 +309,7 @@ def _role_layers(role: RoleSpec, *, whose: str, specs: Sequence[ToolSpec]) -> li
         key = (whose, "roles", role.name, "tools")
         rules = tuple(Rule(tool=tool, verdict=Verdict.ALLOW) for tool in listed_tools(role.tools, specs=specs))
         layers.append(Layer(name=f"tools of role {role.name}", rules=rules, default=Verdict.DENY, key=key))
-    strict = tuple(rule for rule in _rules(role, whose=whose, specs=specs) if rule.verdict is not Verdict.ALLOW)
+    strict = tuple(rule for rule in _role_rules(role, whose=whose, specs=specs) if rule.verdict is not Verdict.ALLOW)
     if strict:
         asks = f"a rule of role {role.name} makes this call ask"
         layers.append(Layer(name=f"rules of role {role.name}", rules=strict, asks=asks))
@@ -324,12 +326,12 @@ def _role_answers(role: RoleSpec, *, whose: str, specs: Sequence[ToolSpec]) -> l
             workspace_read=rule.workspace_read,
             key=rule.key,
         )
-        for rule in _rules(role, whose=whose, specs=specs)
+        for rule in _role_rules(role, whose=whose, specs=specs)
         if rule.verdict is Verdict.ALLOW and not isinstance(rule.pattern, AnyArguments)
     ]
 
 
-def _approvals(texts: Sequence[str], *, specs: Sequence[ToolSpec], site: Registry | None) -> list[ApprovalRule]:
+def _approval_answers(texts: Sequence[str], *, specs: Sequence[ToolSpec], site: Registry | None) -> list[ApprovalRule]:
     tools = {spec.name: spec.capabilities for spec in specs}
     names = list(tools)
     answers = []
@@ -355,7 +357,7 @@ def _any_shell(site: Registry | None) -> bool:
     return site is not None and site.approve_any_shell
 
 
-def _confirm_allow(registries: Registries, *, user: User, specs: Sequence[ToolSpec]) -> list[ApprovalRule]:
+def _confirm_allow_answers(registries: Registries, *, user: User, specs: Sequence[ToolSpec]) -> list[ApprovalRule]:
     """Return answers for `confirm_allow`.
 
     A rule that cannot be parsed, or that would permit running anything, is left out.
@@ -363,7 +365,7 @@ def _confirm_allow(registries: Registries, *, user: User, specs: Sequence[ToolSp
     site, _ = registries
     tools = {spec.name: spec.capabilities for spec in specs}
     answers = []
-    for whose, registry in _whose(registries):
+    for whose, registry in _by_owner(registries):
         found = entitlement(registry.users or (), user=user)
         for text in found.confirm_allow:
             try:

@@ -107,7 +107,7 @@ def parse_change(text: str) -> SandboxChange:
         name = name.lower()
         problem = host_problem(name)
     elif key in ("read", "write"):
-        problem = "it is not an absolute path" if _parts(name) is None else ""
+        problem = "it is not an absolute path" if _path_parts(name) is None else ""
     elif not _VARIABLE.fullmatch(name):
         problem = "it is not a valid variable name"
     if problem:
@@ -188,7 +188,7 @@ def stricter(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
         network=one.network and other.network,
         hosts=_common_hosts(one, other),
         git=_narrower_git(one.git, other.git),
-        read=tuple(path for path in read if not any(_inside(path, folder) for folder in write)),
+        read=tuple(path for path in read if not any(_is_inside(path, folder) for folder in write)),
         write=write,
         env=tuple(name for name in other.env if name in one.env),
         credentials=tuple(credential for credential in other.credentials if credential in one.credentials),
@@ -217,11 +217,11 @@ def beyond(spec: SandboxSpec, limits: SandboxSpec) -> SandboxSpec:
         hosts=tuple(
             host
             for host in spec.hosts
-            if not limits.network and not any(covers_host(one, host) for one in limits.hosts)
+            if not limits.network and not any(covers_host(entry, host) for entry in limits.hosts)
         ),
         git=spec.git if GIT_ACCESS.index(spec.git) > GIT_ACCESS.index(limits.git) else NARROWEST.git,
-        read=tuple(path for path in spec.read if not any(_inside(path, folder) for folder in inside)),
-        write=tuple(path for path in spec.write if not any(_inside(path, folder) for folder in limits.write)),
+        read=tuple(path for path in spec.read if not any(_is_inside(path, folder) for folder in inside)),
+        write=tuple(path for path in spec.write if not any(_is_inside(path, folder) for folder in limits.write)),
         env=tuple(name for name in spec.env if name not in limits.env),
         credentials=tuple(credential for credential in spec.credentials if credential not in limits.credentials),
     )
@@ -249,6 +249,7 @@ def covers_host(pattern: str, host: str) -> bool:
     other, other_port = split_host(host)
     if port and port != other_port:
         return False
+    # An entry without a port permits web servers only.
     if not port and other_port not in ("", "80", "443"):
         return False
     return name == other or (name.startswith("*.") and other.endswith(name[1:]) and other != name[1:])
@@ -304,22 +305,22 @@ def _union(first: Sequence[str], second: Iterable[str]) -> tuple[str, ...]:
 
 def _common_paths(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
     """Return the paths that both lists name or contain. Compared lexically: links are not followed."""
-    found = (_narrower(path, other) for path in second for other in first)
+    found = (_inner_path(path, other) for path in second for other in first)
     return tuple(dict.fromkeys(path for path in found if path))
 
 
-def _narrower(one: str, other: str) -> str:
+def _inner_path(one: str, other: str) -> str:
     """Return the one of two absolute paths that is inside the other; empty if neither is or one cannot be compared."""
-    if _inside(one, other):
+    if _is_inside(one, other):
         return one
-    return other if _inside(other, one) else ""
+    return other if _is_inside(other, one) else ""
 
 
-def _inside(path: str, folder: str) -> bool:
-    parts, around = _parts(path), _parts(folder)
+def _is_inside(path: str, folder: str) -> bool:
+    parts, around = _path_parts(path), _path_parts(folder)
     return parts is not None and around is not None and parts[: len(around)] == around
 
 
-def _parts(path: str) -> list[str] | None:
+def _path_parts(path: str) -> list[str] | None:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     return parts if path.startswith("/") and ".." not in parts else None

@@ -86,8 +86,8 @@ def check_workflow(
         if step.name in names[:index]:
             found.append(WorkflowProblem(keys=(*keys, "name"), message=f"a step before is called {step.name!r} too"))
         grant = known.grants[index] if known.grants else None
-        checks = _Step(step, at=StepPlace(workflow=spec.name, step=step.name), known=known, grant=grant)
-        inside = (*checks.problems(), *_schema(step, schema_fault))
+        checks = _StepChecks(step, at=StepPlace(workflow=spec.name, step=step.name), known=known, grant=grant)
+        inside = (*checks.problems(), *_schema_problems(step, schema_fault))
         found.extend(replace(problem, keys=(*keys, *problem.keys)) for problem in inside)
     return tuple(found)
 
@@ -109,13 +109,13 @@ def step_name_fault(name: str) -> str:
     return f"{name!r} is not a valid step name: one line of at most 80 characters, no dot or slash, no space at an end"
 
 
-def _schema(step: StepSpec, fault: Callable[[str], WorkflowProblem | None]) -> Iterator[WorkflowProblem]:
+def _schema_problems(step: StepSpec, fault: Callable[[str], WorkflowProblem | None]) -> Iterator[WorkflowProblem]:
     problem = fault(step.output_schema) if step.output_schema else None
     if problem is not None:
         yield replace(problem, keys=("output_schema", *problem.keys))
 
 
-class _Step:
+class _StepChecks:
     """The checks of one step. Keys start at the step."""
 
     def __init__(self, step: StepSpec, *, at: StepPlace, known: Known, grant: Grant | None) -> None:
@@ -126,17 +126,17 @@ class _Step:
         self.tools = {spec.name: spec for spec in known.tools}
 
     def problems(self) -> Iterator[WorkflowProblem]:
-        yield from self._budgets()
-        yield from self._role_and_model()
-        yield from self._listed()
+        yield from self._check_limits()
+        yield from self._check_role_and_model()
+        yield from self._check_listed_tools()
         for index, validation in enumerate(self.step.validations):
-            yield from self._validation(validation, ("validation_tools", index))
-        yield from self._depends_in_a_circle()
-        yield from self._gates()
-        yield from self._order()
-        yield from self._once()
+            yield from self._check_validation(validation, ("validation_tools", index))
+        yield from self._check_circles()
+        yield from self._check_gates()
+        yield from self._check_order()
+        yield from self._check_once()
 
-    def _budgets(self) -> Iterator[WorkflowProblem]:
+    def _check_limits(self) -> Iterator[WorkflowProblem]:
         step = self.step
         if fault := step_name_fault(step.name):
             yield WorkflowProblem(keys=("name",), message=fault)
@@ -153,7 +153,7 @@ class _Step:
         if step.max_output_tokens < 1:
             yield WorkflowProblem(keys=("max_tokens",), message=f"{step.max_output_tokens} is less than 1")
 
-    def _role_and_model(self) -> Iterator[WorkflowProblem]:
+    def _check_role_and_model(self) -> Iterator[WorkflowProblem]:
         for key, name, there in (
             ("role", self.step.role, self.known.roles),
             ("model", self.step.model, self.known.models),
@@ -161,7 +161,7 @@ class _Step:
             if name and name not in there:
                 yield WorkflowProblem(keys=(key,), message=f"there is no {key} {name!r}{_nearest(name, there)}")
 
-    def _listed(self) -> Iterator[WorkflowProblem]:
+    def _check_listed_tools(self) -> Iterator[WorkflowProblem]:
         listed = self.step.tools
         if listed is None:
             offered = len(self.grant.tools) if self.grant is not None else 0
@@ -179,25 +179,25 @@ class _Step:
                 # Like a role, the step runs without a built-in tool that lacks something here. Only the user who starts
                 # the run needs to know; the definition is not wrong.
                 if self.known.grants:
-                    message = f"{self._unknown(tool)}; the step continues without it"
+                    message = f"{self._why_unknown(tool)}; the step continues without it"
                     yield WorkflowProblem(keys=keys, message=message, severity=ProblemSeverity.WARNING)
-            elif why := self._unknown(tool):
+            elif why := self._why_unknown(tool):
                 yield WorkflowProblem(keys=keys, message=why)
-            elif why := self._bound_elsewhere(tool):
+            elif why := self._why_bound_elsewhere(tool):
                 yield WorkflowProblem(keys=keys, message=f"the step may not call {tool}: {why}")
-            elif why := self._refused(tool):
+            elif why := self._why_denied(tool):
                 # A tool that this user may not use is just not offered.
                 message = f"the step may not call {tool}: {why}"
                 yield WorkflowProblem(keys=keys, message=message, severity=ProblemSeverity.WARNING)
 
-    def _validation(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
+    def _check_validation(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
         tool = validation.tool
-        if why := self._unknown(tool) or self._out_of_reach(tool):
+        if why := self._why_unknown(tool) or self._why_not_callable(tool):
             yield WorkflowProblem(keys=(*keys, "tool"), message=why)
         if tool in [other.tool for other in self.step.validations[: int(keys[-1])]]:
             yield WorkflowProblem(keys=(*keys, "tool"), message=f"{tool} is a validation of this step already")
         spec = self.tools.get(tool)
-        arguments = None if spec is None else _arguments(spec.schema)
+        arguments = None if spec is None else _argument_names(spec.schema)
         for subject in validation.subject:
             where = (*keys, "subject", subject.argument)
             if arguments is not None and subject.argument not in arguments:
@@ -205,17 +205,17 @@ class _Step:
                 yield WorkflowProblem(keys=where, message=f"{tool} has no argument {subject.argument!r}{near}")
             if fault := _pointer_fault(subject.pointer):
                 yield WorkflowProblem(keys=where, message=fault)
-        yield from self._passes(validation, keys)
-        yield from self._changed_unseen(validation, keys)
+        yield from self._check_pass(validation, keys)
+        yield from self._check_unseen_changes(validation, keys)
         for index, other in enumerate(validation.depends_on or ()):
             where = (*keys, "depends_on", index)
             if other == tool:
                 message = f"{tool} cannot depend on itself: each pass would undo the one before"
                 yield WorkflowProblem(keys=where, message=message)
-            elif why := self._unknown(other):
+            elif why := self._why_unknown(other):
                 yield WorkflowProblem(keys=where, message=why)
 
-    def _passes(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
+    def _check_pass(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
         """Check that a pass is possible and shows something."""
         tool, when = validation.tool, validation.passes_when
         where: Keys = (*keys, "tool")
@@ -247,28 +247,28 @@ class _Step:
         pointers = [subject.pointer for subject in validation.subject if subject.argument == argument]
         return any(pointer and _is_listed(self.step.output_schema, pointer) for pointer in pointers)
 
-    def _changed_unseen(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
+    def _check_unseen_changes(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
         """Warn about tools that can undo what was validated without making the pass stale."""
         tool, depends = validation.tool, validation.depends_on
         running = [name for name, spec in sorted(self.tools.items()) if spec.capabilities.runs_anything]
-        reached = [name for name in running if not self._out_of_reach(name)]
+        reached = [name for name in running if not self._why_not_callable(name)]
         for other in reached:
             if depends is not None and other not in (tool, *depends):
                 message = f"{other} can change anything, and {tool} is not validated again after it"
                 yield WorkflowProblem(keys=(*keys, "depends_on"), message=message, severity=ProblemSeverity.WARNING)
 
-    def _depends_in_a_circle(self) -> Iterator[WorkflowProblem]:
+    def _check_circles(self) -> Iterator[WorkflowProblem]:
         """Report validations that make each other stale: they could never be passed at the same time."""
         edges = {validation.tool: validation.depends_on or () for validation in self.step.validations}
         for index, validation in enumerate(self.step.validations):
-            circle = _circle(validation.tool, edges)
+            circle = _find_circle(validation.tool, edges)
             if len(circle) > 2 and validation.tool == min(circle):
                 yield WorkflowProblem(
                     keys=("validation_tools", index, "depends_on"),
                     message=f"these depend on each other in a circle: {' → '.join(circle)}",
                 )
 
-    def _gates(self) -> Iterator[WorkflowProblem]:
+    def _check_gates(self) -> Iterator[WorkflowProblem]:
         names = [gate.name for gate in self.step.gates]
         for index, gate in enumerate(self.step.gates):
             keys: Keys = ("gates", index)
@@ -283,22 +283,22 @@ class _Step:
                 case CommandGate():
                     if not gate.command.strip() or "\0" in gate.command:
                         yield WorkflowProblem(keys=(*keys, "command"), message="there is no command to run here")
-                    elif why := self._unknown(SHELL_TOOL) or self._refused(SHELL_TOOL):
+                    elif why := self._why_unknown(SHELL_TOOL) or self._why_denied(SHELL_TOOL):
                         yield WorkflowProblem(keys=(*keys, "command"), message=f"a command cannot run here: {why}")
 
-    def _order(self) -> Iterator[WorkflowProblem]:
+    def _check_order(self) -> Iterator[WorkflowProblem]:
         for index, tool in enumerate(self.step.order):
             keys: Keys = ("order", index)
             if tool in self.step.order[:index]:
                 yield WorkflowProblem(
                     keys=keys, message=f"{tool} stands here a second time, so it would wait for itself"
                 )
-            elif why := self._unknown(tool) or self._out_of_reach(tool):
+            elif why := self._why_unknown(tool) or self._why_not_callable(tool):
                 yield WorkflowProblem(keys=keys, message=why)
             else:
-                yield from self._stale_in_order(tool, keys, later=self.step.order[index + 1 :])
+                yield from self._check_stale_in_order(tool, keys, later=self.step.order[index + 1 :])
 
-    def _stale_in_order(self, tool: str, keys: Keys, *, later: Sequence[str]) -> Iterator[WorkflowProblem]:
+    def _check_stale_in_order(self, tool: str, keys: Keys, *, later: Sequence[str]) -> Iterator[WorkflowProblem]:
         """Report a validation that has to succeed before a tool that makes its pass stale.
 
         It has to run again afterwards. If it may succeed only once, it can never pass, which is an error.
@@ -318,38 +318,38 @@ class _Step:
                 severity=ProblemSeverity.ERROR if stuck else ProblemSeverity.WARNING,
             )
 
-    def _once(self) -> Iterator[WorkflowProblem]:
+    def _check_once(self) -> Iterator[WorkflowProblem]:
         validations = [validation.tool for validation in self.step.validations]
         for index, tool in enumerate(self.step.once):
             keys: Keys = ("once", index)
-            if why := self._unknown(tool) or self._out_of_reach(tool):
+            if why := self._why_unknown(tool) or self._why_not_callable(tool):
                 yield WorkflowProblem(keys=keys, message=why)
             elif tool in validations:
                 message = f"{tool} is a validation: after a change it could not be called again"
                 yield WorkflowProblem(keys=keys, message=message, severity=ProblemSeverity.WARNING)
 
-    def _unknown(self, tool: str) -> str:
+    def _why_unknown(self, tool: str) -> str:
         if tool in self.tools:
             return ""
         if tool in self.known.absent:
             return f"the tool {tool!r} is not offered here; chatops tools list says what it lacks"
         return f"there is no tool {tool!r}{_nearest(tool, list(self.tools))}"
 
-    def _out_of_reach(self, tool: str) -> str:
+    def _why_not_callable(self, tool: str) -> str:
         """Return why the step could never call a tool that it needs; empty if it may."""
         if self.step.tools is not None and tool not in self.step.tools:
             return f"the step may not call {tool}: it is not among its tools"
-        why = self._refused(tool)
+        why = self._why_denied(tool)
         return f"the step may not call {tool}: {why}" if why else ""
 
-    def _bound_elsewhere(self, tool: str) -> str:
+    def _why_bound_elsewhere(self, tool: str) -> str:
         """Return to which other steps a tool is bound; empty if it may be used here."""
         spec = self.tools[tool]
         return "" if belongs(spec, at=self.at) else f"it is bound to {', '.join(spec.steps)}"
 
-    def _refused(self, tool: str) -> str:
+    def _why_denied(self, tool: str) -> str:
         """Return why a tool that exists is denied to the step, apart from the step's own list; empty if it is not."""
-        if why := self._bound_elsewhere(tool):
+        if why := self._why_bound_elsewhere(tool):
             return why
         if self.grant is None:
             return ""
@@ -357,7 +357,7 @@ class _Step:
         return f"denied by {judged.reason}" if judged.verdict is Verdict.DENY else ""
 
 
-def _circle(start: str, edges: dict[str, tuple[str, ...]]) -> list[str]:
+def _find_circle(start: str, edges: dict[str, tuple[str, ...]]) -> list[str]:
     """Return a path from `start` back to it; empty if there is none."""
     ways = [[start]]
     seen = set()
@@ -372,7 +372,7 @@ def _circle(start: str, edges: dict[str, tuple[str, ...]]) -> list[str]:
     return []
 
 
-def _arguments(schema: str) -> list[str] | None:
+def _argument_names(schema: str) -> list[str] | None:
     """Return the names of a tool's arguments; None if its schema does not list them explicitly."""
     value = json.loads(schema)
     properties = value.get("properties") if isinstance(value, dict) else None
@@ -396,7 +396,7 @@ def _is_listed(schema: str, pointer: str) -> bool:
         return False
     items = node.get("items")
     each = items if isinstance(items, dict) and "prefixItems" not in node and node.get("type") == "array" else {}
-    return any(key in one for key in ("const", "enum") for one in (node, each))
+    return any(key in part for key in ("const", "enum") for part in (node, each))
 
 
 def _pointer_fault(pointer: str) -> str:

@@ -269,13 +269,13 @@ MUTANTS = (
     Mutant(
         promise="no backup for what another model would meet too",
         file="engine/replies.py",
-        before="failure.kind in OTHER_MODEL_MAY_HELP and _next_backup(draft)",
-        after="_next_backup(draft)",
+        before="failure.kind in OTHER_MODEL_MAY_HELP and _switch_to_backup(draft)",
+        after="_switch_to_backup(draft)",
     ),
     Mutant(
         promise="a reply cut off is not sent again in its own turn",
         file="engine/rounds.py",
-        before=" if at < asked or not _broke_off(m)]",
+        before=" if at < asked or not _is_broken_off(m)]",
         after="]",
     ),
     Mutant(

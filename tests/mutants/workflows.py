@@ -162,7 +162,7 @@ WORKFLOWS = (
     Mutant(
         promise="validations are looked at",
         file="engine/acceptance.py",
-        before="    if missing:\n        return _unproven(missing, grant)\n",
+        before="    if missing:\n        return _refuse_unproven(missing, grant)\n",
         after="",
         tests=_EXAMPLES,
     ),
@@ -232,7 +232,7 @@ WORKFLOWS = (
     Mutant(
         promise="a later change makes a pass stale",
         file="engine/validations.py",
-        before="states[key] = replace(standing, status=ValidationStatus.STALE, changed_by=message.tool)",
+        before="states[key] = replace(state, status=ValidationStatus.STALE, changed_by=message.tool)",
         after="pass",
         tests=_EXAMPLES,
     ),
@@ -288,8 +288,8 @@ WORKFLOWS = (
     Mutant(
         promise="what cannot be read has not passed",
         file="engine/validations.py",
-        before='        if text.startswith("{"):\n            return (_error',
-        after='        if text.startswith("{"):\n            return None\n            return (_error',
+        before='        if text.startswith("{"):\n            return (_problem',
+        after='        if text.startswith("{"):\n            return None\n            return (_problem',
         tests=_EXAMPLES,
     ),
     Mutant(
