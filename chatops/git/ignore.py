@@ -14,19 +14,28 @@ import stat
 import time
 import warnings
 from collections.abc import Callable
+from typing import NamedTuple
 
 _MAX_STARS = 2
 """Maximum number of stars of a pattern, not counting ``**/`` at its start. Real patterns rarely have more."""
 _MAX_RULES = 1_000
+"""Lines of one ``.gitignore``."""
 _MAX_BYTES = 100_000
 _MAX_PATH = 1_000
 """Maximum number of characters of a path that is matched."""
 _MATCH_S = 2.0
+"""Seconds of a walk after which slow patterns are no longer matched."""
 _STARS = re.compile(r"\*+")
 
-_Rule = tuple[bool, bool, bool, Callable[[str], object]]
-"""True if it ignores and False if it excepts; True if it is matched against the name alone; True if that may take
-milliseconds; the match."""
+
+class _Rule(NamedTuple):
+    ignores: bool
+    """False: it is an exception."""
+    by_name: bool
+    """Matched against the name alone, not the path."""
+    slow: bool
+    """One match may take milliseconds."""
+    match: Callable[[str], object]
 
 
 class GitIgnore:
@@ -39,7 +48,7 @@ class GitIgnore:
         """
         self._root = os.fspath(root)
         self._until = time.monotonic() + _MATCH_S
-        self._read: dict[str, tuple[_Rule, ...]] = {}
+        self._rules: dict[str, tuple[_Rule, ...]] = {}
         self._top = ""
         parts = [part for part in start.split("/") if part not in ("", ".")]
         folders = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
@@ -53,23 +62,23 @@ class GitIgnore:
         folder, _, name = path.rstrip("/").rpartition("/")
         name += "/" if path.endswith("/") else ""
         while True:
-            rules = self._read.get(folder)
+            rules = self._rules.get(folder)
             if rules is None:
-                rules = self._read[folder] = _rules(self._root, folder)
+                rules = self._rules[folder] = _read_rules(self._root, folder)
             below = path[len(folder) + 1 :] if folder else path
-            for ignored, by_name, slow, matches in rules:
-                if slow and time.monotonic() > self._until:
+            for rule in rules:
+                if rule.slow and time.monotonic() > self._until:
                     return False
-                if matches(name if by_name else below):
-                    return ignored
+                if rule.match(name if rule.by_name else below):
+                    return rule.ignores
             if folder == self._top:
                 return False
             folder = folder.rpartition("/")[0]
 
 
-def _rules(root: str, folder: str) -> tuple[_Rule, ...]:
+def _read_rules(root: str, folder: str) -> tuple[_Rule, ...]:
     """Return the rules of the ``.gitignore`` in a folder below `root`, the last one first, because it decides."""
-    text = _text(root, folder)
+    text = _read_gitignore(root, folder)
     if not text:
         return ()
     # Slow to import, and needed only where there is such a file.
@@ -84,7 +93,7 @@ def _rules(root: str, folder: str) -> tuple[_Rule, ...]:
             stars = len(_STARS.findall(written.removeprefix("**/")))
             if stars > _MAX_STARS:
                 continue
-            # A walk from the top down does not enter what a/* ignores, so it is the same and spares the folder itself.
+            # Read a/** as a/*, which spares the folder itself, and is the same for a walk from the top down.
             line = line.rstrip().removesuffix("*") if line.rstrip().endswith("/**") else line
             try:
                 pattern = pattern_of(line)
@@ -93,11 +102,12 @@ def _rules(root: str, folder: str) -> tuple[_Rule, ...]:
             expression = getattr(pattern, "regex", None)
             if expression is not None and pattern.include is not None:
                 by_name = "/" not in written.rstrip().rstrip("/")
-                rules.append((pattern.include, by_name, stars == _MAX_STARS or not by_name, expression.match))
+                slow = stars == _MAX_STARS or not by_name
+                rules.append(_Rule(pattern.include, by_name, slow, expression.match))
     return tuple(reversed(rules))
 
 
-def _text(root: str, folder: str) -> str:
+def _read_gitignore(root: str, folder: str) -> str:
     """Return the text of a folder's ``.gitignore``; empty if there is none.
 
     No link below `root` is followed, because it may lead to what the user was not shown. A pipe of that name must not

@@ -48,6 +48,7 @@ _NOT_BELOW = frozenset({"", ".", "..", ".git"})
 """Parts of a path that leads out of a work tree."""
 _OBJECT_FORMAT = "extensions.objectformat"
 _VERSION_S = 10.0
+"""Seconds for ``git --version``."""
 _HEAD = re.compile(rb"(?:ref:\s*refs/\S.*|[0-9a-f]{40}(?:[0-9a-f]{24})?)\s*", re.DOTALL)
 _VERSION = re.compile(rb"git version (\d+)\.(\d+)")
 _FILTER = re.compile(rb"(?:^|\s)filter(?:=|\s|$)")
@@ -71,7 +72,7 @@ _HARMLESS = frozenset(
     " extensions.objectformat extensions.refstorage lfs.repositoryformatversion".split()
 )
 """Settings as section and key in lower case. The subsection (the name of a remote or branch) does not matter."""
-_LOGIN = re.compile(r"://[^/\s]*@")
+_LOGIN_IN_URL = re.compile(r"://[^/\s]*@")
 _COLOURS = "color."
 _READ_HOOKS = ("post-index-change", "fsmonitor-watchman", "reference-transaction")
 """Hooks that reading commands run: a status refreshes the index."""
@@ -186,7 +187,7 @@ def without_programs(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ..
     try:
         repository = find_repository(cwd)
         if argv[1] in _READ_FILES:
-            without = [f":(exclude,top,literal){path}" for path in _sensitive(repository)]
+            without = [f":(exclude,top,literal){path}" for path in _sensitive_paths(repository)]
     except (_NotAWorkTreeError, OSError, ValueError, IndexError) as error:
         raise ToolFailedError("The repository has changed since the check. The command was not run.") from error
     # Keep git from finding a repository above the one that was checked.
@@ -206,13 +207,13 @@ def config_for_reading(config: Path) -> str:
         if found is not None:
             section = found[1].lower()
             if any(key.startswith(f"{section}.") for key in _HARMLESS):
-                kept.append(_LOGIN.sub("://", line))
+                kept.append(_LOGIN_IN_URL.sub("://", line))
         elif entry is not None and f"{section}.{entry[1].lower()}" in _HARMLESS and "::" not in line:
-            kept.append(f"\t{_LOGIN.sub('://', line)}")
+            kept.append(f"\t{_LOGIN_IN_URL.sub('://', line)}")
     return "".join(f"{line}\n" for line in kept if not line.endswith("\\"))
 
 
-def _sensitive(repository: WorkTree) -> list[str]:
+def _sensitive_paths(repository: WorkTree) -> list[str]:
     paths = dict.fromkeys(entry.path for entry in tracked_entries(repository))
     folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
     # A search follows a link in place of a tracked folder.
@@ -238,10 +239,10 @@ def find_repository(cwd: Path) -> WorkTree:
         mode = _mode(entry)
         if stat.S_ISDIR(mode):
             if _mode(entry / "HEAD"):
-                return _plain(folder, entry)
+                return _plain_work_tree(folder, entry)
             # Without a HEAD git does not take it for a repository and searches on: in the folder itself, then above it.
         elif stat.S_ISREG(mode):
-            return _plain(folder, _folder_in_file(entry))
+            return _plain_work_tree(folder, _folder_in_file(entry))
         elif mode:
             raise _NotAWorkTreeError(f"{entry} is neither a folder nor a file")
         if _mode(folder / "HEAD") and any(_mode(folder / name) for name in ("objects", "commondir")):
@@ -249,7 +250,7 @@ def find_repository(cwd: Path) -> WorkTree:
     raise _NotAWorkTreeError(f"{cwd} is not in a work tree")
 
 
-def _plain(tree: Path, git_dir: Path) -> WorkTree:
+def _plain_work_tree(tree: Path, git_dir: Path) -> WorkTree:
     """Return the repository if git is certain to accept it. Otherwise git would search on and find another one.
 
     Raises `_NotAWorkTreeError`.
@@ -259,7 +260,7 @@ def _plain(tree: Path, git_dir: Path) -> WorkTree:
         common_dir = _follow(git_dir, _read_text(git_dir / "commondir"))
     folders = (git_dir, common_dir, common_dir / "objects", common_dir / "refs")
     usual = all(stat.S_ISDIR(_mode(folder)) for folder in folders) and stat.S_ISREG(_mode(git_dir / "HEAD"))
-    if not usual or not _HEAD.fullmatch(_bytes(git_dir / "HEAD", limit=MAX_CONFIG)):
+    if not usual or not _HEAD.fullmatch(_read_bytes(git_dir / "HEAD", limit=MAX_CONFIG)):
         raise _NotAWorkTreeError(f"{git_dir} is not the repository of an ordinary work tree")
     return WorkTree(tree=tree, git_dir=git_dir, common_dir=common_dir)
 
@@ -348,7 +349,7 @@ def _index_risk(repository: WorkTree, entries: tuple[Tracked, ...]) -> str:
     for file in attributes:
         if not _mode(file):
             continue
-        lines = _bytes(file, limit=MAX_CONFIG).split(b"\n")
+        lines = _read_bytes(file, limit=MAX_CONFIG).split(b"\n")
         if any(_FILTER.search(line) for line in lines if not line.lstrip().startswith(b"#")):
             return f"{file} names a filter, which is a program"
     return ""
@@ -363,23 +364,23 @@ def tracked_entries(repository: WorkTree) -> tuple[Tracked, ...]:
     formats = [value for key, value in _settings(_read_text(config)) if key == _OBJECT_FORMAT] if _mode(config) else []
     width = 32 if formats[-1:] == ["sha256"] else 20
     files = (repository.git_dir / "index", *repository.git_dir.glob("sharedindex.*"))
-    return tuple(
-        entry for file in files if _mode(file) for entry in _entries(_bytes(file, limit=MAX_INDEX), width=width)
-    )
+    contents = (_read_bytes(file, limit=MAX_INDEX) for file in files if _mode(file))
+    return tuple(entry for data in contents for entry in _index_entries(data, width=width))
 
 
-def _entries(data: bytes, *, width: int) -> Iterator[Tracked]:
+def _index_entries(data: bytes, *, width: int) -> Iterator[Tracked]:
     """Yield the entries of an index whose object ids have `width` bytes; see gitformat-index(5)."""
     version = int.from_bytes(data[4:8], "big")
     if data[:4] != b"DIRC" or version not in (2, 3, 4):
         raise ValueError("not an index")
     at, path = 12, b""
     for _ in range(int.from_bytes(data[8:12], "big")):
+        # At offset 24 the mode, at 40 the object's id, then two bytes of flags: bit 0x40 says that two more follow.
         mode = int.from_bytes(data[at + 24 : at + 28], "big")
         start = at + 42 + width + 2 * bool(data[at + 40 + width] & 0x40)
         kept = 0
         if version == 4:
-            cut, start = _number(data, start)
+            cut, start = _read_number(data, start)
             kept = len(path) - cut
         end = data.index(b"\0", start)
         path = path[:kept] + data[start:end]
@@ -388,14 +389,14 @@ def _entries(data: bytes, *, width: int) -> Iterator[Tracked]:
         if kept < 0 or stated != min(len(path), _LONGEST_PATH):
             raise ValueError("not an index")
         # Git makes no such entries, but follows them. A shared index leaves names out, a sparse one names folders.
-        if not _NOT_BELOW.isdisjoint(os.fsdecode(path).removesuffix("/").casefold().split("/")) and path:
+        if path and not _NOT_BELOW.isdisjoint(os.fsdecode(path).removesuffix("/").casefold().split("/")):
             raise ValueError("not an index of a work tree")
         # Before version 4 each entry is padded to a multiple of eight bytes, with at least one NUL.
         at = end + 1 if version == 4 else at + ((end - at) // 8 + 1) * 8
         yield Tracked(path=os.fsdecode(path), mode=mode & 0o170000)
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
+def _read_number(data: bytes, at: int) -> tuple[int, int]:
     """Read an integer of variable width; return it and the offset after it."""
     value = data[at] & 127
     while data[at] & 128:
@@ -405,10 +406,10 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _read_text(path: Path) -> str:
-    return _bytes(path, limit=MAX_CONFIG).decode("utf-8", "strict")
+    return _read_bytes(path, limit=MAX_CONFIG).decode("utf-8", "strict")
 
 
-def _bytes(path: Path, *, limit: int) -> bytes:
+def _read_bytes(path: Path, *, limit: int) -> bytes:
     if not path.is_file():
         raise ValueError("not a regular file")
     with path.open("rb") as file:
@@ -453,7 +454,7 @@ def _settings(text: str) -> Iterator[tuple[str, str]]:
         yield f"{section}.{entry[1].lower()}", (entry[2] or "").strip()
 
 
-_KEPT = re.compile(
+_KEPT_KEY = re.compile(
     r"(?:user\.(?:name|email)|(?:author|committer)\.(?:name|email)|init\.defaultbranch"
     r"|core\.(?:autocrlf|eol|safecrlf|quotepath|whitespace|abbrev|filemode|ignorecase|precomposeunicode|commentchar)"
     r"|(?:color|column|pull|fetch|advice|status|log|branch|rerere|i18n|apply|blame|stash|feature|merge|rebase)\..+"
@@ -461,12 +462,13 @@ _KEPT = re.compile(
     r"|commit\.(?:verbose|status|cleanup)|tag\.sort|format\.pretty|submodule\.recurse|safe\.directory"
     r"|url\..+\.(?:insteadof|pushinsteadof)|alias\..+)"
 )
-_PROGRAM = re.compile(
+_PROGRAM_KEY = re.compile(
     r"merge\..+\.driver|(?:merge|rebase)\.(?:tool|guitool|instructionformat)|.*\.(?:cmd|path|command)"
 )
 _CREDENTIAL = re.compile(r"://[^/\s]*@|token|password|secret|\bbearer\b|[\r\n\0]", re.IGNORECASE)
-_LONGEST_S = 2.0
-_MOST = 100_000
+_LIST_S = 2.0
+"""Seconds for git to list the settings of one file."""
+_MAX_FILTERED = 100_000
 """Bytes of the generated file."""
 
 
@@ -485,7 +487,7 @@ def filtered_config() -> bytes:
         except OSError:
             continue
         files.append((path, info.st_mtime_ns, info.st_size))
-    return b"".join(_filter_config(*file) for file in files)[:_MOST]
+    return b"".join(_filter_config(*file) for file in files)[:_MAX_FILTERED]
 
 
 @lru_cache(maxsize=8)
@@ -497,17 +499,17 @@ def _filter_config(path: str, changed_ns: int, size: int) -> bytes:
             argv,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_LONGEST_S,
+            timeout=_LIST_S,
             check=False,
             cwd="/",
             env={"PATH": "/usr/local/bin:/usr/bin:/bin", "GIT_CONFIG_NOSYSTEM": "1"},
         )
     except (OSError, subprocess.TimeoutExpired):
         return b""
-    return "".join(_lines(done.stdout.decode("utf-8", "replace"))).encode() if done.returncode == 0 else b""
+    return "".join(_kept_settings(done.stdout.decode("utf-8", "replace"))).encode() if done.returncode == 0 else b""
 
 
-def _lines(listed: str) -> Iterator[str]:
+def _kept_settings(listed: str) -> Iterator[str]:
     for entry in listed.split("\0"):
         name, separator, value = entry.partition("\n")
         if not separator or not _is_kept(name, value):
@@ -523,7 +525,7 @@ def _lines(listed: str) -> Iterator[str]:
 
 def _is_kept(name: str, value: str) -> bool:
     lowered = name.lower()
-    if _KEPT.fullmatch(lowered) is None or _PROGRAM.fullmatch(lowered) or _CREDENTIAL.search(f"{name} {value}"):
+    if _KEPT_KEY.fullmatch(lowered) is None or _PROGRAM_KEY.fullmatch(lowered) or _CREDENTIAL.search(f"{name} {value}"):
         return False
     return not (lowered.startswith("alias.") and value.lstrip().startswith("!"))
 

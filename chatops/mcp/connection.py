@@ -55,12 +55,20 @@ _MAX_CONTINUED = 10
 _CONTINUE_S = 0.25
 """Seconds to wait for a server that wants a call to be continued and asks for nothing."""
 _MAX_REASON = 300
+"""Characters of a reason that the user or the model sees."""
+_MAX_LABEL = 200
+"""Characters of the name of a file or resource."""
+_MAX_FILES = 20
+"""Files of one result."""
 _UNKNOWN_TRANSPORT = (400, 404, 405)
 """HTTP statuses from a server that does not support streamable HTTP."""
 _SESSION_ENDED = 404
 """Status with which a server answers that has forgotten the session."""
 
 Progress = Callable[[float, float | None, str], None]
+"""Gets the progress so far, its total if that is known, and a text."""
+Keep = Callable[[str, bytes], FileRef]
+"""Stores the bytes of a file under a name."""
 
 
 class LostError(Exception):
@@ -119,7 +127,7 @@ class Connection:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """A clause for each tool that the last lists could not have, and one if messages were dropped."""
+        """A clause for each tool that was left out of the last list, and one if messages were dropped."""
         broken = [f"{name} is not used: {why}" for name, why in self.inbound.broken.items()]
         flood = f"it sent more than {MAX_PER_S} messages in a second; the others were dropped"
         return (*broken, *([flood] if self.inbound.dropped else []))
@@ -132,16 +140,16 @@ class Connection:
         `declined` gets why a question was declined without asking. Raises AnswerError, CallError, LostError.
         """
         with self.questions.of_call(ask, declined):
-            result = await self._sent(tool, arguments, shown)
+            result = await self._send_call(tool, arguments, shown)
             for _ in range(_MAX_CONTINUED):
                 if isinstance(result, types.CallToolResult):
                     return result
                 # From 2026-07-28 on this continues the call that was sent, so it is still sent once.
-                answers = await self._answers(result, ask, declined)
-                result = await self._sent(tool, arguments, shown, answers=answers, state=result.request_state)
+                answers = await self._answer_requests(result, ask, declined)
+                result = await self._send_call(tool, arguments, shown, answers=answers, state=result.request_state)
         raise CallError(f"it asked for more input {_MAX_CONTINUED} times")
 
-    async def _answers(
+    async def _answer_requests(
         self, wanted: types.InputRequiredResult, ask: Ask, declined: Callable[[str], None]
     ) -> types.InputResponses | None:
         """Return answers to what a server needs to continue a call. Raises CallError, LostError."""
@@ -164,7 +172,7 @@ class Connection:
                 lost.cancel()
         return answers
 
-    async def _sent(
+    async def _send_call(
         self,
         tool: str,
         arguments: dict[str, Any],
@@ -242,7 +250,7 @@ async def open_connection(
         except ServerStartError:
             raise
         except Exception as error:
-            failed = ServerStartError(_with_words(lost.reason or reason_of(error), process))
+            failed = ServerStartError(_add_errors(lost.reason or reason_of(error), process))
             failed.sandbox = process.confined.description if process is not None else ""
             raise failed from error
         # Its own check runs a hostile schema in this process, and would hide the result of a call that took effect.
@@ -343,17 +351,11 @@ def reason_of(error: BaseException) -> str:
     return visible(text, limit=_MAX_REASON)
 
 
-def _with_words(reason: str, process: ServerProcess | None) -> str:
+def _add_errors(reason: str, process: ServerProcess | None) -> str:
     errors = process.last_errors() if process is not None else ""
     hint = "; if it needs a folder that its sandbox does not show, name that in sandbox.read of its entry"
     lacks = process is not None and process.lacks_file()
     return f"{reason}; it wrote: {errors}{hint if lacks else ''}" if errors else reason
-
-
-_MAX_LABEL = 200
-_MAX_FILES = 20
-
-Keep = Callable[[str, bytes], FileRef]
 
 
 async def as_result(result: types.CallToolResult, *, output_schema: str, context: ToolContext) -> ToolResult:
@@ -367,12 +369,12 @@ async def as_result(result: types.CallToolResult, *, output_schema: str, context
 
 def _read_result(result: types.CallToolResult, output_schema: str, context: ToolContext) -> ToolResult:
     files: list[FileRef] = []
-    parts = [_text(block, keep=context.keep_file, files=files) for block in result.content]
+    parts = [_block_text(block, keep=context.keep_file, files=files) for block in result.content]
     structured = result.structured_content
-    if structured is not None and not any(_same(part, structured) for part in parts):
+    if structured is not None and not any(_repeats(part, structured) for part in parts):
         parts.append(json.dumps(structured, ensure_ascii=False))
     failed = bool(result.is_error)
-    problems = _problems(structured, output_schema) if output_schema and not failed else ""
+    problems = _schema_problem(structured, output_schema) if output_schema and not failed else ""
     limit = context.max_output_chars
     capped = cap("\n".join(part for part in parts if part), limit=max(limit - len(problems), limit // 2))
     text = f"{problems}\n{capped.text}" if problems else capped.text
@@ -384,7 +386,7 @@ def _read_result(result: types.CallToolResult, output_schema: str, context: Tool
     )
 
 
-def _problems(structured: JsonValue, schema: str) -> str:
+def _schema_problem(structured: JsonValue, schema: str) -> str:
     """Return why a structured result does not fit its schema, as a line for the model; empty if it fits."""
     if structured is None:
         return "[The tool ran, but its result lacks the structured part that it declares.]"
@@ -397,7 +399,7 @@ def _problems(structured: JsonValue, schema: str) -> str:
     return f"[The tool ran, but its result does not fit its declared schema: {named}]"
 
 
-def _same(part: str, structured: dict[str, JsonValue]) -> bool:
+def _repeats(part: str, structured: dict[str, JsonValue]) -> bool:
     """Return True if `part` is the structured content as text, or all the text in it: older clients get that."""
     if list(structured.values()) == [part]:
         return True
@@ -408,27 +410,27 @@ def _same(part: str, structured: dict[str, JsonValue]) -> bool:
         return False
 
 
-def _text(block: types.ContentBlock, *, keep: Keep, files: list[FileRef]) -> str:
+def _block_text(block: types.ContentBlock, *, keep: Keep, files: list[FileRef]) -> str:
     """Return a block as text. Its bytes, if it has any, are kept and added to `files`."""
     match block:
         case types.TextContent():
             return block.text
         case types.ImageContent():
-            return _file("image", block.data, keep=keep, files=files)
+            return _keep_block("image", block.data, keep=keep, files=files)
         case types.AudioContent():
-            return _file("audio", block.data, keep=keep, files=files)
+            return _keep_block("audio", block.data, keep=keep, files=files)
         case types.ResourceLink():
             name = visible(block.title or block.name, limit=_MAX_LABEL)
             return f"[resource {name}: {visible(str(block.uri), limit=_MAX_LABEL)}]"
         case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
             return f"[resource {visible(str(resource.uri), limit=_MAX_LABEL)}]\n{resource.text}"
         case types.EmbeddedResource(resource=types.BlobResourceContents() as resource):
-            return _file(str(resource.uri), resource.blob, keep=keep, files=files)
+            return _keep_block(str(resource.uri), resource.blob, keep=keep, files=files)
         case _:
             return "[content of a kind that is not known here]"
 
 
-def _file(name: str, encoded: str, *, keep: Keep, files: list[FileRef]) -> str:
+def _keep_block(name: str, encoded: str, *, keep: Keep, files: list[FileRef]) -> str:
     shown = visible(name, limit=_MAX_LABEL)
     if len(files) >= _MAX_FILES:
         return f"[file {shown}: not kept, a result has at most {_MAX_FILES} files]"

@@ -61,7 +61,7 @@ async def stdio_transport(process: asyncio.subprocess.Process, *, lost: Lost) ->
         unreadable = 0
         async with received:
             while unreadable <= MAX_UNREADABLE:
-                if not (line := await _line(reading, lost)):
+                if not (line := await _read_line(reading, lost)):
                     break
                 try:
                     message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -103,7 +103,7 @@ async def stdio_transport(process: asyncio.subprocess.Process, *, lost: Lost) ->
             tasks.cancel_scope.cancel()
 
 
-async def _line(stream: asyncio.StreamReader, lost: Lost) -> bytes:
+async def _read_line(stream: asyncio.StreamReader, lost: Lost) -> bytes:
     """Return the next line; empty at the end, and if it cannot be read."""
     try:
         return await stream.readline()
@@ -150,7 +150,7 @@ class Inbound:
         self._second = time.monotonic()
         self._seen = 0
 
-    async def passed_on(self, message: types.JSONRPCMessage) -> types.JSONRPCMessage | None:
+    async def pass_on(self, message: types.JSONRPCMessage) -> types.JSONRPCMessage | None:
         """Return what the SDK gets of a message; None: nothing."""
         if isinstance(message, types.JSONRPCResponse):
             return self._with_valid_tools(message)
@@ -178,19 +178,19 @@ class Inbound:
         if isinstance(tools, list) and len(tools) > MAX_TOOLS:
             tools = tools[:MAX_TOOLS]
             message = message.model_copy(update={"result": {**message.result, "tools": tools}})
-        if not isinstance(tools, list) or not self._fault({**message.result}):
+        if not isinstance(tools, list) or not self._page_fault({**message.result}):
             return message
         valid = []
         for tool in tools:
             # The page without tools is valid, or else nothing of it is.
-            if fault := self._fault({**message.result, "tools": [tool]}):
+            if fault := self._page_fault({**message.result, "tools": [tool]}):
                 name = tool.get("name") if isinstance(tool, Mapping) else None
                 self.broken[visible(name) if isinstance(name, str) and name else _UNNAMED] = fault
             else:
                 valid.append(tool)
         return message.model_copy(update={"result": {**message.result, "tools": valid}})
 
-    def _fault(self, page: dict[str, Any]) -> str:
+    def _page_fault(self, page: dict[str, Any]) -> str:
         """Return why a page of tools breaks the protocol, as a clause; empty if it does not."""
         try:
             if self.version:
@@ -225,7 +225,7 @@ class _FilteredStream:
             item = await self.stream.receive()
             if isinstance(item, Exception):
                 return item
-            if (message := await self.inbound.passed_on(item.message)) is not None:
+            if (message := await self.inbound.pass_on(item.message)) is not None:
                 return replace(item, message=message)
 
     async def aclose(self) -> None:

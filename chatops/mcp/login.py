@@ -49,21 +49,23 @@ LOGIN_S = 600.0
 _RENEW_S = 30.0
 """Seconds for a renewal, with the wait for one in another process."""
 _LOCK_S = 0.05
+"""Seconds between two tries to get the lock that another process holds."""
 _READ_S = 10.0
+"""Seconds in which the browser has to send its request."""
 _MAX_REQUEST = 16_384
+"""Bytes of the browser's request line and headers."""
 _MAX_URL = 8_000
-_SYNTAX = re.compile(r'[\s"\\{}\[\],]')
-"""Characters that no token has (RFC 6750), and the JSON of every row."""
-_CALLBACK = "/callback"
-_VERSION = "mcp-protocol-version"
-_PAGE = b"<!doctype html><meta charset=utf-8><title>chatops</title><p>Close this page and go back to chatops.</p>"
-
-
+"""Characters of the address that the user has to open."""
 _CONNECT_S = 10.0
 _SILENCE_S = 300.0
 """Seconds without a byte after which a stream counts as broken. Calls have a limit of their own."""
-_EVENTS = "text/event-stream"
-"""A stream of events has no end; the SDK limits each event."""
+_IN_ROWS = re.compile(r'[\s"\\{}\[\],]')
+"""Characters that no token has (RFC 6750). The JSON of every stored row has them, and hiding them would break it."""
+_CALLBACK = "/callback"
+_VERSION_HEADER = "mcp-protocol-version"
+_PAGE = b"<!doctype html><meta charset=utf-8><title>chatops</title><p>Close this page and go back to chatops.</p>"
+_EVENT_STREAM = "text/event-stream"
+"""Content type of a stream of events. It has no end, so its size is not limited. The SDK limits each event."""
 
 
 class TooLargeError(httpx2.TransportError):
@@ -97,7 +99,7 @@ class Origin:
         self._allows = allows
         self._origin = _origin(httpx2.URL(spec.url))
         self._local = is_loopback(urlsplit(spec.url).hostname or "")
-        self._headers = {name: _header(name, text) for name, text in spec.headers}
+        self._headers = {name: _header_value(name, text) for name, text in spec.headers}
         self.first_error = 0
         """First status that was an error; 0: there was none."""
         self.last_status = 0
@@ -115,10 +117,10 @@ class Origin:
             timeout=httpx2.Timeout(_SILENCE_S, connect=_CONNECT_S),
             follow_redirects=False,
             trust_env=not self._local,
-            event_hooks={"request": [self._guard], "response": [self._limit]},
+            event_hooks={"request": [self._check_request], "response": [self._check_response]},
         )
 
-    async def _guard(self, request: httpx2.Request) -> None:
+    async def _check_request(self, request: httpx2.Request) -> None:
         request.headers["accept-encoding"] = "identity"
         if _origin(request.url) != self._origin:
             if self._allows(request):
@@ -126,18 +128,18 @@ class Origin:
             raise OriginError(f"a request to {request.url.host} was refused: it is not the server's host")
         request.headers.update(self._headers)
 
-    async def _limit(self, response: httpx2.Response) -> None:
+    async def _check_response(self, response: httpx2.Response) -> None:
         self.last_status = response.status_code
         if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise EncodedError("it sent a compressed answer, which was not asked for")
         if response.status_code >= 400 and not self.first_error:
             self.first_error = response.status_code
-        if not response.headers.get("content-type", "").startswith(_EVENTS):
+        if not response.headers.get("content-type", "").startswith(_EVENT_STREAM):
             assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _Limited(response.stream)
+            response.stream = _LimitedStream(response.stream)
 
 
-class _Limited(httpx2.AsyncByteStream):
+class _LimitedStream(httpx2.AsyncByteStream):
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
 
@@ -153,7 +155,7 @@ class _Limited(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-def _header(name: str, text: str) -> str:
+def _header_value(name: str, text: str) -> str:
     """Return a header's value. Its error names the header only, because the value may be a secret."""
     value = expand_variables(text, environ=os.environ, where=f"headers.{name}").strip()
     if not (value.isascii() and value.isprintable()):
@@ -196,8 +198,8 @@ class StoredAuth(httpx2.Auth):
         self._spec = spec
         self._lost = lost
         command = f"run: chatops mcp login {spec.name}"
-        self._needed = f"it needs a login; {command}"
-        self._ended = f"its login was revoked or has ended; {command}"
+        self._needs_login = f"it needs a login; {command}"
+        self._has_ended = f"its login was revoked or has ended; {command}"
         self._path = login_file(records, spec.name)
         self._stored = self._read()
         self._renewal: asyncio.Task[None] | None = None
@@ -206,10 +208,10 @@ class StoredAuth(httpx2.Auth):
         try:
             stored = StoredLogin.model_validate_json(self._path.read_bytes())
         except (OSError, ValidationError):
-            raise LoginError(self._needed) from None
+            raise LoginError(self._needs_login) from None
         if stored.url != self._spec.url:
-            raise LoginError(self._needed)
-        _know(stored.tokens, stored.client)
+            raise LoginError(self._needs_login)
+        _hide_keys(stored.tokens, stored.client)
         return stored
 
     def allows(self, request: httpx2.Request) -> bool:
@@ -231,9 +233,9 @@ class StoredAuth(httpx2.Auth):
                 if response.status_code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
                     return
                 if response.status_code == HTTPStatus.FORBIDDEN:
-                    raise LoginError(self._needed)
+                    raise LoginError(self._needs_login)
                 if last or not self._stored.tokens.refresh_token:
-                    raise LoginError(self._ended)
+                    raise LoginError(self._has_ended)
                 await self._renew()
         except LoginError as error:
             # The SDK keeps it to itself, and only ends the connection.
@@ -247,27 +249,27 @@ class StoredAuth(httpx2.Auth):
 
     async def _renew(self) -> None:
         if self._renewal is None or self._renewal.done():
-            self._renewal = asyncio.create_task(self._renewed(), name=f"login of {self._spec.name}")
+            self._renewal = asyncio.create_task(self._renew_alone(), name=f"login of {self._spec.name}")
             self._renewal.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(self._renewal)
 
-    async def _renewed(self) -> None:
+    async def _renew_alone(self) -> None:
         spent = self._stored.tokens
         try:
-            async with asyncio.timeout(_RENEW_S), _alone(self._path):
+            async with asyncio.timeout(_RENEW_S), _renewal_lock(self._path):
                 found = await in_thread(self._read)
                 if found.tokens == spent:
-                    tokens = await self._exchanged(found)
+                    tokens = await self._exchange(found)
                     # It may have been removed meanwhile, or replaced by a login.
                     if (found := await in_thread(self._read)).tokens == spent:
-                        _know(tokens, found.client)
+                        _hide_keys(tokens, found.client)
                         found = found.model_copy(update={"tokens": tokens, "expires_at": _expiry(tokens)})
-                        await in_thread(_write, self._path, found)
+                        await in_thread(_store, self._path, found)
         except TimeoutError:
             raise LoginError("its login cannot be renewed now: no answer in time") from None
         self._stored = found
 
-    async def _exchanged(self, stored: StoredLogin) -> OAuthToken:
+    async def _exchange(self, stored: StoredLogin) -> OAuthToken:
         """Exchange the refresh token. Raises LoginError."""
         provider = OAuthClientProvider(
             stored.url, _client_metadata([AnyUrl(stored.url)]), storage=_Storage(stored.tokens, stored.client)
@@ -277,7 +279,7 @@ class StoredAuth(httpx2.Auth):
         context.token_expiry_time = 1.0
         context.oauth_metadata = stored.metadata
         context.protected_resource_metadata = stored.resource
-        request = httpx2.Request("POST", stored.url, headers={_VERSION: types.LATEST_PROTOCOL_VERSION})
+        request = httpx2.Request("POST", stored.url, headers={_VERSION_HEADER: types.LATEST_PROTOCOL_VERSION})
         async with (
             aclosing(provider.async_auth_flow(request)) as flow,
             Origin(self._spec, allows=self.allows).client() as client,
@@ -289,12 +291,12 @@ class StoredAuth(httpx2.Auth):
                     raise LoginError(f"its login cannot be renewed now: HTTP status {response.status_code}")
                 sent = await flow.asend(response)
         if context.current_tokens is None:
-            raise LoginError(self._ended)
+            raise LoginError(self._has_ended)
         return context.current_tokens
 
 
 @asynccontextmanager
-async def _alone(path: Path) -> AsyncIterator[None]:
+async def _renewal_lock(path: Path) -> AsyncIterator[None]:
     """Keep other processes from renewing the login at `path`."""
     descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -327,10 +329,10 @@ class _Storage:
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None: ...
 
 
-def _know(tokens: OAuthToken, client: OAuthClientInformationFull) -> None:
-    """Take what the server has given for keys, unless a row of the store could have it as a name or as its syntax."""
+def _hide_keys(tokens: OAuthToken, client: OAuthClientInformationFull) -> None:
+    """Have these keys hidden in all output, unless one could also be a word or the syntax of a stored row."""
     given = (tokens.access_token, tokens.refresh_token or "", client.client_secret or "")
-    know(*(key for key in given if not _SYNTAX.search(key) and (key != key.lower() or any(map(str.isdigit, key)))))
+    know(*(key for key in given if not _IN_ROWS.search(key) and (key != key.lower() or any(map(str.isdigit, key)))))
 
 
 async def log_in(spec: McpServerSpec, records: Path, *, show: Callable[[str], None]) -> None:
@@ -358,11 +360,11 @@ async def log_in(spec: McpServerSpec, records: Path, *, show: Callable[[str], No
                 raise ServerStartError(f"the login was refused: {visible(refusal)}")
             return AuthorizationCodeResult(code=found.get("code", ""), state=state, iss=found.get("iss"))
 
-    async with asyncio.timeout(LOGIN_S), _listening() as (address, answers):
+    async with asyncio.timeout(LOGIN_S), _listen_for_browser() as (address, answers):
         login = _NewLogin(spec, address, redirect, answer)
         async with Origin(spec, auth=login.provider, allows=login.allows).client() as client:
-            status = await _ask(client, spec)
-        await in_thread(_write, login_file(records, spec.name), login.stored(status))
+            status = await _request_login(client, spec)
+        await in_thread(_store, login_file(records, spec.name), login.stored(status))
 
 
 class _NewLogin:
@@ -393,7 +395,7 @@ class _NewLogin:
             raise ServerStartError(f"it asked for no login (HTTP status {status})")
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise ServerStartError(f"it does not accept the token that the login gave (HTTP status {status})")
-        _know(context.current_tokens, context.client_info)
+        _hide_keys(context.current_tokens, context.client_info)
         return StoredLogin(
             url=self._spec.url,
             tokens=context.current_tokens,
@@ -404,7 +406,7 @@ class _NewLogin:
         )
 
 
-async def _ask(client: httpx2.AsyncClient, spec: McpServerSpec) -> int:
+async def _request_login(client: httpx2.AsyncClient, spec: McpServerSpec) -> int:
     """Send the first request of a connection, which a server answers with a demand for a login. Return the status."""
     if spec.transport is ServerTransport.SSE:
         async with client.stream("GET", spec.url, headers={"accept": "text/event-stream"}) as response:
@@ -422,14 +424,14 @@ async def _ask(client: httpx2.AsyncClient, spec: McpServerSpec) -> int:
     }
     headers = {
         "accept": "application/json, text/event-stream",
-        _VERSION: types.LATEST_PROTOCOL_VERSION,
+        _VERSION_HEADER: types.LATEST_PROTOCOL_VERSION,
     }
     async with client.stream("POST", spec.url, json=body, headers=headers) as response:
         return response.status_code
 
 
 @asynccontextmanager
-async def _listening() -> AsyncIterator[tuple[str, asyncio.Queue[dict[str, str]]]]:
+async def _listen_for_browser() -> AsyncIterator[tuple[str, asyncio.Queue[dict[str, str]]]]:
     """Yield a loopback address for the browser's answer (RFC 8252, section 7.3), and the answers."""
     answers: asyncio.Queue[dict[str, str]] = asyncio.Queue()
 
@@ -477,5 +479,5 @@ def _expiry(tokens: OAuthToken) -> float | None:
     return None if tokens.expires_in is None else time.time() + tokens.expires_in
 
 
-def _write(path: Path, login: StoredLogin) -> None:
+def _store(path: Path, login: StoredLogin) -> None:
     write_private(path, login.model_dump_json(exclude_none=True).encode())

@@ -44,16 +44,17 @@ log = logging.getLogger(__name__)
 
 MAX_LINE = 16 * 1024 * 1024
 """Maximum number of bytes of one message of a server."""
-_TAIL = 4_000
+_KEPT_ERRORS = 4_000
 """Bytes of standard error that are kept."""
-_TAIL_SHOWN = 300
+_SHOWN_ERRORS = 300
+"""Characters of them that are shown."""
 _NAMES_ERROR = re.compile(r"^(?!at ).*(Error|Exception)\b.{0,40}: |not found|no such file|permission denied", re.I)
 _LACKS_FILE = re.compile(rb"cannot find|no module named|no such file|not found|can't open file", re.I)
 _EXIT_S = 1.0
 """Seconds for the server to end, before and after each signal."""
 _MODULE_OPTION = re.compile(r"-[A-Za-z]*[mc]")
-_NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_LARGEST = 1_000_000_000
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_MAX_DIGESTED = 1_000_000_000
 """Bytes of a file that is digested."""
 _NOT_CONFINED = {
     SandboxLevel.NONE: "Nothing confines it: it runs as you, and can read and change your files and use the network.",
@@ -66,7 +67,7 @@ def start_of(spec: McpServerSpec, confined: Confinement, *, cwd: Path, environme
     variables = sorted({name for name, _ in spec.env} | {name for name in spec.sandbox.env if name in environment})
     lines = [
         f"runs:      {shlex.join(spec.command)}",
-        *_files(spec.command, cwd=cwd, path=environment.get("PATH", "")),
+        *_file_lines(spec.command, cwd=cwd, path=environment.get("PATH", "")),
         f"in:        {cwd}",
         f"variables: {', '.join(variables) or 'none of yours'}",
         f"sandbox:   level {confined.level.word}: {confined.description}",
@@ -77,22 +78,22 @@ def start_of(spec: McpServerSpec, confined: Confinement, *, cwd: Path, environme
     return Item(kind=ItemKind.SERVER_START, path=spec.name, size=len(data), digest=digest, data=data)
 
 
-def _files(command: tuple[str, ...], *, cwd: Path, path: str) -> Iterator[str]:
+def _file_lines(command: tuple[str, ...], *, cwd: Path, path: str) -> Iterator[str]:
     """Yield a line for the program and for each file among its arguments, with the digest of its content."""
     program, *arguments = command
     found = os.path.join(cwd, program) if "/" in program else shutil.which(program, path=path)
-    yield f"program:   {_content(found)}" if found else f"program:   {program}, which is not there"
+    yield f"program:   {_path_and_digest(found)}" if found else f"program:   {program}, which is not there"
     for word in arguments:
         if os.path.isfile(place := os.path.join(cwd, word)):
-            yield f"file:      {_content(place)}"
+            yield f"file:      {_path_and_digest(place)}"
 
 
-def _content(place: str) -> str:
+def _path_and_digest(place: str) -> str:
     real = os.path.realpath(place)
     try:
         with open(real, "rb") as file:
             status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_DIGESTED:
                 return f"{real}, which cannot be read"
             return f"{real}, SHA-256 {hashlib.file_digest(file, 'sha256').hexdigest()}"
     except OSError as error:
@@ -137,8 +138,8 @@ class ServerProcess:
         errors = without_keys(self.errors.decode("utf-8", "replace"))
         lines = [line.strip() for line in errors.splitlines() if line.strip()]
         naming = [line for line in lines if _NAMES_ERROR.search(line)]
-        text = " / ".join(naming)[:_TAIL_SHOWN] or " / ".join(lines)[-_TAIL_SHOWN:]
-        return visible(text, limit=_TAIL_SHOWN)
+        text = " / ".join(naming)[:_SHOWN_ERRORS] or " / ".join(lines)[-_SHOWN_ERRORS:]
+        return visible(text, limit=_SHOWN_ERRORS)
 
     def lacks_file(self) -> bool:
         """Return True if its errors are about a file that the sandbox may not show."""
@@ -156,7 +157,7 @@ def expand_variables(text: str, *, environ: Mapping[str, str], where: str) -> st
             raise ServerStartError(f"{where} needs the variable {found[1]}, which is not set")
         return environ[found[1]]
 
-    return _NAMED.sub(value, text)
+    return _VARIABLE.sub(value, text)
 
 
 @asynccontextmanager
@@ -180,8 +181,8 @@ async def running(spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimit
         raise ServerStartError(confined.refusal.rstrip("."))
     async with AsyncExitStack() as stack:
         try:
-            command = await _command(spec, sandbox, limits, confined, stack)
-            process = await _start(command)
+            command = await _prepare_command(spec, sandbox, limits, confined, stack)
+            process = await _start_process(command)
         except SandboxSetupError as error:
             raise ServerStartError(f"its sandbox could not be set up: {error}") from error
         except OSError as error:
@@ -191,7 +192,7 @@ async def running(spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimit
         try:
             yield server
         finally:
-            await _stop(process, contained=command.contained)
+            await _stop_process(process, contained=command.contained)
             reading.cancel()
 
 
@@ -229,7 +230,7 @@ def _with_installed_program(
     )
 
 
-async def _command(
+async def _prepare_command(
     spec: McpServerSpec,
     sandbox: SandboxSpec,
     limits: ServerLimits,
@@ -269,7 +270,7 @@ def _import_limits(spec: McpServerSpec) -> dict[str, str]:
     return {"PYTHONSAFEPATH": "1"} if names_module and not spec.cwd else {}
 
 
-async def _start(command: Command) -> asyncio.subprocess.Process:
+async def _start_process(command: Command) -> asyncio.subprocess.Process:
     files = [memory_file(data) for data in command.data]
     numbers = iter(files)
     argv = [str(next(numbers)) if word == DATA else word for word in command.argv]
@@ -299,10 +300,10 @@ async def _read_errors(server: ServerProcess) -> None:
     assert stream is not None
     while data := await stream.read(65_536):
         server.errors += data
-        del server.errors[:-_TAIL]
+        del server.errors[:-_KEPT_ERRORS]
 
 
-async def _stop(process: asyncio.subprocess.Process, *, contained: bool) -> None:
+async def _stop_process(process: asyncio.subprocess.Process, *, contained: bool) -> None:
     """Close the server's input, give it a moment, and kill what is left of it. A second cancellation kills at once."""
     if process.stdin is not None:
         process.stdin.close()
