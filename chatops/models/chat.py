@@ -38,9 +38,9 @@ from chatops.models.statuses import endpoint_of, status_failure
 from chatops.models.text_calls import NO_TEXT_TOOLS, TextTools, TextToolsBuilder
 from chatops.models.tool_delivery import DeliveryChoice, InField, InPrompt, ToolDelivery, Withheld
 from chatops.models.wire import (
-    FIELDS,
     IMAGES,
     IN_CONTENT,
+    REASONING,
     ReadFile,
     ReasoningReplay,
     ReplayScope,
@@ -256,7 +256,7 @@ class OpenAIChat:
             self._memory.refuse(plan.dropped)
         if plan.reasoning_wanted:
             self._memory.learn_reasoning()
-        if assembler.reasoning_field in {*FIELDS, IN_CONTENT}:
+        if assembler.reasoning_field in {*REASONING, IN_CONTENT}:
             self._reasoning_field = assembler.reasoning_field
         if plan.remedies:
             self._delivery.confirm(plan.delivery)

@@ -3,7 +3,7 @@
 Theory of operation
 
 Why it is ours. The SDK parses streams too, but reports success for eight responses that are broken: a web page, an
-error object and a whole completion in index of a stream (no chunks, no error), an end without a finish reason, with and
+error object and a whole completion in place of a stream (no chunks, no error), an end without a finish reason, with and
 without a tool call cut in the middle of its arguments, an `error` event of another shape, a byte order mark before the
 first event (which is then lost), and a finish reason that stays null. It also builds a model object for each chunk,
 about 88 µs; reading the bytes with `SseReader` and `pydantic_core` takes 11 µs. So the SDK connects, authenticates and
@@ -36,7 +36,7 @@ nothing else forever is as good as silent. They only set `alive` in the next `Wa
 `Waiting` is sent every `Pace.waiting_s` seconds without data. If the limit is short, it is sent after every quarter of
 the limit, but not more than once per second.
 
-`_patience` is computed before each wait, and before `sent` it only knows the time of the next `Waiting`. So the source
+`_next_wait` is computed before each wait, and before `sent` it only knows the time of the next `Waiting`. So the source
 has to yield an empty chunk right after `sent`, which ends that wait (`OpenAIChat._bytes`). Without it, a `first_token`
 limit below 15 seconds was noticed too late.
 
@@ -80,6 +80,9 @@ REPLY_TOKENS = 131_072
 """Tokens of a reply that are accepted in any case, as many as any common model writes at most."""
 CLOSE_WITHIN_S = 1.0
 BODY_LIMIT = 64 * 1024 * 1024
+"""Bytes of a body that is not a stream."""
+_LOADING_S = 3.0
+"""Seconds between two `Waiting` events while the server loads the model."""
 DRAIN_S = 0.1
 """Seconds to wait for the end of the body after the last event, so that the connection can be reused."""
 Chunk = TextChunk | ReasoningChunk | CallChunk
@@ -105,7 +108,7 @@ class SseReader:
     """
 
     def __init__(self, *, limit: int = 32 * 1024 * 1024) -> None:
-        self._limit = limit
+        self._size_limit = limit
         self._rest: list[bytes] = []
         """The unfinished line, in pieces. They are joined only at its end, so that a long line takes linear time."""
         self._rest_size = 0
@@ -139,7 +142,7 @@ class SseReader:
         first, *others = chunk.split(b"\n")
         self._rest.append(first)
         self._rest_size += len(first)
-        if self._rest_size + self._size > self._limit:
+        if self._rest_size + self._size > self._size_limit:
             raise EventTooLargeError
         if not others:
             return []
@@ -161,7 +164,7 @@ class SseReader:
         if field == b"data":
             self._data.append(value)
             self._size += len(value)
-            if self._size > self._limit:
+            if self._size > self._size_limit:
                 raise EventTooLargeError
         elif field == b"event":
             self._name = value.decode("utf-8", "replace")
@@ -260,10 +263,6 @@ class Pace:
     retry_base_s: float = 1.0
 
 
-_LOADING_S = 3.0
-"""Seconds between two `Waiting` events while the server loads the model."""
-
-
 class ResponseReader:
     """Reader of one response. After `close`, `failure` is the reason why there is no reply; None if there is one."""
 
@@ -279,7 +278,7 @@ class ResponseReader:
     ) -> None:
         """Create it. `unloaded` returns True once the server has stated that it has not loaded the model."""
         self._unloaded = unloaded
-        self._most_pieces = max(REPLY_TOKENS, max_output_tokens or 0)
+        self._max_pieces = max(REPLY_TOKENS, max_output_tokens or 0)
         self._endpoint = endpoint
         self._timeouts = timeouts
         self._pace = pace
@@ -293,7 +292,7 @@ class ResponseReader:
         self._done = False
         self._sent = False
         self._last_data = self._last_sign = self._last_notice = _loop_time()
-        self._ends = math.inf
+        self._deadline = math.inf
         """Loop time by which the whole reply must have come."""
         self.assembler = Assembler(text_tools)
         self.failure: AttemptFailure | None = None
@@ -302,7 +301,7 @@ class ResponseReader:
         """Start the clocks: the request goes out now."""
         self._sent = True
         self._last_data = self._last_sign = self._last_notice = _loop_time()
-        self._ends = self._last_data + self._timeouts.total
+        self._deadline = self._last_data + self._timeouts.total
 
     def reply(self) -> ModelReply:
         """Return the reply. Call it only after `close`, and only without a failure."""
@@ -314,15 +313,15 @@ class ResponseReader:
         Raises network errors.
         """
         while not self._is_over():
-            part = await feed.take(self._patience())
+            part = await feed.take(self._next_wait())
             if part is FeedState.END:
-                for chunk in self._guarded(None):
+                for chunk in self._read(None):
                     yield chunk
                 return
             if isinstance(part, bytes) and part:
-                for chunk in self._guarded(part):
+                for chunk in self._read(part):
                     yield chunk
-            if not self._is_over() and (waiting := self._waited()) is not None:
+            if not self._is_over() and (waiting := self._check_clocks()) is not None:
                 yield waiting
         if self._done:
             await _drain(feed)
@@ -332,13 +331,13 @@ class ResponseReader:
         chunks = self.assembler.close()
         if error is not None and not self.assembler.finish_reason:
             self.failure = self.failure or error
-        self.failure = self.failure or self._shortcoming()
+        self.failure = self.failure or self._missing_at_end()
         return chunks
 
     def _is_over(self) -> bool:
         return self._done or self.failure is not None
 
-    def _guarded(self, data: bytes | None) -> list[Chunk]:
+    def _read(self, data: bytes | None) -> list[Chunk]:
         try:
             self._take(data)
         except (EventTooLargeError, ReplyTooLargeError, TooManyCallsError):
@@ -350,7 +349,7 @@ class ResponseReader:
         chunks = self.assembler.take()
         if not (self._is_over() or self.assembler.finish_reason) and (again := self.assembler.cut_repetition()):
             self.failure = self._repeating(again)
-        elif not self._is_over() and self.assembler.pieces > self._most_pieces:
+        elif not self._is_over() and self.assembler.pieces > self._max_pieces:
             self.failure = self._endless()
         return chunks
 
@@ -435,7 +434,7 @@ class ResponseReader:
                 advice="Check api_url in the registry: this is not a chat completions endpoint.",
             )
 
-    def _shortcoming(self) -> AttemptFailure | None:
+    def _missing_at_end(self) -> AttemptFailure | None:
         """Return what is missing at the end of a body that came without errors."""
         got = self.assembler
         if not got.finish_reason:
@@ -477,48 +476,48 @@ class ResponseReader:
         )
 
     def _endless(self) -> AttemptFailure:
-        most = f"{self._most_pieces:,}"
+        most = f"{self._max_pieces:,}"
         return failed_attempt(
             FailureKind.OUT_OF_TOKENS,
             f"{self._endpoint.model} wrote more than {most} tokens in one reply; it was stopped.",
             "Ask for less at once; max_output_tokens in the registry allows more.",
         )
 
-    def _limit(self) -> float:
+    def _silence_limit(self) -> float:
         """Return the limit of silence in seconds. There is none while the request waits for a free slot."""
         if not self._sent:
             return math.inf
         return self._timeouts.idle if self.assembler.started else self._timeouts.first_token
 
-    def _patience(self) -> float:
+    def _next_wait(self) -> float:
         now = _loop_time()
-        due = min(self._last_data + self._limit(), self._last_notice + self._beat(), self._ends)
+        due = min(self._last_data + self._silence_limit(), self._last_notice + self._notice_interval(), self._deadline)
         return max(0.0, due - now)
 
-    def _waited(self) -> Waiting | None:
+    def _check_clocks(self) -> Waiting | None:
         now = _loop_time()
         silent = now - self._last_data
-        if silent >= self._limit():
+        if silent >= self._silence_limit():
             self.failure = self._too_slow(silent)
             return None
-        if now >= self._ends:
+        if now >= self._deadline:
             self.failure = self._too_long()
             return None
-        if now - self._last_notice < self._beat():
+        if now - self._last_notice < self._notice_interval():
             return None
         alive = self._last_sign > self._last_notice
         self._last_notice = now
-        limit = self._limit()
+        limit = self._silence_limit()
         limit_s = limit if math.isfinite(limit) else None
         return Waiting(seconds=silent, alive=alive, limit_s=limit_s, loading=self._is_loading)
 
-    def _beat(self) -> float:
+    def _notice_interval(self) -> float:
         """Return the seconds between two `Waiting` events.
 
         It is lower for a short limit, so that some events come before its end.
         """
         pace = min(self._pace.waiting_s, _LOADING_S) if self._is_loading else self._pace.waiting_s
-        return min(pace, max(1.0, self._limit() / 4))
+        return min(pace, max(1.0, self._silence_limit() / 4))
 
     @property
     def _is_loading(self) -> bool:

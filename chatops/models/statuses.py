@@ -22,7 +22,7 @@ from chatops.models.retry import (
     retry_after,
 )
 from chatops.models.server_json import ServerError, error_of_body, plain_line, sentence
-from chatops.models.wire import FIELDS, IMAGES
+from chatops.models.wire import IMAGES, REASONING
 from chatops.policy.registry import HostType, KeySource, ModelSpec
 
 DROPPABLE = (
@@ -35,7 +35,7 @@ DROPPABLE = (
     "user",
     "max_tokens",
     "max_completion_tokens",
-    *FIELDS,
+    *REASONING,
     IMAGES,
 )
 """Fields of requests and messages that can be left out if a server does not know them."""

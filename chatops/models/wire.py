@@ -45,7 +45,7 @@ from chatops.policy.registry import ModelSpec, ModelType
 
 IN_CONTENT = "content"
 """Value for `field`: the model writes its thought in tags at the beginning of its text."""
-FIELDS = ("reasoning_content", "reasoning")
+REASONING = ("reasoning_content", "reasoning")
 """Fields in which servers send reasoning and accept it, the most common one first."""
 _NOTHING_THOUGHT = " "
 """Content of a field that must be present: some servers treat an empty one as missing."""
@@ -55,19 +55,20 @@ NOT_SHOWN = "[The image is not shown to you.]"
 EMPTY_MESSAGE = "(empty message)"
 UNREADABLE = "arguments_that_were_not_a_json_object"
 """Key under which a model sees its unreadable arguments."""
-_ODD_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
+"""Characters; OpenAI refuses more."""
 _PLAIN_ID = re.compile(r"[A-Za-z0-9.\-]{1,40}")
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 ReadFile = Callable[[FileRef], bytes | None]
 """Returns the bytes of a kept file; None if they are gone."""
 IMAGES = "images"
 """Name of the images of a request among the fields that a server may refuse."""
-MAX_BYTES = 5_000_000
+MAX_IMAGE_BYTES = 5_000_000
 """Largest image that all common servers accept."""
-MAX_PIXELS = 8_000
+MAX_IMAGE_SIDE = 8_000
 """Longest side that all common servers accept."""
-_SEES = re.compile(
+_SEES_IMAGES = re.compile(
     r"gpt-(4o|4\.1|4-turbo|[5-9])|(^|/)o[134](-|$)|claude|gemini|gemma-?3|llava|pixtral|llama-?4|vision|[-_.0-9]vl\b"
     r"|internvl|minicpm-v|kimi-k2\.[5-9]|glm-4\.\dv|mistral-(small|medium)-3"
 )
@@ -78,15 +79,15 @@ def takes_images(spec: ModelSpec) -> bool:
     """Return True if the model takes images: the registry's key `images`, else by its family."""
     if spec.images is not None:
         return spec.images
-    return spec.type is ModelType.GEMINI or _SEES.search(spec.model_name.lower()) is not None
+    return spec.type is ModelType.GEMINI or _SEES_IMAGES.search(spec.model_name.lower()) is not None
 
 
 def data_url(data: bytes | None) -> str:
     """Return the image as a data URL; empty if the bytes are gone or no image that a server would take."""
-    if data is None or len(data) > MAX_BYTES or (type_ := media_type(data[:64])) not in IMAGE_TYPES:
+    if data is None or len(data) > MAX_IMAGE_BYTES or (type_ := media_type(data[:64])) not in IMAGE_TYPES:
         return ""
     size = image_size(data)
-    if size is None or max(size) > MAX_PIXELS:
+    if size is None or max(size) > MAX_IMAGE_SIDE:
         return ""
     return f"data:{type_};base64,{base64.b64encode(data).decode()}"
 
@@ -101,7 +102,7 @@ class ReplayScope(StrEnum):
     """Also each older message with calls; the field is always present there."""
 
 
-_TABLE: tuple[tuple[str, ReplayScope], ...] = (
+_REPLAY_SCOPES: tuple[tuple[str, ReplayScope], ...] = (
     (r"deepseek-(v3\.2|v[4-9]|reasoner|chat$)", ReplayScope.EVERY_CALL),
     (r"kimi-(k2-thinking|k2\.[5-9]|k[3-9])", ReplayScope.EVERY_CALL),
     (r"minimax-m\d|glm-(4\.[5-9]|[5-9])|gpt-oss|mimo-v\d|nemotron-3|step-3\.[5-9]|qwen3\.[5-9]", ReplayScope.THIS_TURN),
@@ -111,7 +112,7 @@ _TABLE: tuple[tuple[str, ReplayScope], ...] = (
 def scope_of(model_name: str) -> ReplayScope:
     """Return which messages' reasoning is sent back to `model_name`."""
     name = re.sub(r"[^a-z0-9.]+", "-", model_name.lower())
-    return next((scope for pattern, scope in _TABLE if re.search(pattern, name)), ReplayScope.NOWHERE)
+    return next((scope for pattern, scope in _REPLAY_SCOPES if re.search(pattern, name)), ReplayScope.NOWHERE)
 
 
 @frozen_dataclass
@@ -119,7 +120,7 @@ class ReasoningReplay:
     """The way in which reasoning is sent back in one request."""
 
     scope: ReplayScope = ReplayScope.NOWHERE
-    field: str = FIELDS[0]
+    field: str = REASONING[0]
     """A field of the message, or IN_CONTENT."""
     to: str = ""
     """The registry's name of the model that is asked. Reasoning of other models is not sent to it."""
@@ -159,14 +160,14 @@ def wire_arguments(arguments: str) -> str:
     if not arguments.strip():
         return "{}"
     try:
-        if isinstance(json.loads(arguments, parse_constant=_no_json), dict):
+        if isinstance(json.loads(arguments, parse_constant=_refuse_constant), dict):
             return arguments
     except (ValueError, RecursionError):
         pass
     return encode({UNREADABLE: arguments}).decode("utf-8")
 
 
-def _no_json(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise ValueError(constant)
 
 
@@ -200,7 +201,7 @@ def assistant_text(message: AssistantMessage) -> str:
 
 def wire_name(name: str) -> str:
     """Return the name of a call of the history as servers accept it: a model may have written anything."""
-    return _ODD_IN_A_NAME.sub("_", name)[:_LONGEST_NAME] or "unnamed"
+    return _NOT_IN_A_NAME.sub("_", name)[:_LONGEST_NAME] or "unnamed"
 
 
 def wire_id(call_id: CallId, *, short: bool) -> str:
@@ -228,7 +229,7 @@ class _Beginning:
     """Messages at the start of an array, as they were sent.
 
     They end with results for all calls, so that what follows can change nothing of them, and is encoded without looking
-    at them. A message of the user does change which reasoning is sent, so that it follows or not, see `open`.
+    at them. A message of the user does change which reasoning is sent: `open` says whether one may follow.
     """
 
     messages: tuple[Message, ...] = ()
@@ -293,16 +294,16 @@ class MessageEncoder:
                     if index in unanswered:
                         fragments.append(encode({"role": "assistant", "content": unanswered[index]}))
                     elif index == turn:
-                        self._keep(beginning, rest[:turn], fragments, given)
-                    fragments.append(self._once(message))
+                        self._keep_beginning(beginning, rest[:turn], fragments, given)
+                    fragments.append(self._encode_once(message))
                 case AssistantMessage() if is_empty(message):
                     pass
                 case AssistantMessage():
-                    ids = tuple(self._new_id(call.id, given) for call in message.calls)
+                    ids = tuple(self._unique_id(call.id, given) for call in message.calls)
                     reasoning = replay.of(message, this_turn=index > turn)
-                    fragments.append(self._once(message, ids=ids, reasoning=reasoning, field=replay.field))
+                    fragments.append(self._encode_once(message, ids=ids, reasoning=reasoning, field=replay.field))
                     answers = results.get(index, ())
-                    fragments += [self._result(*pair) for pair in zip(ids, answers, strict=True)]
+                    fragments += [self._result_message(*pair) for pair in zip(ids, answers, strict=True)]
                     fragments += filter(None, map(self._images_of, answers))
                 case ToolMessage() | RoleSwitchMessage() | NoticeMessage() | SummaryMessage():
                     pass  # Results are written after their calls; the other messages are only for the user.
@@ -317,7 +318,7 @@ class MessageEncoder:
         parts = [part for fragment in first + fragments for part in (b",", fragment)]
         return b"".join((b"[", *parts[1:], b"]"))
 
-    def _keep(
+    def _keep_beginning(
         self, before: _Beginning, more: tuple[Message, ...], fragments: list[bytes], given: Mapping[CallId, int]
     ) -> None:
         """Keep the fragments so far as the beginning of the next requests, if nothing later can change them."""
@@ -327,15 +328,15 @@ class MessageEncoder:
             self._so_far = _Beginning(open=True)
             self._fragments.clear()
 
-    def _new_id(self, call_id: CallId, given: Counter[CallId]) -> str:
+    def _unique_id(self, call_id: CallId, given: Counter[CallId]) -> str:
         """Return an id that no other call of the array has: stored ids repeat only in a damaged store."""
         given[call_id] += 1
         once = given[call_id] == 1
         return wire_id(call_id if once else CallId(f"{call_id}#{given[call_id]}"), short=self._short)
 
-    def _result(self, id_: str, result: ToolMessage | None) -> bytes:
+    def _result_message(self, id_: str, result: ToolMessage | None) -> bytes:
         if result is not None:
-            return self._once(result, ids=(id_,))
+            return self._encode_once(result, ids=(id_,))
         return encode({"role": "tool", "tool_call_id": id_, "content": LOST})
 
     def _images_of(self, result: ToolMessage | None) -> bytes:
@@ -361,7 +362,7 @@ class MessageEncoder:
         urls = (data_url(self._read_file(file)) for file in files if file.is_image)
         return [{"type": "image_url", "image_url": {"url": url}} for url in urls if url]
 
-    def _once(
+    def _encode_once(
         self,
         message: UserMessage | AssistantMessage | ToolMessage,
         *,
@@ -374,11 +375,11 @@ class MessageEncoder:
         if known is not None and (known.ids, known.reasoning) == (ids, sent):
             if known.message is message or known.message == message:
                 return known.data
-        data = encode(self._object(message, ids=ids, reasoning=reasoning, field=field))
+        data = encode(self._message_json(message, ids=ids, reasoning=reasoning, field=field))
         self._fragments[message.id] = _Fragment(message=message, ids=ids, reasoning=sent, data=data)
         return data
 
-    def _object(
+    def _message_json(
         self, message: UserMessage | AssistantMessage | ToolMessage, *, ids: tuple[str, ...], reasoning: str, field: str
     ) -> JsonValue:
         match message:
@@ -389,7 +390,7 @@ class MessageEncoder:
                     return {"role": "user", "content": with_image_note(user_content(message), files)}
                 return {"role": "user", "content": [{"type": "text", "text": user_content(message)}, *images]}
             case AssistantMessage():
-                return self._assistant(message, ids=ids, reasoning=reasoning, field=field)
+                return self._reply_json(message, ids=ids, reasoning=reasoning, field=field)
             case ToolMessage():
                 return {"role": "tool", "tool_call_id": ids[0], "content": self._result_text(message)}
             case _:
@@ -399,7 +400,7 @@ class MessageEncoder:
         text = result_content(message)
         return text if self._images_of(message) else with_image_note(text, message.facts.files)
 
-    def _assistant(self, message: AssistantMessage, *, ids: tuple[str, ...], reasoning: str, field: str) -> JsonValue:
+    def _reply_json(self, message: AssistantMessage, *, ids: tuple[str, ...], reasoning: str, field: str) -> JsonValue:
         text = assistant_text(message)
         if reasoning and field == IN_CONTENT:
             text = f"<think>\n{reasoning}\n</think>\n\n{text}"
@@ -410,11 +411,11 @@ class MessageEncoder:
         if message.calls:
             own = message.model == self._model
             body["tool_calls"] = [
-                self._call(call, id_=id_, own=own) for id_, call in zip(ids, message.calls, strict=True)
+                self._call_json(call, id_=id_, own=own) for id_, call in zip(ids, message.calls, strict=True)
             ]
         return body
 
-    def _call(self, call: ToolCall, *, id_: str, own: bool) -> JsonValue:
+    def _call_json(self, call: ToolCall, *, id_: str, own: bool) -> JsonValue:
         function: JsonValue = {"name": wire_name(call.name), "arguments": wire_arguments(call.arguments)}
         extra = (call.extra_content if own else "") or self._absent_signature
         value: dict[str, JsonValue] = {"id": id_, "type": "function", "function": function}
@@ -431,12 +432,12 @@ class ToolEncoder:
     def array(self, tools: tuple[ToolSpec, ...]) -> bytes:
         """Return the whole array as JSON bytes. The schema is copied as text."""
         if tools != self._tools:
-            self._data = b"[" + b",".join(_tool(tool) for tool in tools) + b"]"
+            self._data = b"[" + b",".join(_encode_tool(tool) for tool in tools) + b"]"
             self._tools = tools
         return self._data
 
 
-def _tool(tool: ToolSpec) -> bytes:
+def _encode_tool(tool: ToolSpec) -> bytes:
     name, description = encode(tool.name), encode(tool.description)
     parameters = scrub(tool.schema or '{"type":"object","properties":{}}').encode("utf-8")
     return b'{"type":"function","function":{"name":%s,"description":%s,"parameters":%s}}' % (
