@@ -56,8 +56,8 @@ MAX_SHOWN = 200
 """Maximum number of characters of a call's arguments, or of a reason, in a progress line."""
 EventLine = dict[str, JsonValue]
 
-OPENING = (WorkflowStarted, StepStarted, TurnStarted, RoundStarted, CallProposed, TextDelta, ReasoningDelta)
-CLOSING = (WorkflowFinished, StepFinished, TurnFinished, RoundClosed, ToolFinished, ThoughtFinished)
+_OPENING = (WorkflowStarted, StepStarted, TurnStarted, RoundStarted, CallProposed, TextDelta, ReasoningDelta)
+_CLOSING = (WorkflowFinished, StepFinished, TurnFinished, RoundClosed, ToolFinished, ThoughtFinished)
 
 
 class OutputFormat(StrEnum):
@@ -233,7 +233,7 @@ class ProgressPrinter:
                 self._go_to(step)
                 self._say(f"attempt {attempt}" + (f" of {attempts}" if attempt <= attempts else ""))
             case RoundStarted():
-                self._round()
+                self._say_iteration()
             case AnswerRefused(why=why):
                 self._say(f"the answer is not accepted: {one_line(why)}")
             case GateChecked(gate=gate, status=status, detail=detail):
@@ -261,17 +261,17 @@ class ProgressPrinter:
     def _say(self, text: str) -> None:
         self._screen.say(f"{self._at}: {text}")
 
-    def _round(self) -> None:
+    def _say_iteration(self) -> None:
         turn = self._turn()
         if turn is None or turn.contract is None or not self._at:
             return
         most = turn.grant.max_rounds
         number = turn.counters.rounds + 1
         parts = [f"iteration {number}/{most}" if number <= most else "closing call"]
-        stands = [validation.status for validation in validation_states(turn.contract, turn.messages, turn.grant)]
-        if stands:
-            passed, never = stands.count(ValidationStatus.PASSED), stands.count(ValidationStatus.NEVER)
-            parts.append(f"validations {passed} passed, {len(stands) - passed - never} failing, {never} not called")
+        statuses = [validation.status for validation in validation_states(turn.contract, turn.messages, turn.grant)]
+        if statuses:
+            passed, never = statuses.count(ValidationStatus.PASSED), statuses.count(ValidationStatus.NEVER)
+            parts.append(f"validations {passed} passed, {len(statuses) - passed - never} failing, {never} not called")
         spent = total(self._spent, turn.usage)
         self._say(", ".join([*parts, tokens(spent)]))
 
@@ -320,7 +320,7 @@ def readable(answer: str) -> str:
 
 
 @frozen_dataclass
-class _Open:
+class _OpenNode:
     parent_id: str
     at: float
     closes_as: type[Event]
@@ -334,7 +334,7 @@ class Tree:
     """
 
     def __init__(self) -> None:
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenNode] = {}
         self._cut_short: set[str] = set()
         """Nodes that were closed because an enclosing node ended."""
         self._step = ""
@@ -343,11 +343,11 @@ class Tree:
     def lines(self, published: Published) -> list[EventLine]:
         """Return the lines for one event. A node that this stream has already opened is not opened again."""
         event, at = published.event, published.at
-        line = {**_line(event, at), **self._place(event)}
-        if isinstance(event, OPENING):
+        line = {**_event_line(event, at), **self._fields_in_tree(event)}
+        if isinstance(event, _OPENING):
             known = event.id in self._open
             if not known:
-                self._open[event.id] = _Open(parent_id=str(line["parent_id"]), at=at, closes_as=_closing(event))
+                self._open[event.id] = _OpenNode(parent_id=str(line["parent_id"]), at=at, closes_as=_closing(event))
             if isinstance(event, TextDelta | ReasoningDelta):
                 line = {**line, "status": Status.STARTED.value} if not known else line
                 return [line] if event.text or not known else []
@@ -355,13 +355,13 @@ class Tree:
         if event.id in self._cut_short:
             # A cancelled run ends before its turn does. The turn's node was closed with it, so skip the late event.
             return []
-        if isinstance(event, CLOSING):
-            opened = self._wordless(event, at)
+        if isinstance(event, _CLOSING):
+            opened = self._open_wordless(event, at)
             inner = self._close_inside(event.id, at, "the node around it ended first")
-            return [*opened, *inner, self._timed(line, event.id, at)]
+            return [*opened, *inner, self._close_node(line, event.id, at)]
         return [line]
 
-    def _place(self, event: Event) -> EventLine:
+    def _fields_in_tree(self, event: Event) -> EventLine:
         """Return the fields in which a line differs from its event.
 
         The turns of a run are children of its steps. The result of a gate has its own id, because it is not the end of
@@ -386,16 +386,16 @@ class Tree:
         So this stream is a complete tree. What is over was closed by the previous stream.
         """
         known = list(events)
-        over = {event.id for event in known if isinstance(event, CLOSING)}
-        still_open = [event for event in known if isinstance(event, OPENING) and event.id not in over]
+        over = {event.id for event in known if isinstance(event, _CLOSING)}
+        still_open = [event for event in known if isinstance(event, _OPENING) and event.id not in over]
         lines = [line for event in still_open for line in self.lines(Published(at=at, event=event))]
         return [{**line, "resumed": True} for line in lines]
 
     def close(self, at: float, *, reason: str) -> list[EventLine]:
         """Return closing lines with ``error`` for all open nodes, innermost first."""
-        return [self._closed_by_us(node, at, reason) for node in reversed(list(self._open))]
+        return [self._error_line(node, at, reason) for node in reversed(list(self._open))]
 
-    def _wordless(self, event: Event, at: float) -> list[EventLine]:
+    def _open_wordless(self, event: Event, at: float) -> list[EventLine]:
         """Return the opening line of a thought that ends without text (only calls, or a failure)."""
         if not isinstance(event, ThoughtFinished) or event.id in self._open:
             return []
@@ -404,7 +404,7 @@ class Tree:
     def _close_inside(self, node_id: str, at: float, reason: str) -> list[EventLine]:
         inside = [node for node in self._open if self._is_inside(node, node_id)]
         self._cut_short.update(inside)
-        return [self._closed_by_us(node, at, reason) for node in reversed(inside)]
+        return [self._error_line(node, at, reason) for node in reversed(inside)]
 
     def _is_inside(self, node: str, ancestor: str) -> bool:
         parent = self._open[node].parent_id
@@ -414,16 +414,16 @@ class Tree:
             parent = self._open[parent].parent_id
         return True
 
-    def _closed_by_us(self, node_id: str, at: float, reason: str) -> EventLine:
+    def _error_line(self, node_id: str, at: float, reason: str) -> EventLine:
         node = self._open[node_id]
         kind = node.closes_as
-        line: EventLine = {"type": _name(kind), "id": node_id, "parent_id": node.parent_id, "at": at}
+        line: EventLine = {"type": _type_name(kind), "id": node_id, "parent_id": node.parent_id, "at": at}
         line |= {"status": Status.ERROR.value, "detail": reason}
         if kind is ToolFinished:
             line["outcome"] = Outcome.INTERRUPTED.value
-        return self._timed(line, node_id, at)
+        return self._close_node(line, node_id, at)
 
-    def _timed(self, line: EventLine, node_id: str, at: float) -> EventLine:
+    def _close_node(self, line: EventLine, node_id: str, at: float) -> EventLine:
         node = self._open.pop(node_id, None)
         started = min(node.at, at) if node else at
         measured = line.get("duration_ms")
@@ -444,13 +444,13 @@ def _closing(event: Event) -> type[Event]:
     return closings[type(event)]
 
 
-def _line(event: Event, at: float) -> EventLine:
+def _event_line(event: Event, at: float) -> EventLine:
     fields = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
-    head: EventLine = {"type": _name(type(event)), "id": event.id, "parent_id": event.parent_id, "at": at}
+    head: EventLine = {"type": _type_name(type(event)), "id": event.id, "parent_id": event.parent_id, "at": at}
     # The facts of a result are for UIs of ours: what scripts need of them has keys of its own.
     shown = {name: value for name, value in fields.items() if name not in head and not isinstance(value, ResultFacts)}
     return head | {name: plain(value, name=name) for name, value in shown.items()}
 
 
-def _name(kind: type[Event]) -> str:
+def _type_name(kind: type[Event]) -> str:
     return event_type(kind)  # type: ignore[arg-type]  # typeshed doubts that a union of classes is hashable

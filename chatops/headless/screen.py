@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chatops.domain.canonical import JsonValue
     from chatops.domain.progress import Progress
 
-WIDEST = 60
+MAX_CELL = 60
 """Maximum characters of a cell. The last column is never cut."""
 _LOST: WeakSet[TextIO] = WeakSet()
 """Streams that could not be written. Kept per stream, because a command may have several screens."""
@@ -30,9 +30,10 @@ _SAID: WeakKeyDictionary[TextIO, set[str]] = WeakKeyDictionary()
 """Messages printed to each stream, for the same reason."""
 _LINES: "WeakKeyDictionary[TextIO, ProgressLine]" = WeakKeyDictionary()
 """The line of progress on each stream, for the same reason."""
-_FURTHER = "    » "
-_FRAME_S, _CALM_S = 0.1, 1.0
-"""Seconds between two looks at the progress, and while nothing is to move but the seconds."""
+_CONTINUATION = "    » "
+"""Begins the further lines of a terminal that one line takes."""
+_FRAME_S, _CALM_FRAME_S = 0.1, 1.0
+"""Seconds between two drawings of the progress. The second one counts where nothing may move but the clock."""
 
 
 def lost(stream: TextIO) -> bool:
@@ -85,7 +86,7 @@ class ProgressLine:
     def _draw(self) -> None:
         calm: bool | None = None
         while (stream := self._stream()) is not None:
-            self._changed.wait(None if self._progress is None else _CALM_S if calm else _FRAME_S)
+            self._changed.wait(None if self._progress is None else _CALM_FRAME_S if calm else _FRAME_S)
             self._changed.clear()
             if (progress := self._progress) is None or not progress.is_due(time.monotonic()):
                 continue
@@ -94,7 +95,7 @@ class ProgressLine:
             with self._lock:
                 if self._progress is progress:
                     self._write(self._line(stream, progress, calm=calm))
-            time.sleep(_CALM_S if calm else _FRAME_S)
+            time.sleep(_CALM_FRAME_S if calm else _FRAME_S)
 
     def _line(self, stream: TextIO, progress: "Progress", *, calm: bool) -> str:
         width = _columns(stream)
@@ -119,20 +120,20 @@ def _columns(stream: TextIO) -> int:
         return 79
 
 
-def _broken(line: str, width: int) -> Iterator[str]:
-    """Yield the lines of the terminal that a line takes. Further ones begin with blanks and ``»``."""
+def _wrap(line: str, width: int) -> Iterator[str]:
+    """Yield the lines of the terminal that a line takes."""
     lead, begin, used = "", 0, 0
     for at, character in enumerate(line):
         cells = _width(character)
-        if used + cells > max(width, len(_FURTHER) + 2):
+        if used + cells > max(width, len(_CONTINUATION) + 2):
             yield lead + line[begin:at]
-            lead, begin, used = _FURTHER, at, len(_FURTHER)
+            lead, begin, used = _CONTINUATION, at, len(_CONTINUATION)
         used += cells
     yield lead + line[begin:]
 
 
 def _is_calm(stream: TextIO) -> bool:
-    """Return True if nothing is to move but the seconds: without UTF-8 or colours, or because the user wants that."""
+    """Return True if nothing may move but the clock: without UTF-8 or colours, or because the user wants that."""
     from chatops.config.paths import find_paths  # only long work needs them
     from chatops.config.settings import load_settings
 
@@ -164,7 +165,7 @@ class Screen:
         text = with_code_points(text, getattr(self.out, "encoding", None) or "utf-8")
         if self.out.isatty():
             width = _columns(self.out)
-            text = "\n".join(part for line in sanitize(text).split("\n") for part in _broken(line, width))
+            text = "\n".join(part for line in sanitize(text).split("\n") for part in _wrap(line, width))
         self.answer(text)
 
     def line(self, text: str) -> None:
@@ -236,7 +237,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return header and rows in aligned columns, a line for each row. Control characters and line feeds are shown."""
     cells = [[_cell_text(cell, last=i == len(row) - 1) for i, cell in enumerate(row)] for row in (header, *rows)]
     widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
-    lines = ["  ".join(_padded_row(cell, width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    lines = ["  ".join(_pad(cell, width) for cell, width in zip(row, widths, strict=True)) for row in cells]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -249,10 +250,10 @@ def when(seconds: float) -> str:
 
 def _cell_text(text: str, *, last: bool) -> str:
     clean = sanitize(text, newlines=False)
-    return clean if last or len(clean) <= WIDEST else f"{clean[: WIDEST - 1]}…"
+    return clean if last or len(clean) <= MAX_CELL else f"{clean[: MAX_CELL - 1]}…"
 
 
-def _padded_row(text: str, width: int) -> str:
+def _pad(text: str, width: int) -> str:
     return text + " " * (width - _width(text))
 
 

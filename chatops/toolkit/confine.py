@@ -1,6 +1,6 @@
 """Path confinement: tools stay inside the workspace and never touch credentials or chatops' own files.
 
-A path is resolved first and checked then. When it is used, it is opened component by component below the workspace,
+A path is resolved, and then checked. When it is used, it is opened component by component below the workspace,
 following no symlink. So a path that is swapped between check and use is refused.
 
 Refused whatever the policy says: paths outside the workspace, `ToolContext.protected`, the usual credential files (by
@@ -62,8 +62,18 @@ MAX_PATH = 4_096
 MAX_NAME = 255
 """Bytes of one path component."""
 
-_OPEN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+MAX_ENTRIES = 1_000_000
+"""Files and folders below a surveyed one. Listing more takes several seconds before each command."""
+MAX_REPOSITORIES = 1_000
+"""In the workspace. Each needs a mount of its own."""
+_LINKED_FOLDERS = PACKAGE_FOLDERS | {".git", ".venv", "venv"}
+"""Folders in which hard links are usual: package managers link to their cache, a local clone to its origin."""
+_CREDENTIAL = re.compile(rb"://[^/\s]*@|extraheader|password|token|secret", re.IGNORECASE)
+_MAX_CONFIG = 200_000
+"""Bytes of a repository's settings that are searched."""
+# O_NONBLOCK: opening a pipe must not wait for a process at its other end.
+_OPEN_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @frozen_dataclass
@@ -196,9 +206,9 @@ def why_not_for_commands(paths: Iterable[str], *, protected: tuple[Path, ...] = 
     hidden = (*protected, *home_secrets())
     for name in paths:
         path = Path(os.path.realpath(name))
-        if any(path.is_relative_to(one) for one in hidden):
+        if any(path.is_relative_to(folder) for folder in hidden):
             return f"No command may see {visible(name, limit=300)}: it holds credentials, or chatops' own files."
-        held = next((one for one in hidden if not can_hide_parts and one.is_relative_to(path)), None)
+        held = next((inner for inner in hidden if not can_hide_parts and inner.is_relative_to(path)), None)
         if held is not None:
             shown = visible(str(held), limit=300)
             return f"No command may see {visible(name, limit=300)} here: without bubblewrap, {shown} cannot be hidden."
@@ -213,16 +223,16 @@ def opened_folder(path: Path, *, context: ToolContext, create: bool = False) -> 
 
     Raises FileNotFoundError, and ToolFailedError if the path is no longer what was checked.
     """
-    descriptor = os.open(context.workspace, _FOLDER)
+    descriptor = os.open(context.workspace, _FOLDER_FLAGS)
     try:
-        for part in _parts(path, context=context):
+        for part in _parts_below(path, context=context):
             if create:
                 try:
                     os.mkdir(part, dir_fd=descriptor)
                 except FileExistsError:
                     pass
             try:
-                below = os.open(part, _FOLDER, dir_fd=descriptor)
+                below = os.open(part, _FOLDER_FLAGS, dir_fd=descriptor)
             except FileNotFoundError:
                 raise
             except OSError as error:
@@ -242,7 +252,7 @@ def opened_file(path: Path, *, context: ToolContext) -> Iterator[int]:
     """
     with opened_folder(path.parent, context=context) as folder:
         try:
-            descriptor = os.open(path.name, os.O_RDONLY | _OPEN, dir_fd=folder)
+            descriptor = os.open(path.name, os.O_RDONLY | _OPEN_FLAGS, dir_fd=folder)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -291,7 +301,7 @@ def _caution(path: Path, *, info: os.stat_result | None, context: ToolContext, w
     return ""
 
 
-def _parts(path: Path, *, context: ToolContext) -> tuple[str, ...]:
+def _parts_below(path: Path, *, context: ToolContext) -> tuple[str, ...]:
     try:
         return path.relative_to(context.workspace).parts
     except ValueError as error:
@@ -300,16 +310,6 @@ def _parts(path: Path, *, context: ToolContext) -> tuple[str, ...]:
 
 def _changed_notice(path: Path) -> str:
     return f"The folders on the path to {visible(str(path), limit=300)} have changed since the check; nothing was done."
-
-
-MAX_ENTRIES = 1_000_000
-"""Listing more takes several seconds before each command."""
-MAX_REPOSITORIES = 1_000
-"""In the workspace. Each needs a mount of its own."""
-_CREDENTIAL = re.compile(rb"://[^/\s]*@|extraheader|password|token|secret", re.IGNORECASE)
-_MAX_READ = 200_000
-_LINKED_FOLDERS = PACKAGE_FOLDERS | {".git", ".venv", "venv"}
-"""Folders in which hard links are usual: package managers link to their cache, a local clone to its origin."""
 
 
 class Find(Flag):
@@ -342,7 +342,7 @@ class FoundPaths:
     names: dict[tuple[int, int], tuple[int, list[Path]]] = field(default_factory=dict)
     """By device and inode: the number of links, and the paths that were found."""
 
-    def folder(self, folder: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    def examine(self, folder: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...]]]:
         """Examine the entries of one folder and yield its subfolders."""
         secrets = Find.SECRETS in self.find
         try:
@@ -366,7 +366,7 @@ class FoundPaths:
                     elif not entry.is_file(follow_symlinks=False):
                         self.special.append(path)
                     elif secrets:
-                        self._file(entry, path, below)
+                        self._examine_file(entry, path, below)
         except PermissionError:
             self.closed.append(folder)
         except (FileNotFoundError, NotADirectoryError):
@@ -375,7 +375,7 @@ class FoundPaths:
     def _leads_out(self, path: Path) -> bool:
         return not Path(os.path.realpath(path)).is_relative_to(self.workspace)
 
-    def _file(self, entry: "os.DirEntry[str]", path: Path, parts: tuple[str, ...]) -> None:
+    def _examine_file(self, entry: "os.DirEntry[str]", path: Path, parts: tuple[str, ...]) -> None:
         if may_hold_secrets(parts):
             if parts[-2:] != (".git", "config") or holds_credentials(path):
                 self.secret.append(path)
@@ -401,7 +401,7 @@ def survey(
     parts = tuple(fold(part) for part in root.relative_to(found.workspace).parts)
     waiting: list[tuple[Path, tuple[str, ...]]] = [(root, parts)]
     while waiting:
-        waiting.extend(found.folder(*waiting.pop()))
+        waiting.extend(found.examine(*waiting.pop()))
         if found.entries > MAX_ENTRIES:
             raise OSError(errno.E2BIG, f"it holds more than {MAX_ENTRIES:,} files")
         if inside and len(found.repositories) > MAX_REPOSITORIES:
@@ -427,6 +427,6 @@ def holds_credentials(config: Path) -> bool:
         with open(os.open(config, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return True
-            return _CREDENTIAL.search(file.read(_MAX_READ)) is not None
+            return _CREDENTIAL.search(file.read(_MAX_CONFIG)) is not None
     except OSError:
         return True

@@ -33,11 +33,28 @@ from chatops.toolkit.counting import count_work
 from chatops.toolkit.output import is_binary
 from chatops.tools.page import PageReader, decode_page
 
+TEXT_ENDINGS = frozenset({".md", ".markdown", ".txt", ".text", ".rst", ".org", ".adoc", ".tex"})
+HTML_ENDINGS = frozenset({".html", ".htm", ".xhtml"})
+PDF_ENDINGS = frozenset({".pdf"})
+ENDINGS = TEXT_ENDINGS | HTML_ENDINGS | PDF_ENDINGS
+MAX_BYTES = 4_000_000
+"""Bytes of a text or page that are read; the rest is left out."""
+MAX_PDF_BYTES = 64_000_000
+"""Bytes of a PDF. A larger one is not read, because its table of contents is at its end."""
+MAX_PAGES = 2_000
+MAX_PASSAGES = 5_000
+"""Passages of one document."""
+PASSAGE = 1_200
+"""Characters after which a passage ends at the next line."""
+_LONGEST_PASSAGE = 2 * PASSAGE
+"""Characters at which a passage ends, also within a paragraph."""
 MAX_FILES = 20_000
 """Files of one folder that are indexed."""
 MAX_DEPTH = 24
+"""Folders inside each other."""
 MAX_WORDS = 32
-_VERSION = 1
+"""Words of one search."""
+_INDEX_VERSION = 1
 _FILE_S = 20
 """Seconds for one file."""
 _WALK_S = 15.0
@@ -45,11 +62,14 @@ _WALK_S = 15.0
 _UNUSED_S = 30 * 86_400
 """Seconds after which a folder that no search has named is dropped from the index."""
 _MAX_CANDIDATES = 60
+"""Passages that are looked at for one search; some are the same text in folders that overlap."""
 _MAX_FROM_ONE_FILE = 3
+"""Passages of one file that are returned for one search."""
 _SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _WORD = re.compile(r"\w+")
 _INTERRUPTED = "reading it took too long or failed"
+"""Problem of a file, also while it is read: so it stays if the process is killed meanwhile."""
 _TRY_AGAIN = -1
 """Time of change of a file that the next search tries again."""
 _SCHEMA = """
@@ -70,8 +90,8 @@ def search_documents(
     Returns ``hits`` (path, place, text; the best first), ``files`` (number indexed), ``left`` (number not read yet),
     and ``problems`` (sentences about folders and files). Raises sqlite3.Error.
     """
-    signal.signal(signal.SIGALRM, _alarm)
-    found = _Found()
+    signal.signal(signal.SIGALRM, _raise_too_long)
+    found = _Report()
     with closing(_open_index(Path(index))) as rows:
         until = time.monotonic() + seconds
         # A folder that cannot be read is not searched: what the index has of it may be old.
@@ -84,13 +104,14 @@ def search_documents(
         ):
             found.problems.append(f"{path}: {problem}")
         (files,) = rows.execute(f"SELECT count(*) FROM file WHERE folder IN ({marks})", folders).fetchone()
-        hits: list[JsonValue] = list(_hits(rows, folders, words, most))
+        hits: list[JsonValue] = list(_best_passages(rows, folders, words, most))
     return {"hits": hits, "files": files, "left": found.left, "problems": list(found.problems)}
 
 
 @dataclass
-class _Found:
+class _Report:
     left: int = 0
+    """Number of changed files that there was no time to read."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -111,8 +132,8 @@ def _open_index(path: Path) -> sqlite3.Connection:
             rows.execute("PRAGMA synchronous = OFF")
             (version,) = rows.execute("PRAGMA user_version").fetchone()
             if version == 0:
-                rows.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
-            elif version != _VERSION:
+                rows.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_INDEX_VERSION}; COMMIT;")
+            elif version != _INDEX_VERSION:
                 raise sqlite3.DatabaseError("another version")
             return rows
         except sqlite3.DatabaseError:
@@ -124,7 +145,7 @@ def _open_index(path: Path) -> sqlite3.Connection:
     raise AssertionError
 
 
-def _update(rows: sqlite3.Connection, folder: str, protected: frozenset[str], *, until: float, found: _Found) -> bool:
+def _update(rows: sqlite3.Connection, folder: str, protected: frozenset[str], *, until: float, found: _Report) -> bool:
     """Index what has changed in a folder. Return False if it cannot be read."""
     rows.execute("INSERT OR REPLACE INTO folder VALUES (?, ?)", (folder, int(time.time())))
     known = {
@@ -139,7 +160,7 @@ def _update(rows: sqlite3.Connection, folder: str, protected: frozenset[str], *,
         return False
     complete, changed = True, set[str]()
     try:
-        for path, _, _, status in _files(top, folder, protected, found):
+        for path, _, _, status in _walk_documents(top, folder, protected, found):
             seen.add(path)
             if time.monotonic() > until + _WALK_S:
                 found.problems.append(f"{folder} is too large to be looked through in time")
@@ -148,17 +169,17 @@ def _update(rows: sqlite3.Connection, folder: str, protected: frozenset[str], *,
             if known.get(path) != (status.st_size, status.st_mtime_ns):
                 changed.add(path)
         if changed:
-            _read_changed(rows, folder, top, protected, changed, until=until, found=found)
+            _index_changed(rows, folder, top, protected, changed, until=until, found=found)
     finally:
         os.close(top)
     for path in known.keys() - seen if complete else ():
         with rows:
             rows.execute("BEGIN IMMEDIATE")
-            _drop(rows, folder, path)
+            _drop_file(rows, folder, path)
     return True
 
 
-def _read_changed(
+def _index_changed(
     rows: sqlite3.Connection,
     folder: str,
     top: int,
@@ -166,12 +187,12 @@ def _read_changed(
     changed: set[str],
     *,
     until: float,
-    found: _Found,
+    found: _Report,
 ) -> None:
     """Read the changed files in a second walk: only while one continues are the folders of its files open."""
     left = len(changed)
     with count_work("reading documents", unit="document", total=left) as counter:
-        for path, descriptor, name, _ in _files(top, folder, protected, _Found()):
+        for path, descriptor, name, _ in _walk_documents(top, folder, protected, _Report()):
             if time.monotonic() > until:
                 break
             if path in changed:
@@ -182,21 +203,21 @@ def _read_changed(
     found.left += left
 
 
-def _files(
-    top: int, folder: str, protected: frozenset[str], found: _Found
+def _walk_documents(
+    top: int, folder: str, protected: frozenset[str], found: _Report
 ) -> Iterator[tuple[str, int, str, os.stat_result]]:
     """Yield of each file to index the path relative to the folder, the open folder it is in, its name and state."""
     count = 0
     for here, folders, names, descriptor in os.fwalk(".", follow_symlinks=False, dir_fd=top):
         below = os.path.normpath(here)
         kept = sorted(
-            name for name in folders if name not in _SKIPPED and _is_open(below, name, folder, protected, is_file=False)
+            name for name in folders if name not in _SKIPPED and _may_see(below, name, folder, protected, is_file=False)
         )
         folders[:] = kept if below.count("/") < MAX_DEPTH else []
         for name in sorted(names):
             if os.path.splitext(name)[1].lower() not in ENDINGS:
                 continue
-            if not _is_open(below, name, folder, protected, is_file=True):
+            if not _may_see(below, name, folder, protected, is_file=True):
                 continue
             try:
                 status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
@@ -211,7 +232,7 @@ def _files(
             yield os.path.normpath(os.path.join(below, name)), descriptor, name, status
 
 
-def _is_open(below: str, name: str, folder: str, protected: frozenset[str], *, is_file: bool) -> bool:
+def _may_see(below: str, name: str, folder: str, protected: frozenset[str], *, is_file: bool) -> bool:
     """Return False for what no tool may read: hidden files, protected paths, and names of secrets."""
     parts = [part.casefold() for part in os.path.normpath(os.path.join(below, name)).split("/")]
     if name.startswith(".") or not name.isprintable():
@@ -225,7 +246,7 @@ def _index_file(rows: sqlite3.Connection, folder: str, path: str, descriptor: in
     """Index one file. A problem is stored with it, so that the file is not tried again before it changes."""
     ending = os.path.splitext(name)[1].lower()
     try:
-        handle = os.open(name, _OPEN, dir_fd=descriptor)
+        handle = os.open(name, _OPEN_FLAGS, dir_fd=descriptor)
     except OSError:
         return
     with os.fdopen(handle, "rb") as file:
@@ -236,7 +257,7 @@ def _index_file(rows: sqlite3.Connection, folder: str, path: str, descriptor: in
         if ending not in TEXT_ENDINGS:
             with rows:
                 rows.execute("BEGIN IMMEDIATE")
-                _store(rows, key, _INTERRUPTED, [])
+                _store_file(rows, key, _INTERRUPTED, [])
         try:
             signal.alarm(_FILE_S)
             passages, problem = passages_of(file, ending=ending)
@@ -252,14 +273,14 @@ def _index_file(rows: sqlite3.Connection, folder: str, path: str, descriptor: in
             signal.alarm(0)
     with rows:
         rows.execute("BEGIN IMMEDIATE")
-        _store(rows, key, problem, [(passage.place, passage.text) for passage in passages])
+        _store_file(rows, key, problem, [(passage.place, passage.text) for passage in passages])
 
 
-def _store(
+def _store_file(
     rows: sqlite3.Connection, key: tuple[str, str, int, int], problem: str, passages: list[tuple[str, str]]
 ) -> None:
     folder, path, size, at = key
-    _drop(rows, folder, path)
+    _drop_file(rows, folder, path)
     file = rows.execute(
         "INSERT INTO file (folder, path, size, time, problem) VALUES (?, ?, ?, ?, ?)", (folder, path, size, at, problem)
     ).lastrowid
@@ -269,7 +290,7 @@ def _store(
         rows.execute("INSERT INTO passage (rowid, text) VALUES (?, ?)", (row, clean))
 
 
-def _drop(rows: sqlite3.Connection, folder: str, path: str) -> None:
+def _drop_file(rows: sqlite3.Connection, folder: str, path: str) -> None:
     found = rows.execute("SELECT id FROM file WHERE folder = ? AND path = ?", (folder, path)).fetchone()
     if found is not None:
         rows.execute("DELETE FROM passage WHERE rowid IN (SELECT id FROM place WHERE file = ?)", found)
@@ -283,11 +304,11 @@ def _drop_unused(rows: sqlite3.Connection) -> None:
         with rows:
             rows.execute("BEGIN IMMEDIATE")
             for (path,) in rows.execute("SELECT path FROM file WHERE folder = ?", (folder,)).fetchall():
-                _drop(rows, folder, path)
+                _drop_file(rows, folder, path)
             rows.execute("DELETE FROM folder WHERE path = ?", (folder,))
 
 
-def _hits(rows: sqlite3.Connection, folders: list[str], words: list[str], most: int) -> Iterator[JsonValue]:
+def _best_passages(rows: sqlite3.Connection, folders: list[str], words: list[str], most: int) -> Iterator[JsonValue]:
     marks = ",".join("?" * len(folders))
     # The best passages of each file, so that one file full of the words does not crowd out the others.
     found = rows.execute(
@@ -314,25 +335,8 @@ class _TooLongError(BaseException):
     """Not an Exception, so that a parser that catches everything does not catch it."""
 
 
-def _alarm(signum: int, frame: Any) -> None:
+def _raise_too_long(signum: int, frame: Any) -> None:
     raise _TooLongError
-
-
-TEXT_ENDINGS = frozenset({".md", ".markdown", ".txt", ".text", ".rst", ".org", ".adoc", ".tex"})
-HTML_ENDINGS = frozenset({".html", ".htm", ".xhtml"})
-PDF_ENDINGS = frozenset({".pdf"})
-ENDINGS = TEXT_ENDINGS | HTML_ENDINGS | PDF_ENDINGS
-MAX_BYTES = 4_000_000
-"""Bytes of a text or page that are read; the rest is left out."""
-MAX_PDF_BYTES = 64_000_000
-"""Bytes of a PDF. A larger one is not read, because its table of contents is at its end."""
-MAX_PAGES = 2_000
-MAX_PASSAGES = 5_000
-"""Passages of one document."""
-PASSAGE = 1_200
-"""Characters after which a passage ends at the next line."""
-_LONGEST_PASSAGE = 2 * PASSAGE
-"""Characters at which a passage ends, also within a paragraph."""
 
 
 class DocumentError(Exception):
@@ -359,13 +363,13 @@ def passages_of(file: BinaryIO, *, ending: str) -> tuple[list[Passage], str]:
     """
     size = os.fstat(file.fileno()).st_size
     if ending in PDF_ENDINGS:
-        return _limit(_pages(file, size=size))
+        return _limit(_pdf_passages(file, size=size))
     data = file.read(MAX_BYTES)
     if is_binary(data):
         raise DocumentError("it is not text")
     text = decode_page(data, charset="")
     lines = _html_lines(text) if ending in HTML_ENDINGS else enumerate(text.split("\n"), 1)
-    found, left_out = _limit(_chunks(lines))
+    found, left_out = _limit(_split_passages(lines))
     return found, left_out or (f"only the first {MAX_BYTES:,} bytes were read" if size > MAX_BYTES else "")
 
 
@@ -378,15 +382,15 @@ def _limit(passages: Iterable[Passage]) -> tuple[list[Passage], str]:
     return found, ""
 
 
-def _chunks(lines: Iterable[tuple[int, str]]) -> Iterator[Passage]:
+def _split_passages(lines: Iterable[tuple[int, str]]) -> Iterator[Passage]:
     """Yield passages of whole lines. One ends before a heading or after a blank line if it is long enough."""
     taken: list[str] = []
     first = last = size = 0
     for number, line in lines:
-        for part in _parts(line.rstrip()):
+        for part in _split_line(line.rstrip()):
             ends = not part.strip() or part.startswith("#")
             if taken and (size + len(part) > _LONGEST_PASSAGE or (size >= PASSAGE and ends)):
-                yield Passage(_lines(first, last), "\n".join(taken).strip())
+                yield Passage(_line_range(first, last), "\n".join(taken).strip())
                 taken, size = [], 0
             if not part.strip() and (not taken or not taken[-1]):
                 continue
@@ -395,22 +399,22 @@ def _chunks(lines: Iterable[tuple[int, str]]) -> Iterator[Passage]:
             taken.append(part)
             size += len(part) + 1
     if text := "\n".join(taken).strip():
-        yield Passage(_lines(first, last), text)
+        yield Passage(_line_range(first, last), text)
 
 
-def _parts(line: str) -> Iterator[str]:
+def _split_line(line: str) -> Iterator[str]:
     """Yield a line in parts of at most `PASSAGE` characters."""
     yield line[:PASSAGE]
     for begin in range(PASSAGE, len(line), PASSAGE):
         yield line[begin : begin + PASSAGE]
 
 
-def _lines(first: int, last: int) -> str:
+def _line_range(first: int, last: int) -> str:
     return f"line {first}" if first == last else f"lines {first} to {last}"
 
 
-class _Located(PageReader):
-    """Notes for each piece of text the line of the page that it comes from."""
+class _LocatedReader(PageReader):
+    """Keeps with each piece of text the line of the page that it comes from."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -422,7 +426,7 @@ class _Located(PageReader):
 
 
 def _html_lines(html: str) -> Iterator[tuple[int, str]]:
-    reader = _Located()
+    reader = _LocatedReader()
     reader.feed(html)
     reader.close()
     reader.places += [0] * (len(reader.pieces) - len(reader.places))
@@ -438,7 +442,7 @@ def _html_lines(html: str) -> Iterator[tuple[int, str]]:
     yield place, " ".join(line.split())
 
 
-def _pages(file: BinaryIO, *, size: int) -> Iterator[Passage]:
+def _pdf_passages(file: BinaryIO, *, size: int) -> Iterator[Passage]:
     try:
         # An optional dependency, so it is imported here.
         pypdf: Any = importlib.import_module("pypdf")
@@ -452,5 +456,5 @@ def _pages(file: BinaryIO, *, size: int) -> Iterator[Passage]:
     for number, page in enumerate(reader.pages, 1):
         if number > MAX_PAGES:
             return
-        for chunk in _chunks(enumerate(page.extract_text().split("\n"), 1)):
+        for chunk in _split_passages(enumerate(page.extract_text().split("\n"), 1)):
             yield Passage(f"page {number}", chunk.text)

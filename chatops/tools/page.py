@@ -1,8 +1,8 @@
 """Convert the bytes of a web page to text.
 
 With `markdownify` (the extra ``[web]``) the content of a page becomes Markdown, with tables, code blocks and absolute
-links. Without it, or where it fails, `read_text` does with the standard library alone: slower pages, broken nesting and
-megabytes of HTML are no problem for it, and tables are lines of cells.
+links. Otherwise `read_text` uses the standard library alone, and makes lines of cells from tables. Megabytes of HTML
+and broken nesting are no problem for it.
 
 The content is found by a heuristic: without navigation, advertising, forms and hidden text, and without layout tables.
 Where too little is left, it keeps all of the page.
@@ -32,10 +32,11 @@ _BLOCKS = frozenset(
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
 
 _MAX_LINK = 500
-_FOR_NAMES = frozenset({"idna", "punycode"})
+"""Characters of an address that is kept."""
+_HOST_NAME_CODECS = frozenset({"idna", "punycode"})
 """Text codecs of Python that are made for host names; decoding a page with one can take hours."""
 _ROLES = frozenset({"navigation", "banner", "contentinfo", "complementary", "search", "dialog", "alertdialog", "menu"})
-_NEVER = ("nav", "aside", "dialog", "button", "select", "input", "textarea", "menu")
+_CHROME_TAGS = ("nav", "aside", "dialog", "button", "select", "input", "textarea", "menu")
 _HIDDEN = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 _CHROME = re.compile(
     r"(?:^|[-_ ])(?:ads?|advert\w*|sponsor\w*|promo\w*|cookie\w*|consent|newsletter|subscribe|paywall|social"
@@ -44,13 +45,15 @@ _CHROME = re.compile(
     r"(?:$|[-_ ])",
     re.IGNORECASE,
 )
+"""Classes and ids of what surrounds the content, as their authors name them."""
 _MAX_DEPTH = 300
-_MAX_PARTS = 3
-"""Words of an id that is taken for a name."""
-_LEAST = 400
-"""Characters that a part has to have to be taken for the content."""
-_SHARE = 0.4
-"""Part of the page's text that is too much to be dropped by a name."""
+"""Elements inside each other."""
+_MAX_ID_WORDS = 3
+"""Words of an id that is compared with `_CHROME`. A longer one may be made of a title."""
+_MIN_CONTENT = 400
+"""Characters that the content has at least."""
+_MAX_SHARE = 0.4
+"""Share of the page's text from which on an element is not dropped, whatever its name."""
 
 
 def drop_all_but_content(soup: Any) -> Any:
@@ -62,17 +65,17 @@ def drop_all_but_content(soup: Any) -> Any:
     page = soup.body or soup
     total = len(page.get_text(" ", strip=True))
     _drop_hidden(page)
-    found = _content(page)
-    if len(found.get_text(" ", strip=True)) < min(_LEAST, total // 10):
+    found = _find_content(page)
+    if len(found.get_text(" ", strip=True)) < min(_MIN_CONTENT, total // 10):
         return page
-    for tag in found(_NEVER):
-        _drop(tag, most=total)
+    for tag in found(_CHROME_TAGS):
+        _drop_if_small(tag, most=total)
     for tag in found(_is_chrome):
-        _drop(tag, most=total)
+        _drop_if_small(tag, most=total)
     if found is page:
         for tag in found(["header", "footer"]):
             if tag.find_parent(["article", "section", "main"]) is None and tag.find("h1") is None:
-                _drop(tag, most=total)
+                _drop_if_small(tag, most=total)
     _unwrap_layout(found)
     return found
 
@@ -97,14 +100,14 @@ def _is_hidden(tag: Any) -> bool:
     return bool(_HIDDEN.search(tag.get("style") or ""))
 
 
-def _content(page: Any) -> Any:
+def _find_content(page: Any) -> Any:
     """Return the part that the page itself calls its main part, else its only large article, else all of it."""
     mains = [tag for tag in page(_is_main) if tag.find_parent(_is_main) is None]
-    if len(mains) == 1 and len(mains[0].get_text(" ", strip=True)) >= _LEAST:
+    if len(mains) == 1 and len(mains[0].get_text(" ", strip=True)) >= _MIN_CONTENT:
         return mains[0]
     articles = [tag for tag in page("article") if tag.find_parent("article") is None]
     sizes = [len(tag.get_text(" ", strip=True)) for tag in articles]
-    if articles and max(sizes) >= max(_LEAST, 2 * (sum(sizes) - max(sizes))):
+    if articles and max(sizes) >= max(_MIN_CONTENT, 2 * (sum(sizes) - max(sizes))):
         return articles[sizes.index(max(sizes))]
     return page
 
@@ -116,14 +119,13 @@ def _is_main(tag: Any) -> bool:
 def _is_chrome(tag: Any) -> bool:
     if tag.get("role") in _ROLES:
         return True
-    # The id of a section is often made of its title, which may begin with any word.
     id = tag.get("id") or ""
-    names = [*(tag.get("class") or ()), *([id] if len(re.split("[-_]", id)) <= _MAX_PARTS else [])]
+    names = [*(tag.get("class") or ()), *([id] if len(re.split("[-_]", id)) <= _MAX_ID_WORDS else [])]
     return tag.name not in {"body", "main", "article"} and any(_CHROME.search(name) for name in names)
 
 
-def _drop(tag: Any, *, most: int) -> None:
-    if not tag.decomposed and len(tag.get_text(" ", strip=True)) < most * _SHARE:
+def _drop_if_small(tag: Any, *, most: int) -> None:
+    if not tag.decomposed and len(tag.get_text(" ", strip=True)) < most * _MAX_SHARE:
         tag.decompose()
 
 
@@ -153,7 +155,7 @@ def decode_page(data: bytes, *, charset: str) -> str:
                 continue
             codec = codecs.lookup(name)
             # Only text encodings: Python also has codecs that decompress.
-            if codec._is_text_encoding and codec.name not in _FOR_NAMES:
+            if codec._is_text_encoding and codec.name not in _HOST_NAME_CODECS:
                 return data.decode(name, "replace")
         except (LookupError, ValueError):
             continue
@@ -176,7 +178,7 @@ def read_markdown(html: str, url: str) -> JsonValue:
     converter: Any = importlib.import_module("markdownify").MarkdownConverter
     title = soup.title.get_text() if soup.title else ""
     base = soup.find("base", href=True)
-    start = (base and _absolute(base["href"], url)) or url
+    start = (base and _absolute_address(base["href"], url)) or url
     for tag in soup(list(_SILENT)):
         if not tag.decomposed:
             tag.decompose()
@@ -186,7 +188,7 @@ def read_markdown(html: str, url: str) -> JsonValue:
     _resolve_links(part, url, base=start)
     settings = {"heading_style": "ATX", "bullets": "-", "escape_asterisks": False, "escape_underscores": False}
     text = converter(**settings, table_infer_header=True).convert_soup(part)
-    return [_title(title), re.sub(r"\n{3,}", "\n\n", text).strip()]
+    return [_clean_title(title), re.sub(r"\n{3,}", "\n\n", text).strip()]
 
 
 def _resolve_links(part: Any, url: str, *, base: str) -> None:
@@ -194,7 +196,7 @@ def _resolve_links(part: Any, url: str, *, base: str) -> None:
     here = url.partition("#")[0]
     for link in part("a"):
         address = link.get("href") or ""
-        found = "" if address.startswith("#") else _absolute(address, base)
+        found = "" if address.startswith("#") else _absolute_address(address, base)
         if not found or found.partition("#")[0] == here or not link.get_text(strip=True):
             link.unwrap()
         else:
@@ -208,14 +210,14 @@ def read_text(html: str, url: str) -> JsonValue:
     reader.close()
     lines = [" ".join(line.split()) for line in "".join(reader.pieces).split("\n")]
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
-    return [_title("".join(reader.title)), text]
+    return [_clean_title("".join(reader.title)), text]
 
 
-def _title(text: str) -> str:
+def _clean_title(text: str) -> str:
     return " ".join(text.split())[:300]
 
 
-def _absolute(address: str, url: str) -> str:
+def _absolute_address(address: str, url: str) -> str:
     """Return the address of a link, resolved; empty if it leads nowhere on the web or is too long to be of use."""
     try:
         found = urljoin(url, address)

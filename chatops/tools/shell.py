@@ -71,21 +71,24 @@ from chatops.toolkit.threads import in_thread
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.web import host_of
 
-_DOUBTED = "two readers of shell commands disagree about the words of this one"
+_READERS_DIFFER = "two readers of shell commands disagree about the words of this one"
 _NAMES_ONLY = frozenset({"ls", "find", "tree", "du", "df", "stat"})
 """Programs that show names of files but not their content."""
 _FOLLOW_LINKS = {"ls": "L", "diff": ""}
 """Programs that follow the links that they find, and the flag that makes them do so; empty: always."""
-_MAX_FILES = 60
+_MAX_LOADED = 60
+"""Files that an approval is bound to."""
 _MAX_WORDS = 200
 """Words of the command that are looked up as files."""
 _MAX_LOOKUPS = 2_000
+"""Paths that are looked up for one command."""
 _MAX_ENTRIES = 5_000
 """Entries of folders that are searched for ``conftest.py``."""
-_DEPTH = 3
+_MAX_DEPTH = 3
 """Maximum depth at which files named in files are followed."""
 _MAX_BYTES = 4_000_000
-_LARGEST_TEXT = 200_000
+"""Bytes of a file whose content is digested; of a larger one its inode, size and time are."""
+_MAX_SEARCHED = 200_000
 """Bytes of a file that is searched for names of further files."""
 _SCRIPT_ENDINGS = frozenset({".sh", ".bash", ".py", ".js", ".mjs", ".cjs", ".ts", ".pl", ".rb", ".lua", ".php", ".mk"})
 _LOADED_NAMES = frozenset(os.path.basename(name) for loads in LOADS.values() for name in loads.names)
@@ -106,23 +109,24 @@ def loaded_files(command: str, *, words: tuple[str, ...], cwd: Path, context: To
     interpreted = {named[place] for place in _interpreted_files(named)}
     for word in named:
         found.add(os.path.join(cwd, word), runs=word in interpreted)
-    for path in _loaded_files(effects(command), found=found, context=context):
+    for path in _loaded_files(effects(command), cwd=cwd, context=context):
         found.add(path, runs=True)
     return tuple(found.entries.values())
 
 
-def _loaded_files(known: Effects, *, found: "_Files", context: ToolContext) -> Iterator[str]:
-    """Yield the files that the programs load by themselves, from the folder and from those that the command names."""
-    words = dict.fromkeys(part for argv in known.argvs for word in argv[1:] for part in (word, word.partition("=")[2]))
-    folders = [str(found.cwd)]
+def _loaded_files(command: Effects, *, cwd: Path, context: ToolContext) -> Iterator[str]:
+    """Yield the files that the programs load by themselves, from `cwd` and from folders that the command names."""
+    given = (word for argv in command.argvs for word in argv[1:])
+    words = dict.fromkeys(part for word in given for part in (word, word.partition("=")[2]))
+    folders = [str(cwd)]
     for word in list(words)[:_MAX_WORDS]:
-        folder = os.path.realpath(os.path.join(found.cwd, word)) if word else ""
+        folder = os.path.realpath(os.path.join(cwd, word)) if word else ""
         if folder and os.path.isdir(folder) and Path(folder).is_relative_to(context.workspace):
             folders.append(folder)
-    for program in known.loaders:
-        loads = LOADS.get(program)
-        for folder in dict.fromkeys(folders if loads is not None else ()):
-            assert loads is not None
+    for program in command.loaders:
+        if (loads := LOADS.get(program)) is None:
+            continue
+        for folder in dict.fromkeys(folders):
             for place in _upwards(folder, top=str(context.workspace)) if loads.upwards else (folder,):
                 yield from (os.path.join(place, name) for name in loads.names)
             if loads.tests:
@@ -174,7 +178,7 @@ class _Files:
         """Add the file at `path` and those that it names. `runs`: it is run or loaded whatever its name is."""
         path = os.path.normpath(path)
         self.lookups += 1
-        if path in self.entries or len(self.entries) >= _MAX_FILES or self.lookups > _MAX_LOOKUPS:
+        if path in self.entries or len(self.entries) >= _MAX_LOADED or self.lookups > _MAX_LOOKUPS:
             return
         if not os.path.lexists(path):
             return
@@ -197,7 +201,7 @@ class _Files:
         if not script and not place.info.st_mode & 0o111 and not data.startswith(b"#!"):
             return
         self.entries[path] = f"{place.path} {hashlib.sha256(data).hexdigest()}"
-        if depth < _DEPTH and len(data) <= _LARGEST_TEXT:
+        if depth < _MAX_DEPTH and len(data) <= _MAX_SEARCHED:
             self._follow(data.decode("utf-8", "replace"), folder=place.path.parent, depth=depth)
 
     def _add_identity(self, path: str, *, runs: bool) -> None:
@@ -270,7 +274,7 @@ def _inspect(
         path=search_path(level),
         contained=bool(level.program),
         context=context,
-        expand=partial(_names, cwd=cwd),
+        expand=partial(_expand_glob, cwd=cwd),
     )
     earlier = failures.lacks(facts, context)
     return with_lacks(facts, confined=level, best=failures.best, context=context, earlier=earlier)
@@ -291,8 +295,8 @@ def command_facts(
     `expand` expands globs, for a tool that runs the expanded words. Without it, a command with a glob has no words.
     """
     doubted = differs(command)
-    argv = () if doubted else _direct(command, path=path, cwd=cwd, expand=expand)
-    targets = _targets(argv, cwd=cwd)
+    argv = () if doubted else _direct_words(command, path=path, cwd=cwd, expand=expand)
+    targets = _existing_targets(argv, cwd=cwd)
     return replace(
         facts,
         command=command,
@@ -301,11 +305,11 @@ def command_facts(
         reveals=_reveals(argv, targets=targets, contained=contained, context=context, cwd=cwd),
         paths=(*facts.paths, *(target for target in targets if target not in facts.paths)),
         hashes=loaded_files(command, words=argv or simple_words(command), cwd=cwd, context=context),
-        needs_user="; ".join(filter(None, (_DOUBTED if doubted else "", facts.needs_user))),
+        needs_user="; ".join(filter(None, (_READERS_DIFFER if doubted else "", facts.needs_user))),
     )
 
 
-def _direct(command: str, *, path: str, cwd: Path, expand: Expand | None) -> tuple[str, ...]:
+def _direct_words(command: str, *, path: str, cwd: Path, expand: Expand | None) -> tuple[str, ...]:
     """Return the words of a simple command whose program is a file, otherwise nothing.
 
     Words of the shell itself (``cd``) need a shell.
@@ -334,7 +338,7 @@ def _caution(words: tuple[str, ...], *, path: str, context: ToolContext, cwd: Pa
         return f"{words[0]} starts git, which follows the repository's configuration."
     if words[0] == "git" and (reason := why_not_harmless(cwd, program=program, workspace=context.workspace)):
         return f"git may do more than this command says: {reason}."
-    for target in map(Path, _targets(words, cwd=cwd)):
+    for target in map(Path, _existing_targets(words, cwd=cwd)):
         if target.is_relative_to(context.workspace) and (refusal := why_refused(target, context=context, write=False)):
             return refusal
     return ""
@@ -358,9 +362,9 @@ def _reveals(
         return f"git can show {visible(str(config), limit=300)}, which may hold keys or passwords."
     if contained or reads_only(words):
         return ""
-    here = words[0] in {"ls", "rg"} or _has_flag(words, "r") or "--recursive" in words
+    reads_cwd = words[0] in {"ls", "rg"} or _has_flag(words, "r") or "--recursive" in words
     code = may_run_code(words, cwd=str(cwd))
-    places = [workspace] if code else list(map(Path, targets)) or ([cwd] if program is not None and here else [])
+    places = [workspace] if code else list(map(Path, targets)) or ([cwd] if program is not None and reads_cwd else [])
     try:
         for place in (place for place in places if place.is_relative_to(workspace)):
             contents = code or words[0] not in _NAMES_ONLY
@@ -391,12 +395,12 @@ def _has_flag(words: tuple[str, ...], letter: str) -> bool:
     return any(word.startswith("-") and not word.startswith("--") and letter in word for word in words)
 
 
-def _names(pattern: str, *, cwd: Path) -> tuple[str, ...]:
+def _expand_glob(pattern: str, *, cwd: Path) -> tuple[str, ...]:
     """Expand a glob in `cwd`, sorted. The resulting words are judged and run without another expansion."""
     return tuple(sorted(glob.glob(pattern, root_dir=cwd)))
 
 
-def _targets(words: tuple[str, ...], *, cwd: Path) -> tuple[str, ...]:
+def _existing_targets(words: tuple[str, ...], *, cwd: Path) -> tuple[str, ...]:
     """Return the resolved targets of those words after the program that name existing files.
 
     A rule that allows further words does not allow a target outside the folder, however harmless the word looks.
@@ -410,7 +414,7 @@ def _targets(words: tuple[str, ...], *, cwd: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
-OPTIONS = ("-I", "-u", "-X", "utf8", "-c")
+_PYTHON_OPTIONS = ("-I", "-u", "-X", "utf8", "-c")
 """Isolated mode: neither the environment nor the workspace affects imports. Unbuffered: output before a time limit is
 not lost. The code follows as one argument, so that no file with it is left on the disk.
 """
@@ -456,7 +460,7 @@ def _inspect_code(
         facts,
         refusal=facts.refusal or ("" if program else _NO_PYTHON),
         caution=_warn_of_workspace_program(program, workspace=context.workspace),
-        interpreter=(program, *OPTIONS) if program else (),
+        interpreter=(program, *_PYTHON_OPTIONS) if program else (),
     )
 
 
@@ -487,17 +491,17 @@ def declared_facts(
 ) -> CallFacts:
     """Add what `known` tells about a call with valid `arguments`. Has no effect."""
     if known.path or known.writes:
-        raw = _text(arguments, known.path) or written_path(known, facts.arguments)
+        raw = _text_argument(arguments, known.path) or written_path(known, facts.arguments)
         if raw:
             facts = with_place(facts, locate(raw, context=context, write=bool(known.writes), field=known.path))
-    if url := _text(arguments, known.url):
+    if url := _text_argument(arguments, known.url):
         try:
             facts = replace(facts, hosts=(host_of(read_url(url)),), network=True)
         except BadUrlError as error:
             return with_problem(facts, known.url, str(error), given=url)
     argument = known.command or known.code
     if argument:
-        text = _text(arguments, argument)
+        text = _text_argument(arguments, argument)
         if fault := argument_fault(text):
             return with_problem(facts, argument, fault)
         facts = replace(facts, cwd=str(context.workspace), sandbox=UNSANDBOXED, network=True)
@@ -508,6 +512,6 @@ def declared_facts(
     return facts
 
 
-def _text(arguments: Mapping[str, Any], name: str) -> str:
+def _text_argument(arguments: Mapping[str, Any], name: str) -> str:
     value = arguments.get(name) if name else None
     return value if isinstance(value, str) else ""
