@@ -80,10 +80,12 @@ _FUNCTIONS = (
         "owns_turn(turn text) RETURNS boolean",
         "SELECT EXISTS (SELECT 1 FROM turns t WHERE t.turn_id = turn AND owns(t.session_id))",
     ),
-    # A child session has the id of its caller's session and more; rows of the log outlive their session.
+    # A child session has the id of its caller's session and more; rows of the log outlive their session. All that is
+    # stored by now counts: an older snapshot, of a transaction or of a long statement, lacks the caller's session.
     _function(
         "is_new(session text) RETURNS boolean",
-        """SELECT is_member() AND session ~ '^[0-9A-Za-z]+(-[0-9A-Za-z]+)*$'
+        """SELECT is_member() AND current_setting('transaction_isolation') = 'read committed'
+            AND session ~ '^[0-9A-Za-z]+(-[0-9A-Za-z]+)*$'
             AND NOT EXISTS (SELECT 1 FROM audit a WHERE a.session_id = session)
             AND NOT EXISTS (SELECT 1 FROM decisions d WHERE d.session_id = session)
             AND NOT EXISTS (
@@ -95,6 +97,7 @@ _FUNCTIONS = (
                 SELECT 1 FROM sessions c WHERE c.id > session || '-' AND c.id < session || '.'
                 AND NOT owns(c.id)
             )""",
+        language="sql VOLATILE",
     ),
     # A greater one would leave none for the sessions of others.
     _function("next_activity() RETURNS bigint", "SELECT coalesce(max(activity), 0) + 1 FROM sessions"),

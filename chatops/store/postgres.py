@@ -83,7 +83,7 @@ _SETTINGS = {
     "tcp_user_timeout": "10s",
     "standard_conforming_strings": "on",
 }
-_WRITE = "BEGIN READ WRITE; SELECT version, now FROM begin_write()"
+_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT version, now FROM begin_write()"
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _CONNECTION = {
     "application_name": "chatops",

@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from typing import cast
@@ -450,6 +451,39 @@ def test_no_member_can_make_all_the_ids_that_a_session_of_another_may_get(team: 
     made = team.ana.create_session(workspace="/w", role="r", persona="p").id
     queued = team.ana.queue_turn("List it", workspace="api", role="coder", model="")
     assert min(len(one.rpartition("-")[2]) for one in (made, queued)) >= 10
+
+
+_WAIT = """CREATE FUNCTION pg_temp.child_of_ana() RETURNS text LANGUAGE plpgsql AS $$
+    DECLARE made text;
+    BEGIN
+        FOR tries IN 1..3000 LOOP
+            SELECT id INTO made FROM chatops.sessions WHERE principal = 'ana';
+            EXIT WHEN FOUND;
+            PERFORM pg_sleep(0.02);
+        END LOOP;
+        RETURN made || '-1-1-1';
+    END $$"""
+
+
+def test_no_old_snapshot_makes_a_child_of_a_session_of_another(team: Team) -> None:
+    with psycopg.connect(team.url("ben")) as old, psycopg.connect(team.url("ben"), autocommit=True) as long:
+        old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        old.execute("SELECT FROM chatops.sessions")
+        long.execute(_WAIT.encode())
+        with ThreadPoolExecutor(1) as beside:
+            inserted = beside.submit(long.execute, a_session("pg_temp.child_of_ana()").encode())
+            with psycopg.connect(team.url("chatops"), autocommit=True) as admin:
+                asleep = "SELECT 1 FROM pg_stat_activity WHERE usename = 'ben' AND wait_event = 'PgSleep'"
+                while admin.execute(asleep.encode()).fetchone() is None:
+                    assert not inserted.done()
+            queued = team.ana.queue_turn("List it", workspace="api", role="coder", model="")
+            inserts: tuple[Callable[[], object], ...] = (
+                inserted.result,
+                lambda: old.execute(a_session(f"'{queued}-1-1-1'").encode()),
+            )
+            for insert in inserts:
+                with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
+                    insert()
 
 
 def test_no_number_of_a_member_is_the_last_one_for_all(team: Team) -> None:
