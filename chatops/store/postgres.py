@@ -141,11 +141,12 @@ class Postgres(Connection):
     """
     IS_OBJECT = "object_of({column}) IS NOT NULL"
     FIELD = "(object_of({column}) #>> string_to_array('{field}', '.'))"
+    # A number or a time beyond those of PostgreSQL would fail the query over the rows of all members.
     NUMBER = (
         "CASE WHEN jsonb_typeof(object_of({column}) #> string_to_array('{field}', '.')) = 'number' "
-        f"THEN {FIELD}::float8 END"
+        f"THEN CASE WHEN abs({FIELD}::numeric) < 1e15 THEN round({FIELD}::numeric, 12)::float8 END END"
     )
-    DAY = "to_char(to_timestamp({column}), 'YYYY-MM-DD')"
+    DAY = "CASE WHEN {column} BETWEEN 0 AND 250000000000 THEN to_char(to_timestamp({column}), 'YYYY-MM-DD') END"
     PAGES = "SELECT 'ok'"
     OWN = "made_by = session_user"
     PRINCIPAL = "principal"

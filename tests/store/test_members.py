@@ -539,6 +539,24 @@ def test_a_decision_is_recorded_with_the_role_that_has_logged_in_whatever_it_say
         quoted = {name: f"'{value}'" for name, value in values.items()}
         log = into("decisions", _PENDING, **names, **quoted, by_uid="1", decided_at="1")
         assert ("row-level security" in as_role(team, "ana", log)) is refused
+@pytest.mark.parametrize(
+    ("at", "tokens", "cost"),
+    [("'NaN'", 1, 1), ("1e300", 1, 1), ("2e9", "1e400", 1), ("2e9", 1, "1e-400"), ("2e9", "1e308", "1e308")],
+)
+def test_no_number_in_a_row_of_a_member_keeps_others_from_their_usage(
+    team: Team, at: str, tokens: object, cost: object
+) -> None:
+    body = f'{{"kind": "assistant", "usage": {{"input_tokens": {tokens}, "output_tokens": 1, "cost": {cost}}}}}'
+    usage = f'{{"input_tokens": {tokens}, "cost": {cost}}}'
+    message = {"kind": "'assistant'", "body": f"'{body}'", "created_at": at}
+    messages = [into("messages", id=f"'own.m{n}'", session_id="'own'", **message) for n in range(2)]
+    turns = [a_turn(f"'own.{n}'", "'own'") for n in range(2)]
+    stored = f"UPDATE chatops.turns SET usage = '{usage}'"
+    assert as_role(team, "ben", a_session("'own'"), *messages, *turns, stored) == ""
+    assert len(team.ana.daily_usage(workspace="", since=0.0)) <= 1
+    team.ana.usage(SessionId("own"))
+
+
 
 
 def test_a_review_is_posted_once_for_what_is_shown_and_in_the_name_of_who_has_logged_in(team: Team) -> None:
