@@ -114,7 +114,6 @@ _REVIEWS = _Form[ReviewStep | CancelRun](_union(ReviewStep | CancelRun), what="r
 
 encode_message = _MESSAGES.encode
 encode_pending, decode_pending = _PENDING.encode, _PENDING.decode
-decode_decision = _DECISIONS.decode
 encode_recorded, decode_recorded = _RECORDED.encode, _RECORDED.decode
 encode_principal, decode_principal = _PRINCIPALS.encode, _PRINCIPALS.decode
 encode_pattern, decode_pattern = _PATTERNS.encode, _PATTERNS.decode
@@ -261,6 +260,19 @@ def _parse_grant(digest: str, text: str | None) -> dict[str, Any]:
     if text is None or hashlib.sha256(_bytes(text)).hexdigest() != digest:
         raise UnreadableError("A stored turn is damaged: its grant is lost.", advice=_DAMAGE_ADVICE)
     return _GRANTS.parsed(text)
+
+
+def decode_decision(text: object) -> Decision:
+    """Decode a posted decision. Raises UnreadableError, also for one that would be written with other fields.
+
+    A database logs a decision in its author's name only with the fields that were posted.
+    """
+    decision, given = _DECISIONS.decode(text), _DECISIONS.parsed(text)
+    written = _DECISIONS.parsed(encode_recorded(decision))
+    # Not compared as values: True equals 1.
+    if json.dumps(given) != json.dumps({name: written.get(name) for name in given}):
+        raise UnreadableError("A stored decision has other fields than chatops writes.", advice=_DAMAGE_ADVICE)
+    return decision
 
 
 def decode_run(text: object, *, version: int) -> WorkflowState:

@@ -108,8 +108,9 @@ _FUNCTIONS = (
     _function(
         "is_posted(call text, shown text, said text, who text) RETURNS boolean",
         "SELECT EXISTS (SELECT 1 FROM posted p WHERE p.call_id = call AND p.digest = shown AND p.principal = who "
-        "AND object_of(p.decision) ->> 'kind' = object_of(said) ->> 'kind' "
-        "AND object_of(p.decision) ->> 'arguments' IS NOT DISTINCT FROM object_of(said) ->> 'arguments')",
+        "AND object_of(p.decision) ->> 'kind' = object_of(said) ->> 'kind' AND NOT EXISTS "
+        "(SELECT FROM jsonb_each(object_of(p.decision)) AS f "
+        "WHERE coalesce(object_of(said) -> f.key, 'null') <> f.value))",
     ),
     _function(
         "own_setting(key text) RETURNS boolean",
@@ -193,7 +194,9 @@ _FUNCTIONS = (
         BEGIN
             PERFORM begin_write();
             SELECT turn_id INTO _turn FROM pending WHERE call_id = _call AND digest = _digest;
-            IF NOT FOUND OR EXISTS (SELECT 1 FROM posted WHERE call_id = _call AND digest = _digest) THEN
+            -- What has no kind here could be a decision for chatops, and `is_posted` would not find it.
+            IF NOT FOUND OR object_of(_decision) ->> 'kind' IS NULL OR strpos(lower(_decision), '\\ufdd0') > 0
+                OR EXISTS (SELECT 1 FROM posted WHERE call_id = _call AND digest = _digest) THEN
                 RETURN false;
             END IF;
             DELETE FROM posted WHERE call_id = _call;
@@ -213,7 +216,9 @@ _FUNCTIONS = (
                     (SELECT 1 FROM sessions WHERE id = _session AND principal = session_user::text) THEN
                 RAISE insufficient_privilege USING MESSAGE = format('%s is no run of %s', _session, session_user);
             END IF;
-            IF NOT EXISTS (SELECT 1 FROM runs WHERE session_id = _session AND seq = _seq AND result = ''
+            -- What has no kind here could be a cancellation for chatops.
+            IF _kind IS NULL
+                OR NOT EXISTS (SELECT 1 FROM runs WHERE session_id = _session AND seq = _seq AND result = ''
                     AND (phase = 'awaiting_review' OR _kind = 'cancel_run'))
                 OR EXISTS (SELECT 1 FROM posted_reviews WHERE session_id = _session
                     AND principal = session_user::text AND object_of(body) ->> 'kind' IS NOT DISTINCT FROM _kind) THEN

@@ -496,15 +496,33 @@ def test_no_number_of_a_member_is_the_last_one_for_all(team: Team) -> None:
     team.ana.queue_turn("List it", workspace="api", role="coder", model="")
 
 
+_UNKNOWN = '{"kind": "unknown"}'
+
+
 def test_a_decision_that_cannot_be_read_keeps_out_no_other(team: Team, session: SessionInfo) -> None:
     (one, _) = team.ana.pending_calls()
-    post = f"SELECT chatops.post_decision('{one.pending.call.id}', '{one.pending.digest}', '{{}}', '{{}}')"
+    post = f"SELECT chatops.post_decision('{one.pending.call.id}', '{one.pending.digest}', '{_UNKNOWN}', '{{}}')"
     assert as_role(team, "ben", post) == ""
     assert [call.decided for call in team.ben.pending_calls()] == [None, None]
     state = team.ana.load_turn(one.turn_id)
     team.ana.commit(kit.then(kit.first(one.turn_id, session.id, seq=state.seq), state.phase))
     assert team.ben.post_decision(kit.decided(one.pending.call)) is True
     assert [posted.call_id for posted in team.ana.posted_decisions(one.turn_id)] == [one.pending.call.id]
+
+
+def test_a_decision_that_cannot_be_logged_keeps_out_no_other(team: Team, session: SessionInfo) -> None:
+    (one, _) = team.ana.pending_calls()
+    more = (
+        '"x": NaN',
+        '"reason": "\\uFDD0"',
+        '"reason": "\\ud800"',
+        '"arguments": "x"',
+        '"only": null, "send_back": 1',
+    )
+    for said in (f'{{"kind": "rejected", {field}}}' for field in more):
+        call = f"'{one.pending.call.id}', '{one.pending.digest}', '{said}'"
+        assert as_role(team, "ben", f"SELECT chatops.post_decision({call}, '{encode_principal(kit.ANA)}')") == ""
+        assert team.ana.posted_decisions(one.turn_id) == [], said
 
 
 def test_what_workers_have_to_read_has_a_limit(team: Team, session: SessionInfo) -> None:
@@ -514,31 +532,13 @@ def test_what_workers_have_to_read_has_a_limit(team: Team, session: SessionInfo)
     for call in (
         f"queue_further('{queued}', repeat('x', {LARGEST}))",
         f"queue_prompt('', '', '', 'api', '', repeat('x', {LARGEST + 1}))",
-        f"post_decision('{waiting.pending.call.id}', '{waiting.pending.digest}', '{{}}', repeat('x', {LARGEST}))",
+        f"post_decision('{waiting.pending.call.id}', '{waiting.pending.digest}', '{_UNKNOWN}', repeat('x', {LARGEST}))",
         "queue_prompt('', repeat('x', 4096), 'm', 'api', '', 'x')",
     ):
         assert re.search(f"more than ({LARGEST}|4096) bytes", as_role(team, "ana", f"SELECT chatops.{call}"))
     assert team.content() == before
 
 
-def test_a_decision_is_recorded_with_the_role_that_has_logged_in_whatever_it_says(
-    team: Team, session: SessionInfo
-) -> None:
-    (one, two) = team.ana.pending_calls()
-    forged = replace(kit.ANA, member="ana", rule="7")
-    assert team.ben.post_decision(kit.decided(one.pending.call, by=forged)) is True
-    said = encode_recorded(Approved()), encode_principal(forged)
-    call = f"chatops.post_decision('{two.pending.call.id}', 'd2', '{said[0]}', '{said[1]}')"
-    assert as_role(team, "ben", f"SELECT {call}") == ""
-    posted = team.ana.posted_decisions(one.turn_id)
-    assert [str(decided.by) for decided in posted] == ["member ben via approvals"] * 2
-    # Ana's own process cannot log a decision in ben's name that ben did not make.
-    names = dict(zip(_SAME, _SAME, strict=True))
-    for decision, refused in ((Rejected(), True), (Approved(), False)):
-        values = {"decision": encode_recorded(decision), "by": encode_principal(replace(kit.ANA, member="ben"))}
-        quoted = {name: f"'{value}'" for name, value in values.items()}
-        log = into("decisions", _PENDING, **names, **quoted, by_uid="1", decided_at="1")
-        assert ("row-level security" in as_role(team, "ana", log)) is refused
 @pytest.mark.parametrize(
     ("at", "tokens", "cost"),
     [("'NaN'", 1, 1), ("1e300", 1, 1), ("2e9", "1e400", 1), ("2e9", 1, "1e-400"), ("2e9", "1e308", "1e308")],
@@ -557,6 +557,24 @@ def test_no_number_in_a_row_of_a_member_keeps_others_from_their_usage(
     team.ana.usage(SessionId("own"))
 
 
+def test_a_decision_is_recorded_with_the_role_that_has_logged_in_whatever_it_says(
+    team: Team, session: SessionInfo
+) -> None:
+    (one, two) = team.ana.pending_calls()
+    forged = replace(kit.ANA, member="ana", rule="7")
+    assert team.ben.post_decision(kit.decided(one.pending.call, by=forged)) is True
+    said = encode_recorded(Approved()), encode_principal(forged)
+    call = f"chatops.post_decision('{two.pending.call.id}', 'd2', '{said[0]}', '{said[1]}')"
+    assert as_role(team, "ben", f"SELECT {call}") == ""
+    posted = team.ana.posted_decisions(one.turn_id)
+    assert [str(decided.by) for decided in posted] == ["member ben via approvals"] * 2
+    # Ana's own process cannot log a decision in ben's name that ben did not make.
+    names = dict(zip(_SAME, _SAME, strict=True))
+    for decision, refused in ((Rejected(), True), (Approved(only=("a",)), True), (Approved(), False)):
+        values = {"decision": encode_recorded(decision), "by": encode_principal(replace(kit.ANA, member="ben"))}
+        quoted = {name: f"'{value}'" for name, value in values.items()}
+        log = into("decisions", _PENDING, **names, **quoted, by_uid="1", decided_at="1")
+        assert ("row-level security" in as_role(team, "ana", log)) is refused
 
 
 def test_a_review_is_posted_once_for_what_is_shown_and_in_the_name_of_who_has_logged_in(team: Team) -> None:
@@ -581,6 +599,7 @@ def test_a_review_is_posted_once_for_what_is_shown_and_in_the_name_of_who_has_lo
     for role, body in (("eve", by_ana), ("ben", cancel)):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             post(role, asked.state.seq, body)
+    assert post("ben", asked.state.seq, cancel.replace("{", '{"x": NaN, ', 1)) == (False,)
     assert post("ben", begun.state.seq) == post("ben", asked.state.seq + 1) == (False,)
     assert team.keeper.posted_reviews(queued) == []
     assert [post("ben", asked.state.seq) for _ in range(2)] == [(True,), (False,)]
