@@ -45,6 +45,8 @@ else:
     health, recovery = Late("chatops.store.health"), Late("chatops.store.recovery")
 
 
+_LOOKED_AT = 200
+"""Sessions among which the last one of this role is looked for."""
 _WIDENING_CHANGE = re.compile(r"network on|git writable|[a-z]+ \+.*")
 """A change of a session's sandbox that gives commands more."""
 
@@ -190,6 +192,12 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
         """
         with self._rows.read():
             return sessions.listed(self._rows, workspace=workspace, limit=limit, children=children)
+
+    def last_session(self, workspace: str) -> SessionInfo | None:
+        """Return the session of a workspace that was used last, of those that this role may drive."""
+        with self._rows.read():
+            found = sessions.listed(self._rows, workspace=workspace, limit=_LOOKED_AT)
+            return next((info for info in found if not self._rows.foreign(info.id)), None)
 
     def search(self, text: str, *, workspace: str | None = None, limit: int = 200) -> list[SearchHit]:
         """Return where messages and titles contain `text`, whatever the case: newest first, titles last.

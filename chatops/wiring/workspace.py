@@ -285,8 +285,8 @@ class Workspace:
         """Open the first session of this run. Its notices are those for the start."""
         app = self._app
         if last and session is None:
-            rows = await asyncio.to_thread(app.store.sessions, workspace=str(app.workspace), limit=1)
-            session = rows[0].id if rows else None
+            found = await asyncio.to_thread(app.store.last_session, str(app.workspace))
+            session = found.id if found is not None else None
         chat, notices = await self.sessions.open_and_resume(session)
         if isinstance(chat, Session) and not app.store.unsaved:
             chat.show_store_notice(" ".join(app.store.notices))

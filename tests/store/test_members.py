@@ -169,6 +169,13 @@ class TestWithChatops:
         with pytest.raises(StoreError):
             team.ben.commit(kit.first(TurnId(f"{session.id}.2"), session.id))
 
+    def test_the_last_session_of_a_member_is_one_of_its_own(self, team: Team) -> None:
+        made = team.ana.create_session(workspace="/w", role="r", persona="p")
+        kit.begun(team.ana, team.ana.next_turn_id(made.id), made.id)
+        team.ben.fork_session(made.id)
+        found = [store.last_session("/w") for store in (team.ana, team.keeper)]
+        assert [one and one.id for one in found] == [made.id, None]
+
     def test_without_a_level_nothing_is_read_or_decided(self, team: Team, session: SessionInfo) -> None:
         with pytest.raises(StoreError, match="does not permit") as refused:
             Postgres(team.url("eve"))
