@@ -134,8 +134,8 @@ def read_document(
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        before = data[: error.start]
-        line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
+        before = error.object[: error.start].decode()
+        line, column = place_at(before, len(before))
         raise ConfigError(f"{source}, line {line}, column {column}: this is not UTF-8 text.", advice=advice) from None
     try:
         return Document(located=syntax(text), source=source, advice=advice)

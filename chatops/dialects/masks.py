@@ -129,7 +129,7 @@ _TAG_BEGINS = re.compile(rf"<[ ]?(?:{_NAME})?\Z|<\s?/\s?(?:{_NAME}[^<>]{{0,16}})
 _BOUNDARIES = frozenset({"begin", "start", "end", "of", ""})
 """Parts of a token's name that say which end it is: `<|begin_of_x|>`, `<|x_start|>`, `<|end_x|>`."""
 _MOST = 1000
-"""Number of tags that are counted. With more of them open, every call is with_low_confidence."""
+"""Number of tags that are counted. With more of them open, every call is read with low confidence."""
 _VOID = frozenset("br hr img s wbr".split())
 """HTML tags in prose that are never closed, and `<s>`, which begins a text in the way that `</s>` ends it.
 

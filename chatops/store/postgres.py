@@ -64,7 +64,7 @@ from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, Migration
 from chatops.store.sqlite_errors import DISK_FULL
 
 MARK = "\ufdd0"
-"""Beginning of an escape_text character: a noncharacter, see above."""
+"""Beginning of an escaped character: a noncharacter, see above."""
 _UNSTORABLE = re.compile("[\0\ud800-\udfff\ufdd0]")
 # No other character: the policies compare what is stored, and would not see it.
 _ESCAPED = re.compile(f"{MARK}(0000|d[89a-f][0-9a-f]{{2}}|fdd0)")

@@ -318,6 +318,7 @@ ERRORS = [
     ("[]", 1, 1, ""),
     ("", 1, 1, ""),
     ('{"a": 1,}', 1, 9, ""),
+    ('{"é": "é\udcff"}', 1, 9, ""),
     ('{"models": {"m": {"api_key": "k", "api_key_env": "K"}}}', 1, 13, "models.m"),
     ('{"users": {"a": {"confirm_allow": ["shell_exec:git status; rm x"]}}}', 1, 36, "users.a.confirm_allow[0]"),
     ('{"users": {"a": {"confirm_deny": ["web_fech"]}}}', 1, 35, "users.a.confirm_deny[0]"),
@@ -332,7 +333,7 @@ ERRORS = [
 @for_each(("text", "line", "column", "key"), ERRORS, ids=[error[0][:40] for error in ERRORS])
 def test_an_error_names_file_line_column_and_key(text: str, line: int, column: int, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_registry(text.encode(), source="/x/model_registry.json")
+        read_registry(text.encode(errors="surrogateescape"), source="/x/model_registry.json")
     message = str(caught.value)
     assert message.startswith(f"/x/model_registry.json, line {line}, column {column}")
     assert not key or f"key {key}:" in message
