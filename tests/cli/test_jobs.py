@@ -39,9 +39,10 @@ def started(chatops: CommandLine, prompt: str, *arguments: str) -> str:
 
 
 def waiting(chatops: CommandLine, prompt: str, *arguments: str) -> tuple[str, list[str]]:
-    """Start a job, and wait until it waits; the id of its session and its pending calls."""
+    """Start a job, and wait until it waits and has no process; the id of its session and its pending calls."""
     job = started(chatops, prompt, *arguments)
     assert chatops("jobs", "wait", job).code == 3
+    until(lambda: not processes(Path(os.environ["CHATOPS_HOME"])))
     return job, [one["id"] for one in shown(chatops, job)["pending"]]
 
 
