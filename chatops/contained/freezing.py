@@ -292,7 +292,7 @@ class _Comparison:
         was_file = base.kind is Kind.FILE
         mode = base.mode if was_file else 0o644
         if executable != bool(mode & stat.S_IXUSR):
-            # Whoever may read the file may then run it.
+            # As `chmod +x` does it: each class of users that can read the file can execute it.
             mode = mode | (mode >> 2 & _EXECUTE_BITS) if executable else mode & ~_EXECUTE_BITS
         new = State(kind=Kind.FILE, mode=mode, sha=sha, size=size)
         if new == base:

@@ -125,9 +125,9 @@ class HeldFence:
         self._fences = [(offset, length)]
         self._then = then
         self._searched = 0
-        """Characters after the parser in which the end of the last fence is not."""
+        """Number of characters from the parser's position that were searched for the end of the last fence, in vain."""
         self._closed = -1
-        """Where the last fence ends, in characters after the parser; -1 while it is open."""
+        """Offset of the end of the last fence, in characters from the parser's position; -1 while the fence is open."""
 
     def __call__(self, state: ParserState) -> bool:
         """Wait for the end of the last fence, then for what follows it."""

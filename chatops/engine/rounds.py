@@ -196,7 +196,7 @@ def finish(
         containment.leave(draft)
         _finish(draft, end)
         if may_be_retried(draft.state) and not undo:
-            # Without its copy, which the retry makes anew.
+            # The turn stays contained, so that its retry is. The copy is gone: the retry makes a new one.
             draft.state = replace(draft.state, containment=contained)
 
 

@@ -52,13 +52,13 @@ class Weight(StrEnum):
     CAUTION = "caution"
     """A reason to look twice. It has to be on the screen itself, not only scrolled past."""
     EFFECT = "effect"
-    """What the call touches, and what an approval is bound to."""
+    """An effect of the call, such as a file that it changes. An approval is bound to it."""
     ATTEMPT = "attempt"
-    """About an earlier attempt that was interrupted."""
+    """A fact about an earlier attempt that was interrupted."""
     LACK = "lack"
-    """What the sandbox lacks, for which the call will probably fail."""
+    """Something that the sandbox does not have. Without it the call will probably fail."""
     SETTING = "setting"
-    """Where and how it runs: usually as for the call before."""
+    """A circumstance of the call, such as its folder. It is usually the same as for the previous call."""
     DETAIL = "detail"
 
 

@@ -91,7 +91,7 @@ _LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Links into ``/usr`` on most systems, folders on others."""
 _NAME_SERVICE = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")
 _BWRAP_FOLDERS = ("/usr/bin", "/usr/local/bin", "/bin")
-"""Where bwrap is looked for. PATH may lead to a program that a command has made."""
+"""Folders in which chatops looks for bwrap, instead of in PATH: a command could have put another program there."""
 _PROBE_S = 5.0
 _LEVEL_NAMES = {
     SandboxLevel.HARD: "bubblewrap",
