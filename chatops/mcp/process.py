@@ -33,7 +33,8 @@ from chatops.policy.servers import McpServerSpec
 from chatops.sandbox.confinement import Confinement, WorkspaceAccess, confinement
 from chatops.sandbox.covers import SandboxSetupError
 from chatops.sandbox.execution import base_environment, search_path, set_up
-from chatops.sandbox.process import CALL_VARIABLE, DATA, Command, memory_file, with_supervisor
+from chatops.sandbox.orphans import CALL_VARIABLE
+from chatops.sandbox.process import DATA, Command, memory_file, with_supervisor
 from chatops.sandbox.programs import find_program, program_at, workspace_last
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import home_secrets

@@ -16,7 +16,7 @@ from chatops.domain.tools import Interruption, Processes
 from chatops.engine.recovery import unknown_attempts
 from chatops.engine.state import TurnState
 from chatops.runtime.services import WorkerThread
-from chatops.sandbox.process import can_find_orphans, count_orphans, stop_orphans
+from chatops.sandbox.orphans import can_find_orphans, count_orphans, stop_orphans
 from chatops.store.base import Holder, JournalRow
 from chatops.store.files import Outputs
 from chatops.store.leases import is_alive

@@ -28,7 +28,8 @@ from chatops.sandbox.covers import SandboxSetupError, mount_points
 from chatops.sandbox.credentials import credential_environment, used_credentials
 from chatops.sandbox.git_access import Stage, stage_for
 from chatops.sandbox.lacks import likely_cause, unreached_cause
-from chatops.sandbox.process import MAX_SHOWN, Command, EndedCommand, attempt_name, clean_environment, run_command
+from chatops.sandbox.orphans import attempt_name
+from chatops.sandbox.process import MAX_SHOWN, Command, EndedCommand, clean_environment, run_command
 from chatops.sandbox.proxy import Proxy, proxy_environment
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import locate, with_place, with_problem, world_problem
@@ -367,7 +368,7 @@ async def _run_in_sandbox(
                     timeout_s=seconds,
                     keep=min(keep, MAX_SHOWN),
                     output=context.output,
-                    shown=max(keep, MAX_SHOWN),
+                    max_shown=max(keep, MAX_SHOWN),
                 )
             finally:
                 try:

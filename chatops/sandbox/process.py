@@ -1,23 +1,16 @@
 """Run a program so that its output is bounded and none of its processes outlives the call.
 
 Linux offers two ways to contain an entire process tree: a PID namespace (the sandbox) and a subreaper
-(`chatops.sandbox.supervisor`). A process group alone does not contain it, because setsid leaves the group.
+(`chatops.sandbox.supervisor`). A process group alone does not contain it, because setsid leaves the group. A process
+that escapes both is found by its environment (`chatops.sandbox.orphans`).
 
-Processes that a command left behind are found and stopped by a mark in their environment. In the sandbox and under the
-supervisor, a command dies with the app. A process that escaped both, or that lost its supervisor to a kill, still
-carries the mark of its call. Each process is held by a descriptor (pidfd_open) and then checked once more, so that a
-reused process id is never signalled.
-
-`run_isolated` runs a function in an isolated subprocess with a limit on CPU time. It is meant for work that may never
-end, such as regular expressions: their author rarely sees the text that makes one take years, a model that knows the
-pattern may write that text, and a running match in this process cannot be interrupted. Arguments and result are passed
-as JSON. The child limits its own CPU time, so it ends even if this process dies first.
+A started command (`_Running`) is killed in three ways, each harder than the one before: a signal to the container or
+the supervisor, then SIGKILL to all that is below the first process, then SIGKILL to all that carry the command's mark.
 """
 
 import asyncio
 import codecs
 import ctypes
-import json
 import logging
 import os
 import re
@@ -26,21 +19,15 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from chatops.config.failpoints import reach
-from chatops.config.paths import PACKAGE
-from chatops.domain.canonical import JsonValue
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.ids import CallId
 from chatops.sandbox import supervisor
-from chatops.sandbox.supervisor import descendants, signal_all
-from chatops.toolkit.counting import Counter, counts_from
+from chatops.sandbox.orphans import CALL_VARIABLE, stop_marked
 from chatops.toolkit.output import Collector
 
 log = logging.getLogger(__name__)
@@ -53,21 +40,21 @@ DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 READY = b"ready\n"
 GO = b"go\n"
 """Messages of the handshake: a command that `reports` sends ``READY`` and waits for ``GO``; see `Command`."""
+MAX_SHOWN = 200_000
+"""Maximum number of characters of a run that are sent to the screen while it runs."""
 
 _PR_SET_DUMPABLE = 4
 _READ_BYTES = 65_536
-"""Bytes of output that are read at a time."""
+"""Bytes of output that are read at a time: all that a pipe of Linux holds."""
 _BURST_BYTES = 1_000_000
-"""Bytes after which reading pauses, so that endless output cannot block the event loop."""
 _PAUSE_AFTER_BURST_S = 0.01
-MAX_SHOWN = 200_000
-"""Maximum number of characters of a run that are sent to the screen while it runs."""
-_MAX_REPORTED = 1_000
+"""Seconds for which reading pauses after `_BURST_BYTES`, so that endless output cannot block the event loop."""
+_MAX_REPORT_BYTES = 1_000
 """Maximum number of bytes read from `status`: the command can find the descriptor and write there too."""
 _EXIT_S = 0.5
-"""Seconds for a stopped command to end, then for each harder way to stop it."""
+"""Seconds for a stopped command to end, then for each harder way to stop it: a call stops within three times that."""
 _DRAIN_S = 0.1
-"""Seconds for output that is still in the pipe when the command has ended."""
+"""Seconds for output that is still in the pipe when the command has ended. What comes later is not in the result."""
 
 
 @frozen_dataclass
@@ -75,7 +62,7 @@ class Command:
     """A program to run.
 
     `contained`: killing the first process kills the entire tree (a PID namespace). `call` names the attempt in the
-    environment of the processes, see `chatops.sandbox.process`.
+    environment of the processes, see `orphans.attempt_name`.
 
     A contained command that `reports` gets a socket as its standard input and later replaces it with an empty one. It
     sends ``ready`` there and waits for ``go``; without ``go`` it exits. At the end it sends how many processes it
@@ -133,17 +120,14 @@ async def run_command(
     timeout_s: float,
     keep: int,
     output: Callable[[str], None] = lambda text: None,
-    shown: int = MAX_SHOWN,
+    max_shown: int = MAX_SHOWN,
 ) -> EndedCommand:
     """Run `command` for at most `timeout_s` seconds and keep `keep` characters of its output.
 
-    `output` gets the first `shown` characters while it runs.
-
-    No process of the command is left when this returns or is cancelled.
-
-    Raises OSError if the command cannot be started.
+    `output` gets the first `max_shown` characters while it runs. No process of the command is left when this returns or
+    is cancelled. Raises OSError if the command cannot be started.
     """
-    running = _start_command(command, keep=keep, output=output, most_shown=shown)
+    running = _start_command(command, keep=keep, output=output, max_shown=max_shown)
     try:
         try:
             async with asyncio.timeout(timeout_s):
@@ -163,14 +147,14 @@ async def run_command(
             running.close()
 
 
-def _start_command(command: Command, *, keep: int, output: Callable[[str], None], most_shown: int) -> "_Running":
+def _start_command(command: Command, *, keep: int, output: Callable[[str], None], max_shown: int) -> "_Running":
     mark = f"{command.call}/{secrets.token_hex(8)}"
     environment = {**command.environment, CALL_VARIABLE: mark}
-    files = [memory_file(data) for data in command.data]
+    data_files = [memory_file(data) for data in command.data]
     out_read, out_write = os.pipe()
     status_read, status_write = (end.detach() for end in socket.socketpair())
-    numbers = iter(files)
-    argv = [str(next(numbers)) if word == DATA else word for word in command.argv]
+    next_file = iter(data_files)
+    argv = [str(next(next_file)) if word == DATA else word for word in command.argv]
     if not command.contained:
         argv = with_supervisor(argv, status=status_write, limits=command.limits)
     try:
@@ -183,14 +167,14 @@ def _start_command(command: Command, *, keep: int, output: Callable[[str], None]
             stdout=out_write,
             stderr=out_write,
             start_new_session=True,
-            pass_fds=(*files, *command.passed, *(() if command.contained else (status_write,))),
+            pass_fds=(*data_files, *command.passed, *(() if command.contained else (status_write,))),
         )
     except BaseException:
         os.close(out_read)
         os.close(status_read)
         raise
     finally:
-        for descriptor in (*files, out_write, status_write):
+        for descriptor in (*data_files, out_write, status_write):
             os.close(descriptor)
     reach("after_spawn")
     return _Running(
@@ -202,7 +186,7 @@ def _start_command(command: Command, *, keep: int, output: Callable[[str], None]
         status=status_read,
         collector=Collector(limit=keep),
         output=output,
-        most_shown=most_shown,
+        max_shown=max_shown,
     )
 
 
@@ -215,13 +199,18 @@ class _Running:
     started: bool
     """True once the command may run: at once, or when it has got ``GO``."""
     mark: str
+    """Value of `CALL_VARIABLE` in the environment of its processes; no other command has it."""
     out: int
+    """Descriptor from which its output is read."""
     status: int
+    """Descriptor of the handshake, and of the report on its end."""
     collector: Collector
     output: Callable[[str], None]
-    most_shown: int
+    max_shown: int
     exited: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the first process (the container or the supervisor) has ended and is reaped."""
     output_ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when no process holds the output pipe any more."""
     shown: int = 0
     """Characters passed to `output` so far."""
     burst: int = 0
@@ -229,10 +218,12 @@ class _Running:
     report: bytes = b""
     """Bytes read from `status` so far."""
     pidfd: int = -1
+    """Descriptor of the first process; -1 where there is none, so `watcher` waits for the end."""
+    watcher: "asyncio.Task[None] | None" = None
     closed: bool = False
     killed: bool = False
+    """True once `kill` has sent its signals. From then on the command does not get ``GO`` either."""
     decoder: codecs.IncrementalDecoder = field(default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"))
-    watcher: "asyncio.Task[None] | None" = None
 
     def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -262,7 +253,7 @@ class _Running:
         except BlockingIOError:
             return
         except OSError:
-            data = b""
+            data = b""  # No more can be read, as at the end of the output.
         if not data:
             asyncio.get_running_loop().remove_reader(self.out)
             self.output_ended.set()
@@ -279,17 +270,18 @@ class _Running:
     def _read_report(self) -> None:
         """Read from `status`, and let a command that is ready start."""
         try:
-            data = os.read(self.status, 100)
+            data = os.read(self.status, _MAX_REPORT_BYTES)
         except BlockingIOError:
             return
         except OSError:
             data = b""
-        if not data or len(self.report) > _MAX_REPORTED:
+        if not data or len(self.report) > _MAX_REPORT_BYTES:
             asyncio.get_running_loop().remove_reader(self.status)
             return
         self.report += data
         if not self.started and self.report.startswith(READY):
             self.report = self.report.removeprefix(READY)
+            # Without the whole ``GO``, because the container has died, the command never starts.
             with suppress(OSError):
                 self.started = not self.killed and os.write(self.status, GO) == len(GO)
 
@@ -298,20 +290,21 @@ class _Running:
             asyncio.get_running_loop().add_reader(self.out, self._read_output)
 
     def _show(self, data: bytes) -> None:
-        if self.shown >= self.most_shown:
+        if self.shown >= self.max_shown:
             return
         text = self.decoder.decode(data)
         self.shown += len(text)
-        if self.shown >= self.most_shown:
+        if self.shown >= self.max_shown:
             text += "\n[more output is not shown while it runs]\n"
         try:
             self.output(text)
         except Exception:
+            # A fault of the screen must not end the command.
             log.exception("showing output failed")
 
     def kill(self) -> None:
-        """Send every signal that ends the tree, without waiting."""
-        if self.killed or (self.process.poll() is not None and self.contained):
+        """Send the signals that end the tree, without waiting."""
+        if self.killed:
             return
         self.killed = True
         if self.process.poll() is None:
@@ -324,7 +317,7 @@ class _Running:
                     os.kill(self.process.pid, signal.SIGCONT)
 
     async def wait_gone(self) -> None:
-        """Wait for the end; find processes that the supervisor missed by their mark and kill them."""
+        """Wait for the end of all processes. Kill those that did not end, or that the supervisor missed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_EXIT_S):
                 await self.exited.wait()
@@ -333,7 +326,9 @@ class _Running:
             supervisor.kill_below(self.process.pid, seconds=_EXIT_S)
             with suppress(OSError):
                 os.killpg(self.process.pid, signal.SIGKILL)
+            # Lets the callbacks of the descriptors run before they are asked below.
             await asyncio.sleep(0)
+        # The supervisor ends with 0 once it has killed the tree. With another code, something killed it first.
         if not self.contained and (self.process.poll() != 0 or not self.output_ended.is_set()):
             stop_marked(self.mark, seconds=_EXIT_S)
 
@@ -347,16 +342,17 @@ class _Running:
 
     def describe_end(self) -> EndedCommand:
         """Return how the command ended, from its report and its exit status."""
+        # The report may have come with the exit, before the event loop read it.
         self._read_report()
-        text = self.report.decode("ascii", "replace").strip()
+        report = self.report.decode("ascii", "replace").strip()
         if self.contained:
-            code, stopped = self.process.returncode, int(text) if text.isdigit() else 0
+            code, stopped = self.process.returncode, int(report) if report.isdigit() else 0
             return EndedCommand(code=code, output=self.collector, stopped=stopped, started=self.started)
-        found = re.fullmatch(r"exit (\d+) (\d+)", text)
-        if found is None:
+        supervised = re.fullmatch(r"exit (?P<wait_status>\d+) (?P<stopped>\d+)", report)
+        if supervised is None:
             return EndedCommand(code=None, output=self.collector, lost=True)
-        code = os.waitstatus_to_exitcode(int(found[1]))
-        return EndedCommand(code=code, output=self.collector, stopped=int(found[2]))
+        code = os.waitstatus_to_exitcode(int(supervised["wait_status"]))
+        return EndedCommand(code=code, output=self.collector, stopped=int(supervised["stopped"]))
 
     def close(self) -> None:
         """Close all descriptors, and kill and reap the process if it still runs."""
@@ -388,191 +384,3 @@ def memory_file(data: bytes) -> int:
         file.write(data)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
-
-
-@frozen_dataclass
-class Limits:
-    """Limits of the child of `run_isolated`."""
-
-    cpu_s: int = 5
-    """CPU time in whole seconds; other load on this machine does not count."""
-    wait_s: float = 60.0
-    """Wall-clock seconds after which the child is killed in any case."""
-    memory: int = 0
-    """Bytes of address space; 0: no limit."""
-
-
-_INTERPRETER_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUTF8")
-"""Further environment variables that the interpreter may need to start."""
-_CHILD_SCRIPT = """
-import dataclasses, importlib, json, resource, sys
-resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[3]), int(sys.argv[3])))
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-if int(sys.argv[4]):
-    resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[4]), int(sys.argv[4])))
-if int(sys.argv[5]) >= 0:
-    importlib.import_module("chatops.toolkit.counting").count_into(int(sys.argv[5]))
-function = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])
-json.dump(function(**json.load(sys.stdin)), sys.stdout, default=dataclasses.asdict)
-"""
-
-
-class IsolatedCallError(Exception):
-    """The function was stopped or failed; the text says which, as a clause."""
-
-
-def run_isolated(
-    function: Callable[..., object], *, limits: Limits = Limits(), counter: Counter | None = None, **arguments: object
-) -> JsonValue:
-    """Call `function`, defined at the top level of a module, in a subprocess and return its result. Blocks.
-
-    Arguments and result pass as JSON, dataclasses in them as objects. `counter` counts what the function counts.
-
-    Raises IsolatedCallError.
-    """
-    # -P: do not import modules from the current folder.
-    argv = [sys.executable, "-P", "-c", _CHILD_SCRIPT, function.__module__, function.__qualname__]
-    reader, writer = os.pipe() if counter is not None else (-1, -1)
-    if counter is not None:
-        threading.Thread(target=_count_progress, args=(reader, counter), name="progress", daemon=True).start()
-    argv += [str(limits.cpu_s), str(limits.memory), str(writer)]
-    path = [str(PACKAGE.parent), *(entry for entry in sys.path if os.path.isabs(entry))]
-    # The child may parse untrusted pages, so its environment holds no keys.
-    kept = {name: os.environ[name] for name in _INTERPRETER_VARIABLES if name in os.environ}
-    environment = {**clean_environment(os.environ), **kept, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
-    try:
-        done = subprocess.run(
-            argv,
-            input=json.dumps(arguments, default=asdict).encode(),
-            capture_output=True,
-            env=environment,
-            timeout=limits.wait_s,
-            pass_fds=(writer,) if counter is not None else (),
-            # Ctrl+C in the terminal is handled by this process, not by the child.
-            start_new_session=True,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise IsolatedCallError("it took too long") from None
-    except OSError as error:
-        raise IsolatedCallError(f"its process could not be started ({error.strerror})") from error
-    finally:
-        if counter is not None:
-            os.close(writer)
-    if done.returncode < 0:
-        raise IsolatedCallError("it took too long")
-    try:
-        value: JsonValue = json.loads(done.stdout)
-    except ValueError:
-        raise IsolatedCallError("it failed") from None
-    return value
-
-
-def _count_progress(reader: int, counter: Counter) -> None:
-    with open(reader, "rb", buffering=0), suppress(OSError):
-        counts_from(reader, counter)
-
-
-CALL_VARIABLE = "CHATOPS_CALL"
-"""Environment variable that names the call of a command, so that its remaining processes can be found."""
-
-_MAX_ENVIRONMENT_BYTES = 65_536
-"""Bytes of a process's environment that are searched for its mark."""
-_KILL_S = 3.0
-_KILL_RETRY_S = 0.005
-
-
-@frozen_dataclass
-class StoppedProcesses:
-    """Number of processes that were stopped, and the ids of those that could not be stopped."""
-
-    count: int = 0
-    running: tuple[int, ...] = ()
-
-
-def attempt_name(call_id: CallId, attempt: int) -> str:
-    """Return the name of an attempt for the environment of its processes, so that they can be found later."""
-    return f"{call_id}/{attempt}"
-
-
-def can_find_orphans() -> bool:
-    """Return True if processes and their environment can be inspected and held here (Linux)."""
-    return hasattr(os, "pidfd_open") and os.path.isdir("/proc/self")
-
-
-def count_orphans(call_id: CallId, attempt: int) -> int:
-    """Return how many processes of an attempt are running."""
-    return len(_processes_of(_mark(call_id, attempt)))
-
-
-def stop_orphans(call_id: CallId, attempt: int) -> StoppedProcesses:
-    """Stop all processes of an attempt and their descendants. Blocks until they are gone, for 3 s at most.
-
-    Only for an attempt whose app is dead; the caller has to check that.
-    """
-    stopped = stop_marked(_mark(call_id, attempt), seconds=_KILL_S)
-    if stopped.running:
-        log.warning("processes of call %s cannot be stopped: %s", call_id, stopped.running)
-    return stopped
-
-
-def stop_marked(mark: str, *, seconds: float) -> StoppedProcesses:
-    """Stop all processes whose mark starts with `mark`, and their descendants.
-
-    Blocks until they are gone, for `seconds` at most.
-    """
-    deadline = time.monotonic() + seconds
-    stopped: set[int] = set()
-    # Once the process with the mark is dead, nothing names its descendants, which may take longer to die.
-    while left := _processes_of(mark) | set(filter(_is_running, stopped)):
-        if time.monotonic() > deadline:
-            return StoppedProcesses(count=len(stopped - left), running=tuple(sorted(left)))
-        stopped |= _stop_and_kill(mark)
-        time.sleep(_KILL_RETRY_S)
-    return StoppedProcesses(count=len(stopped))
-
-
-def _mark(call_id: CallId, attempt: int) -> str:
-    """Return the prefix of the marks of an attempt's processes."""
-    return f"{attempt_name(call_id, attempt)}/"
-
-
-def _stop_and_kill(mark: str) -> set[int]:
-    """Stop all, so that none can fork meanwhile, then kill them; return those that were signalled."""
-    numbers = (signal.SIGSTOP, signal.SIGKILL)
-    return set().union(*(signal_all(lambda: _processes_of(mark), number) for number in numbers))
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as handle:
-            return handle.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except OSError:
-        return False
-
-
-def _processes_of(mark: str) -> set[int]:
-    """Return the processes whose environment names the attempt, and their descendants; never this one."""
-    found = _marked_processes(mark)
-    return found.union(*(descendants(pid) for pid in found)) - {os.getpid()}
-
-
-def _marked_processes(prefix: str) -> set[int]:
-    """Return the processes whose mark starts with `prefix`, without this one.
-
-    A zombie has no environment any more, so it is not among them.
-    """
-    wanted = f"{CALL_VARIABLE}={prefix}".encode("utf-8", "surrogateescape")
-    try:
-        pids = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
-    except OSError:
-        return set()
-    return {pid for pid in pids if _is_marked(pid, wanted)}
-
-
-def _is_marked(pid: int, wanted: bytes) -> bool:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as handle:
-            return any(entry.startswith(wanted) for entry in handle.read(_MAX_ENVIRONMENT_BYTES).split(b"\0"))
-    except OSError:
-        return False

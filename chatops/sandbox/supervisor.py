@@ -31,7 +31,7 @@ app accepts connections of the program there and opens those to the outside in i
 way out, and needs no relay.
 
 If the supervisor itself is killed, the line is missing. The app then finds the remaining processes by the mark in their
-environment, see `sandbox.process`.
+environment, see `sandbox.orphans`.
 """
 
 import _thread

@@ -19,7 +19,7 @@ from chatops.domain.tools import Problem
 from chatops.engine.acceptance import result_text
 from chatops.engine.contract import AnswerFacts
 from chatops.policy.workflow import PatternGate
-from chatops.sandbox.process import IsolatedCallError, run_isolated
+from chatops.sandbox.isolated import IsolatedCallError, run_isolated
 from chatops.toolkit.output import visible
 from chatops.tools.arguments import MAX_TEXT
 from chatops.tools.schema import kind_of, may_take_long, problems_in_process

@@ -20,7 +20,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Verdict
 from chatops.domain.wording import plural
 from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource
-from chatops.sandbox.process import IsolatedCallError, Limits, run_isolated
+from chatops.sandbox.isolated import IsolatedCallError, Limits, run_isolated
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import home_folders, protected_paths, with_problem
 from chatops.toolkit.counting import count_work

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 
 from chatops.domain.files import image_size
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.sandbox.process import IsolatedCallError, Limits, run_isolated
+from chatops.sandbox.isolated import IsolatedCallError, Limits, run_isolated
 
 WIDTH, HEIGHT = 60, 24
 """Most pixels of a preview: columns, and two for each of twelve lines."""

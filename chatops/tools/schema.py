@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from chatops.config.entries import adapter_of
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.tools import Problem
-from chatops.sandbox.process import IsolatedCallError, run_isolated
+from chatops.sandbox.isolated import IsolatedCallError, run_isolated
 from chatops.toolkit.output import visible
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from pydantic import Field
 from chatops.config.paths import PACKAGE
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Outcome, ResultFacts, ToolResult, Verdict
-from chatops.sandbox.process import Command, EndedCommand, attempt_name, clean_environment, run_command
+from chatops.sandbox.orphans import attempt_name
+from chatops.sandbox.process import Command, EndedCommand, clean_environment, run_command
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import protected_paths, with_problem, world_problem
 from chatops.toolkit.output import visible

@@ -19,7 +19,7 @@ from pydantic import Field
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Outcome, ToolResult, Verdict
-from chatops.sandbox.process import IsolatedCallError, run_isolated
+from chatops.sandbox.isolated import IsolatedCallError, run_isolated
 from chatops.toolkit.addresses import (
     MAX_URL,
     BadUrlError,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.sandbox.process import Limits, run_isolated
+from chatops.sandbox.isolated import Limits, run_isolated
 from chatops.tools import answers
 from tests.support.fake_openai import Call, Completion, call, calls, says
 from tests.support.workflows import Scripted, answer, checking, gave_up, step

@@ -19,7 +19,7 @@ from chatops.engine.turn import start
 from chatops.engine.view import pending_calls
 from chatops.runtime.crash_recovery import CrashRecovery
 from chatops.runtime.services import WorkerThread
-from chatops.sandbox.process import CALL_VARIABLE, attempt_name
+from chatops.sandbox.orphans import CALL_VARIABLE, attempt_name
 from chatops.store.base import Holder
 from chatops.store.files import Outputs
 from chatops.store.leases import is_alive, this_process

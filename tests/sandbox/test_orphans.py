@@ -19,7 +19,7 @@ import pytest
 from chatops.domain.ids import CallId
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.sandbox.confinement import landlock_fault
-from chatops.sandbox.process import CALL_VARIABLE, StoppedProcesses, attempt_name, stop_orphans
+from chatops.sandbox.orphans import CALL_VARIABLE, StoppedProcesses, attempt_name, stop_orphans
 from chatops.sandbox.supervisor import signal_all
 from chatops.tools.shell import shell_tools
 from tests.support.command_line import program_environment

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.progress import DUE_S, Progress
-from chatops.sandbox.process import Limits, run_isolated
+from chatops.sandbox.isolated import Limits, run_isolated
 from chatops.toolkit import counting
 from chatops.toolkit.counting import count_work, counts_from, shown_by
 from chatops.toolkit.threads import in_thread

@@ -8,7 +8,7 @@ import pytest
 from chatops.domain.tools import Problem
 from chatops.engine.contract import AnswerFacts
 from chatops.policy.workflow import PatternGate
-from chatops.sandbox.process import Limits, run_isolated
+from chatops.sandbox.isolated import Limits, run_isolated
 from chatops.tools import answers
 from chatops.tools.answers import MAX_FENCES, read_answer
 from tests.support.cases import for_each

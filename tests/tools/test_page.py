@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from chatops.sandbox.process import IsolatedCallError, run_isolated
+from chatops.sandbox.isolated import IsolatedCallError, run_isolated
 from chatops.tools.page import read_markdown, read_text, readers
 
 URL = "https://example.org/docs/page.html"

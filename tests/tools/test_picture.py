@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.sandbox.process import Limits, run_isolated
+from chatops.sandbox.isolated import Limits, run_isolated
 from chatops.tools import picture
 from chatops.tools.picture import HEIGHT, MAX_PIXELS, WIDTH, Picture, Raster, decoded, picture_of
 from tests.support.cases import for_each

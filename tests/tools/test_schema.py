@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.tools import Problem
-from chatops.sandbox.process import Limits, run_isolated
+from chatops.sandbox.isolated import Limits, run_isolated
 from chatops.tools import schema as checks
 from chatops.tools.arguments import Arguments, fit, fit_schema, parse
 from chatops.tools.catalog import CatalogSettings, builtin_catalog

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
-from chatops.sandbox.process import Limits, run_isolated
+from chatops.sandbox.isolated import Limits, run_isolated
 from chatops.toolkit.addresses import BadUrlError, not_public, public_address, read_url
 from chatops.tools import web
 from chatops.tools.function import FunctionTool
