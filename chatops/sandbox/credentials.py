@@ -31,32 +31,31 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import Credential, SandboxSpec
 from chatops.domain.secrets import spellings
 from chatops.policy.sandbox import split_host
+from chatops.sandbox.http_framing import (
+    HEADER,
+    PIECE_BYTES,
+    BadMessageError,
+    end_chunks,
+    framing_fault,
+    read_chunks,
+    read_exactly,
+    send_chunk,
+)
 from chatops.toolkit.addresses import Target
 
 _VALUE = re.compile(r"[\x21-\x7e]{8,4000}")
-"""A shorter value could not be told from other text in a reply."""
+"""A shorter value could not be told from other text in a reply. A longer one would keep more of each reply back."""
 _PLAIN_PATH = re.compile(r"/(?:[A-Za-z0-9._~!$&'*+,=:@()-]+/)*[A-Za-z0-9._~!$&'*+,=:@()-]*")
 """A path without empty segments and escapes. A command writes it, so no part may match in two ways."""
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
-HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e\x80-\xff\t]*)")
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\x20-\x7e\t]*)?\r\n")
-PIECE = 65_536
-"""Bytes that are passed on at a time."""
-NOT_SENT = frozenset(
-    {
-        b"accept-encoding",
-        b"range",
-        b"request-range",
-        b"if-range",
-        b"x-http-method-override",
-        b"x-http-method",
-        b"x-method-override",
-    }
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+"""`wbits` of zlib for data of either form, with the largest window."""
+_NOT_SENT = frozenset(
+    {b"accept-encoding", b"range", b"request-range", b"if-range"}
+    | {b"x-http-method-override", b"x-http-method", b"x-method-override"}
     | {b"x-original-url", b"x-original-uri", b"x-rewrite-url", b"x-forwarded-uri", b"x-forwarded-path"}
 )
-"""Headers of a request that would hide the value in a reply, or ask for another method or path. Some servers read ``_``
-in a name as ``-``.
-"""
+"""Headers of a request that would hide the value in a reply, or ask for another method or path."""
 _SECOND_PATH = b"destination"
 """A header of WebDAV that names where a file is moved to."""
 _FRAMING_HEADERS = frozenset(
@@ -64,10 +63,6 @@ _FRAMING_HEADERS = frozenset(
     | {b"trailer", b"proxy-connection", b"proxy-authenticate", b"alt-svc"}
 )
 """Headers of a reply that say how its body is sent, or name another way to the server (alt-svc)."""
-
-
-class BadReplyError(OSError):
-    """A reply that cannot be read for certain; the text says why, as a clause."""
 
 
 @frozen_dataclass
@@ -100,21 +95,21 @@ class CallCredential:
             return ""
         return f"its credential is for {', '.join(limits.paths)} only"
 
-    def headers_to_send(self, given: tuple[tuple[bytes, bytes], ...]) -> tuple[tuple[bytes, bytes], ...]:
-        """Return the headers to send. The value stands in the named one if it held exactly the placeholder."""
-        name, _, form = self.credential.header.partition(": ")
-        named, with_placeholder = name.lower().encode(), form.replace("{}", self.placeholder).encode()
-        with_value = form.replace("{}", self.value).encode()
+    def headers_to_send(self, headers: tuple[tuple[bytes, bytes], ...]) -> tuple[tuple[bytes, bytes], ...]:
+        """Return the headers to send. The configured one gets the value if it held exactly the placeholder."""
+        configured, _, form = self.credential.header.partition(": ")
+        with_placeholder, with_value = (form.replace("{}", text).encode() for text in (self.placeholder, self.value))
         sent = [
-            (header, with_value if header == named and value == with_placeholder else value)
-            for header, value in given
-            if self._is_sent(header)
+            (name, with_value if name == configured.lower().encode() and value == with_placeholder else value)
+            for name, value in headers
+            if self._may_be_sent(name)
         ]
         return (*sent, (b"accept-encoding", b"identity"))
 
-    def _is_sent(self, header: bytes) -> bool:
-        header = header.replace(b"_", b"-")
-        return header not in NOT_SENT and not (header == _SECOND_PATH and self.credential.paths)
+    def _may_be_sent(self, name: bytes) -> bool:
+        # Some servers read _ in a name as -.
+        name = name.replace(b"_", b"-")
+        return name not in _NOT_SENT and not (name == _SECOND_PATH and self.credential.paths)
 
 
 def _path_pattern(pattern: str) -> re.Pattern[str]:
@@ -149,156 +144,134 @@ def used_credentials(spec: SandboxSpec) -> tuple[CallCredential, ...]:
     )
 
 
-def credential_environment(used: tuple[CallCredential, ...], before: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which a command, and git, learn placeholders and addresses.
+def credential_environment(used: tuple[CallCredential, ...], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables to add to `environment`: a command, and git, learn placeholders and addresses by them.
 
-    Settings of git that `before` has already are kept.
+    The settings of git that `environment` holds stay in force, because the new ones are numbered from theirs on.
     """
-    first = int(before.get("GIT_CONFIG_COUNT", "0"))
+    first = int(environment.get("GIT_CONFIG_COUNT", "0"))
     variables: dict[str, str] = {}
-    settings: list[tuple[str, str]] = []
-    for use in used:
-        name, limits = use.credential.name, use.credential
-        variables |= {limits.env: use.placeholder, f"{limits.env}_BASE_URL": f"http://{name}"}
-        settings.append((f"url.http://{name}/.insteadOf", f"https://{name}/"))
-        settings.append((f"http.http://{name}/.extraHeader", limits.header.replace("{}", use.placeholder)))
-    for number, (key, value) in enumerate(settings, first):
+    git_settings: list[tuple[str, str]] = []
+    for call_credential in used:
+        credential, placeholder = call_credential.credential, call_credential.placeholder
+        address = f"http://{credential.name}"
+        variables |= {credential.env: placeholder, f"{credential.env}_BASE_URL": address}
+        git_settings.append((f"url.{address}/.insteadOf", f"https://{credential.name}/"))
+        git_settings.append((f"http.{address}/.extraHeader", credential.header.replace("{}", placeholder)))
+    for number, (key, value) in enumerate(git_settings, first):
         variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return {**variables, "GIT_CONFIG_COUNT": str(first + len(settings))} if settings else {}
+    return {**variables, "GIT_CONFIG_COUNT": str(first + len(git_settings))} if git_settings else {}
 
 
 class Scrubber:
     """Overwrites values with stars in a stream of bytes, and keeps back what may be the beginning of one."""
 
     def __init__(self, used: tuple[CallCredential, ...]) -> None:
-        # The longest first, so that no shorter form leaves the rest of a longer one.
-        forms = [form.encode() for form in spellings(use.value for use in used)]
-        forms += [use.value.encode(code) for use in used for code in ("utf-16-le", "utf-16-be")]
-        forms.sort(key=len, reverse=True)
-        self._forms = re.compile(b"|".join(map(re.escape, forms)), re.IGNORECASE)
-        self._longest = len(forms[0])
-        self._held = b""
+        values = [call_credential.value for call_credential in used]
+        spelled = [spelling.encode() for spelling in spellings(values)]
+        spelled += [value.encode(charset) for value in values for charset in ("utf-16-le", "utf-16-be")]
+        # The longest first, so that no shorter spelling leaves the rest of a longer one.
+        spelled.sort(key=len, reverse=True)
+        self._spellings = re.compile(b"|".join(map(re.escape, spelled)), re.IGNORECASE)
+        self._longest = len(spelled[0])
+        self._kept_back = b""
 
     def scrub(self, data: bytes) -> bytes:
         """Return complete data without the value."""
-        return self._forms.sub(lambda found: b"*" * len(found[0]), data)
+        return self._spellings.sub(lambda match: b"*" * len(match[0]), data)
 
-    def feed(self, data: bytes, *, last: bool = False) -> bytes:
-        """Return what is certain so far; the rest comes with later data."""
-        text = self.scrub(self._held + data)
-        cut = len(text) if last else max(0, len(text) - self._longest + 1)
-        self._held = text[cut:]
-        return text[:cut]
+    def feed(self, data: bytes) -> bytes:
+        """Return what is certain so far; the rest comes with later data, or from `finish`."""
+        text = self.scrub(self._kept_back + data)
+        certain = max(0, len(text) - self._longest + 1)
+        self._kept_back = text[certain:]
+        return text[:certain]
+
+    def finish(self) -> bytes:
+        """Return what was kept back, once no more data comes."""
+        return self._kept_back
 
 
 async def send_reply(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, method: str, origin: str, scrubber: Scrubber
 ) -> None:
-    """Pass the reply of a server on without the value. Raises BadReplyError before anything of it was sent."""
+    """Pass the reply of a server on without the value. Raises BadMessageError before anything of it was sent.
+
+    `origin` is that of the server, to which redirects lead.
+    """
+    # Interim replies (1xx) are left out. 101 is none of them: another protocol would follow it.
     while True:
         try:
             lines = (await reader.readuntil(b"\r\n\r\n")).removesuffix(b"\r\n\r\n").split(b"\r\n")
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            raise BadReplyError("its headers are incomplete or too long") from error
+            raise BadMessageError("its headers are incomplete or too long") from error
         status = _STATUS.fullmatch(lines[0])
-        headers = [HEADER.fullmatch(line) for line in lines[1:]]
-        if status is None or not all(headers) or status[1] == b"101":
-            raise BadReplyError("its headers are malformed")
+        matches = [HEADER.fullmatch(line) for line in lines[1:]]
+        if status is None or not all(matches) or status[1] == b"101":
+            raise BadMessageError("its headers are malformed")
         if not status[1].startswith(b"1"):
             break
-    pairs = [(header[1].lower(), header[2].strip()) for header in headers if header]
-    pieces = _decompress(_read_body(reader, pairs), pairs)
+    headers = [(match[1].lower(), match[2].strip()) for match in matches if match]
+    pieces = _decompress(_read_body(reader, headers), headers)
     has_no_body = method == "HEAD" or status[1] in (b"204", b"304")
-    sent = [lines[0]]
-    for name, value in pairs:
+    sent_lines = [lines[0]]
+    for name, value in headers:
         # A redirect within the server leads to the rewritten address again.
         if name == b"location" and value.lower().startswith(b"https://" + origin.encode() + b"/"):
-            value = b"http" + value[5:]
+            value = b"http" + value[len(b"https") :]
         if name not in _FRAMING_HEADERS:
-            sent.append(name + b": " + value)
-    sent += [b"connection: close", *([] if has_no_body else [b"transfer-encoding: chunked"]), b"", b""]
-    writer.write(scrubber.scrub(b"\r\n".join(sent)))
+            sent_lines.append(name + b": " + value)
+    sent_lines += [b"connection: close", *([] if has_no_body else [b"transfer-encoding: chunked"]), b"", b""]
+    writer.write(scrubber.scrub(b"\r\n".join(sent_lines)))
     if has_no_body:
         await writer.drain()
         return
     try:
         async for piece in pieces:
-            await _send_chunk(writer, scrubber.feed(piece))
-    except BadReplyError as error:
+            await send_chunk(writer, scrubber.feed(piece))
+    except BadMessageError as error:
         # The reply has begun, so all that is left is to break it off.
         raise ConnectionAbortedError(str(error)) from error
-    await _send_chunk(writer, scrubber.feed(b"", last=True))
-    writer.write(b"0\r\n\r\n")
-    await writer.drain()
-
-
-async def _send_chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
-    if data:
-        writer.write(b"%x\r\n%b\r\n" % (len(data), data))
-        await writer.drain()
+    await send_chunk(writer, scrubber.finish())
+    await end_chunks(writer)
 
 
 def _read_body(reader: asyncio.StreamReader, headers: list[tuple[bytes, bytes]]) -> AsyncIterator[bytes]:
-    """Return the body in pieces, without its framing. Raises BadReplyError if its end is not certain."""
-    lengths = [value for name, value in headers if name == b"content-length"]
-    codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
-    if len(lengths) + len(codings) > 1 or any(coding != b"chunked" for coding in codings):
-        raise BadReplyError("the length of its body is ambiguous")
-    if lengths and not re.fullmatch(rb"[0-9]{1,15}", lengths[0]):
-        raise BadReplyError("the length of its body is malformed")
-    if codings:
-        return _read_chunks(reader)
-    return _read_exactly(reader, int(lengths[0])) if lengths else _read_to_end(reader)
-
-
-async def _read_chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    while True:
-        chunk = _CHUNK.fullmatch(await reader.readuntil(b"\r\n"))
-        if chunk is None:
-            raise BadReplyError("a chunk is malformed")
-        size = int(chunk[1], 16)
-        if not size:
-            # A trailer is not passed on.
-            return
-        async for piece in _read_exactly(reader, size):
-            yield piece
-        if await reader.readexactly(2) != b"\r\n":
-            raise BadReplyError("a chunk is malformed")
-
-
-async def _read_exactly(reader: asyncio.StreamReader, size: int) -> AsyncIterator[bytes]:
-    while size:
-        data = await reader.read(min(size, PIECE))
-        if not data:
-            raise BadReplyError("its body ended early")
-        size -= len(data)
-        yield data
+    """Return the body in pieces, without its framing. Raises BadMessageError if its end is not certain."""
+    if fault := framing_fault(headers):
+        raise BadMessageError(fault)
+    by_name = dict(headers)
+    if b"transfer-encoding" in by_name:
+        return read_chunks(reader)
+    if (length := by_name.get(b"content-length")) is not None:
+        return read_exactly(reader, int(length))
+    return _read_to_end(reader)
 
 
 async def _read_to_end(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    while data := await reader.read(PIECE):
+    while data := await reader.read(PIECE_BYTES):
         yield data
 
 
 def _decompress(pieces: AsyncIterator[bytes], headers: list[tuple[bytes, bytes]]) -> AsyncIterator[bytes]:
-    """Return the body without compression, which was not asked for. Raises BadReplyError for one that is unknown."""
+    """Return the body without compression, which some servers use unasked. Raises BadMessageError."""
     codings = [value.lower() for name, value in headers if name == b"content-encoding"]
     if codings in ([], [b"identity"]):
         return pieces
     if codings in ([b"gzip"], [b"x-gzip"], [b"deflate"]):
         return _inflate(pieces)
-    raise BadReplyError("it is compressed in a way in which the value would not be recognised")
+    raise BadMessageError("it is compressed in a way in which the value would not be recognised")
 
 
 async def _inflate(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    inflate = zlib.decompressobj(wbits=47)
+    decompressor = zlib.decompressobj(wbits=_GZIP_OR_ZLIB)
     async for piece in pieces:
         while piece:
             try:
-                yield inflate.decompress(piece, PIECE)
+                yield decompressor.decompress(piece, PIECE_BYTES)
             except zlib.error as error:
-                raise BadReplyError("its compression is broken") from error
-            piece = inflate.unconsumed_tail
-        if inflate.unused_data:
-            raise BadReplyError("data follow its compressed body")
-    yield inflate.flush()
+                raise BadMessageError("its compression is broken") from error
+            piece = decompressor.unconsumed_tail
+        if decompressor.unused_data:
+            raise BadMessageError("data follow its compressed body")
+    yield decompressor.flush()

@@ -13,9 +13,9 @@ Each request is decided on its own (`Proxy.checked_address`):
   that is dialled. So a name that leads to an inner address, now or later, is refused.
 - An inner address is reached only if an entry is that address with that port, in its usual spelling.
 
-One request per connection. A request is parsed strictly and written again from what was parsed: a header cannot mean
-one thing here and another thing there, and nothing can follow the body. Redirects are not followed here, so their
-target is a request like any other.
+One request per connection. A request is parsed strictly and written again from what was parsed. So a header cannot mean
+one thing to the proxy and another to the server, and nothing can follow the body. The proxy follows no redirect: the
+client's request for the new address is decided like any other.
 
 Requests to the rewritten address of a credential leave over TLS, with the value in them; see `credentials`.
 
@@ -36,7 +36,17 @@ from functools import cache
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.policy.sandbox import covers_host
-from chatops.sandbox.credentials import HEADER, PIECE, BadReplyError, CallCredential, Scrubber, send_reply
+from chatops.sandbox.credentials import CallCredential, Scrubber, send_reply
+from chatops.sandbox.http_framing import (
+    HEADER,
+    PIECE_BYTES,
+    BadMessageError,
+    end_chunks,
+    framing_fault,
+    read_chunks,
+    read_exactly,
+    send_chunk,
+)
 from chatops.toolkit.addresses import (
     BadUrlError,
     Resolver,
@@ -53,28 +63,29 @@ log = logging.getLogger(__name__)
 
 PORT = 3128
 """Port of the proxy in the command's own network."""
-_MAX_HEAD = 32_768
-"""Bytes of a request's first line and headers."""
+_MAX_HEAD_BYTES = 32_768
+"""Maximum length of the first line and the headers, so that no connection takes much memory."""
 _HEAD_S = 30.0
-"""Seconds for a request's first line and headers."""
+"""Seconds for a request's first line and headers. A client that stays silent keeps its connection so long."""
 _CONNECT_S = 20.0
-"""Seconds for resolving a name and connecting."""
-_MAX_RECORDED = 100
-"""Maximum length of `unreached`."""
+"""Seconds for resolving a name and connecting. With less, slow networks fail; with more, a command hangs longer."""
+_MAX_UNREACHED = 100
+"""Maximum number of servers in `unreached`: what the model reads, and no more of what a command makes up."""
+_MAX_NAME = 200
+"""Maximum number of characters of one entry of `unreached`."""
 _MAX_CONNECTIONS = 64
 """At a time; further ones wait. Each takes two descriptors of the app, which a command could use up otherwise."""
 _ACCEPT_RETRY_S = 0.2
-"""Seconds until a connection that was not accepted is tried again."""
-_REQUEST = re.compile(rb"([A-Z]{1,20}) ([\x21-\x7e]{1,8000}) HTTP/1\.[01]")
-_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\x20-\x7e]*)?\r\n")
+"""Seconds until a connection that was not accepted is tried again, so that the loop does not spin."""
+_REQUEST_LINE = re.compile(rb"([A-Z]{1,20}) ([\x21-\x7e]{1,8000}) HTTP/1\.[01]")
+_CONNECT_TARGET = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _NOT_PASSED_ON = frozenset(
     {
         *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"proxy-authenticate"),
         *(b"te", b"trailer", b"upgrade", b"host", b"expect", b"http2-settings"),
     }
 )
-"""Headers for the proxy itself, or that it writes anew (host)."""
+"""Headers that are meant for the proxy, or that it writes itself (host)."""
 
 
 class RefusedError(Exception):
@@ -83,12 +94,14 @@ class RefusedError(Exception):
 
 @frozen_dataclass
 class Head:
-    """A parsed request. `length` is None for a chunked body."""
+    """A parsed request, without its body."""
 
     method: str
     target: Target
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    """Names in lower case, and values."""
     length: int | None = 0
+    """Bytes of the body; None if it is chunked."""
 
 
 def proxy_environment(hosts: tuple[str, ...]) -> Mapping[str, str]:
@@ -96,19 +109,22 @@ def proxy_environment(hosts: tuple[str, ...]) -> Mapping[str, str]:
     url = f"http://127.0.0.1:{PORT}"
     # A server that the command starts itself is reached directly, unless the limits name addresses of this machine.
     direct = "localhost" if any(literal_address(host.rpartition(":")[0]) for host in hosts) else "localhost,127.0.0.1"
-    given = {"HTTP_PROXY": url, "HTTPS_PROXY": url, "ALL_PROXY": url, "NO_PROXY": direct}
-    return {**given, **{name.lower(): value for name, value in given.items()}, "CARGO_HTTP_PROXY": url}
+    variables = {"HTTP_PROXY": url, "HTTPS_PROXY": url, "ALL_PROXY": url, "NO_PROXY": direct}
+    return {**variables, **{name.lower(): value for name, value in variables.items()}, "CARGO_HTTP_PROXY": url}
 
 
 @dataclass(slots=True, kw_only=True)
 class Proxy:
-    """The proxy of one command. `unreached` lists what it did not let through, and what did not answer."""
+    """The proxy of one command."""
 
     hosts: tuple[str, ...]
     credentials: tuple[CallCredential, ...] = ()
     resolver: Resolver = system_resolver
     unreached: list[str] = field(default_factory=list)
-    """``HOST:PORT``, each once, in the order of the requests; untrusted text, made visible."""
+    """``HOST:PORT`` of the servers that were refused or did not answer, each once, in the order of the requests.
+
+    Untrusted text, made visible.
+    """
 
     @asynccontextmanager
     async def serving(self, channel: socket.socket) -> AsyncIterator[None]:
@@ -129,21 +145,21 @@ class Proxy:
         if listener is None:
             return
         connections: set[asyncio.Task[None]] = set()
-        free = asyncio.Semaphore(_MAX_CONNECTIONS)
+        free_places = asyncio.Semaphore(_MAX_CONNECTIONS)
 
-        def ended(task: asyncio.Task[None]) -> None:
+        def forget_connection(task: asyncio.Task[None]) -> None:
             connections.discard(task)
-            free.release()
+            free_places.release()
 
         with listener:
             listener.setblocking(False)
             try:
                 while True:
-                    await free.acquire()
+                    await free_places.acquire()
                     accepted = await _accept_connection(listener)
                     task = asyncio.create_task(self._serve_connection(accepted))
                     connections.add(task)
-                    task.add_done_callback(ended)
+                    task.add_done_callback(forget_connection)
             finally:
                 for task in connections:
                     task.cancel()
@@ -151,7 +167,7 @@ class Proxy:
 
     async def _serve_connection(self, accepted: socket.socket) -> None:
         try:
-            reader, writer = await asyncio.open_connection(sock=accepted, limit=_MAX_HEAD)
+            reader, writer = await asyncio.open_connection(sock=accepted, limit=_MAX_HEAD_BYTES)
         except BaseException:
             accepted.close()
             raise
@@ -183,7 +199,7 @@ class Proxy:
         writer: asyncio.StreamWriter,
         credential: CallCredential | None = None,
     ) -> None:
-        """Send a request to its server and the reply back; with `credential`, put that in."""
+        """Send a request to its server, with the value of `credential` in it, and the reply back."""
         name = _host_and_port(head.target)
         try:
             async with asyncio.timeout(_CONNECT_S):
@@ -205,6 +221,7 @@ class Proxy:
                 return
             headers = head.headers if credential is None else credential.headers_to_send(head.headers)
             to_server.write(_request_bytes(replace(head, headers=headers)))
+            # The server is not asked, because `expect` is not passed on. A client would wait for this with its body.
             if (b"expect", b"100-continue") in head.headers:
                 writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             if credential is None:
@@ -212,8 +229,8 @@ class Proxy:
             else:
                 scrubber, origin = Scrubber(self.credentials), head.target.origin
                 reply = send_reply(from_server, writer, method=head.method, origin=origin, scrubber=scrubber)
-            await _run_until_second(_copy_body(reader, to_server, head), reply)
-        except BadReplyError as error:
+            await _run_until_reply_ends(_copy_body(reader, to_server, head), reply)
+        except BadMessageError as error:
             await _send_answer(writer, 502, f"chatops does not pass on what {name} answered: {error}")
         finally:
             to_server.close()
@@ -230,32 +247,31 @@ class Proxy:
         # A credential names its own server, so that need not be among the hosts of the sandbox.
         address = await self.checked_address(target, (_host_and_port(target),))
         return await asyncio.open_connection(
-            address, target.port, ssl=_tls_context(), server_hostname=target.host, limit=_MAX_HEAD
+            address, target.port, ssl=_tls_context(), server_hostname=target.host, limit=_MAX_HEAD_BYTES
         )
 
     async def checked_address(self, target: Target, hosts: tuple[str, ...] = ()) -> str:
         """Return the checked address to dial, by `hosts` or those of the sandbox. Raises RefusedError."""
         name, hosts = _host_and_port(target), hosts or self.hosts
-        entry = next((entry for entry in hosts if covers_host(entry, name)), None)
-        if entry is None:
+        if not any(covers_host(entry, name) for entry in hosts):
             raise RefusedError("it is not among the hosts of the sandbox (sandbox.hosts)")
-        if why_inner(target):
+        if reason := why_inner(target):
             # Only in its usual spelling: in another one, an address can pass for a name or for another address.
             try:
-                spelled = str(ipaddress.ip_address(target.host))
+                usual_spelling = str(ipaddress.ip_address(target.host))
             except ValueError:
-                spelled = ""
-            if spelled != target.host or name not in {host.lower() for host in hosts}:
-                raise RefusedError(f"{why_inner(target)} It has to be named literally, with its port.")
-            return spelled
+                usual_spelling = ""
+            if usual_spelling != target.host or name not in {host.lower() for host in hosts}:
+                raise RefusedError(f"{reason} It has to be named literally, with its port.")
+            return usual_spelling
         try:
             return await public_address(target, resolver=self.resolver)
         except BadUrlError as error:
             raise RefusedError(str(error)) from error
 
     def _record(self, target: Target) -> None:
-        name = visible(_host_and_port(target), limit=200)
-        if name not in self.unreached and len(self.unreached) < _MAX_RECORDED:
+        name = visible(_host_and_port(target), limit=_MAX_NAME)
+        if name not in self.unreached and len(self.unreached) < _MAX_UNREACHED:
             self.unreached.append(name)
 
 
@@ -267,10 +283,10 @@ def _tls_context() -> ssl.SSLContext:
 def read_head(data: bytes) -> Head:
     """Parse a request strictly. Raises RefusedError."""
     lines = data.removesuffix(b"\r\n\r\n").split(b"\r\n")
-    request = _REQUEST.fullmatch(lines[0])
-    if request is None:
+    request_line = _REQUEST_LINE.fullmatch(lines[0])
+    if request_line is None:
         raise RefusedError("its first line is malformed")
-    method, address = request[1].decode(), request[2].decode()
+    method, address = request_line[1].decode(), request_line[2].decode()
     headers = []
     for line in lines[1:]:
         header = HEADER.fullmatch(line)
@@ -279,8 +295,7 @@ def read_head(data: bytes) -> Head:
         headers.append((header[1].lower(), header[2].strip()))
     try:
         if method == "CONNECT":
-            authority = _AUTHORITY.fullmatch(address)
-            if authority is None:
+            if _CONNECT_TARGET.fullmatch(address) is None:
                 raise RefusedError("CONNECT needs HOST:PORT")
             target = read_url(f"https://{address}/")
         else:
@@ -289,28 +304,20 @@ def read_head(data: bytes) -> Head:
                 raise RefusedError("only http:// is proxied; https needs CONNECT")
     except BadUrlError as error:
         raise RefusedError(f"its URL {error}") from error
-    return Head(method=method, target=target, headers=tuple(headers), length=_body_length(headers))
-
-
-def _body_length(headers: list[tuple[bytes, bytes]]) -> int | None:
-    """Return the length of the body, None if it is chunked. Raises RefusedError if that is not certain."""
-    lengths = [value for name, value in headers if name == b"content-length"]
-    codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
-    if len(lengths) + len(codings) > 1 or any(coding != b"chunked" for coding in codings):
-        raise RefusedError("the length of its body is ambiguous")
-    if codings:
-        return None
-    if lengths and not re.fullmatch(rb"[0-9]{1,15}", lengths[0]):
-        raise RefusedError("the length of its body is malformed")
-    return int(lengths[0]) if lengths else 0
+    if fault := framing_fault(headers):
+        raise RefusedError(fault)
+    by_name = dict(headers)
+    length = None if b"transfer-encoding" in by_name else int(by_name.get(b"content-length", b"0"))
+    return Head(method=method, target=target, headers=tuple(headers), length=length)
 
 
 def _request_bytes(head: Head) -> bytes:
     """Return the request as the server gets it, made from what was parsed."""
+    # The header `connection` names further headers that are meant for the proxy.
     named = {
         value.strip().lower() for name, values in head.headers if name == b"connection" for value in values.split(b",")
     }
-    # Never the headers that say where the body ends.
+    # Those that say where the body ends are passed on even if they are named.
     dropped = _NOT_PASSED_ON | (named - {b"content-length", b"transfer-encoding"})
     lines = [f"{head.method} {head.target.path} HTTP/1.1".encode(), b"Host: " + head.target.origin.encode()]
     lines += [name + b": " + value for name, value in head.headers if name not in dropped]
@@ -319,48 +326,30 @@ def _request_bytes(head: Head) -> bytes:
 
 async def _copy_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: Head) -> None:
     """Send exactly the body of the request. What follows it is not read."""
-    if head.length is not None:
-        await _copy_exactly(reader, writer, head.length)
+    if head.length is None:
+        async for piece in read_chunks(reader):
+            await send_chunk(writer, piece)
+        await end_chunks(writer)
         return
-    while True:
-        line = await reader.readuntil(b"\r\n")
-        chunk = _CHUNK.fullmatch(line)
-        if chunk is None:
-            raise ConnectionAbortedError("a malformed chunk")
-        size = int(chunk[1], 16)
-        writer.write(b"%x\r\n" % size)
-        await _copy_exactly(reader, writer, size)
-        if await reader.readexactly(2) != b"\r\n":
-            raise ConnectionAbortedError("a malformed chunk, or a trailer")
-        writer.write(b"\r\n")
-        if not size:
-            await writer.drain()
-            return
-
-
-async def _copy_exactly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, size: int) -> None:
-    while size:
-        data = await reader.read(min(size, PIECE))
-        if not data:
-            raise ConnectionAbortedError("the body ended early")
-        size -= len(data)
-        writer.write(data)
+    async for piece in read_exactly(reader, head.length):
+        writer.write(piece)
         await writer.drain()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(PIECE):
+    while data := await reader.read(PIECE_BYTES):
         writer.write(data)
         await writer.drain()
+    # The other end may be closed already.
     with suppress(OSError, RuntimeError):
         writer.write_eof()
 
 
-async def _run_until_second(first: Awaitable[None], second: Awaitable[None]) -> None:
-    """Run both until the second has ended."""
-    sending = asyncio.ensure_future(_ignore_disconnects(first))
+async def _run_until_reply_ends(request: Awaitable[None], reply: Awaitable[None]) -> None:
+    """Send the request's body and the reply at once: a server may answer before it has read the body."""
+    sending = asyncio.ensure_future(_ignore_disconnects(request))
     try:
-        await second
+        await reply
     finally:
         sending.cancel()
         with suppress(asyncio.CancelledError):
@@ -371,10 +360,10 @@ async def _receive_listener(channel: socket.socket) -> socket.socket | None:
     """Return the listening socket that comes over `channel`; None if the other end closes without one."""
     loop = asyncio.get_running_loop()
     channel.setblocking(False)
-    ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(channel, _set_ready, ready)
+    ready = asyncio.Event()
+    loop.add_reader(channel, ready.set)
     try:
-        await ready
+        await ready.wait()
     finally:
         loop.remove_reader(channel)
     try:
@@ -394,14 +383,10 @@ async def _accept_connection(listener: socket.socket) -> socket.socket:
             await asyncio.sleep(_ACCEPT_RETRY_S)
 
 
-def _set_ready(ready: "asyncio.Future[None]") -> None:
-    if not ready.done():
-        ready.set_result(None)
-
-
-async def _ignore_disconnects(direction: Awaitable[None]) -> None:
+async def _ignore_disconnects(copying: Awaitable[None]) -> None:
+    """Copy in one direction until an end disconnects or the body is malformed; the other direction goes on."""
     with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        await direction
+        await copying
 
 
 async def _send_answer(writer: asyncio.StreamWriter, status: int, text: str) -> None:

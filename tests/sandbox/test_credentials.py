@@ -358,5 +358,5 @@ def test_a_value_is_found_over_every_border() -> None:
     text = f"a {SECRET} b".encode()
     for cut in range(len(text)):
         scrubber = Scrubber((use,))
-        told = scrubber.feed(text[:cut]) + scrubber.feed(text[cut:]) + scrubber.feed(b"", last=True)
+        told = scrubber.feed(text[:cut]) + scrubber.feed(text[cut:]) + scrubber.finish()
         assert told == b"a " + b"*" * len(SECRET) + b" b"
