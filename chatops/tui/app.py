@@ -262,7 +262,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def action_command_palette(self) -> None:
         """Open the list of all commands (ctrl+p)."""
-        from chatops.tui.dialogs.modal import Palette  # not needed for the first paint
+        from chatops.tui.dialogs.palette import Palette  # not needed for the first paint
 
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette())

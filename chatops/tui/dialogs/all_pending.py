@@ -23,13 +23,13 @@ from chatops.tui.composer import Composer
 from chatops.tui.dialogs.approval_frame import BY_NAME, VIEW_KEYS, AskedCall, describe, fact_rows, title
 from chatops.tui.dialogs.approval_list import CallMark, ListedCall
 from chatops.tui.dialogs.calls import CallsDialog
+from chatops.tui.dialogs.changes import change_title
 from chatops.tui.dialogs.contained import (
     DIFFER,
     IN_CONFLICT,
     NOT_SENT_BACK,
     about_changes,
     below_each_other,
-    change_title,
     coloured_diffs,
     send_back_question,
     tick_mark,
@@ -54,7 +54,7 @@ _NO_FILES = "Only changes of a contained turn have files to tick."
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
-def _about_changes(pending: PendingCall) -> bool:
+def _is_about_changes(pending: PendingCall) -> bool:
     return pending.call.name == CONTAINED_APPLY
 
 
@@ -65,14 +65,14 @@ def _of_changes(*words: str) -> Callable[[AskedCall], Words]:
 
 def _deny_label(asked: AskedCall) -> Words:
     pending = asked.item.pending
-    if not _about_changes(pending):
+    if not _is_about_changes(pending):
         return asked.unless_budget("end the turn", "deny")
     return "leave them applied" if is_undo(pending.call.arguments) else "discard all"
 
 
 def _reason_label(asked: AskedCall) -> Words:
     pending = asked.item.pending
-    undoes = _about_changes(pending) and is_undo(pending.call.arguments)
+    undoes = _is_about_changes(pending) and is_undo(pending.call.arguments)
     return None if undoes and not pending.outcome_unknown else "with a reason"
 
 
@@ -191,11 +191,11 @@ class AllPendingScreen(CallsDialog):
 
     # Keys
 
-    def _pressed(self, key: str, at: float) -> KeyPress:
-        """Return the key, pressed `at`. Discarding changes waits as approving does: it cannot be undone."""
-        press, item = super()._pressed(key, at), self._calls.current
-        loses = press.kind is KeyKind.DENY and item is not None and _about_changes(item.pending)
-        return replace(press, kind=KeyKind.DECIDE) if loses else press
+    def _press(self, name: str, *, at: float) -> KeyPress:
+        """Return a key, pressed `at`. Discarding changes waits as approving does: it cannot be undone."""
+        press, item = super()._press(name, at=at), self._calls.current
+        discards = press.kind is KeyKind.DENY and item is not None and _is_about_changes(item.pending)
+        return replace(press, kind=KeyKind.DECIDE) if discards else press
 
     def answer(self, key: DialogKey) -> None:
         """Handle a key of the table."""
@@ -214,7 +214,7 @@ class AllPendingScreen(CallsDialog):
 
     def _approve(self, item: ListedCall) -> None:
         able, ticked = self._able(item), self._ticked(item)
-        if not _about_changes(item.pending):
+        if not _is_about_changes(item.pending):
             super()._approve(item)
         elif not able:
             self.show_note("Nothing can be applied: all changes are in conflict.")
@@ -272,7 +272,7 @@ class AllPendingScreen(CallsDialog):
 
     def _ask_reason(self, item: ListedCall) -> None:
         pending = item.pending
-        if not _about_changes(pending) or pending.outcome_unknown:
+        if not _is_about_changes(pending) or pending.outcome_unknown:
             super()._ask_reason(item)
         else:
             self._ask(item, send_back_question())
@@ -292,12 +292,12 @@ class AllPendingScreen(CallsDialog):
 
     def has_diff(self, item: ListedCall) -> bool:
         """Return True if the call can be shown side by side."""
-        return _about_changes(item.pending) or super().has_diff(item)
+        return _is_about_changes(item.pending) or super().has_diff(item)
 
     def description(self, item: ListedCall, *, details: bool, side_by_side: bool) -> Description:
         """Return the whole sheet of a call, with its session; all changes if it is about those."""
         call, theme = self._known[item.pending.call.id], theme_of(self.app)
-        if not _about_changes(item.pending):
+        if not _is_about_changes(item.pending):
             return describe(item.pending, theme=theme, about=call.facts, details=details, side_by_side=side_by_side)
         rows = (*fact_rows(call.facts), Row(), *self._changes(call, side_by_side=side_by_side))
         return Description(rows=rows, payload=len(rows))
@@ -371,7 +371,7 @@ class AllPendingScreen(CallsDialog):
     def legend_at_once(self) -> KeyLegend | None:
         """Return the legend for a call that a key of the user has brought up; None if no key that answers acts."""
         item = self._calls.current
-        waits = item is None or _about_changes(item.pending) or self._not_from_here(item)
+        waits = item is None or _is_about_changes(item.pending) or self._not_from_here(item)
         return None if waits else super().legend_at_once()
 
 

@@ -231,11 +231,11 @@ KEYS = (
     ),
     DialogKey(
         "tab right",
-        "step_on",
+        "go_next",
         "next call; shift+Tab, Left: the one before",
         lambda asked: ("next call", "next") if len(asked.calls.items) > 1 or not asked.item.undecided else None,
     ),
-    DialogKey("shift+tab left", "step_back"),
+    DialogKey("shift+tab left", "go_previous"),
     DialogKey("up down pageup pagedown space", "scroll", "scroll the payload; g start, G end"),
     DialogKey(
         "v",

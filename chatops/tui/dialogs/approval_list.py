@@ -165,8 +165,8 @@ class ApprovalList:
         self.index = next((at for at, item in enumerate(self.items) if item is shown), self.index)
         return changed
 
-    def step(self, by: int) -> None:
-        """Show the next or previous call, wrapping around."""
+    def move(self, by: int) -> None:
+        """Show the call `by` places further on. After the last one, the first one follows."""
         if self.items:
             self.index = (self.index + by) % len(self.items)
 

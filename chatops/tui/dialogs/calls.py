@@ -133,12 +133,12 @@ class CallsDialog(GuardedDialog):
 
     # Keys
 
-    def _step_on(self) -> None:
-        self._calls.step(1)
+    def _go_next(self) -> None:
+        self._calls.move(1)
         self._show_other()
 
-    def _step_back(self) -> None:
-        self._calls.step(-1)
+    def _go_previous(self) -> None:
+        self._calls.move(-1)
         self._show_other()
 
     def _toggle_details(self) -> None:

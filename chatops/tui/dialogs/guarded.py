@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 _LINE_ENDS = ("enter", "ctrl+j", "shift+enter", "alt+enter")
 """Keys that end a line of typing that goes to the message. None of them sends it while a dialog has the keyboard."""
-_STEPS = frozenset({"tab", "shift+tab", "left", "right"})
-_SCROLLING = frozenset("jkgG ")
+_SWITCHING_KEYS = frozenset({"tab", "shift+tab", "left", "right"})
+"""Keys that show another subject, where there are several."""
+_SCROLLING_CHARACTERS = frozenset("jkgG ")
 """Characters that act at once in each dialog. Most others wait for the next key, because they may start a paste."""
 
 
@@ -91,7 +92,9 @@ class GuardedDialog(Modal[None]):
         self._not_taken = ""
         """The key that was not taken, and why, until the next one."""
         self._pause_timer: Timer | None = None
-        self._releasing: Timer | None = None
+        """Runs until the pause ends."""
+        self._release_timer: Timer | None = None
+        """Runs until the key that the gate holds acts."""
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -206,7 +209,7 @@ class GuardedDialog(Modal[None]):
             return
         typed = event.character if event.is_printable and event.character else ""
         key = self.by_name.get(typed)
-        press = self._pressed(typed or event.key, event.time)
+        press = self._press(typed or event.key, at=event.time)
         self._not_taken = ""
         follows = self._take_back(unless=press.key)
         line_end = "\n" if event.key in _LINE_ENDS and self._composer.text else ""
@@ -215,42 +218,44 @@ class GuardedDialog(Modal[None]):
             self._now,
             shown_for=self._shown_for,
             text=typed or line_end,
-            at_once=not typed or typed in _SCROLLING or (key is not None and key.at_once),
+            at_once=not typed or typed in _SCROLLING_CHARACTERS or (key is not None and key.at_once),
             follows=follows,
         )
-        self._follow(outcome)
+        self._do(outcome)
 
-    def _pressed(self, key: str, at: float) -> KeyPress:
-        """Return the key, pressed `at`: the event loop may have been busy since."""
-        known = self.by_name.get(key)
-        kind = KeyKind.STEP if key in _STEPS else known.kind if known is not None else KeyKind.VIEW
-        return KeyPress(key=key, kind=kind, at=at, subject=self.gate.subject)
+    def _press(self, name: str, *, at: float) -> KeyPress:
+        """Return a key, pressed `at`: the event loop may have been busy since."""
+        key = self.by_name.get(name)
+        kind = KeyKind.SWITCH if name in _SWITCHING_KEYS else key.kind if key is not None else KeyKind.VIEW
+        return KeyPress(key=name, kind=kind, at=at, subject=self.gate.subject)
 
     def _take_back(self, *, unless: str = "") -> bool:
         """Treat the held key as text, because another one follows it. Return False if there is none."""
-        begun = self.gate.take_back(self._now, unless=unless)
-        if self._releasing is not None:
-            self._releasing.stop()
-        if begun is not None:
-            self._follow(begun)
-        return begun is not None
+        refused = self.gate.take_back(self._now, unless=unless)
+        self._stop_release()
+        if refused is not None:
+            self._do(refused)
+        return refused is not None
 
-    def _follow(self, outcome: Acts | Waits | Refused) -> None:
+    def _stop_release(self) -> None:
+        if self._release_timer is not None:
+            self._release_timer.stop()
+
+    def _do(self, outcome: Acts | Waits | Refused) -> None:
         """Do what the gate says of a key."""
         match outcome:
             case Acts(press):
                 self.show_frame()
-                key = "space" if press.key == " " else press.key
-                if self.scroll_by_key(key):
+                name = "space" if press.key == " " else press.key
+                if self.scroll_by_key(name):
                     pass
-                elif (known := self.by_name.get(key)) is not None:
-                    self.answer(known)
-                elif len(key) == 1:
+                elif (key := self.by_name.get(name)) is not None:
+                    self.answer(key)
+                elif len(name) == 1:
                     self.pause_again()
             case Waits(seconds):
-                if self._releasing is not None:
-                    self._releasing.stop()
-                self._releasing = self.set_timer(seconds, self._release)
+                self._stop_release()
+                self._release_timer = self.set_timer(seconds, self._release)
             case Refused(press, why, text):
                 if text:
                     self._composer.append_typed(text)
@@ -269,9 +274,9 @@ class GuardedDialog(Modal[None]):
         if not self.key_held or not self.can_draw:
             return
         if isinstance(self.app, ShowsLate) and self.app.keys_wait():
-            self._follow(self.gate.wait_again())
+            self._do(self.gate.wait_again())
         elif outcome := self.gate.release(self._now, shown_for=self._shown_for):
-            self._follow(outcome)
+            self._do(outcome)
 
     def on_paste(self, event: events.Paste) -> None:
         """Put a paste into the message field. A paste never answers."""
@@ -398,16 +403,17 @@ class GuardedDialog(Modal[None]):
         self.pause(KeyKind.DECIDE)
 
     def _await_pause_end(self) -> None:
+        """Call `_end_pause` soon after the last wait of the gate is over."""
         if self._pause_timer is not None:
             self._pause_timer.stop()
         if self.can_draw:
-            self._pause_timer = self.set_timer(self.gate.left(self._now) + 0.02, self._pause_ended)
+            self._pause_timer = self.set_timer(self.gate.seconds_left(self._now) + 0.02, self._end_pause)
 
-    def _pause_ended(self) -> None:
+    def _end_pause(self) -> None:
         """End the pause, unless the terminal showed the dialog later than it was drawn."""
         if self._shown_for < PAUSE_S:
             self.pause()
-        elif self.gate.left(self._now):
+        elif self.gate.seconds_left(self._now):
             # The clock of the keys decides, not the timer's.
             self._await_pause_end()
         else:
@@ -439,8 +445,8 @@ class GuardedDialog(Modal[None]):
     @property
     def unread(self) -> str:
         """What approving keys do until all was read; empty once it was."""
-        left = 0 if self.is_read else self.payload.lines_below
-        return read_on(left, short=self.room is not Room.USUAL) if left else ""
+        unread_lines = 0 if self.is_read else self.payload.lines_below
+        return read_on(unread_lines, short=self.room is not Room.USUAL) if unread_lines else ""
 
     def hints(self, *lines: str, unread: str = "", room: Room | None = None) -> KeyLegend:
         """Return the legend of the keys named in `lines`."""
@@ -477,10 +483,10 @@ class GuardedDialog(Modal[None]):
         legends = [self._keys_now(frame), self.legend(self.unread)]
         if self.GROWS_WHEN_READ:
             legends.append(self.legend(""))
-        keys, *kept = (legend.draw(self.body.line_width) for legend in legends)
-        rows = max(text.plain.count("\n") + 1 for text in (keys, *kept))
+        drawn = [legend.draw(self.body.line_width) for legend in legends]
+        rows = max(text.plain.count("\n") + 1 for text in drawn)
         note = ". ".join(filter(None, (self._not_taken, self.note)))
-        self.body.draw(frame, note=note, keys=keys, key_rows=rows)
+        self.body.draw(frame, note=note, keys=drawn[0], key_rows=rows)
 
     def show_note(self, text: str) -> None:
         """Show a note inside the dialog."""

@@ -1,6 +1,7 @@
 """The key gate of a dialog that decides: it says of each key if it acts, waits, or is refused.
 
-It knows keys, times and names of subjects, and nothing of the screen. Each method takes the time, in monotonic seconds.
+It knows keys, times and names of subjects, and nothing of the screen. All times are monotonic seconds. `now` is the
+present time, and `shown_for` are the seconds for which the terminal has shown what was drawn last.
 
 A key counts for the subject (the call, the list of changes) that was on the screen when it was pressed. Beyond that,
 what a key does decides how long it is refused:
@@ -23,11 +24,11 @@ from enum import IntEnum, StrEnum
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
 PAUSE_S = 0.5
-"""Seconds in which a user can see what has appeared."""
+"""Seconds in which a user can see what has appeared. With more, a user who has read it waits for the keys."""
 MISSED_S = 2.0
 """Seconds in which a user can notice that a key was not taken."""
 SEEN_S = 0.05
-"""Seconds after which something drawn has reached the screen."""
+"""Seconds until something drawn has reached the screen. With more, keys pressed for it count for what was before."""
 STROKE_S = 0.08
 """Seconds in which no other key may follow an answering key.
 
@@ -42,7 +43,7 @@ class KeyKind(IntEnum):
 
     VIEW = 0
     """Scrolls, shows something, or leaves the dialog. Also a key without a meaning."""
-    STEP = 1
+    SWITCH = 1
     """Shows another subject."""
     DENY = 2
     """Answers, so that nothing runs and nothing is lost."""
@@ -99,17 +100,19 @@ class KeyGate:
         """Create it for a dialog that opens after a key for the message was typed, at the time `typed_at`."""
         self._typed_at = typed_at
         self._acts_at = dict.fromkeys(KeyKind, 0.0)
+        """The time from which on keys of a kind act."""
         self._subject = ""
         self._seen_at = 0.0
-        """Keys pressed earlier were pressed for another subject."""
+        """Keys pressed earlier were pressed for another subject. Infinite until the subject is drawn."""
         self._missed_until = 0.0
         """Until then a key that decides is refused, because an earlier key was not taken."""
         self._missed_key = ""
         """The one key that was pressed since the first that was not taken; empty if there were others."""
-        self._taken_at = 0.0
-        self._typing = True
+        self._answered_at = 0.0
+        """The time of the last key that answered."""
+        self._is_typing = True
         """True if a key that comes too early belongs to the message: it continues earlier typing, or a paste."""
-        self._typed = False
+        self._has_typed = False
         self._held: KeyPress | None = None
         self._repeats = 0
         """How often the held key has come again: it is held down, or begins a text."""
@@ -128,7 +131,7 @@ class KeyGate:
     @property
     def has_typed(self) -> bool:
         """True once a key pressed here went to the message. Keys that delete follow it."""
-        return self._typed
+        return self._has_typed
 
     @property
     def held(self) -> KeyPress | None:
@@ -159,7 +162,7 @@ class KeyGate:
 
     def changed(self, now: float) -> None:
         """Take note that the subject has changed without a key of the user: the next key was meant for what it was."""
-        self._typing = False
+        self._is_typing = False
         self.pause(now)
 
     # The pause
@@ -170,7 +173,7 @@ class KeyGate:
 
     def end_pause(self) -> None:
         """Take note that the pause is over: what is typed from now on is meant for the dialog."""
-        self._typing = False
+        self._is_typing = False
 
     def _wait(self, until: float, least: KeyKind) -> None:
         for kind, acts_at in self._acts_at.items():
@@ -181,15 +184,15 @@ class KeyGate:
         """Return True if a key of this kind acts now, unless another one was not taken just before."""
         return now >= self._acts_at[kind]
 
-    def left(self, now: float) -> float:
+    def seconds_left(self, now: float) -> float:
         """Return the seconds until the last wait is over."""
         return max(0.0, max(self._acts_at.values()) - now)
 
     def taken_just_now(self, now: float) -> bool:
         """Return True if what happens now follows from an answer of the user."""
-        return now - self._taken_at <= PAUSE_S
+        return now - self._answered_at <= PAUSE_S
 
-    # Keys. `shown_for` is for how many seconds the terminal has shown what was drawn last.
+    # Keys
 
     def take_back(self, now: float, *, unless: str = "") -> Refused | None:
         """Return the held key as text, because another key or a paste follows it; None if there is none.
@@ -199,29 +202,31 @@ class KeyGate:
         press = self._held
         if press is None or press.key == unless:
             return None
-        self._held, self._typing = None, True
+        self._held, self._is_typing = None, True
         return self._refused(press, Refusal.EARLY, now, text=press.key * (1 + self._repeats))
 
     def key(
         self, press: KeyPress, now: float, *, shown_for: float, text: str, at_once: bool, follows: bool
     ) -> Acts | Waits | Refused:
-        """Return what a key does. `text` is what it types, and `at_once`: it waits for no other key.
+        """Take note of a key, and return what it does.
 
-        `follows`: it has followed a held key at once, see `take_back`.
+        `text` is what it types. With `at_once`, it waits for no other key. `follows`: it has followed a held key at
+        once, see `take_back`.
         """
         if self._held is not None:
+            # It is the held key again: `take_back` has refused the held key if this is another one.
             self._repeats += 1
             return Waits(self._stroke(press.key))
         if refusal := Refusal.EARLY if follows else self._refusal(press, now, shown_for=shown_for):
             return self._refused(press, refusal, now, text=text)
-        self._typing = False
+        self._is_typing = False
         if at_once:
             return self._acts(press, now)
         self._held, self._repeats = press, 0
         return Waits(self._stroke(press.key))
 
     def release(self, now: float, *, shown_for: float) -> Acts | Refused | None:
-        """Return what the held key does, now that no other key has followed it; None if none is held."""
+        """Hold no key any more. Return what the held one does, as no other has followed; None if none was held."""
         press, self._held = self._held, None
         if press is None:
             return None
@@ -235,32 +240,33 @@ class KeyGate:
 
     def pasted(self, now: float) -> None:
         """Take note of a paste, which went to the message."""
-        self._typing = True
+        self._is_typing = True
         self.pause(now)
 
     def missed(self, press: KeyPress | None, now: float) -> None:
         """Take note of a key that was not taken, or of an answer that had no effect."""
         self.pause(now, KeyKind.DENY if self.acts(KeyKind.VIEW, now) else KeyKind.VIEW)
-        if press is None or press.kind >= KeyKind.STEP:
-            self._miss(press.key if press is not None else "", now)
+        if press is None or press.kind >= KeyKind.SWITCH:
+            self._note_miss(press.key if press is not None else "", now)
 
     def _stroke(self, key: str) -> float:
-        again = self._repeats or (self._last is not None and self._last.key == key)
-        return REPEAT_S if again else STROKE_S
+        """Return the seconds for which a key is held."""
+        may_repeat = self._repeats or (self._last is not None and self._last.key == key)
+        return REPEAT_S if may_repeat else STROKE_S
 
     def _acts(self, press: KeyPress, now: float) -> Acts:
         self._last = press
         if press.kind >= KeyKind.DENY:
-            self._taken_at = now
-        if press.kind >= KeyKind.STEP and now < self._missed_until:
-            self._miss(press.key, now)
+            self._answered_at = now
+        if press.kind >= KeyKind.SWITCH and now < self._missed_until:
+            self._note_miss(press.key, now)
         return Acts(press)
 
     def _refused(self, press: KeyPress, why: Refusal, now: float, *, text: str = "") -> Refused:
         self.missed(press, now)
-        if not (text and self._typing):
+        if not (text and self._is_typing):
             return Refused(press, why)
-        self._typed = True
+        self._has_typed = True
         self.pause(now)
         return Refused(press, why, text)
 
@@ -278,7 +284,8 @@ class KeyGate:
             return Refusal.MISSED
         return None
 
-    def _miss(self, key: str, now: float) -> None:
-        alone = now >= self._missed_until or key == self._missed_key
-        self._missed_key = key if alone else ""
+    def _note_miss(self, key: str, now: float) -> None:
+        """Let keys that decide wait `MISSED_S`. `key` may come again before that, unless another came in between."""
+        is_only_one = now >= self._missed_until or key == self._missed_key
+        self._missed_key = key if is_only_one else ""
         self._missed_until = now + MISSED_S

@@ -1,20 +1,19 @@
-"""Bases of the screens over the chat screen, which tolerate late clicks and keys; their key legend; the palette."""
+"""Bases of the screens over the chat screen (`Modal`, and `Page` for those that only show), and their key legend."""
 
 from enum import Enum, auto
 
 from textual import events
 from textual.await_complete import AwaitComplete
-from textual.errors import NoWidget
 from textual.screen import ModalScreen, ScreenResultType
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from chatops.tui.keys import KeyHint, KeyLegend
-from chatops.tui.textual_internals import ErrorBoundary, LateClickHook, PaletteHooks
+from chatops.tui.textual_internals import ErrorBoundary, LateClickHook
 
-TYPING_S = 0.5
-"""Seconds between two keys of the same text."""
+_TYPING_GAP_S = 0.5
+"""Maximum seconds between two keys of one text. With more, a letter pressed long before would be put into the text."""
 TALL = 16
-"""A window with at least this many lines has room for frames and empty lines."""
+"""Lines of a window from which on it has room for frames and empty lines."""
 
 
 class Modal(ErrorBoundary, LateClickHook, ModalScreen[ScreenResultType]):
@@ -31,24 +30,28 @@ class Modal(ErrorBoundary, LateClickHook, ModalScreen[ScreenResultType]):
 
 
 class KeyUse(Enum):
-    """Use of a key on a page."""
+    """What a page has done with a key."""
 
     ACTS = auto()
+    """The page has acted on it."""
     TYPES = auto()
-    """A field takes it."""
+    """A field of the page takes it."""
     NONE = auto()
+    """It means nothing there."""
 
 
 class Page(Modal[str]):
-    """A page to read. What is typed on it, and means nothing there, closes it and goes to the message field."""
+    """A page to read. Text that is typed on it, but not for it, closes it. It is the result, for the message field."""
 
     def __init__(self) -> None:
         super().__init__()
         self._typed = ""
+        """The characters typed last, less than `_TYPING_GAP_S` apart."""
         self._typed_at = 0.0
+        """The time of the last of them, as events have it."""
 
     def act_on_key(self, key: str) -> KeyUse:
-        """Handle a key, which is a character if it types one."""
+        """Act on a key if it means something here, and say so. `key` is a character if it types one, else a name."""
         raise NotImplementedError
 
     def on_key(self, event: events.Key) -> None:
@@ -59,7 +62,7 @@ class Page(Modal[str]):
             use = KeyUse.ACTS
             self.dismiss("")
         if use is not KeyUse.TYPES and character:
-            before = self._typed if event.time - self._typed_at < TYPING_S else ""
+            before = self._typed if event.time - self._typed_at < _TYPING_GAP_S else ""
             self._typed, self._typed_at = before + character, event.time
         if use is KeyUse.ACTS:
             event.stop()
@@ -83,28 +86,13 @@ class Legend(Static):
     def show(self, *keys: KeyHint) -> None:
         """Show other keys."""
         self._keys = keys
-        self.on_resize()
+        self._draw()
 
     def on_resize(self) -> None:
-        """Break the lines between entries."""
+        """Draw for the new width."""
+        self._draw()
+
+    def _draw(self) -> None:
+        """Draw the keys, with line ends between entries only. Without a width yet, `on_resize` does so later."""
         if width := self.content_size.width:
             self.update(KeyLegend([self._keys]).draw(width))
-
-
-class Palette(ErrorBoundary, LateClickHook, PaletteHooks):
-    """The list of all commands (ctrl+p). Tolerates paging, clicking and closing while its list is being built."""
-
-    CSS_PATH = "dialogs.tcss"
-    VERTICAL_BREAKPOINTS = Modal.VERTICAL_BREAKPOINTS
-
-    def on_mount(self) -> None:
-        """Turn off the blinking cursor. Follow a change of the theme, which Textual applies to other screens only."""
-        self.query_one(Input).cursor_blink = False
-        self.app.theme_changed_signal.subscribe(self, lambda _: self.app.stylesheet.update(self, animate=False))
-
-    def on_click(self, event: events.Click) -> None:
-        """Ignore a click next to every widget, for which Textual's handler raises an error."""
-        try:
-            self.get_widget_at(event.screen_x, event.screen_y)
-        except NoWidget:
-            event.prevent_default()

@@ -172,7 +172,7 @@ class CommandPresenter:
             case ShowText():
                 self.show_text(reply.title, reply.text, shares=reply.shares)
             case ShowChanges():
-                from chatops.tui.dialogs.contained import COMMANDS_ARE_MISSING, SEE_GIT_DIFF, ChangesScreen
+                from chatops.tui.dialogs.changes import COMMANDS_ARE_MISSING, SEE_GIT_DIFF, ChangesScreen
 
                 note = SEE_GIT_DIFF if reply.in_repository else COMMANDS_ARE_MISSING
                 page = ChangesScreen(reply.title, reply.changes, note=note)

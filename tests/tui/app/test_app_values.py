@@ -306,7 +306,7 @@ def shown_questions() -> Iterator[GuardedDialog]:
     for waiting, reason, denied in product((changes(), changes(undo=True)), reasons, (None, denial)):
         contained = ContainedScreen(FakeSession(), Composer())
         contained._pending = replace(waiting.pending, reason=reason, denial=denied)
-        contained._changes = CHANGES
+        contained._review = CHANGES
         yield contained
     for kind, state, size in product((None, ItemKind.OWN_TOOL), (ItemState.NEW, ItemState.TRUSTED), (9, MAX_TEXT + 1)):
         item = Item(kind=kind or ItemKind.NOTES, path="a", size=size, digest="00" * 32, data=b"x" * size)
@@ -331,7 +331,7 @@ def test_a_key_acts_if_a_legend_names_it(monkeypatch: pytest.MonkeyPatch) -> Non
         if isinstance(dialog, CallsDialog):
             at_once = dialog.legend_at_once() if dialog._calls.items[0].undecided else None
             keys = [hint.key for hints in at_once.lines for hint in hints if hint.key] if at_once is not None else []
-            waits = [key for key in keys if dialog._pressed(key, 0).kind > KeyKind.DENY]
+            waits = [key for key in keys if dialog._press(key, at=0).kind > KeyKind.DENY]
             assert not waits and not any(dialog.why_not(dialog.by_name[key]) for key in keys), (dialog, room)
         elif room is Room.USUAL and not unread:
             answers = {key.names for key in dialog.KEYS if isinstance(key, AnswerKey)}

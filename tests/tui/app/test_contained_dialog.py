@@ -102,7 +102,7 @@ async def test_it_begins_with_the_list_of_files(given: dict[str, Any]) -> None:
 
 async def test_what_is_in_conflict_meanwhile_is_marked_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another task has changed the same file: its changes were applied while these are on the screen."""
-    monkeypatch.setattr(contained, "_LOOK_S", 0.01)
+    monkeypatch.setattr(contained, "_REREAD_S", 0.01)
     async with asked() as running:
         await running.press("space")
         conflict = replace(CHANGES[1], conflict="changed in the workspace since")

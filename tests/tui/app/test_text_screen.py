@@ -12,7 +12,7 @@ from chatops.contained.text import Change
 from chatops.domain.progress import Progress
 from chatops.toolkit.counting import shown_by
 from chatops.tui.commands.help import help_text
-from chatops.tui.dialogs.contained import ChangesScreen
+from chatops.tui.dialogs.changes import ChangesScreen
 from chatops.tui.dialogs.modal import Page
 from chatops.tui.dialogs.text import TextScreen, found_in
 from chatops.tui.theme import theme_of
@@ -41,7 +41,7 @@ async def test_the_help_is_searched_and_esc_ends_first_the_search_then_the_help(
 
 @pytest.mark.parametrize("command", ["/help", "/diff", "/policy"])
 async def test_what_is_typed_on_a_page_goes_to_the_message_field(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatops.tui.dialogs.modal.TYPING_S", math.inf)
+    monkeypatch.setattr("chatops.tui.dialogs.modal._TYPING_GAP_S", math.inf)
     async with stage() as running:
         running.session.changed = (Change(path="a.py", title="change a.py", lines=(), diff=""),)
         for keys, text in (("jump n", "jump n"), ("", "jump npasted")):
@@ -57,7 +57,7 @@ async def test_what_is_typed_on_a_page_goes_to_the_message_field(command: str, m
 
 
 async def test_what_is_typed_on_the_help_over_a_dialog_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatops.tui.dialogs.modal.TYPING_S", math.inf)
+    monkeypatch.setattr("chatops.tui.dialogs.modal._TYPING_GAP_S", math.inf)
     async with stage() as running:
         running.session.ask(pending_call())
         await running.settle()
@@ -138,7 +138,7 @@ async def test_the_rows_of_changes_are_made_and_counted_before_the_page_opens() 
         with shown_by(shown.append):
             await asyncio.to_thread(page.prepare, theme_of(running.app))
         assert shown[0] is not None and shown[0].unit == "line" and shown[-1] is None
-        with patch("chatops.tui.dialogs.contained.DiffRows") as made:
+        with patch("chatops.tui.dialogs.changes.DiffRows") as made:
             running.app.push_screen(page)
             await running.settle()
         assert not made.called and "Title: 3 files, +120 −0" in running.text
