@@ -39,7 +39,7 @@ import fcntl
 import hashlib
 import os
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import field, replace
 from pathlib import Path
@@ -48,19 +48,19 @@ from typing import Literal
 from chatops.config.failpoints import reach
 from chatops.contained.folder import (
     ABSENT,
-    FILE,
-    NEW,
-    Below,
+    FILE_FLAGS,
+    NEW_FILE_FLAGS,
     Kind,
+    OpenWorkspace,
     State,
     TurnFolder,
+    entry_state,
     exchange,
-    move,
+    is_same_state,
     opened,
-    same,
-    state_of,
+    rename_to_new,
 )
-from chatops.contained.freezing import ChangeList, Entry, select_entries, shown
+from chatops.contained.freezing import ChangeList, Entry, display_path, select_entries
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
@@ -69,6 +69,7 @@ IN_USE = "another program has it open for writing"
 NOT_EMPTY = "the folder is not empty"
 NO_SWAP = "the file system of the workspace cannot swap two files atomically (NFS and some FUSE mounts cannot)"
 _KEPT_ATTRIBUTES = ("user.", "system.posix_acl_")
+"""Beginnings of the names of extended attributes that a new file gets from the one that it replaces."""
 
 
 class NotAppliedError(ToolFailedError):
@@ -108,15 +109,15 @@ def conflicts(changes: ChangeList) -> dict[str, str]:
 
     Raises WorkspaceReplacedError.
     """
-    found: dict[str, str] = {}
-    with Below(Path(changes.workspace), changes.identity) as below:
+    reasons: dict[str, str] = {}
+    with OpenWorkspace(Path(changes.workspace), changes.identity) as workspace:
         for entry in changes.entries:
-            now = below.state(entry.path)
-            if not same(now, entry.base):
-                found[entry.path] = _what_happened(entry.base, now)
-            elif entry.base == ABSENT and (other := _obstacle_on_the_way(below, entry.path)) is not None:
-                found[entry.path] = f"its folder was replaced by {_with_article(other)} since"
-    return found
+            now = workspace.state(entry.path)
+            if not is_same_state(now, entry.base):
+                reasons[entry.path] = _what_happened(entry.base, now)
+            elif entry.base == ABSENT and (obstacle := _obstacle_on_the_way(workspace, entry.path)) is not None:
+                reasons[entry.path] = f"its folder was replaced by {_with_article(obstacle)} since"
+    return reasons
 
 
 def _what_happened(before: State, now: State) -> str:
@@ -131,10 +132,10 @@ def _with_article(kind: Kind) -> str:
     return "a pipe, socket or device" if kind is Kind.OTHER else f"a {kind}"
 
 
-def _obstacle_on_the_way(below: Below, path: str) -> Kind | None:
-    """Return what is on the way to `path` and is no folder; None if nothing is."""
+def _obstacle_on_the_way(workspace: OpenWorkspace, path: str) -> Kind | None:
+    """Return the kind of the first thing on the way to `path` that is no folder; None if there is none."""
     parts = path.split("/")
-    kinds = (below.state("/".join(parts[:count])).kind for count in range(1, len(parts)))
+    kinds = (workspace.state("/".join(parts[:count])).kind for count in range(1, len(parts)))
     return next((kind for kind in kinds if kind not in (Kind.FOLDER, Kind.ABSENT)), None)
 
 
@@ -148,13 +149,13 @@ def apply(folder: TurnFolder, changes: ChangeList, only: Sequence[str] | None, *
     if begun is not None and begun.state != "staging":
         return resume(folder, changes, undo=undo) or Applied(done=(), left={})
     listed = replace(changes, entries=undoable(folder, changes, undo)) if undo else changes
-    found = conflicts(listed)
-    chosen = select_entries(listed, only, found)
-    with Below(Path(changes.workspace), changes.identity) as below:
-        work = _Work(folder=folder, below=below, entries=chosen, undo=undo)
+    in_conflict = conflicts(listed)
+    chosen = select_entries(listed, only, in_conflict)
+    with OpenWorkspace(Path(changes.workspace), changes.identity) as workspace:
+        work = _Work(folder=folder, workspace=workspace, entries=chosen, undo=undo)
         work.stage()
         result = work.carry_out()
-        return replace(result, left={**found, **result.left})
+        return replace(result, left={**in_conflict, **result.left})
 
 
 def undoable(folder: TurnFolder, changes: ChangeList, number: int = 0) -> tuple[Entry, ...]:
@@ -165,7 +166,7 @@ def undoable(folder: TurnFolder, changes: ChangeList, number: int = 0) -> tuple[
     if number not in (0, next_undo(folder)):
         return ()
     rest = not_undone(folder)
-    return _in_direction([entry for entry in changes.entries if entry.path in rest], undo=True)
+    return tuple(_reversed(entry) for entry in changes.entries if entry.path in rest)
 
 
 def next_undo(folder: TurnFolder) -> int:
@@ -196,9 +197,10 @@ def resume(folder: TurnFolder, changes: ChangeList, *, undo: int = 0) -> Applied
     if begun.state == "done":
         return begun.applied
     paths = set(begun.paths)
-    with Below(Path(changes.workspace), changes.identity) as below:
-        entries = _in_direction([entry for entry in changes.entries if entry.path in paths], undo=undo)
-        work = _Work(folder=folder, below=below, entries=entries, undo=undo)
+    entries = [entry for entry in changes.entries if entry.path in paths]
+    with OpenWorkspace(Path(changes.workspace), changes.identity) as workspace:
+        to_do = tuple(map(_reversed, entries) if undo else entries)
+        work = _Work(folder=folder, workspace=workspace, entries=to_do, undo=undo)
         if begun.state == "staging":
             work.take_back(begun)
             return None
@@ -207,7 +209,7 @@ def resume(folder: TurnFolder, changes: ChangeList, *, undo: int = 0) -> Applied
 
 def journal_name(undo: int) -> str:
     """Return the name of the journal of the undo with that number, or for 0 of the application."""
-    return ("apply", "undo")[undo] if undo < 2 else f"undo{undo}"
+    return "apply" if not undo else "undo" if undo == 1 else f"undo{undo}"
 
 
 def journal(folder: TurnFolder, undo: int) -> Journal | None:
@@ -215,18 +217,20 @@ def journal(folder: TurnFolder, undo: int) -> Journal | None:
     return folder.read(journal_name(undo), Journal)
 
 
-def _in_direction(entries: Iterable[Entry], *, undo: int) -> tuple[Entry, ...]:
-    return tuple(replace(entry, base=entry.new, new=entry.base) if undo else entry for entry in entries)
+def _reversed(entry: Entry) -> Entry:
+    return replace(entry, base=entry.new, new=entry.base)
 
 
 @frozen_dataclass
 class _Work:
-    """One application of `entries`, forward, or back with the number of the undo."""
+    """One application of `entries`."""
 
     folder: TurnFolder
-    below: Below
+    workspace: OpenWorkspace
     entries: tuple[Entry, ...]
+    """For an undo they are reversed already."""
     undo: int
+    """The number of the undo; 0: the changes are applied for the first time."""
 
     def stage(self) -> None:
         """Write the new files beside their targets, compare all bases again, and pass the point of no return.
@@ -239,18 +243,18 @@ class _Work:
             self.folder.write(journal_name(self.undo), begun)
             reach("contained")
             for path in missing:
-                with self.below.parent(path) as (parent, name), suppress(FileExistsError):
+                with self.workspace.parent(path) as (parent, name), suppress(FileExistsError):
                     os.mkdir(name, 0o755, dir_fd=parent)
             for entry in self.entries:
                 try:
                     self._stage_entry(entry)
                 except OSError as error:
-                    raise NotAppliedError(f"{shown(entry.path)}: {error.strerror}") from error
+                    raise NotAppliedError(f"{display_path(entry.path)}: {error.strerror}") from error
                 reach("contained")
             others = [entry for entry in self.entries if entry.path not in missing]
-            changed = [entry.path for entry in others if not same(self.below.state(entry.path), entry.base)]
-            if changed:
-                raise NotAppliedError(f"{shown(changed[0])} was changed meanwhile")
+            for entry in others:
+                if not is_same_state(self.workspace.state(entry.path), entry.base):
+                    raise NotAppliedError(f"{display_path(entry.path)} was changed meanwhile")
             reach("contained")
             self.folder.write(journal_name(self.undo), replace(begun, state="applying"))
         except (OSError, ToolFailedError) as error:
@@ -264,7 +268,7 @@ class _Work:
     def take_back(self, begun: Journal) -> None:
         """Remove temporary files and the folders that were made, if they are empty."""
         for entry in self.entries:
-            with suppress(OSError), self.below.parent(entry.path) as (parent, _):
+            with suppress(OSError), self.workspace.parent(entry.path) as (parent, _):
                 for name in (self._temporary(entry), self._temporary(entry, "probe")):
                     with suppress(FileNotFoundError):
                         os.unlink(name, dir_fd=parent)
@@ -274,7 +278,7 @@ class _Work:
     def _remove_folders(self, made: Sequence[str]) -> None:
         """Remove folders that were made for new files, if they are empty."""
         for path in reversed(made):
-            with suppress(OSError), self.below.parent(path) as (parent, name):
+            with suppress(OSError), self.workspace.parent(path) as (parent, name):
                 os.rmdir(name, dir_fd=parent)
 
     def carry_out(self) -> Applied:
@@ -297,7 +301,7 @@ class _Work:
         """Apply one entry. Return why it was left; empty if it was not."""
         with ExitStack() as stack:
             try:
-                parent, name = stack.enter_context(self.below.parent(entry.path))
+                parent, name = stack.enter_context(self.workspace.parent(entry.path))
             except OSError:
                 return "" if entry.new.kind is Kind.ABSENT else CHANGED
             try:
@@ -309,7 +313,7 @@ class _Work:
             except OSError as error:
                 with suppress(OSError):
                     # Nothing else will: an edit of the user that was swapped out is never the new content.
-                    if state_of(parent, self._temporary(entry)) == entry.new != ABSENT:
+                    if entry_state(parent, self._temporary(entry)) == entry.new != ABSENT:
                         os.unlink(self._temporary(entry), dir_fd=parent)
                 return f"{error.strerror}"
 
@@ -320,7 +324,7 @@ class _Work:
             else:
                 os.rmdir(name, dir_fd=parent)
         except FileExistsError:
-            return "" if state_of(parent, name).kind is Kind.FOLDER else CHANGED
+            return "" if entry_state(parent, name).kind is Kind.FOLDER else CHANGED
         except FileNotFoundError:
             return ""
         except OSError:
@@ -328,14 +332,17 @@ class _Work:
         return ""
 
     def _apply_content(self, entry: Entry, parent: int, name: str, temporary: str) -> str:
-        """Decide by the states of the target and of the temporary name what is left to do."""
-        target, beside = state_of(parent, name), state_of(parent, temporary)
+        """Do what is left to do by the states of the target and of the temporary name (`beside`), see the top.
+
+        Returns why the entry was left; empty if it was applied.
+        """
+        target, beside = entry_state(parent, name), entry_state(parent, temporary)
         base, new, in_use = entry.base, entry.new, False
         if target == base and beside == new and not (in_use := _is_open_for_writing(parent, name)):
             _swap(parent, name, temporary, base=base, new=new)
             reach("contained")
         in_use = in_use or _is_open_for_writing(parent, temporary)
-        target, beside = state_of(parent, name), state_of(parent, temporary)
+        target, beside = entry_state(parent, name), entry_state(parent, temporary)
         if target == new and beside in (base, ABSENT, new) and not in_use:
             _remove_if_present(parent, temporary, beside)
             return ""
@@ -343,7 +350,7 @@ class _Work:
         if target == new and (beside != base or in_use):
             # An edit of the user was swapped out.
             _swap(parent, name, temporary, base=new, new=beside)
-        in_use, beside = _is_open_for_writing(parent, temporary), state_of(parent, temporary)
+        in_use, beside = _is_open_for_writing(parent, temporary), entry_state(parent, temporary)
         if beside in (base, new) and not in_use:
             _remove_if_present(parent, temporary, beside)
         elif beside != ABSENT:
@@ -351,7 +358,7 @@ class _Work:
         return why
 
     def _stage_entry(self, entry: Entry) -> None:
-        with self.below.parent(entry.path) as (parent, name):
+        with self.workspace.parent(entry.path) as (parent, name):
             temporary = self._temporary(entry)
             if Kind.FOLDER not in (entry.base.kind, entry.new.kind):
                 self._check_swap_works(parent, temporary, self._temporary(entry, "probe"))
@@ -360,14 +367,14 @@ class _Work:
             elif entry.new.kind is Kind.FILE:
                 self._write_new_file(entry, parent, name, temporary)
             if entry.base.kind is Kind.FILE and not (self.folder.path / "blobs" / entry.base.sha).exists():
-                self.below.keep(entry.path, self.folder)
+                self.workspace.keep(entry.path, self.folder)
 
     def _check_swap_works(self, parent: int, one: str, other: str) -> None:
         """Raise NotAppliedError if the file system cannot swap two entries of the folder. Leaves neither name."""
         for name in (one, other):
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=parent)
-            os.close(os.open(name, NEW, 0o600, dir_fd=parent))
+            os.close(os.open(name, NEW_FILE_FLAGS, 0o600, dir_fd=parent))
         try:
             exchange(parent, one, other)
         except OSError as error:
@@ -380,7 +387,7 @@ class _Work:
 
     def _write_new_file(self, entry: Entry, parent: int, name: str, temporary: str) -> None:
         data = self.folder.blob(entry.new.sha)
-        descriptor = os.open(temporary, NEW, 0o600, dir_fd=parent)
+        descriptor = os.open(temporary, NEW_FILE_FLAGS, 0o600, dir_fd=parent)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             if entry.base.kind is Kind.FILE:
@@ -396,7 +403,7 @@ class _Work:
             parts = entry.path.split("/")[:-1] if entry.new.kind is not Kind.ABSENT else []
             for count in range(1, len(parts) + 1):
                 path = "/".join(parts[:count])
-                if path not in missing and self.below.state(path) == ABSENT:
+                if path not in missing and self.workspace.state(path) == ABSENT:
                     missing[path] = None
         return list(missing)
 
@@ -420,16 +427,16 @@ def _swap(parent: int, name: str, temporary: str, *, base: State, new: State) ->
     """Put `new`, which has the temporary name, in place of `base`; either may be absent."""
     with suppress(FileExistsError, FileNotFoundError):
         if base == ABSENT:
-            move(parent, temporary, name)
+            rename_to_new(parent, temporary, name)
         elif new == ABSENT:
-            move(parent, name, temporary)
+            rename_to_new(parent, name, temporary)
         else:
             exchange(parent, name, temporary)
 
 
 def _is_open_for_writing(parent: int, name: str) -> bool:
     """Return True if a program has this file open for writing. False too where that cannot be found out."""
-    with suppress(OSError), opened(name, FILE, at=parent) as descriptor:
+    with suppress(OSError), opened(name, FILE_FLAGS, at=parent) as descriptor:
         # A program that opens it meanwhile would otherwise end this process by SIGIO.
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         try:
@@ -450,7 +457,7 @@ def _keep_attributes(parent: int, name: str, target: int) -> None:
 
     Others, such as ``security.capability``, give rights to a program, and its content is new.
     """
-    with suppress(OSError), opened(name, FILE, at=parent) as source:
+    with suppress(OSError), opened(name, FILE_FLAGS, at=parent) as source:
         info = os.fstat(source)
         with suppress(OSError):
             os.fchown(target, info.st_uid, info.st_gid)

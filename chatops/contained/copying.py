@@ -16,14 +16,14 @@ from pathlib import Path
 
 from chatops.config.failpoints import reach
 from chatops.contained.folder import (
-    FILE,
-    FOLDER,
-    NEW,
+    FILE_FLAGS,
+    FOLDER_FLAGS,
+    NEW_FILE_FLAGS,
     Kind,
     State,
     TurnFolder,
+    copy_and_digest,
     opened,
-    pour,
     remove_tree,
     sync_file_system,
     sync_folder,
@@ -40,7 +40,7 @@ from chatops.toolkit.output import visible
 
 MAX_FILES = 20_000
 MAX_BYTES = 1 << 30
-"""Maximum of files and bytes that are copied in all."""
+"""Maximum numbers of files and bytes that are copied in all: the first call of a turn waits for the copy."""
 GIT_CONFIGS = ("config", "config.worktree")
 """Files of the repository that commands see without what could start a program or hold a password."""
 GIT_EMPTY = ("hooks", "modules", "worktrees")
@@ -48,6 +48,7 @@ GIT_EMPTY = ("hooks", "modules", "worktrees")
 MAX_DEPTH = 100
 """Deepest nesting of folders that is copied or compared."""
 _MAX_SCANNED = 1_000_000
+"""Maximum number of entries that are listed, also of folders that are not copied."""
 _HEAVY_NAMES = frozenset({"node_modules", ".venv", "venv", "target"})
 _HEAVY_FILES, _HEAVY_BYTES = 2_000, 100 << 20
 """A folder with more files or bytes is shown from the original, if its name is one of these or git ignores it."""
@@ -56,6 +57,8 @@ _FICLONE = 0x40049409
 """Request of ioctl(2) by which a file shares the blocks of another one."""
 _MAX_TRIES = 3
 """Attempts to copy a file that changes meanwhile."""
+_RESERVE_BYTES = 64 << 20
+"""Free disk that a copy leaves besides the room for its changes."""
 
 
 @frozen_dataclass
@@ -159,24 +162,25 @@ class _Planner:
         self.ignored = GitIgnore(self.workspace)
 
     def plan(self, folder: int, parts: tuple[str, ...]) -> list[_PlannedPath]:
-        found: list[_PlannedPath] = []
+        """Return the paths below an open folder to copy, each folder before what is in it. Raises ToolFailedError."""
+        planned: list[_PlannedPath] = []
         # A folder that may be shared may be of any size: if it is large, it is not copied.
         size, limited = 0, not (parts and self._may_be_shared(parts))
         for name in sorted(os.listdir(folder)):
             self.seen += 1
             if self.seen > _MAX_SCANNED:
                 raise ToolFailedError(f"The workspace holds more than {_MAX_SCANNED:,} files; it cannot be copied.")
-            inside = self._plan_entry(folder, (*parts, name))
-            found.extend(inside)
-            size += sum(entry.info.st_size for entry in inside)
+            of_entry = self._plan_entry(folder, (*parts, name))
+            planned.extend(of_entry)
+            size += sum(entry.info.st_size for entry in of_entry)
             # At once, and not when all is counted: a folder of a million files takes long to list.
-            if limited and (len(found) > MAX_FILES or size > MAX_BYTES):
+            if limited and (len(planned) > MAX_FILES or size > MAX_BYTES):
                 where = f"{visible('/'.join(parts), limit=200)} in the workspace" if parts else "The workspace"
                 raise ToolFailedError(
                     f"{where} is too large for a contained turn: at most {MAX_FILES:,} files and "
                     f"{MAX_BYTES >> 20:,} MiB are copied."
                 )
-        return found
+        return planned
 
     def _plan_entry(self, folder: int, parts: tuple[str, ...]) -> list[_PlannedPath]:
         name, path = parts[-1], "/".join(parts)
@@ -201,7 +205,7 @@ class _Planner:
             if len(parts) > MAX_DEPTH:
                 self.manifest.left[path] = f"nested more than {MAX_DEPTH} folders deep"
                 return []
-            below = os.open(name, FOLDER, dir_fd=folder)
+            below = os.open(name, FOLDER_FLAGS, dir_fd=folder)
         except OSError as error:
             self.manifest.left[path] = f"cannot be read: {error.strerror}"
             return []
@@ -234,8 +238,9 @@ class _Planner:
 
 
 def _check_room(place: Path, size: int, files: int) -> None:
+    """Raise ToolFailedError unless the disk has room for the copy and for a change of all of it."""
     free = shutil.disk_usage(place).free
-    if free < 2 * size + (64 << 20):
+    if free < 2 * size + _RESERVE_BYTES:
         raise ToolFailedError(
             f"A contained turn needs {2 * size >> 20:,} MiB of free disk for {files:,} files; {free >> 20:,} MiB are."
         )
@@ -250,24 +255,24 @@ class _Copier:
 
     def copy_all(self, source: int, target: int, plan: list[_PlannedPath], counter: Counter) -> None:
         """Copy the paths of `plan`, which names each folder before what is in it, and count them."""
-        levels = [(source, target)]
+        # The open folders from the top down to `open_parts`, each in the workspace and in the copy.
+        open_folders, open_parts = [(source, target)], tuple[str, ...]()
         try:
-            here: tuple[str, ...] = ()
             for entry in plan:
-                parent = entry.parts[:-1]
-                while here != parent:
-                    for descriptor in levels.pop():
+                *parent, name = entry.parts
+                while open_parts != tuple(parent):
+                    for descriptor in open_folders.pop():
                         os.close(descriptor)
-                    here = here[:-1]
-                name, (src, dst) = entry.parts[-1], levels[-1]
+                    open_parts = open_parts[:-1]
+                src, dst = open_folders[-1]
                 if stat.S_ISDIR(entry.info.st_mode):
                     os.mkdir(name, 0o700, dir_fd=dst)
-                    self.manifest.copied[entry.path] = Copied(
-                        state=State(kind=Kind.FOLDER, mode=entry.info.st_mode & 0o777)
-                    )
+                    state = State(kind=Kind.FOLDER, mode=entry.info.st_mode & 0o777)
+                    self.manifest.copied[entry.path] = Copied(state=state)
                     if entry.path not in self.manifest.shared:
-                        levels.append((os.open(name, FOLDER, dir_fd=src), os.open(name, FOLDER, dir_fd=dst)))
-                        here = entry.parts
+                        source_folder = os.open(name, FOLDER_FLAGS, dir_fd=src)
+                        open_folders.append((source_folder, os.open(name, FOLDER_FLAGS, dir_fd=dst)))
+                        open_parts = entry.parts
                 elif stat.S_ISLNK(entry.info.st_mode):
                     os.symlink(entry.target, name, dir_fd=dst)
                     self.manifest.copied[entry.path] = Copied(state=State(kind=Kind.LINK, target=entry.target))
@@ -275,32 +280,32 @@ class _Copier:
                     self._copy_file(src, dst, name, entry.path)
                 counter.add()
         finally:
-            for pair in levels[1:]:
+            for pair in open_folders[1:]:
                 for descriptor in pair:
                     os.close(descriptor)
 
     def _copy_file(self, source: int, target: int, name: str, path: str) -> None:
         for _ in range(_MAX_TRIES):
             try:
-                given = os.open(name, FILE, dir_fd=source)
+                original = os.open(name, FILE_FLAGS, dir_fd=source)
             except OSError as error:
                 self.manifest.left[path] = f"cannot be read: {error.strerror}"
                 return
             try:
-                before = os.fstat(given)
+                before = os.fstat(original)
                 if not stat.S_ISREG(before.st_mode):
                     break
-                with opened(name, NEW, at=target) as made:
-                    sha, size = self._copy_content(given, made)
-                    os.fchmod(made, before.st_mode & 0o777)
-                    os.utime(made, ns=(before.st_atime_ns, before.st_mtime_ns))
-                    copy = os.fstat(made)
-                after = os.fstat(given)
+                with opened(name, NEW_FILE_FLAGS, at=target) as copy:
+                    sha, size = self._copy_content(original, copy)
+                    os.fchmod(copy, before.st_mode & 0o777)
+                    os.utime(copy, ns=(before.st_atime_ns, before.st_mtime_ns))
+                    copy_info = os.fstat(copy)
+                after = os.fstat(original)
             finally:
-                os.close(given)
+                os.close(original)
             if (before.st_size, before.st_mtime_ns, before.st_ctime_ns) == (size, after.st_mtime_ns, after.st_ctime_ns):
                 state = State(kind=Kind.FILE, mode=before.st_mode & 0o777, sha=sha, size=size)
-                self.manifest.copied[path] = Copied(state=state, unchanged=(copy.st_ino, copy.st_ctime_ns))
+                self.manifest.copied[path] = Copied(state=state, unchanged=(copy_info.st_ino, copy_info.st_ctime_ns))
                 return
             os.unlink(name, dir_fd=target)
         self.manifest.left[path] = "changed while it was copied"
@@ -309,15 +314,16 @@ class _Copier:
         if self.can_share_blocks:
             try:
                 fcntl.ioctl(target, _FICLONE, source)
-                return pour(source, None)
+                return copy_and_digest(source, None)
             except OSError as error:
+                # With another error, the next file may share its blocks again.
                 self.can_share_blocks = error.errno not in (errno.EOPNOTSUPP, errno.EXDEV, errno.ENOTTY, errno.EINVAL)
-        return pour(source, target)
+        return copy_and_digest(source, target)
 
 
 def read_manifest(folder: TurnFolder) -> Manifest:
     """Return the manifest of a copy. Raises ToolFailedError if there is none."""
-    found = folder.read("manifest", Manifest)
-    if found is None:
+    manifest = folder.read("manifest", Manifest)
+    if manifest is None:
         raise ToolFailedError("The copy of this contained turn is gone.")
-    return found
+    return manifest

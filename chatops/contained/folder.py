@@ -3,12 +3,7 @@
 Files are replaced atomically and synced, so that a killed process leaves the old one or the new one. Everything below a
 copy was written by commands and is hostile: it is walked by descriptors that follow no link.
 
-`Below` looks at and changes single paths below a folder by descriptors, following no link on the way.
-
-`keep` stores what a file tool is about to replace, so that ``/undo`` can put it back. The earlier content is stored
-durably as one file of the data folder, named by the call and its attempt: a line of JSON, then the content. A write
-whose content cannot be kept does not take place. If the process dies in between, the record says what would have been
-written, and comparing the file tells that it was not.
+`OpenWorkspace` looks at single paths of a workspace in the same way.
 """
 
 import ctypes
@@ -18,25 +13,23 @@ import os
 import re
 import secrets
 import stat
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
 from chatops.config.entries import Value, decode_value, spelled
-from chatops.config.failpoints import reach
-from chatops.config.paths import complete_file, folder_identity
+from chatops.config.paths import complete_file
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.toolkit.base import ToolContext
 
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-PIECE = 1 << 20
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PIECE_BYTES = 1 << 20
+"""Bytes of a file that are read at a time."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -102,8 +95,8 @@ class TurnFolder:
         blobs = self.path / "blobs"
         blobs.mkdir(mode=0o700, exist_ok=True)
         temporary = blobs / f".{secrets.token_hex(8)}"
-        with opened(temporary, NEW) as descriptor:
-            digest, size = pour(source, descriptor)
+        with opened(temporary, NEW_FILE_FLAGS) as descriptor:
+            digest, size = copy_and_digest(source, descriptor)
             os.fsync(descriptor)
         os.rename(temporary, blobs / digest)
         return digest, size
@@ -134,7 +127,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def opened(path: str | Path, flags: int = FOLDER, *, at: int | None = None, mode: int = 0o600) -> Iterator[int]:
+def opened(path: str | Path, flags: int = FOLDER_FLAGS, *, at: int | None = None, mode: int = 0o600) -> Iterator[int]:
     """Open a file or folder, by default a folder, relative to the open folder `at`. Raises OSError."""
     descriptor = os.open(path, flags, mode, dir_fd=at)
     try:
@@ -155,11 +148,11 @@ def sync_file_system(path: Path) -> None:
         _LIBC.syncfs(descriptor)
 
 
-def pour(source: int, target: int | None) -> tuple[str, int]:
-    """Copy an open file from its start, or only read it. Returns the SHA-256 and the size in bytes."""
+def copy_and_digest(source: int, target: int | None) -> tuple[str, int]:
+    """Copy an open file from its start, without a `target` only read it. Returns the SHA-256 and the size in bytes."""
     digest, size = hashlib.sha256(), 0
     os.lseek(source, 0, os.SEEK_SET)
-    while piece := os.read(source, PIECE):
+    while piece := os.read(source, _PIECE_BYTES):
         digest.update(piece)
         size += len(piece)
         rest = memoryview(piece)
@@ -169,7 +162,7 @@ def pour(source: int, target: int | None) -> tuple[str, int]:
 
 
 @contextmanager
-def locked(data: Path, workspace: Path, *, wait: bool = True) -> Iterator[None]:
+def workspace_lock(data: Path, workspace: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold the lock of a workspace, so that two applications to it never run at once.
 
     Raises BlockingIOError if it is held elsewhere and `wait` is False.
@@ -191,15 +184,15 @@ def remove_tree(path: Path) -> None:
         return
     os.chmod(path, 0o700)
     with opened(path) as top:
-        number = 0
         while names := os.listdir(top):
             for name in names:
-                if not _unlink(top, name):
-                    number = _empty(top, name, number)
+                if not _unlink_unless_folder(top, name):
+                    _remove_subfolder(top, name)
     os.rmdir(path)
 
 
-def _unlink(folder: int, name: str) -> bool:
+def _unlink_unless_folder(folder: int, name: str) -> bool:
+    """Remove a file or link and return True; return False for a folder, which stays."""
     info = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if stat.S_ISDIR(info.st_mode):
         return False
@@ -207,36 +200,33 @@ def _unlink(folder: int, name: str) -> bool:
     return True
 
 
-def _empty(top: int, name: str, number: int) -> int:
+def _remove_subfolder(top: int, name: str) -> None:
+    """Remove a folder of `top`. The folders in it become folders of `top`, under names of their own."""
     os.chmod(name, 0o700, dir_fd=top)
-    with opened(name, at=top) as below:
-        for child in os.listdir(below):
-            if not _unlink(below, child):
+    with opened(name, at=top) as subfolder:
+        for child in os.listdir(subfolder):
+            if not _unlink_unless_folder(subfolder, child):
                 # A folder can only be moved by someone who may write to it.
-                os.chmod(child, 0o700, dir_fd=below)
-                while True:
-                    number += 1
-                    with suppress(FileExistsError):
-                        os.mkdir(f".removed-{number}", dir_fd=top)
-                        break
-                os.rename(child, f".removed-{number}", src_dir_fd=below, dst_dir_fd=top)
+                os.chmod(child, 0o700, dir_fd=subfolder)
+                os.rename(child, f".removed-{secrets.token_hex(8)}", src_dir_fd=subfolder, dst_dir_fd=top)
     os.rmdir(name, dir_fd=top)
-    return number
 
 
 _NOREPLACE, _EXCHANGE = 1, 2
+"""Flags of renameat2(2)."""
 
 
 class WorkspaceReplacedError(ToolFailedError):
     """The workspace folder is another one than the copy was made of."""
 
 
-class Below:
-    """The workspace, opened once; raises WorkspaceReplacedError if it is not the folder of `identity`."""
+class OpenWorkspace:
+    """The workspace, opened once."""
 
     def __init__(self, workspace: Path, identity: tuple[int, int]) -> None:
+        """Open it. Raises WorkspaceReplacedError if it is not the folder with this device and inode."""
         try:
-            self.top = os.open(workspace, FOLDER)
+            self.top = os.open(workspace, FOLDER_FLAGS)
         except OSError as error:
             raise WorkspaceReplacedError(f"The workspace cannot be opened: {error.strerror}.") from error
         info = os.fstat(self.top)
@@ -252,53 +242,54 @@ class Below:
 
     def parent(self, path: str) -> AbstractContextManager[tuple[int, str]]:
         """Open the folder of `path`, and name the entry. Raises OSError if it is missing, or behind a link."""
-        return parent_of(self.top, path)
+        return opened_parent(self.top, path)
 
     def state(self, path: str) -> State:
         """Return the present state of `path`."""
-        return observe(self.top, path)
+        return state_below(self.top, path)
 
     def keep(self, path: str, folder: TurnFolder) -> None:
-        """Keep the present content of a file, if there is one."""
+        """Keep the present content of a file among the blobs of `folder`, if there is one."""
         with ExitStack() as stack:
+            # An error on the way to the file means that there is none. One of keeping it is raised.
             try:
-                descriptor = stack.enter_context(self._file(path))
+                descriptor = stack.enter_context(self._opened_file(path))
             except OSError:
                 return
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
                 folder.keep_blob(descriptor)
 
-    def read(self, path: str, *, most: int) -> tuple[State, bytes | None]:
-        """Return the present state of `path`, and its content if it is a file of at most `most` bytes."""
+    def read(self, path: str, *, max_bytes: int) -> tuple[State, bytes | None]:
+        """Return the present state of `path`, and its content if it is a file of at most `max_bytes`."""
         state = self.state(path)
-        if state.kind is not Kind.FILE or state.size > most:
+        if state.kind is not Kind.FILE or state.size > max_bytes:
             return state, None
         try:
-            with self._file(path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
-                data = file.read(most + 1)
+            with self._opened_file(path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
+                data = file.read(max_bytes + 1)
         except OSError:
             return state, None
         return replace(state, sha=hashlib.sha256(data).hexdigest(), size=len(data)), data
 
     @contextmanager
-    def _file(self, path: str) -> Iterator[int]:
-        with self.parent(path) as (parent, name), opened(name, FILE, at=parent) as descriptor:
+    def _opened_file(self, path: str) -> Iterator[int]:
+        with self.parent(path) as (parent, name), opened(name, FILE_FLAGS, at=parent) as descriptor:
             yield descriptor
 
 
-def observe(top: int, path: str, *, content: bool = True) -> State:
+def state_below(top: int, path: str, *, content: bool = True) -> State:
     """Return the state of a path below the open folder `top`. Behind a link there is nothing.
 
     Without `content` the SHA-256 of a file is left out.
     """
     try:
-        with parent_of(top, path) as (parent, name):
-            return state_of(parent, name, content=content)
+        with opened_parent(top, path) as (parent, name):
+            return entry_state(parent, name, content=content)
     except OSError:
         return ABSENT
 
 
-def state_of(parent: int, name: str, *, content: bool = True) -> State:
+def entry_state(parent: int, name: str, *, content: bool = True) -> State:
     """Return the state of an entry of the open folder `parent`."""
     try:
         info = os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -310,11 +301,11 @@ def state_of(parent: int, name: str, *, content: bool = True) -> State:
             return State(kind=Kind.OTHER)
         if not content:
             return State(kind=Kind.FILE, mode=info.st_mode & 0o777, size=info.st_size)
-        with opened(name, FILE, at=parent) as descriptor:
+        with opened(name, FILE_FLAGS, at=parent) as descriptor:
             info = os.fstat(descriptor)
             if not stat.S_ISREG(info.st_mode):
                 return State(kind=Kind.OTHER)
-            sha, size = pour(descriptor, None)
+            sha, size = copy_and_digest(descriptor, None)
             return State(kind=Kind.FILE, mode=info.st_mode & 0o777, sha=sha, size=size)
     except (FileNotFoundError, NotADirectoryError):
         return ABSENT
@@ -322,11 +313,9 @@ def state_of(parent: int, name: str, *, content: bool = True) -> State:
         return State(kind=Kind.OTHER)
 
 
-def same(one: State, other: State) -> bool:
+def is_same_state(one: State, other: State) -> bool:
     """Return True if two states are the same. Modes of folders do not count."""
-    if one.kind is Kind.FOLDER:
-        return other.kind is Kind.FOLDER
-    return one == other
+    return one == other or one.kind is other.kind is Kind.FOLDER
 
 
 def exchange(parent: int, one: str, other: str) -> None:
@@ -337,8 +326,8 @@ def exchange(parent: int, one: str, other: str) -> None:
     _renameat2(parent, one, other, _EXCHANGE)
 
 
-def move(parent: int, source: str, target: str) -> None:
-    """Rename an entry of a folder. Raises FileExistsError if the target exists."""
+def rename_to_new(parent: int, source: str, target: str) -> None:
+    """Rename an entry of a folder to a new name. Raises FileExistsError if the target exists."""
     _renameat2(parent, source, target, _NOREPLACE)
 
 
@@ -349,7 +338,7 @@ def _renameat2(parent: int, source: str, target: str, flags: int) -> None:
 
 
 @contextmanager
-def parent_of(top: int, path: str) -> Iterator[tuple[int, str]]:
+def opened_parent(top: int, path: str) -> Iterator[tuple[int, str]]:
     """Open the folder of a path below the open folder `top`, without following a link, and name the path's entry.
 
     Raises OSError.
@@ -358,151 +347,9 @@ def parent_of(top: int, path: str) -> Iterator[tuple[int, str]]:
     descriptor = os.dup(top)
     try:
         for part in parts:
-            below = os.open(part, FOLDER, dir_fd=descriptor)
+            below = os.open(part, FOLDER_FLAGS, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = below
         yield descriptor, name
     finally:
         os.close(descriptor)
-
-
-KEPT_S = 30 * 86_400
-"""Seconds for which earlier content is kept."""
-KEPT_BYTES = 512 << 20
-"""Maximum number of bytes of earlier content that are kept; the oldest goes first."""
-
-
-@frozen_dataclass
-class PathChange:
-    """One change of a path, in order of `at_ns`."""
-
-    path: str
-    base: State
-    new: State
-    at_ns: int
-    made: tuple[str, ...]
-    read: Callable[[], bytes]
-    here: bool
-    """True if it was made in the folder that is the workspace now."""
-
-    def content(self) -> bytes | None:
-        """Return the content of the file before the change; None if it is gone or damaged."""
-        with suppress(OSError, ToolFailedError):
-            data = self.read()
-            return data if hashlib.sha256(data).hexdigest() == self.base.sha else None
-        return None
-
-
-@frozen_dataclass
-class _KeptHeader:
-    """The first line of a kept file: what a call was about to replace, and by what."""
-
-    path: str
-    base: State
-    new: State
-    made: tuple[str, ...]
-    workspace: str
-    folder: str
-    """Identity of the workspace's folder."""
-    at_ns: int
-
-
-def keep(
-    path: Path,
-    before: bytes | None,
-    after: bytes,
-    *,
-    mode: int,
-    folder: int,
-    made: Sequence[str],
-    context: ToolContext,
-) -> None:
-    """Store what a call is about to replace: the file `path` in the open `folder`, which will get `mode`.
-
-    Raises ToolFailedError if that fails: then nothing may be written.
-    """
-    if context.kept is None:
-        return
-    name = f"{context.call_id}.{context.attempt}"
-    if "/" in name:  # It comes from the store, which may be a copy of someone else's.
-        raise ToolFailedError(f"Nothing was written: the call has an id that is a path ({name!r}).")
-    try:
-        base = State()
-        if before is not None:
-            info = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
-            base = _state_of_content(before, info.st_mode & 0o777)
-        header = _KeptHeader(
-            path=path.relative_to(context.workspace).as_posix(),
-            base=base,
-            new=_state_of_content(after, mode),
-            made=tuple(made),
-            workspace=str(context.workspace),
-            folder=folder_identity(context.workspace),
-            at_ns=time.time_ns(),
-        )
-        context.kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-        data = spelled(header) + b"\n" + (before or b"")
-        write_durably(context.kept / name, data)
-    except OSError as error:
-        why = f"what it replaces could not be kept for /undo ({error.strerror})"
-        raise ToolFailedError(f"Nothing was written: {why}.") from error
-    reach("kept")
-
-
-def _state_of_content(content: bytes, mode: int) -> State:
-    return State(kind=Kind.FILE, mode=mode, sha=hashlib.sha256(content).hexdigest(), size=len(content))
-
-
-def kept_calls(folder: Path) -> frozenset[str]:
-    """Return the ids of the calls with kept copies."""
-    with suppress(OSError):
-        return frozenset(name.rpartition(".")[0] for name in os.listdir(folder))
-    return frozenset()
-
-
-def kept(folder: Path, prefixes: Sequence[str], *, workspace: Path) -> list[PathChange]:
-    """Return the writes whose names start with one of `prefixes`, oldest first. What cannot be read is left out."""
-    found, here = list[PathChange](), (folder_identity(workspace), str(workspace))
-    with suppress(OSError):
-        for name in os.listdir(folder):
-            if name.startswith(tuple(prefixes)):
-                with suppress(OSError, ValueError):
-                    found.append(_read_kept(folder / name, here))
-    return sorted(found, key=lambda change: change.at_ns)
-
-
-def _read_kept(record: Path, here: tuple[str, str]) -> PathChange:
-    with record.open("rb") as file:
-        header = decode_value(_KeptHeader, file.readline())
-    if not {"", ".", ".."}.isdisjoint(header.path.split("/")):
-        raise ValueError("not a path in the workspace")
-    return PathChange(
-        path=header.path,
-        base=header.base,
-        new=header.new,
-        made=header.made,
-        at_ns=header.at_ns,
-        read=lambda: record.read_bytes().partition(b"\n")[2],
-        here=(header.folder, header.workspace) == here,
-    )
-
-
-def sweep_kept(folder: Path) -> None:
-    """Remove what is older than `KEPT_S`, and the oldest beyond `KEPT_BYTES`."""
-    files: list[tuple[float, int, Path]] = []
-    with suppress(OSError):
-        for path in folder.iterdir():
-            with suppress(OSError):
-                info = path.stat()
-                files.append((info.st_mtime, info.st_size, path))
-    for path in outdated(files):
-        path.unlink(missing_ok=True)
-
-
-def outdated(found: Iterable[tuple[float, int, Path]]) -> Iterator[Path]:
-    """Yield the paths that are no longer kept, given times, sizes in bytes and paths: the oldest go first."""
-    room, oldest = KEPT_BYTES, time.time() - KEPT_S
-    for at, size, path in sorted(found, reverse=True):
-        room -= size
-        if room < 0 or at < oldest:
-            yield path

@@ -16,7 +16,7 @@ from pathlib import Path
 from chatops.config.entries import decode_value
 from chatops.config.failpoints import reach
 from chatops.contained.copying import MAX_DEPTH, Manifest, hidden_by_name, is_cache, is_git, read_manifest
-from chatops.contained.folder import ABSENT, FILE, Below, Kind, State, TurnFolder, observe, opened
+from chatops.contained.folder import ABSENT, FILE_FLAGS, Kind, OpenWorkspace, State, TurnFolder, opened, state_below
 from chatops.domain.canonical import digest
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -39,7 +39,7 @@ MAX_LEFT_OUT = 500
 """Maximum number of paths that are listed as left out; further ones are counted."""
 _EXECUTE_BITS = 0o111
 _MAX_SHOWN = 300
-"""Characters of a path that are shown."""
+"""Maximum number of characters of a path that are shown."""
 
 
 @frozen_dataclass
@@ -52,7 +52,7 @@ class Entry:
     runs_later: tuple[str, ...] = ()
     """Programs that run or obey the path without being asked again, such as "make"."""
     marks: tuple[str, ...] = ()
-    """Remark beyond the change itself, such as "made executable"."""
+    """Remarks beyond the change itself, such as "made executable"."""
 
     @property
     def verb(self) -> str:
@@ -61,7 +61,8 @@ class Entry:
             return "add"
         if self.new.kind is Kind.ABSENT:
             return "remove"
-        return "mode" if (self.base.sha, self.base.kind) == (self.new.sha, self.new.kind) != ("", "link") else "change"
+        only_mode = self.base.kind is self.new.kind is not Kind.LINK and self.base.sha == self.new.sha
+        return "mode" if only_mode else "change"
 
 
 @frozen_dataclass
@@ -73,7 +74,7 @@ class LeftOut:
 
 
 @frozen_dataclass
-class Ran:
+class RanCall:
     """A call that ran in the copy: its tool, its words, its outcome, and how its program ended, if it ran one."""
 
     tool: str
@@ -91,7 +92,7 @@ class ChangeList:
     """Device and inode of the workspace folder."""
     entries: tuple[Entry, ...]
     left_out: tuple[LeftOut, ...] = ()
-    ran: tuple[Ran, ...] = ()
+    ran: tuple[RanCall, ...] = ()
     hidden: tuple[str, ...] = ()
     """Paths of the workspace that were not in the copy, spelled out."""
     cannot: tuple[str, ...] = ()
@@ -104,7 +105,7 @@ class ChangeList:
 
 
 @frozen_dataclass
-class Frozen:
+class FrozenList:
     """The list as it is stored, with its number, see `freeze`."""
 
     number: int = 1
@@ -118,43 +119,44 @@ def select_entries(changes: ChangeList, only: Sequence[str] | None, conflicts: M
     )
 
 
-def freeze(folder: TurnFolder, *, ran: Sequence[Ran] = (), number: int | None = None) -> ChangeList:
+def freeze(folder: TurnFolder, *, ran: Sequence[RanCall] = (), number: int | None = None) -> ChangeList:
     """Return the change list of a contained turn, frozen now or before. The same copy gives the same list.
 
     `number` counts the lists: a turn that continues after its list was sent back gets another one. None: the last one.
 
     Raises ToolFailedError if the copy is gone.
     """
-    found = folder.read("frozen", Frozen)
-    if found is not None and number in (None, found.number):
-        return found.changes
+    stored = folder.read("frozen", FrozenList)
+    if stored is not None and number in (None, stored.number):
+        return stored.changes
     manifest = read_manifest(folder)
     changes = _Comparison(folder=folder, manifest=manifest).changes(tuple(ran))
     reach("contained")
-    folder.write("frozen", Frozen(number=number or 1, changes=changes))
+    folder.write("frozen", FrozenList(number=number or 1, changes=changes))
     reach("contained")
     return changes
 
 
-def read_calls(folder: TurnFolder) -> dict[str, Ran]:
+def read_calls(folder: TurnFolder) -> dict[str, RanCall]:
     """Return the calls that ran in the copy by their ids, each with its outcome."""
-    found: dict[str, Ran] = {}
+    calls: dict[str, RanCall] = {}
+    # A kill may have left half a line at the end.
     with suppress(OSError, ValueError):
         for line in (folder.path / "ran.jsonl").read_text(encoding="ascii").splitlines():
-            call_id, ran = decode_value(tuple[str, Ran], line)
-            found[call_id] = ran
-    return found
+            call_id, ran = decode_value(tuple[str, RanCall], line)
+            calls[call_id] = ran
+    return calls
 
 
-def frozen(folder: TurnFolder) -> ChangeList:
+def read_frozen(folder: TurnFolder) -> ChangeList:
     """Return the change list that was frozen before. Raises ToolFailedError if there is none that can be read."""
-    found = folder.read("frozen", Frozen)
-    if found is None:
+    stored = folder.read("frozen", FrozenList)
+    if stored is None:
         raise ToolFailedError("The frozen list of changes is missing or cannot be read.")
-    return found.changes
+    return stored.changes
 
 
-def shown(path: str) -> str:
+def display_path(path: str) -> str:
     """Return a path for display: on one line, control and invisible characters spelled out."""
     return visible(os.fsencode(path).decode("utf-8", "backslashreplace"), limit=_MAX_SHOWN)
 
@@ -168,7 +170,9 @@ class _Comparison:
     entries: list[Entry] = field(default_factory=list)
     left: list[LeftOut] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
+    """Paths that are in the copy still."""
     ignored: Counter[str] = field(default_factory=Counter)
+    """Number of changes that git ignores, by the outermost ignored path."""
     unread: list[str] = field(default_factory=list)
     """Folders that could not be read: nothing below them is taken for removed."""
     links: dict[str, str] = field(default_factory=dict)
@@ -178,7 +182,7 @@ class _Comparison:
     rules: GitIgnore = field(init=False)
     counter: WorkCounter = field(init=False)
 
-    def changes(self, ran: tuple[Ran, ...]) -> ChangeList:
+    def changes(self, ran: tuple[RanCall, ...]) -> ChangeList:
         """Compare the trees, and keep the new and the old content of each change."""
         self.rules = GitIgnore(self.manifest.workspace)
         total = len(self.manifest.copied)
@@ -194,10 +198,10 @@ class _Comparison:
             self._leave_out(path, f"git ignores it ({count:,} changes)")
         for path, why in sorted(self.manifest.left.items()):
             self._leave_out(path, f"not in the copy: {why}")
-        entries = self.entries
-        if len(entries) > MAX_ENTRIES:
-            self.left.insert(0, LeftOut(path=".", why=f"{len(entries):,} changes; at most {MAX_ENTRIES:,} are applied"))
-            entries = self.entries = []
+        if len(self.entries) > MAX_ENTRIES:
+            why = f"{len(self.entries):,} changes; at most {MAX_ENTRIES:,} are applied"
+            self.left.insert(0, LeftOut(path=".", why=why))
+            self.entries = []
         self._keep_bases()
         left = self.left[:MAX_LEFT_OUT]
         if len(self.left) > MAX_LEFT_OUT:
@@ -205,45 +209,46 @@ class _Comparison:
         return ChangeList(
             workspace=self.manifest.workspace,
             identity=self.manifest.identity,
-            entries=tuple(sorted(entries, key=lambda entry: entry.path.encode())),
+            entries=tuple(sorted(self.entries, key=lambda entry: entry.path.encode())),
             left_out=tuple(left),
             ran=ran,
-            hidden=tuple(shown(path) for path in sorted(self.manifest.hidden)),
+            hidden=tuple(display_path(path) for path in sorted(self.manifest.hidden)),
         )
 
     def _leave_out(self, path: str, why: str) -> None:
-        self.left.append(LeftOut(path=shown(path), why=why))
+        self.left.append(LeftOut(path=display_path(path), why=why))
 
     def _compare_folder(self, folder: int, parts: tuple[str, ...], *, ignored: str) -> None:
+        """Compare what is in an open folder. `ignored` is the outermost path above it that git ignores, or empty."""
         for name in sorted(os.listdir(folder)):
             reach("contained")
-            below = (*parts, name)
-            path = "/".join(below)
+            entry_parts = (*parts, name)
+            path = "/".join(entry_parts)
             mounted = path in MOUNTED and is_mount_point(Path(name), dir_fd=folder)
             if mounted or is_cache(name) or path in self.manifest.shared:
                 self._skip(path)
                 continue
-            if why := _name_fault(below):
+            if why := _name_fault(entry_parts):
                 self._skip(path)
                 if path not in self.manifest.hidden:
                     self._leave_out(path, why)
                 continue
             info = os.stat(name, dir_fd=folder, follow_symlinks=False)
             is_folder = stat.S_ISDIR(info.st_mode)
-            # The outermost path that is ignored, or a new folder of packages: changes are counted by it.
-            top = ignored
-            if not top and self.rules.ignores(path + ("/" if is_folder else "")):
-                top = path
-            if not top and is_folder and path not in self.manifest.copied and fold(name) in (*PACKAGE_FOLDERS, ".venv"):
-                top = path
+            is_new = path not in self.manifest.copied
+            new_packages = is_folder and is_new and fold(name) in (*PACKAGE_FOLDERS, ".venv")
+            # By the outermost path that is ignored, or a new folder of packages, changes are counted.
+            ignored_by = ignored
+            if not ignored and (new_packages or self.rules.ignores(path + ("/" if is_folder else ""))):
+                ignored_by = path
             self.seen.add(path)
-            self.counter.add(path in self.manifest.copied)
+            self.counter.add(not is_new)
             if is_folder:
-                self._compare_subfolder(folder, below, path, ignored=top)
+                self._compare_subfolder(folder, entry_parts, path, ignored=ignored_by)
             elif stat.S_ISREG(info.st_mode):
-                self._compare_file(folder, name, path, info, ignored=top)
+                self._compare_file(folder, name, path, info, ignored=ignored_by)
             elif stat.S_ISLNK(info.st_mode):
-                self._compare_link(os.readlink(name, dir_fd=folder), path, ignored=top)
+                self._compare_link(os.readlink(name, dir_fd=folder), path, ignored=ignored_by)
             else:
                 self._leave_out(path, "a pipe, socket or device")
 
@@ -284,7 +289,7 @@ class _Comparison:
             return
         if not info.st_mode & stat.S_IRUSR:
             os.chmod(name, 0o600, dir_fd=folder)
-        with opened(name, FILE, at=folder) as descriptor:
+        with opened(name, FILE_FLAGS, at=folder) as descriptor:
             sha, size = self.folder.keep_blob(descriptor)
             start = os.pread(descriptor, 2, 0)
         base = before.state if before is not None else ABSENT
@@ -314,10 +319,10 @@ class _Comparison:
             return
         if base.kind is Kind.FOLDER:
             self._skip(path)
-            self._leave_out(path, f"a folder was replaced by a link to {shown(target)}")
+            self._leave_out(path, f"a folder was replaced by a link to {display_path(target)}")
             return
         self.links[path] = target
-        marks = (f"link to {shown(target)}",)
+        marks = (f"link to {display_path(target)}",)
         entry = Entry(path=path, base=base, new=new, runs_later=runs_later(path), marks=marks)
         self._add_change(entry, ignored=ignored)
 
@@ -329,7 +334,7 @@ class _Comparison:
 
     def _note_removed(self) -> None:
         for path, before in self.manifest.copied.items():
-            if path in self.seen or any(path.startswith(f"{top}/") for top in self.unread):
+            if path in self.seen or any(path.startswith(f"{folder}/") for folder in self.unread):
                 continue
             if self.rules.ignores(path + ("/" if before.state.kind is Kind.FOLDER else "")):
                 self.ignored[path] += 1
@@ -341,7 +346,7 @@ class _Comparison:
         for path, target in self.links.items():
             if why := _link_fault(top, path, target):
                 self.entries = [entry for entry in self.entries if entry.path != path]
-                self._leave_out(path, f"link to {shown(target)}: {why}")
+                self._leave_out(path, f"link to {display_path(target)}: {why}")
 
     def _leave_out_clashes(self) -> None:
         """Leave out added paths that another file system takes for a path that exists."""
@@ -353,17 +358,17 @@ class _Comparison:
                 folded.setdefault("/".join(fold(part) for part in parent.split("/")), set()).add(parent)
         clashing = {path for paths in folded.values() if len(paths) > 1 for path in paths}
         for path in sorted(added):
-            if found := next((ancestor for ancestor in _with_ancestors(path) if ancestor in clashing), None):
-                others = folded["/".join(fold(part) for part in found.split("/"))] - {found}
+            if clash := next((ancestor for ancestor in _with_ancestors(path) if ancestor in clashing), None):
+                others = folded["/".join(fold(part) for part in clash.split("/"))] - {clash}
                 self.entries = [entry for entry in self.entries if entry.path != path]
-                self._leave_out(path, f"some file systems take it for {shown(sorted(others)[0])}")
+                self._leave_out(path, f"some file systems take it for {display_path(sorted(others)[0])}")
 
     def _keep_bases(self) -> None:
         """Keep the content that the changes replace, for the dialog and to undo them."""
-        with Below(Path(self.manifest.workspace), self.manifest.identity) as below:
+        with OpenWorkspace(Path(self.manifest.workspace), self.manifest.identity) as workspace:
             for entry in self.entries:
                 if entry.base.kind is Kind.FILE:
-                    below.keep(entry.path, self.folder)
+                    workspace.keep(entry.path, self.folder)
 
 
 def _with_ancestors(path: str) -> Iterator[str]:
@@ -394,21 +399,21 @@ def _link_fault(top: int, path: str, target: str) -> str:
         return "its target is not valid UTF-8"
     if not target or target.startswith("/"):
         return "only relative links are applied"
-    here = path.split("/")[:-1]
+    reached = path.split("/")[:-1]
     for part in target.split("/"):
         if part in ("", "."):
             continue
         if part == "..":
-            if not here:
+            if not reached:
                 return "it leads out of the workspace"
-            here.pop()
+            reached.pop()
         else:
-            here.append(part)
-            if is_git(part) or hidden_by_name(tuple(here)):
+            reached.append(part)
+            if is_git(part) or hidden_by_name(tuple(reached)):
                 return "it leads to a protected path"
-        if here and observe(top, "/".join(here), content=False).kind not in (Kind.FILE, Kind.FOLDER):
+        if reached and state_below(top, "/".join(reached), content=False).kind not in (Kind.FILE, Kind.FOLDER):
             return "it leads through another link, or to nothing"
-    return "" if here else "it leads to the workspace itself"
+    return "" if reached else "it leads to the workspace itself"
 
 
 def with_order(entries: Sequence[Entry]) -> tuple[Entry, ...]:

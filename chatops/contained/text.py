@@ -5,23 +5,24 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 
 from chatops.contained.folder import Kind, State
-from chatops.contained.freezing import ChangeList, Entry, Ran, shown, with_order
+from chatops.contained.freezing import ChangeList, Entry, RanCall, display_path, with_order
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import Outcome
 from chatops.toolkit.counting import count_work
-from chatops.toolkit.output import diff_text, is_binary, visible
+from chatops.toolkit.diff import diff_text
+from chatops.toolkit.output import is_binary, visible
 
 MAX_TEXT = 4_000_000
 """Maximum number of bytes of a file that is shown as a text diff."""
 Blobs = Callable[[str], bytes]
 """Returns the content with a SHA-256. Raises ToolFailedError if it is missing."""
-_LEAST_ALIKE = 0.6
-"""Share of equal lines from which a file counts as moved."""
-_MAX_COMPARED, _MAX_PAIRS = 200_000, 100
+_MIN_ALIKE = 0.6
+"""Share of equal lines from which a file counts as moved. With less, files of one kind are taken for each other."""
+_MAX_COMPARED_BYTES, _MAX_PAIRS = 200_000, 100
 """Bytes of a file and pairs of files that are compared at most, to find moved ones."""
 _MAX_COMMAND = 300
-"""Characters of a command that are shown."""
+"""Maximum number of characters of a command that are shown."""
 
 
 def head(changes: ChangeList, conflicts: Mapping[str, str]) -> str:
@@ -92,20 +93,23 @@ def review(changes: ChangeList, conflicts: Mapping[str, str], read: Blobs) -> Co
 
 def describe_changes(entries: Sequence[Entry], read: Blobs) -> tuple[Change, ...]:
     """Return changes for the user, in this order. `read` returns the contents before and after them."""
-    moves = _moves(entries, read)
-    gone = {old.path: new for new, old in moves.items()}
-    found = []
+    origins = _find_moves(entries, read)
+    moved_to = {old.path: new for new, old in origins.items()}
+    changes = []
     with count_work("comparing files", unit="file", total=len(entries)) as counter:
         for entry in entries:
-            found.append(_change(entry, read, moves.get(entry.path), gone.get(entry.path, "")))
+            changes.append(
+                _describe_change(entry, read, moved_from=origins.get(entry.path), moved_to=moved_to.get(entry.path, ""))
+            )
             counter.add()
-    return tuple(found)
+    return tuple(changes)
 
 
-def _change(entry: Entry, read: Blobs, moved_from: Entry | None, moved_to: str) -> Change:
+def _describe_change(entry: Entry, read: Blobs, *, moved_from: Entry | None, moved_to: str) -> Change:
     """Return one change: its title, its diff, and what the diff does not tell: modes, kinds, sizes and digests.
 
-    `moved_from` is the removed file that an added one was made from, `moved_to` the path that a removed one got.
+    `moved_from` is the removed file that an added one was made from, `moved_to` the path that a removed one got, or
+    empty.
     """
     # The text of a moved file is compared with that before it was moved.
     base, new = (moved_from or entry).base, entry.new
@@ -118,7 +122,7 @@ def _change(entry: Entry, read: Blobs, moved_from: Entry | None, moved_to: str) 
         lines.append(f"  mode {base.mode:o} becomes {new.mode:o}")
     for state, sign in ((base, "-"), (new, "+")):
         if state.kind is Kind.LINK:
-            lines.append(f"  {sign} link to {shown(state.target)}")
+            lines.append(f"  {sign} link to {display_path(state.target)}")
         if state.kind is Kind.FOLDER:
             lines.append(f"  {sign} folder")
     before, after, diff = _text(base, read), _text(new, read), ""
@@ -131,26 +135,26 @@ def _change(entry: Entry, read: Blobs, moved_from: Entry | None, moved_to: str) 
         diff = diff_text(before, after, name=entry.path)
         if before != after and before.split() == after.split():
             lines.append("  (only white space differs)")
-    gone = (f"moved to {shown(moved_to)}",) if moved_to else ()
-    marks = "; ".join((*gone, *(f"runs later: {program}" for program in entry.runs_later), *entry.marks))
-    title = f"{entry.verb} {shown(entry.path)}"
+    moved = (f"moved to {display_path(moved_to)}",) if moved_to else ()
+    marks = "; ".join((*moved, *(f"runs later: {program}" for program in entry.runs_later), *entry.marks))
+    title = f"{entry.verb} {display_path(entry.path)}"
     if moved_from is not None:
-        title = f"move {shown(moved_from.path)} to {shown(entry.path)}"
+        title = f"move {display_path(moved_from.path)} to {display_path(entry.path)}"
     title += f"  [{marks}]" if marks else ""
     return Change(path=entry.path, title=title, lines=tuple(lines), diff=diff)
 
 
-def describe(seen: ContainedReview) -> str:
+def describe(listed: ContainedReview) -> str:
     """Return the whole list as text."""
-    lines = [seen.head, "", *seen.notes]
-    for change in seen.changes:
+    lines = [listed.head, "", *listed.notes]
+    for change in listed.changes:
         conflict = f"  (in conflict, left: {change.conflict})" if change.conflict else ""
         lines += [f"{change.title}{conflict}", *change.lines, *change.diff.splitlines(), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _moves(entries: Sequence[Entry], read: Blobs) -> dict[str, Entry]:
-    """Return, by the path of each added file that was a removed one before, that removed file.
+def _find_moves(entries: Sequence[Entry], read: Blobs) -> dict[str, Entry]:
+    """Return the removed file that each moved file was before, by the path that it has now.
 
     A file counts as moved if its content is the same, or for few and small texts if most of its lines are.
     """
@@ -158,27 +162,27 @@ def _moves(entries: Sequence[Entry], read: Blobs) -> dict[str, Entry]:
         entry for entry in entries if entry.verb == "remove" and entry.base.kind is Kind.FILE and entry.base.size
     ]
     added = [entry for entry in entries if entry.verb == "add" and entry.new.kind is Kind.FILE]
-    found: dict[str, Entry] = {}
+    origins: dict[str, Entry] = {}
     for new in added:
         if origin := next((old for old in removed if old.base.sha == new.new.sha), None):
             removed.remove(origin)
-            found[new.path] = origin
-    rest = [new for new in added if new.path not in found and new.new.size <= _MAX_COMPARED]
-    removed = [old for old in removed if old.base.size <= _MAX_COMPARED]
+            origins[new.path] = origin
+    rest = [new for new in added if new.path not in origins and new.new.size <= _MAX_COMPARED_BYTES]
+    removed = [old for old in removed if old.base.size <= _MAX_COMPARED_BYTES]
     if len(rest) * len(removed) > _MAX_PAIRS:
-        return found
+        return origins
     texts = {old.path: (_text(old.base, read) or "").splitlines() for old in removed}
     for new in rest:
         lines = (_text(new.new, read) or "").splitlines()
         ratios = {old.path: SequenceMatcher(None, texts[old.path], lines).quick_ratio() for old in removed}
         best = max(removed, key=lambda old: ratios[old.path], default=None)
-        if lines and best is not None and ratios[best.path] >= _LEAST_ALIKE:
+        if lines and best is not None and ratios[best.path] >= _MIN_ALIKE:
             removed.remove(best)
-            found[new.path] = best
-    return found
+            origins[new.path] = best
+    return origins
 
 
-def _describe_end(call: Ran) -> str:
+def _describe_end(call: RanCall) -> str:
     return f"{call.outcome}, {call.ending}" if call.ending else str(call.outcome)
 
 

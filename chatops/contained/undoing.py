@@ -21,8 +21,9 @@ from pathlib import Path
 from chatops.config.failpoints import reach
 from chatops.contained.applying import Journal, journal, undoable
 from chatops.contained.copying import hidden_by_name
-from chatops.contained.folder import Below, Kind, PathChange, State, TurnFolder, kept, turn_folder, write_durably
-from chatops.contained.freezing import ChangeList, Entry, Frozen, frozen, read_calls, shown
+from chatops.contained.folder import Kind, OpenWorkspace, State, TurnFolder, turn_folder, write_durably
+from chatops.contained.freezing import ChangeList, Entry, FrozenList, display_path, read_calls, read_frozen
+from chatops.contained.kept import PathChange, kept_changes
 from chatops.contained.text import MAX_TEXT, Change, describe_changes
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -42,28 +43,32 @@ class UndoList:
     cannot: tuple[str, ...]
 
 
-def undo_list(data: Path, workspace: Path, *, session_id: str, turns: Sequence[str], cannot: Sequence[str]) -> UndoList:
+def store_undo_list(
+    data: Path, workspace: Path, *, session_id: str, turns: Sequence[str], cannot: Sequence[str]
+) -> UndoList:
     """Store the list of what undoing `turns` puts back in the workspace. `cannot` names what else they have done.
 
     Raises ToolFailedError and OSError.
     """
-    paths = changed_paths(data, workspace, turns)
+    changes_by_path = changed_paths(data, workspace, turns)
     folder = turn_folder(data, f"{session_id}.{secrets.token_hex(4)}.undo")
     folder.path.mkdir(mode=0o700, parents=True)
     info = os.stat(workspace)
-    identity, left, entries = (info.st_dev, info.st_ino), [], []
-    with Below(workspace, identity) as below:
-        for path, changes in paths.items():
-            entry, why = _undo_entry(path, changes, below, folder)
-            left += [f"{shown(path)}: {why}"] if why else []
+    identity = (info.st_dev, info.st_ino)
+    cannot_lines, entries = list[str](), list[Entry]()
+    with OpenWorkspace(workspace, identity) as opened:
+        for path, changes in changes_by_path.items():
+            entry, why = _undo_entry(path, changes, opened, folder)
+            cannot_lines += [f"{display_path(path)}: {why}"] if why else []
             entries += [entry] if entry is not None else []
-    lines = (*left, *cannot)
+    lines = (*cannot_lines, *cannot)
     if not entries:
         folder.path.rmdir()
         return UndoList(name="", cannot=lines)
-    made = sorted({path for changes in paths.values() for change in changes for path in change.made})
+    made = sorted({path for changes in changes_by_path.values() for change in changes for path in change.made})
     listed = ChangeList(workspace=str(workspace), identity=identity, entries=tuple(entries), cannot=lines)
-    folder.write("frozen", Frozen(changes=listed))
+    folder.write("frozen", FrozenList(changes=listed))
+    # To `applying`, the turns were applied already: the undo is what is left to do.
     results = {entry.path: "" for entry in entries}
     folder.write("apply", Journal(state="done", paths=tuple(results), made=tuple(made), results=results))
     reach("undo_listed")
@@ -77,21 +82,22 @@ def contained_calls(data: Path, turns: Sequence[str]) -> frozenset[str]:
 
 def changed_paths(data: Path, workspace: Path, turns: Sequence[str]) -> dict[str, list[PathChange]]:
     """Return what the file tools of `turns` have changed, by path in order, the changes of each from the first on."""
-    paths: dict[str, list[PathChange]] = {}
+    by_path: dict[str, list[PathChange]] = {}
     for change in sorted(_changes_of(data, workspace, turns), key=lambda change: (change.path, change.at_ns)):
-        paths.setdefault(change.path, []).append(change)
-    return paths
+        by_path.setdefault(change.path, []).append(change)
+    return by_path
 
 
 def _changes_of(data: Path, workspace: Path, turns: Sequence[str]) -> list[PathChange]:
-    found = kept(data / "kept", [f"{turn}." for turn in turns], workspace=workspace)
+    """Return the changes by file tools and those of contained turns that were applied, in no certain order."""
+    changes = kept_changes(data / "kept", [f"{turn}." for turn in turns], workspace=workspace)
     for folder in _contained_folders(data, turns):
         with suppress(OSError, ToolFailedError):
-            changes = frozen(folder)
+            listed = read_frozen(folder)
             at_ns = (folder.path / "apply.json").stat().st_mtime_ns
             applied = journal(folder, 0)
-            here = changes.workspace == str(workspace)
-            found += [
+            # The entries are those of an undo, so base and new are exchanged.
+            changes += [
                 PathChange(
                     path=entry.path,
                     base=entry.new,
@@ -99,11 +105,11 @@ def _changes_of(data: Path, workspace: Path, turns: Sequence[str]) -> list[PathC
                     at_ns=at_ns,
                     made=() if applied is None else applied.made,
                     read=partial(folder.blob, entry.new.sha),
-                    here=here,
+                    here=listed.workspace == str(workspace),
                 )
-                for entry in undoable(folder, changes)
+                for entry in undoable(folder, listed)
             ]
-    return found
+    return changes
 
 
 def _contained_folders(data: Path, turns: Sequence[str]) -> list[TurnFolder]:
@@ -125,14 +131,16 @@ def known_states(changes: Sequence[PathChange]) -> list[State] | None:
     return known
 
 
-def _undo_entry(path: str, changes: Sequence[PathChange], below: Below, folder: TurnFolder) -> tuple[Entry | None, str]:
+def _undo_entry(
+    path: str, changes: Sequence[PathChange], workspace: OpenWorkspace, folder: TurnFolder
+) -> tuple[Entry | None, str]:
     """Return the change of a path as a whole, or why it cannot be put back, or neither if it is as it was before."""
     if not all(change.here for change in changes):
         return None, ELSEWHERE
     first, last = changes[0], changes[-1].new
     if (known := known_states(changes)) is None:
         return None, BETWEEN
-    now = below.state(path)
+    now = workspace.state(path)
     if now == first.base:
         return None, ""
     if first.base.kind is Kind.FILE:
@@ -142,7 +150,7 @@ def _undo_entry(path: str, changes: Sequence[PathChange], below: Below, folder: 
         blobs.mkdir(mode=0o700, exist_ok=True)
         write_durably(blobs / first.base.sha, data)
     # For the dialog, which shows what would be taken back.
-    below.keep(path, folder)
+    workspace.keep(path, folder)
     # A write that was interrupted, or undone before, left an earlier state.
     return Entry(path=path, base=first.base, new=now if now in known else last), ""
 
@@ -154,27 +162,28 @@ def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Se
 
     Raises OSError and ToolFailedError.
     """
-    lost = {os.path.relpath(os.path.join(workspace, named), workspace) for named in gone}
+    not_kept = {os.path.relpath(os.path.join(workspace, named), workspace) for named in gone}
     info = os.stat(workspace)
-    found, entries = dict[str, Change](), list[Entry]()
-    contents, elsewhere = dict[str, bytes](), set[str]()
-    with Below(workspace, (info.st_dev, info.st_ino)) as below:
+    shown, entries = dict[str, Change](), list[Entry]()
+    contents, changed_elsewhere = dict[str, bytes](), set[str]()
+    with OpenWorkspace(workspace, (info.st_dev, info.st_ino)) as opened:
         for path, changes in changed_paths(data, workspace, turns).items():
             if not all(change.here for change in changes):
-                found[path] = _unshown_change(path, f"  {ELSEWHERE}")
+                shown[path] = _unshown_change(path, f"  {ELSEWHERE}")
                 continue
-            now, content = below.read(path, most=MAX_TEXT)
+            now, content = opened.read(path, max_bytes=MAX_TEXT)
             states = known_states(changes)
             if states is None or now not in states:
-                elsewhere.add(path)
+                changed_elsewhere.add(path)
             base = changes[0].base
             if now == base:
                 continue
-            before = changes[0].content() if base.kind is Kind.FILE and base.size <= MAX_TEXT else None
-            if path in elsewhere and hidden_by_name(tuple(path.split("/"))):
-                found[path] = _unshown_change(path, _SECRET_LINE)
-            elif before is None and base.kind is Kind.FILE and base.size <= MAX_TEXT:
-                found[path] = _unshown_change(path, _NOT_KEPT_LINE)
+            may_be_text = base.kind is Kind.FILE and base.size <= MAX_TEXT
+            before = changes[0].content() if may_be_text else None
+            if path in changed_elsewhere and hidden_by_name(tuple(path.split("/"))):
+                shown[path] = _unshown_change(path, _SECRET_LINE)
+            elif may_be_text and before is None:
+                shown[path] = _unshown_change(path, _NOT_KEPT_LINE)
             else:
                 known = {base.sha: before, now.sha: content}
                 contents |= {sha: text for sha, text in known.items() if text is not None}
@@ -185,15 +194,15 @@ def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Se
             raise ToolFailedError("This content is not kept.")
         return contents[sha]
 
-    found |= {change.path: change for change in describe_changes(entries, read)}
-    for path in lost:
-        change = found.get(path)
+    shown |= {change.path: change for change in describe_changes(entries, read)}
+    for path in not_kept:
+        change = shown.get(path)
         if change is None:
-            found[path] = _unshown_change(path, _NOT_KEPT_LINE)
+            shown[path] = _unshown_change(path, _NOT_KEPT_LINE)
         else:
-            found[path] = replace(change, lines=(*change.lines, _EARLIER_NOT_KEPT_LINE))
-    return tuple(replace(found[path], elsewhere=path in elsewhere) for path in sorted(found))
+            shown[path] = replace(change, lines=(*change.lines, _EARLIER_NOT_KEPT_LINE))
+    return tuple(replace(shown[path], elsewhere=path in changed_elsewhere) for path in sorted(shown))
 
 
 def _unshown_change(path: str, why: str) -> Change:
-    return Change(path=path, title=f"change {shown(path)}", lines=(why,))
+    return Change(path=path, title=f"change {display_path(path)}", lines=(why,))

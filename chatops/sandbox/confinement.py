@@ -60,7 +60,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import GitAccess, SandboxLevel, SandboxSpec
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import Exposure
-from chatops.git.repository import config_place, filtered_config
+from chatops.git.user_config import config_place, filtered_config
 from chatops.sandbox import landlock, supervisor
 from chatops.sandbox.covers import (
     BARE_HEAD,
@@ -76,7 +76,7 @@ from chatops.sandbox.covers import (
 )
 from chatops.sandbox.credentials import why_unusable
 from chatops.sandbox.git_access import Repository, Stage, find_repository, git_mounts
-from chatops.sandbox.landlock import without_set_ids
+from chatops.sandbox.landlock import set_id_filter
 from chatops.sandbox.process import DATA, Command, memory_file
 from chatops.sandbox.programs import Toolchains, find_toolchains, named, outermost
 from chatops.sandbox.proxy import PORT
@@ -93,6 +93,9 @@ _NAME_SERVICE = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager
 _BWRAP_FOLDERS = ("/usr/bin", "/usr/local/bin", "/bin")
 """Folders in which chatops looks for bwrap, instead of in PATH: a command could have put another program there."""
 _PROBE_S = 5.0
+"""Seconds for a program that ends at once. With less, a slow machine gets no sandbox; one that hangs delays longer."""
+_MAX_REASON = 120
+"""Maximum number of characters of another program's message in a fault."""
 _LEVEL_NAMES = {
     SandboxLevel.HARD: "bubblewrap",
     SandboxLevel.BASIC: "bubblewrap (basic)",
@@ -164,23 +167,27 @@ def confinement(
 
     May run the probe: call it in a thread.
     """
-    found = _best_level(workspace, best)
+    works = _best_level(workspace, best)
     needed = SandboxLevel.HARD if access is WorkspaceAccess.COPY else spec.require
     refusal = ""
-    if found.level < needed:
-        refusal = f"The settings require a sandbox of level {needed.word}, and it does not work: {found.fault}."
-    if found.level is SandboxLevel.NONE:
-        return Confinement(description=f"off ({found.fault})", fault=found.fault, refusal=refusal)
-    closed = why_not_for_commands((*spec.read, *spec.write), protected=protected, can_hide_parts=bool(found.program))
-    closed = closed or _link_fault(spec, workspace)
-    refusal = refusal or (f"{closed} {_TAKE_OUT}" if closed else "")
-    hosts = spec.hosts if found.program else ()
-    repository = find_repository(workspace)
+    if works.level < needed:
+        refusal = f"The settings require a sandbox of level {needed.word}, and it does not work: {works.fault}."
+    if works.level is SandboxLevel.NONE:
+        return Confinement(description=f"off ({works.fault})", fault=works.fault, refusal=refusal)
+    path_fault = why_not_for_commands(
+        (*spec.read, *spec.write), protected=protected, can_hide_parts=bool(works.program)
+    ) or _link_fault(spec, workspace)
+    if path_fault and not refusal:
+        refusal = f"{path_fault} {_TAKE_OUT}"
     # A symlink's target cannot be protected by a mount over the link: a command that can write the workspace could
     # replace the link.
     linked = (workspace / ".git").is_symlink()
-    git_is_writable = linked or spec.git == "writable" or not found.program
-    git = "its .git too" if git_is_writable else _GIT_WORDS[spec.git]
+    git_is_writable = linked or spec.git == "writable" or not works.program
+    git_words = "its .git too" if git_is_writable else _GIT_WORDS[spec.git]
+    workspace_words = access.value if access is WorkspaceAccess.READ_ONLY else f"{access.value}, {git_words}"
+    network_words = "network" if spec.network else "no network"
+    if spec.hosts and works.program and not spec.network:
+        network_words += f" but {', '.join(spec.hosts)}"
     toolchains = find_toolchains(workspace, os.environ)
     lists = (
         ("may read", spec.read),
@@ -188,29 +195,26 @@ def confinement(
         ("programs of", named(toolchains)),
         ("gets", spec.env),
     )
-    more = "".join(f", {verb} {', '.join(names)}" for verb, names in lists if names)
-    shown = access.value if access is WorkspaceAccess.READ_ONLY else f"{access.value}, {git}"
-    reached = f"no network but {', '.join(hosts)}" if hosts else "no network"
-    network = "network" if spec.network else reached
+    further_words = "".join(f", {verb} {', '.join(names)}" for verb, names in lists if names)
     used: list[str] = []
     for credential in spec.credentials:
         fault = why_unusable(credential, os.environ)
-        if spec.network or not found.program:
+        if spec.network or not works.program:
             fault = "it needs a sandbox of bubblewrap with the network off"
         if fault:
-            more += f", without the credential for {credential.name} ({fault})"
+            further_words += f", without the credential for {credential.name} ({fault})"
         else:
-            more += f", uses the credential {credential}"
+            further_words += f", uses the credential {credential}"
             used.append(str(credential))
     return Confinement(
-        level=found.level,
-        program=found.program,
-        description=f"{_LEVEL_NAMES[found.level]}: {network}, {shown}, no home{more}",
+        level=works.level,
+        program=works.program,
+        description=f"{_LEVEL_NAMES[works.level]}: {network_words}, {workspace_words}, no home{further_words}",
         refusal=refusal,
         network=spec.network,
         path=_search_path(spec, toolchains),
         toolchains=toolchains,
-        repository=repository,
+        repository=find_repository(workspace),
         credentials=tuple(used),
     )
 
@@ -230,11 +234,12 @@ def _link_fault(spec: SandboxSpec, workspace: Path) -> str:
 
 
 class Probed(NamedTuple):
-    """A level that works here. `program` is the path of bwrap, empty below level basic."""
+    """The highest level that works here."""
 
     program: str
+    """Path of bwrap; empty below level basic."""
     fault: str
-    """Reason why a higher level does not work, as a clause."""
+    """Reason why a higher level does not work, as a clause; empty for level hard."""
     level: SandboxLevel = SandboxLevel.NONE
 
 
@@ -244,10 +249,10 @@ def _best_level(workspace: Path, best: SandboxLevel) -> Probed:
         return Probed("", "switched off in the settings")
     if workspace == Path("/"):
         return Probed("", "the workspace is the whole file system")
-    found = probe() if best > SandboxLevel.LANDLOCK else Probed("", "bubblewrap is switched off in the settings")
-    if found.program or landlock_fault():
-        return found
-    return Probed("", found.fault, SandboxLevel.LANDLOCK)
+    probed = probe() if best > SandboxLevel.LANDLOCK else Probed("", "bubblewrap is switched off in the settings")
+    if probed.program or landlock_fault():
+        return probed
+    return Probed("", probed.fault, SandboxLevel.LANDLOCK)
 
 
 @cache
@@ -267,8 +272,8 @@ def probe() -> Probed:
 
 def _bwrap_fault(program: str, options: list[str]) -> str:
     """Return why bwrap with these options, and the filter of commands, fails; empty if it does not."""
-    file = memory_file(without_set_ids())
-    argv = [program, *(["--seccomp", str(file)] if without_set_ids() else []), *options]
+    file = memory_file(set_id_filter())
+    argv = [program, *(["--seccomp", str(file)] if set_id_filter() else []), *options]
     try:
         return _trial_fault("bubblewrap", argv, pass_fds=(file,))
     finally:
@@ -278,7 +283,7 @@ def _bwrap_fault(program: str, options: list[str]) -> str:
 def _trial_fault(name: str, argv: list[str], *, pass_fds: tuple[int, ...] = ()) -> str:
     """Run a program that ends at once. Return why `name` fails with it, as a clause; empty if it does not."""
     try:
-        done = subprocess.run(
+        trial = subprocess.run(
             argv,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -290,11 +295,11 @@ def _trial_fault(name: str, argv: list[str], *, pass_fds: tuple[int, ...] = ()) 
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{name} does not start: {type(error).__name__}"
-    if not done.returncode:
+    if not trial.returncode:
         return ""
-    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    lines = trial.stderr.decode("utf-8", "replace").strip().splitlines()
     log.warning("trying %s failed: %s", name, lines)
-    return f"{name} does not work here: {lines[-1][:120] if lines else 'no reason given'}"
+    return f"{name} does not work here: {lines[-1][:_MAX_REASON] if lines else 'no reason given'}"
 
 
 @cache
@@ -322,11 +327,11 @@ def landlock_limits(confined: Confinement, context: ToolContext, *, private: Pat
     """
     spec = context.sandbox
     (private / ".gitconfig").write_bytes(filtered_config())
-    names = _NAME_SERVICE if spec.network else ()
+    name_service = _NAME_SERVICE if spec.network else ()
     workspace = str(context.workspace)
     etc = readable_parts(Path("/etc"))
-    shown = map(str, confined.toolchains.shown)
-    read = ["/usr", "/opt", *etc, *_LINKS, "/proc", *names, *spec.read, *shown, workspace]
+    programs = map(str, confined.toolchains.shown)
+    read = ["/usr", "/opt", *etc, *_LINKS, "/proc", *name_service, *spec.read, *programs, workspace]
     write = [str(private), *spec.write, *([] if context.exposure is Exposure.READ_ONLY else [workspace])]
     return landlock.encode_arguments(read=read, write=write, network=spec.network)
 
@@ -358,24 +363,24 @@ def sandboxed_command(
     view = View(workspace=workspace, source=context.source or workspace)
     read = _unmounted_paths(spec.read, confined.toolchains, workspace=workspace)
     write = tuple(path for path in spec.write if os.path.isdir(path))
-    names = _NAME_SERVICE if spec.network else ()
+    name_service = _NAME_SERVICE if spec.network else ()
     hidden = (*context.protected, *home_secrets())
     repository = confined.repository if context.source is None else None
-    main = (repository.common,) if repository is not None and repository.is_linked_worktree else ()
-    listed = (*map(Path, (*read, *names, *write)), *main)
-    git_config, call_filter = _user_git_config(workspace=workspace), without_set_ids()
+    main_repository = (repository.common,) if repository is not None and repository.is_linked_worktree else ()
+    listed = (*map(Path, (*read, *name_service, *write)), *main_repository)
+    git_config, call_filter = _user_git_config(workspace=workspace), set_id_filter()
     # Every user of the machine can read the words of a program, and the key of a server is in its environment.
     setenv = (part for name, value in environment.items() for part in ("--setenv", name, value))
     variables = b"".join(os.fsencode(part) + b"\0" for part in setenv)
     read_only = context.exposure is Exposure.READ_ONLY
     below, covers = cover_special_files(view, hidden=hidden, listed=listed, system=_SYSTEM, masked=masked)
-    outer = (
+    bwrap_argv = (
         confined.program,
         *_isolate(confined.level, share_network=spec.network or channel is not None),
         *_mount_system(),
         *cover_homes(workspace),
         *_show_programs(confined.toolchains, workspace=None),
-        *(part for path in (*read, *names) for part in ("--ro-bind-try", path, path)),
+        *(part for path in (*read, *name_service) for part in ("--ro-bind-try", path, path)),
         *(part for path in write for part in ("--bind", path, path)),
         "--ro-bind" if read_only else "--bind",
         str(view.source),
@@ -394,7 +399,7 @@ def sandboxed_command(
         "-c",
     )
     return Command(
-        argv=(*_enter_own_network(channel), *outer, _RUN_SERVER if serves else _RUN_COMMAND, "sh", *argv),
+        argv=(*_enter_own_network(channel), *bwrap_argv, _RUN_SERVER if serves else _RUN_COMMAND, "sh", *argv),
         cwd=cwd,
         environment=environment,
         call=call,
@@ -424,10 +429,9 @@ def _show_programs(toolchains: Toolchains, *, workspace: Path | None, write: tup
     """
     args: list[str] = []
     for place in toolchains.shown:
-        inside = workspace is not None and place.is_relative_to(workspace)
-        if workspace is None:
-            args += ["--ro-bind-try", str(place), str(place)]
-        elif inside and str(place) not in write and not place.is_symlink():
+        if workspace is None or (
+            place.is_relative_to(workspace) and str(place) not in write and not place.is_symlink()
+        ):
             args += ["--ro-bind-try", str(place), str(place)]
     return args
 

@@ -24,11 +24,12 @@ from pathlib import Path
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import Mount
-from chatops.toolkit.confine import SETTINGS_FOLDER, Find, home_folders, survey
+from chatops.toolkit.confine import SETTINGS_FOLDER, home_folders
 from chatops.toolkit.output import visible
+from chatops.toolkit.survey import Find, survey
 
 _MAX_COVERED = 1_000
-"""Each cover is a mount and takes time, and bwrap accepts at most 9,000 arguments."""
+"""Maximum number of covers. Each is a mount and takes time, and bwrap accepts at most 9,000 arguments."""
 BARE_HEAD = "HEAD"
 """Without a ``.git``, git takes a folder with a valid ``HEAD``, ``objects`` and ``refs`` for a repository (a bare one).
 
@@ -126,7 +127,7 @@ def cover_special_files(
     for root in (view.source, *(root for root in listed if not root.is_relative_to(view.workspace))):
         try:
             found = survey(root, workspace=view.source, find=find, skipped=skipped)
-            secret = found.secret if root == view.source else _whole_folders(found.secret, listed=listed)
+            secret = found.secret if root == view.source else _join_covered(found.secret, listed=listed)
         except OSError as error:
             why = f"{visible(str(root))} cannot be searched for sockets and pipes: {error.strerror}"
             raise SandboxSetupError(why) from error
@@ -139,6 +140,7 @@ def cover_special_files(
         args += [] if permitted else _cover(path, root=Path("/etc"), view=view)
     for path in _listening_sockets(system):
         args += _cover(path, root=Path("/"), view=view)
+    # A cover is one of these two, see `_cover`.
     if args.count("/dev/null") + args.count("--tmpfs") > _MAX_COVERED:
         kinds = "sockets, pipes, devices and files that may hold secrets" if masked else "sockets, pipes and devices"
         raise SandboxSetupError(f"there are more than {_MAX_COVERED:,} {kinds} in what it shows")
@@ -146,42 +148,42 @@ def cover_special_files(
 
 
 def for_root_only(folder: Path) -> tuple[Path, ...]:
-    """Return what others cannot read below a folder of the system; nothing unless this user is root.
+    """Return the paths below a folder of the system that only root can read; nothing unless this user is root.
 
     A command is confined with root's name and without its rights, so it could still read all that belongs to root.
     """
-    found: list[str] = []
-    waiting = [str(folder)] if os.geteuid() == 0 else []
-    while waiting:
+    closed: list[str] = []
+    to_search = [str(folder)] if os.geteuid() == 0 else []
+    while to_search:
         try:
-            with os.scandir(waiting.pop()) as entries:
+            with os.scandir(to_search.pop()) as entries:
                 for entry in entries:
                     mode = entry.stat(follow_symlinks=False).st_mode
                     if stat.S_ISDIR(mode) and mode & stat.S_IXOTH:
-                        waiting.append(entry.path)
+                        to_search.append(entry.path)
                     elif stat.S_ISDIR(mode) or not (mode & stat.S_IROTH or stat.S_ISLNK(mode)):
-                        found.append(entry.path)
+                        closed.append(entry.path)
         except OSError:
-            continue  # Nor can a command list it.
-    return tuple(map(Path, found))
+            continue  # A command cannot list it either.
+    return tuple(map(Path, closed))
 
 
 def readable_parts(folder: Path) -> list[str]:
     """Return `folder`, or for root the largest parts of it that hold nothing `for_root_only`. Links are left out."""
-    closed = for_root_only(folder)
-    above = {str(parent) for path in closed for parent in path.parents}
-    left_out, found, waiting = {*map(str, closed)}, [], [str(folder)]
-    while waiting:
-        place = waiting.pop()
-        if place not in above:
-            found.append(place)
+    closed = set(map(str, for_root_only(folder)))
+    above_closed = {str(parent) for path in closed for parent in Path(path).parents}
+    readable, to_search = [], [str(folder)]
+    while to_search:
+        place = to_search.pop()
+        if place not in above_closed:
+            readable.append(place)
             continue
         with os.scandir(place) as entries:
-            waiting += [entry.path for entry in entries if not entry.is_symlink() and entry.path not in left_out]
-    return found
+            to_search += [entry.path for entry in entries if not entry.is_symlink() and entry.path not in closed]
+    return readable
 
 
-def _whole_folders(secret: Sequence[Path], *, listed: tuple[Path, ...]) -> Sequence[Path]:
+def _join_covered(secret: Sequence[Path], *, listed: tuple[Path, ...]) -> Sequence[Path]:
     """Replace the files of each folder that holds nothing else by the folder, unless it is one of `listed`.
 
     A mount takes the longer, the more there are: 500 take two seconds. A listed folder may lie below another one, and
@@ -190,11 +192,11 @@ def _whole_folders(secret: Sequence[Path], *, listed: tuple[Path, ...]) -> Seque
     by_folder: dict[Path, list[Path]] = {}
     for path in secret:
         by_folder.setdefault(path.parent, []).append(path)
-    found: list[Path] = []
+    covered: list[Path] = []
     for folder, paths in by_folder.items():
-        whole = folder not in listed and len(paths) > 1 and set(os.listdir(folder)) == {path.name for path in paths}
-        found += [folder] if whole else paths
-    return found
+        holds_nothing_else = len(paths) > 1 and set(os.listdir(folder)) == {path.name for path in paths}
+        covered += [folder] if holds_nothing_else and folder not in listed else paths
+    return covered
 
 
 def _read_only_repositories(view: View, found: Sequence[Path]) -> list[str]:
@@ -244,8 +246,10 @@ def _mode_below(root: Path, parts: tuple[str, ...]) -> int:
         for number, part in enumerate(parts, 1):
             try:
                 mode = os.lstat(part, dir_fd=descriptor).st_mode
-                if number == len(parts) or not stat.S_ISDIR(mode):
-                    return mode if number == len(parts) or stat.S_ISLNK(mode) else 0
+                if number == len(parts) or stat.S_ISLNK(mode):
+                    return mode
+                if not stat.S_ISDIR(mode):
+                    return 0
                 below = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
             except (FileNotFoundError, PermissionError):
                 return 0
@@ -295,17 +299,18 @@ def mount_point(place: Path) -> Iterator[None]:
     while a process needs it. One that a killed process left is removed by the next user of the workspace.
     """
     tries = (_hold_mount_point(place) for _ in range(_MAX_TRIES))
-    held = next((descriptor for descriptor in tries if descriptor is not None), None)
+    lock = next((descriptor for descriptor in tries if descriptor is not None), None)
     try:
         yield
     finally:
-        if held is not None:
-            os.close(held)
+        if lock is not None:
+            os.close(lock)
         remove_mount_point(place)
 
 
 def _hold_mount_point(place: Path) -> int | None:
     """Create and lock the mount point; return its descriptor, or None if what is there is not ours."""
+    # It fails where something is there already, such as the mount point of another process.
     with suppress(OSError):
         if place.name == BARE_HEAD and not any(os.path.lexists(above / ".git") for above in place.parents[1:]):
             created = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -319,6 +324,7 @@ def _hold_mount_point(place: Path) -> int | None:
         return None
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_SH)
+        # Before the lock was there, another process may have removed the mount point.
         if os.path.samestat(os.fstat(descriptor), os.lstat(place)):
             return descriptor
     os.close(descriptor)
@@ -334,7 +340,7 @@ def remove_mount_point(place: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         (os.rmdir if stat.S_ISDIR(os.fstat(descriptor).st_mode) else os.unlink)(place)
     except OSError:
-        pass
+        pass  # Another process holds it, or it is not empty.
     finally:
         os.close(descriptor)
 
@@ -358,5 +364,6 @@ def is_mount_point(place: Path, *, dir_fd: int | None = None) -> bool:
         status = os.stat(place, dir_fd=dir_fd, follow_symlinks=False)
     except OSError:
         return False
-    file = place.name == BARE_HEAD and status.st_mode == stat.S_IFREG | _FILE_MODE and not status.st_size
-    return file or status.st_mode == stat.S_IFDIR | _FOLDER_MODE
+    if status.st_mode == stat.S_IFREG | _FILE_MODE:
+        return place.name == BARE_HEAD and not status.st_size
+    return status.st_mode == stat.S_IFDIR | _FOLDER_MODE

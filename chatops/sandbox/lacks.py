@@ -26,9 +26,9 @@ from chatops.toolkit.confine import home_folders, home_secrets, opened_file
 from chatops.toolkit.output import visible
 
 _MAX_NAMED = 3
-"""Maximum number of hosts or hidden files that a cause lists."""
+"""Maximum number of hosts or hidden files that a cause lists, so that it stays one line."""
 _MAX_OFFERED = 8
-"""Maximum number of hosts that the + key of the approval dialog allows at once."""
+"""Maximum number of hosts that the + key of the approval dialog allows at once: as many as the user reads."""
 _REMOTE_URL = re.compile(r"^\s*(?:push)?url\s*=\s*(\S+)\s*$", re.MULTILINE | re.IGNORECASE)
 _WEB_HOST = re.compile(r"https?://(?:[^/@\s]*@)?([^/\s]+)", re.IGNORECASE)
 _MAX_CONFIG_BYTES = 100_000
@@ -54,7 +54,7 @@ _EXIT_NOT_FOUND = 127
 
 
 def unreached_cause(hosts: tuple[str, ...], *, code: int | None, spec: SandboxSpec) -> tuple[str, SandboxSpec]:
-    """Return that the proxy reached none of `hosts`, as a clause, and the limits with which it would.
+    """Return the clause that the proxy reached none of `hosts`, and the limits with which it would.
 
     `code` is the command's exit code: one that succeeded lacked nothing.
     """
@@ -77,25 +77,24 @@ def likely_cause(
     `command` is `argv` wrapped in its sandbox. Empty if the output gives no hint.
     """
     spec = context.sandbox
-    refused = [line for line in output.splitlines() if _READ_ONLY.search(line)]
-    if any(".git" in line for line in refused) and spec.git != "writable":
-        needs_settings = spec.git == "commit" or any(_GIT_SETTINGS.search(line) for line in refused)
+    refused_writes = [line for line in output.splitlines() if _READ_ONLY.search(line)]
+    if any(".git" in line for line in refused_writes) and spec.git != "writable":
+        needs_settings = spec.git == "commit" or any(_GIT_SETTINGS.search(line) for line in refused_writes)
         needs = SandboxSpec(git="writable" if needs_settings else "commit")
         what = "config, hooks and info in .git are" if spec.git == "commit" else ".git is"
         return _with_remedy(f"{what} read-only in the sandbox", f'"git": "{needs.git}"', context=context), needs
-    if refused and context.exposure is Exposure.READ_ONLY:
+    if refused_writes and context.exposure is Exposure.READ_ONLY:
         return 'the rule that allows this command makes the workspace read-only ("workspace": "read")', NARROWEST
-    if refused:
+    if refused_writes:
         return "the sandbox allows writing only in the workspace", NARROWEST
     if hidden := _unopened_masks(output, command, workspace=context.workspace):
         return f"hidden from commands that a rule allows: {', '.join(hidden)}", NARROWEST
     words = argv[-1].split() if argv[:2] == ("/bin/bash", "-c") else argv
-    missing = hidden_folders_of(words[0], cwd=command.cwd, confined=confined, context=context)
-    if missing and (code == _EXIT_NOT_FOUND or _NO_PROGRAM.search(output)):
-        shown = [visible(folder, limit=200) for folder in missing]
-        what = f"the sandbox does not show {' and '.join(shown)}"
-        text = _with_remedy(what, f'"read": {json.dumps(shown)}', context=context)
-        return text, SandboxSpec(read=missing)
+    missing_folders = hidden_folders_of(words[0], cwd=command.cwd, confined=confined, context=context)
+    if missing_folders and (code == _EXIT_NOT_FOUND or _NO_PROGRAM.search(output)):
+        names = [visible(folder, limit=200) for folder in missing_folders]
+        what = f"the sandbox does not show {' and '.join(names)}"
+        return _with_remedy(what, f'"read": {json.dumps(names)}', context=context), SandboxSpec(read=missing_folders)
     if not spec.network and _NO_NETWORK.search(output):
         return _with_remedy("the sandbox has no network", '"network": true', context=context), SandboxSpec(network=True)
     return "", NARROWEST
@@ -112,11 +111,11 @@ def _with_remedy(what: str, setting: str, *, context: ToolContext) -> str:
 
 def _unopened_masks(output: str, command: Command, *, workspace: Path) -> list[str]:
     """Return the masked files that, by the output, could not be opened."""
-    words = command.argv
-    empty = [at for at, word in enumerate(words) if word == "--ro-bind" and words[at + 1] == "/dev/null"]
+    options = zip(command.argv, command.argv[1:], command.argv[2:], strict=False)
+    masked = [target for option, source, target in options if (option, source) == ("--ro-bind", "/dev/null")]
     errors = "\n".join(line for line in output.splitlines() if _NO_PERMISSION.search(line))
-    found = [words[at + 2] for at in empty if os.path.basename(words[at + 2]) in errors]
-    return [visible(os.path.relpath(path, workspace), limit=100) for path in found[:_MAX_NAMED]]
+    unopened = [path for path in masked if os.path.basename(path) in errors]
+    return [visible(os.path.relpath(path, workspace), limit=100) for path in unopened[:_MAX_NAMED]]
 
 
 def with_lacks(
@@ -134,12 +133,12 @@ def with_lacks(
     lacks = [replace(lack, needs=_with_exact_hosts(lack.needs)) for lack in dict.fromkeys(lacks)]
     lacks = [lack for lack in lacks if widened(spec, lack.needs) != spec]
     wanted = reduce(widened, (lack.needs for lack in lacks), spec)
-    given = limited_by(context.ceiling, wanted)
-    extra = _difference(given, than=spec)
+    permitted = limited_by(context.ceiling, wanted)
+    extra = _difference(permitted, than=spec)
     if extra == NARROWEST:
         return replace(facts, lacks=tuple(lacks))
-    widest = confinement(given, workspace=context.workspace, best=best)
-    return replace(facts, lacks=tuple(lacks), extra=extra, extra_sandbox=widest.description)
+    with_extra = confinement(permitted, workspace=context.workspace, best=best)
+    return replace(facts, lacks=tuple(lacks), extra=extra, extra_sandbox=with_extra.description)
 
 
 def _with_exact_hosts(needs: SandboxSpec) -> SandboxSpec:
@@ -162,16 +161,16 @@ def _difference(spec: SandboxSpec, *, than: SandboxSpec) -> SandboxSpec:
 
 
 def _lacks_by_words(command: str, *, cwd: Path, confined: Confinement, context: ToolContext) -> Iterator[Lack]:
-    known, spec = effects(command), context.sandbox
-    for need in known.needs:
+    will, spec = effects(command), context.sandbox
+    for need in will.needs:
         # Without bubblewrap there is no proxy, and .git is as writable as the workspace.
         yield from _lacks_of_need(need, spec=spec, bubblewrap=bool(confined.program), context=context)
-    for program in known.programs:
+    for program in will.programs:
         if "/" not in program and shutil.which(program, path=os.pathsep.join(confined.path)):
             continue
         for folder in hidden_folders_of(program, cwd=cwd, confined=confined, context=context):
             yield Lack(by=program, needs=SandboxSpec(read=(folder,)))
-    for target in known.writes:
+    for target in will.writes:
         if folder := _folder_outside(target, cwd=cwd, spec=spec, context=context):
             yield Lack(by=f"writing {target}", needs=SandboxSpec(write=(folder,)))
 
@@ -204,22 +203,22 @@ def _remote_hosts(context: ToolContext) -> tuple[str, ...]:
     except (OSError, ToolFailedError):
         return ()
     remotes = [_WEB_HOST.match(url) for url in _REMOTE_URL.findall(text)]
-    return tuple(dict.fromkeys(found[1] for found in remotes if found)) if all(remotes) else ()
+    return tuple(dict.fromkeys(remote[1] for remote in remotes if remote)) if all(remotes) else ()
 
 
 def hidden_folders_of(program: str, *, cwd: Path, confined: Confinement, context: ToolContext) -> tuple[str, ...]:
-    """Return the environments that a program needs and the sandbox does not show."""
-    found = os.path.join(cwd, program) if "/" in program else shutil.which(program)
-    if not found:
+    """Return the virtual environments and installations that a program needs and the sandbox does not show."""
+    program_path = os.path.join(cwd, program) if "/" in program else shutil.which(program)
+    if not program_path:
         return ()
-    installed = program_at(Path(found), workspace=context.workspace).shown
+    installed = program_at(Path(program_path), workspace=context.workspace).shown
     # A script in a virtual environment needs the interpreter there, which in turn needs its base installation.
-    needed = [found, os.path.join(os.path.dirname(found), "python")]
+    needed = [program_path, os.path.join(os.path.dirname(program_path), "python")]
     linked = [Path(place) for path in needed for place in (path, os.path.realpath(path)) if os.path.exists(path)]
-    beside = (place for place in linked if not any(place.is_relative_to(root) for root in installed))
+    not_installed = (place for place in linked if not any(place.is_relative_to(root) for root in installed))
     hidden = (
         place
-        for place in (*installed, *beside)
+        for place in (*installed, *not_installed)
         if not is_visible(place, confined=confined, spec=context.sandbox, workspace=context.workspace)
     )
     folders = (_installation_of(place, context=context) for place in hidden)

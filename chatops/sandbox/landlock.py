@@ -14,7 +14,7 @@ path. The thread opens the file itself, looks where that file is, and changes wh
 folders that the command may write. So it does not matter what the command does to its memory, its descriptors or the
 path meanwhile. The thread has given up the rights of root, as the command has.
 
-`without_set_ids` is a filter of every sandboxed command, also in bubblewrap. With it no file can become setuid or
+`set_id_filter` is a filter of every sandboxed command, also in bubblewrap. With it no file can become setuid or
 setgid, as such a file on the real disk would give others the rights of its owner. A filter sees numbers only, so modes
 are checked where they are an argument. Calls that hide them in memory (openat2) or bypass the filter (io_uring) do not
 exist for the command.
@@ -35,21 +35,22 @@ if TYPE_CHECKING:  # Importing it at run time would delay each command.
 _libc = ctypes.CDLL(None, use_errno=True)
 _MACHINE = os.uname().machine
 
+# Filters of system calls (seccomp). A line of such a program is: operation, lines to skip if its test is true, lines to
+# skip if it is false, operand. It loads a number of the call (seccomp_data) and tests it.
+_Lines = list[tuple[int, int, int, int]]
+_LINE = struct.Struct("=HBBI")
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _NOTIFY, _ERROR = 0x7FFF0000, 0x7FC00000, 0x00050000
+_CALL_AT, _INTERFACE_AT, _ARGUMENTS_AT = 0, 4, 16
+"""Where the loaded data holds the number of the call, the interface, and the arguments of 8 bytes each."""
 _SET_IDS = 0o6000
 _CREATES = 0o20000100  # O_CREAT, and the bit of O_TMPFILE that is not O_DIRECTORY
 _FCHMODAT2, _OPENAT2, _IO_URING_SETUP = 452, 437, 425
-_ALLOW, _NOTIFY, _ERROR = 0x7FFF0000, 0x7FC00000, 0x00050000
-_EPERM, _ENOSYS, _NOT_SUPPORTED = 1, 38, 95
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _AF_INET, _AF_INET6 = 2, 10
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWUSER and the others
-_X32 = 0x40000000
-_SET_FLAGS = (
-    0x40086602,
-    0x40046602,
-    0x401C5820,
-    0x40087602,
-)  # FS_IOC_SETFLAGS, also of 32 bits, FSSETXATTR, SETVERSION
+_X32 = 0x40000000  # bit of the calls of a second interface of x86_64, which the filters refuse
+# FS_IOC_SETFLAGS, the same of 32 bits, FSSETXATTR, SETVERSION
+_SET_FLAGS = (0x40086602, 0x40046602, 0x401C5820, 0x40087602)
 
 # Audit number of each interface of a machine; chmod, fchmod, fchmodat, creat, open, openat, mknod, mknodat; 0: no such.
 _X86_64 = (0xC000003E, (90, 91, 268, 85, 2, 257, 133, 259))
@@ -76,73 +77,73 @@ _CONFINED = {
 }
 _NEWER_ATTRIBUTES = (463, 466, 469)  # setxattrat, removexattrat, file_setattr
 
-_Lines = list[tuple[int, int, int, int]]
 
-
-def without_set_ids() -> bytes:
+def set_id_filter() -> bytes:
     """Return the filter of every sandboxed command; empty if this machine is of another kind."""
     lines: _Lines = []
     for audit, (chmod, fchmod, fchmodat, creat, open_, openat, mknod, mknodat) in _INTERFACES.get(_MACHINE, ()):
-        rules = [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _ERROR | _EPERM)]
-        rules += _call(_OPENAT2, _ENOSYS) + _call(_IO_URING_SETUP, _ENOSYS)
-        second, third = (chmod, fchmod, creat, mknod), (fchmodat, _FCHMODAT2, mknodat)
-        for place, numbers in ((1, second), (2, third)):
+        rules = [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
+        rules += _refuse(_OPENAT2, errno.ENOSYS) + _refuse(_IO_URING_SETUP, errno.ENOSYS)
+        mode_is_argument_1, mode_is_argument_2 = (chmod, fchmod, creat, mknod), (fchmodat, _FCHMODAT2, mknodat)
+        for mode, numbers in ((1, mode_is_argument_1), (2, mode_is_argument_2)):
             for number in filter(None, numbers):
-                rules += _call(number, _EPERM, (place, _SET_IDS))
-        for place, number in ((1, open_), (2, openat)):
-            rules += _call(number, _EPERM, (place, _CREATES), (place + 1, _SET_IDS)) if number else []
+                rules += _refuse(number, errno.EPERM, (mode, _SET_IDS))
+        # Without the flags that create a file, the mode is not used and may be anything.
+        for flags, number in ((1, open_), (2, openat)):
+            rules += _refuse(number, errno.EPERM, (flags, _CREATES), (flags + 1, _SET_IDS)) if number else []
         rules.append((_RETURN, 0, 0, _ALLOW))
-        lines += [(_EQUAL, 0, len(rules) + 1, audit), (_LOAD, 0, 0, 0), *rules]
-    return _pack([(_LOAD, 0, 0, 4), *lines, (_RETURN, 0, 0, _ERROR | _EPERM)]) if lines else b""
+        lines += [(_EQUAL, 0, len(rules) + 1, audit), (_LOAD, 0, 0, _CALL_AT), *rules]
+    return _pack([(_LOAD, 0, 0, _INTERFACE_AT), *lines, (_RETURN, 0, 0, _ERROR | errno.EPERM)]) if lines else b""
 
 
-def confining(*, network: bool) -> bytes:
+def _confining_filter(*, network: bool) -> bytes:
     """Return the filter of level landlock: no sockets, namespaces or further rights. `HANDLED` go to a listener."""
     (socket, clone, clone3, ioctl, prlimit), refused, attributes = _CONFINED[_MACHINE]
     lines: _Lines = [
-        (_LOAD, 0, 0, 4),
+        (_LOAD, 0, 0, _INTERFACE_AT),
         (_EQUAL, 1, 0, _INTERFACES[_MACHINE][0][0]),
-        (_RETURN, 0, 0, _ERROR | _EPERM),
-        (_LOAD, 0, 0, 0),
+        (_RETURN, 0, 0, _ERROR | errno.EPERM),
+        (_LOAD, 0, 0, _CALL_AT),
         (_AT_LEAST, 0, 1, _X32),
-        (_RETURN, 0, 0, _ERROR | _EPERM),
-        *_call(clone3, _ENOSYS),
-        *_call(clone, _EPERM, (0, _NEW_NAMESPACES)),
-        *_call(prlimit, _EPERM, (0, 0xFFFFFFFF)),  # limits of another process
+        (_RETURN, 0, 0, _ERROR | errno.EPERM),
+        *_refuse(clone3, errno.ENOSYS),
+        *_refuse(clone, errno.EPERM, (0, _NEW_NAMESPACES)),
+        *_refuse(prlimit, errno.EPERM, (0, 0xFFFFFFFF)),  # limits of another process
     ]
     for number in refused:
-        lines += _call(number, _EPERM)
+        lines += _refuse(number, errno.EPERM)
     # Programs know file systems without attributes, and work without them.
     for number in (*attributes, *_NEWER_ATTRIBUTES):
-        lines += _call(number, _NOT_SUPPORTED)
+        lines += _refuse(number, errno.EOPNOTSUPP)
     for request in _SET_FLAGS:
-        lines += _call(ioctl, _NOT_SUPPORTED, (1, request), compare=_EQUAL)
+        lines += _refuse(ioctl, errno.EOPNOTSUPP, (1, request), compare=_EQUAL)
     for number in HANDLED:
         lines += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _NOTIFY)]
     if network:
-        lines += [(_EQUAL, 0, 4, socket), (_LOAD, 0, 0, 16), (_EQUAL, 2, 0, _AF_INET), (_EQUAL, 1, 0, _AF_INET6)]
-        lines.append((_RETURN, 0, 0, _ERROR | _EPERM))
+        lines += [(_EQUAL, 0, 4, socket), (_LOAD, 0, 0, _ARGUMENTS_AT)]
+        lines += [(_EQUAL, 2, 0, _AF_INET), (_EQUAL, 1, 0, _AF_INET6), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
     else:
-        lines += _call(socket, _EPERM)
+        lines += _refuse(socket, errno.EPERM)
     return _pack([*lines, (_RETURN, 0, 0, _ALLOW)])
 
 
-def _call(number: int, error: int, *tests: tuple[int, int], compare: int = _ANY_BIT) -> _Lines:
-    """Refuse a call, with `tests` only if each of these arguments has one of its bits set."""
-    body: _Lines = []
-    for left, (argument, bits) in zip(range(len(tests) - 1, -1, -1), tests, strict=True):
-        body += [(_LOAD, 0, 0, 16 + 8 * argument), (compare, 0, 2 * left + 1, bits)]
-    body.append((_RETURN, 0, 0, _ERROR | error))
-    body += [(_LOAD, 0, 0, 0)] if tests else []
-    return [(_EQUAL, 0, len(body), number), *body]
+def _refuse(number: int, error: int, *tests: tuple[int, int], compare: int = _ANY_BIT) -> _Lines:
+    """Return the lines that refuse a call. With `tests`, (argument, bits), only if all arguments pass `compare`."""
+    refusal: _Lines = [(_RETURN, 0, 0, _ERROR | error), *([(_LOAD, 0, 0, _CALL_AT)] if tests else [])]
+    # From the last test to the first: one that fails skips all lines up to the one that loads the call's number again.
+    for argument, bits in reversed(tests):
+        to_skip = len(refusal) - 1
+        refusal = [(_LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument), (compare, 0, to_skip, bits), *refusal]
+    return [(_EQUAL, 0, len(refusal), number), *refusal]
 
 
 def _pack(lines: _Lines) -> bytes:
-    return b"".join(struct.pack("=HBBI", *line) for line in lines)
+    return b"".join(_LINE.pack(*line) for line in lines)
 
 
+# Access to files (Landlock).
 LEAST_ABI = 3
-"""Before, a file outside could be truncated."""
+"""Version of Landlock that is needed: before it, a command could truncate a file outside of its folders."""
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG = 1
 _PATH_BENEATH = 1
@@ -200,12 +201,12 @@ def confine(*, read: "Iterable[str]", write: "Iterable[str]", network: bool) -> 
     """
     version = abi()
     if version < LEAST_ABI:
-        raise OSError(_ENOSYS, "Landlock is missing")
-    handled = _ALL | (_IOCTL_DEV if version >= 5 else 0)
-    # Access to files; TCP; signals and abstract sockets: later versions know more fields.
-    ports = 3 if version >= 4 and not network else 0
-    scoped = 3 if version >= 6 else 0
-    fields = struct.pack("=QQQ", handled, ports, scoped)[: 24 if version >= 6 else 16 if version >= 4 else 8]
+        raise OSError(errno.ENOSYS, "Landlock is missing")
+    # Each field lists what is refused unless a rule allows it; later versions know more fields, each of 8 bytes.
+    files = _ALL | (_IOCTL_DEV if version >= 5 else 0)
+    tcp = 3 if not network else 0  # bind, connect
+    scopes = 3  # abstract unix sockets, signals
+    fields = struct.pack("=QQQ", files, tcp, scopes)[: 24 if version >= 6 else 16 if version >= 4 else 8]
     ruleset = _check_result(_libc.syscall(_CREATE_RULESET, fields, len(fields), 0))
     try:
         for path in read:
@@ -241,7 +242,7 @@ def _drop_capabilities() -> None:
     number = 0
     while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
         number += 1
-    header = struct.pack("=Ii", 0x20080522, 0)
+    header = struct.pack("=Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this thread
     _check_result(_libc.capset(header, bytes(24)))
 
 
@@ -249,9 +250,9 @@ def _filter_calls(*, network: bool) -> int:
     """Install the filters, and return the descriptor at which the supervisor learns of the calls left to it."""
     flags = 0
     listener = -1
-    for code in filter(None, (without_set_ids(), confining(network=network))):
-        buffer = ctypes.create_string_buffer(code, len(code))
-        header = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
+    for program in filter(None, (set_id_filter(), _confining_filter(network=network))):
+        buffer = ctypes.create_string_buffer(program, len(program))
+        header = struct.pack("@HP", len(program) // _LINE.size, ctypes.addressof(buffer))
         listener = _check_result(_libc.syscall(_SECCOMP[_MACHINE], 1, flags, header))
         flags = _NEW_LISTENER
     return listener
@@ -263,28 +264,44 @@ def _check_result(result: int) -> int:
     return int(result)
 
 
+# The calls that are left to the supervisor (seccomp_unotify).
 _RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102  # SECCOMP_IOCTL_NOTIF_…
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 _ANSWER = struct.Struct("=QqiI")
 _AT_FDCWD = -100
 _NO_FOLLOW, _EMPTY_PATH = 0x100, 0x1000  # AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH
-_MAX_PATH = 4_096
-_PAGE = 4_096
+_MAX_PATH = 4_096  # bytes, PATH_MAX of Linux
+_PAGE = 4_096  # bytes, at least: where pages are larger, more reads are made
 
-# Each call: what it changes, and which argument is folder or file, path, first value, flags; -1: it has none.
+
+class _Call:
+    """What a call changes, and which of its arguments holds what; None: no argument does."""
+
+    def __init__(
+        self, what: str, *, value: int, file: int | None = None, path: int | None = None, flags: int | None = None
+    ) -> None:
+        self.what = what
+        self.value = value
+        """The first of the values; those of an owner are two."""
+        self.file = file
+        """A descriptor: the file itself, or the folder in which `path` is looked up."""
+        self.path = path
+        self.flags = flags
+
+
 _CALLS_X86_64 = {
-    90: ("mode", -1, 0, 1, -1),  # chmod
-    91: ("mode", 0, -1, 1, -1),  # fchmod
-    268: ("mode", 0, 1, 2, -1),  # fchmodat
-    452: ("mode", 0, 1, 2, 3),  # fchmodat2
-    92: ("owner", -1, 0, 1, -1),  # chown
-    94: ("owner", -1, 0, 1, -1),  # lchown
-    93: ("owner", 0, -1, 1, -1),  # fchown
-    260: ("owner", 0, 1, 2, 4),  # fchownat
-    132: ("seconds", -1, 0, 1, -1),  # utime
-    235: ("microseconds", -1, 0, 1, -1),  # utimes
-    261: ("microseconds", 0, 1, 2, -1),  # futimesat
-    280: ("nanoseconds", 0, 1, 2, 3),  # utimensat
+    90: _Call("mode", path=0, value=1),  # chmod
+    91: _Call("mode", file=0, value=1),  # fchmod
+    268: _Call("mode", file=0, path=1, value=2),  # fchmodat
+    452: _Call("mode", file=0, path=1, value=2, flags=3),  # fchmodat2
+    92: _Call("owner", path=0, value=1),  # chown
+    94: _Call("owner", path=0, value=1),  # lchown
+    93: _Call("owner", file=0, value=1),  # fchown
+    260: _Call("owner", file=0, path=1, value=2, flags=4),  # fchownat
+    132: _Call("seconds", path=0, value=1),  # utime
+    235: _Call("microseconds", path=0, value=1),  # utimes
+    261: _Call("microseconds", file=0, path=1, value=2),  # futimesat
+    280: _Call("nanoseconds", file=0, path=1, value=2, flags=3),  # utimensat
 }
 _CALLS_AARCH64 = {
     52: _CALLS_X86_64[91],
@@ -309,38 +326,44 @@ def _serve(listener: int, folders: "Iterable[str]") -> None:
         notification = bytearray(_NOTIFICATION.size)
         try:
             fcntl.ioctl(listener, _RECEIVE, notification)
-            call, task, _, number, _, _, *arguments = _NOTIFICATION.unpack(notification)
-            fault = _perform(listener, call, task, number, arguments, writable)
-            fcntl.ioctl(listener, _SEND, _ANSWER.pack(call, 0, -fault, 0))
+            cookie, task, _, number, _, _, *arguments = _NOTIFICATION.unpack(notification)
+            fault = _perform(listener, cookie, task, number, arguments, writable)
+            fcntl.ioctl(listener, _SEND, _ANSWER.pack(cookie, 0, -fault, 0))
         except OSError:
             continue  # The process died meanwhile.
 
 
-def _perform(listener: int, call: int, task: int, number: int, arguments: list[int], writable: tuple[str, ...]) -> int:
-    """Perform one call of the thread `task`. Return 0, or the number of the error that the command gets."""
+def _perform(
+    listener: int, cookie: int, task: int, number: int, arguments: list[int], writable: tuple[str, ...]
+) -> int:
+    """Perform one call of the thread `task`. Return 0, or the number of the error that the command gets.
+
+    `cookie` is the kernel's id of the notification.
+    """
     file = -1
     try:
         file = _open_file(task, number, arguments)
-        what, _, _, value, _ = _CALLS[number]
-        times = _times(task, arguments[value], what) if what.endswith("seconds") else None
+        call = _CALLS[number]
+        value = arguments[call.value]
+        times = _times(task, value, call.what) if call.what.endswith("seconds") else None
         # If the call is over, another process may have the id by now.
-        fcntl.ioctl(listener, _IS_VALID, struct.pack("=Q", call))
+        fcntl.ioctl(listener, _IS_VALID, struct.pack("=Q", cookie))
         # This link leads to what was opened, even if that is a link itself.
         opened = f"/proc/self/fd/{file}"
-        found = os.readlink(opened)
-        if not any(found == folder or found.startswith(f"{folder}/") for folder in writable):
+        path = os.readlink(opened)
+        if not any(path == folder or path.startswith(f"{folder}/") for folder in writable):
             return errno.EPERM
         # In another mount namespace, which /proc can lead to, the same path is another file.
-        if not found.endswith(" (deleted)") and not os.path.samestat(os.lstat(found), os.fstat(file)):
+        if not path.endswith(" (deleted)") and not os.path.samestat(os.lstat(path), os.fstat(file)):
             return errno.EPERM
-        place = opened.encode()
-        if what == "mode":
-            done = _libc.chmod(place, arguments[value] & 0o1777)
-        elif what == "owner":
-            done = _libc.chown(place, _as_c_int(arguments[value]), _as_c_int(arguments[value + 1]))
+        if call.what == "mode":
+            failed = _libc.chmod(opened.encode(), value & 0o1777)
+        elif call.what == "owner":
+            group = arguments[call.value + 1]
+            failed = _libc.chown(opened.encode(), _as_c_int(value), _as_c_int(group))
         else:
-            done = _libc.utimensat(_AT_FDCWD, place, times, 0)
-        return ctypes.get_errno() if done else 0
+            failed = _libc.utimensat(_AT_FDCWD, opened.encode(), times, 0)
+        return ctypes.get_errno() if failed else 0
     except OSError as error:
         return error.errno or errno.EPERM
     except struct.error:  # microseconds that are no such number
@@ -352,29 +375,30 @@ def _perform(listener: int, call: int, task: int, number: int, arguments: list[i
 
 def _open_file(task: int, number: int, arguments: list[int]) -> int:
     """Open the file of a call with O_PATH, as the thread `task` would find it. Raises OSError."""
-    _, folder, path, _, flags = _CALLS[number]
-    given = arguments[flags] if flags >= 0 else _NO_FOLLOW if number == _LCHOWN else 0
-    base = _as_c_int(arguments[folder]) if folder >= 0 else _AT_FDCWD
-    around = f"/proc/{task}/cwd" if base == _AT_FDCWD else f"/proc/{task}/fd/{base}"
-    name = _text(task, arguments[path]) if path >= 0 and arguments[path] else b""
+    call = _CALLS[number]
+    flags = _NO_FOLLOW if number == _LCHOWN else 0 if call.flags is None else arguments[call.flags]
+    descriptor = _AT_FDCWD if call.file is None else _as_c_int(arguments[call.file])
+    base = f"/proc/{task}/cwd" if descriptor == _AT_FDCWD else f"/proc/{task}/fd/{descriptor}"
+    address = 0 if call.path is None else arguments[call.path]
+    name = _text(task, address) if address else b""
     if not name:
-        named = path >= 0 and bool(arguments[path])
-        if named and not given & _EMPTY_PATH:
+        if address and not flags & _EMPTY_PATH:
             raise OSError(errno.ENOENT, "no name")
-        if not named and base == _AT_FDCWD:
+        if not address and descriptor == _AT_FDCWD:
             raise OSError(errno.EFAULT, "no path")
-        return os.open(around, os.O_PATH | os.O_CLOEXEC)
+        return os.open(base, os.O_PATH | os.O_CLOEXEC)
+    # These would lead to the supervisor's own process.
     for own in (b"/proc/self/", b"/proc/thread-self/"):
         if name.startswith(own):
             name = b"/proc/%d/%s" % (task, name.removeprefix(own))
-    how = os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if given & _NO_FOLLOW else 0)
+    open_flags = os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if flags & _NO_FOLLOW else 0)
     if name.startswith(b"/"):
-        return os.open(name, how)
-    start = os.open(around, os.O_PATH | os.O_CLOEXEC)
+        return os.open(name, open_flags)
+    folder = os.open(base, os.O_PATH | os.O_CLOEXEC)
     try:
-        return os.open(name, how, dir_fd=start)
+        return os.open(name, open_flags, dir_fd=folder)
     finally:
-        os.close(start)
+        os.close(folder)
 
 
 def _times(task: int, address: int, unit: str) -> bytes | None:
@@ -385,8 +409,10 @@ def _times(task: int, address: int, unit: str) -> bytes | None:
         first, second = struct.unpack("=2q", _read_memory(task, address, 16))
         return struct.pack("=4q", first, 0, second, 0)
     data = _read_memory(task, address, 32)
-    first, parts, second, more = struct.unpack("=4q", data)
-    return data if unit == "nanoseconds" else struct.pack("=4q", first, parts * 1000, second, more * 1000)
+    if unit == "nanoseconds":
+        return data
+    first, first_us, second, second_us = struct.unpack("=4q", data)
+    return struct.pack("=4q", first, first_us * 1000, second, second_us * 1000)
 
 
 def _text(task: int, address: int) -> bytes:

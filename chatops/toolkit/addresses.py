@@ -15,12 +15,12 @@ from chatops.toolkit.output import visible
 from chatops.toolkit.threads import in_thread
 
 Resolver = Callable[[str, int], Awaitable[tuple[str, ...]]]
-"""Resolver: returns every address of a host name for a port. Raises OSError."""
+"""Returns every address of a host name for a port. Raises OSError."""
 
 MAX_URL = 4_000
-"""Characters."""
+"""Maximum number of characters of a URL. Servers refuse much longer ones, and the user has to read it."""
 _LOCAL_NAMES = ("localhost", "local", "internal", "intranet", "lan", "home.arpa", "localdomain")
-_SPECIAL = tuple(
+_NOT_PUBLIC = tuple(
     ipaddress.ip_network(text)
     for text in (
         "168.63.129.16/32",  # services of a cloud provider, on a public address
@@ -35,6 +35,8 @@ _SPECIAL = tuple(
         "fec0::/10",
     )
 )
+"""Networks that Python, or an old version of it, takes for public."""
+_PORTS = {"http": 80, "https": 443}
 
 
 @frozen_dataclass
@@ -63,9 +65,6 @@ class BadUrlError(ValueError):
     """The URL cannot be fetched; the text says why, as a clause or a sentence."""
 
 
-_PORTS = {"http": 80, "https": 443}
-
-
 def read_url(text: str) -> Target:
     """Parse a URL strictly, so that no second parser can see another host in it.
 
@@ -89,12 +88,12 @@ def read_url(text: str) -> Target:
         raise BadUrlError("has an invalid host")
     if port == 0:
         raise BadUrlError("has an invalid port")
-    host = _host(parts)
-    path = _ascii_path(parts)
-    return Target(scheme=parts.scheme, host=host, port=port or _PORTS[parts.scheme], path=path)
+    return Target(
+        scheme=parts.scheme, host=_ascii_host(parts), port=port or _PORTS[parts.scheme], path=_ascii_path(parts)
+    )
 
 
-def _host(parts: SplitResult) -> str:
+def _ascii_host(parts: SplitResult) -> str:
     host = parts.hostname or ""
     if "%" in host:
         raise BadUrlError("contains a zone or an escape in its host")
@@ -140,14 +139,14 @@ def why_inner(target: Target, *, allowed: frozenset[str] = frozenset()) -> str:
     """
     address = literal_address(target.host)
     if address:
-        return "" if address in allowed else not_public(address)
+        return "" if address in allowed else why_not_public(address)
     name = target.host
     if any(name == local or name.endswith("." + local) for local in _LOCAL_NAMES):
         return f"{visible(name)} is a name on this machine or its network."
     return ""
 
 
-def not_public(text: str) -> str:
+def why_not_public(text: str) -> str:
     """Return why an address is not on the public internet, as a sentence; empty if it is."""
     try:
         address = ipaddress.ip_address(text)
@@ -155,9 +154,9 @@ def not_public(text: str) -> str:
         return f"{visible(text)} is not an IP address."
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     if mapped is not None:
-        return not_public(str(mapped))
-    special = any(address in network for network in _SPECIAL if network.version == address.version)
-    if special or not address.is_global or address.is_multicast or address.is_reserved:
+        return why_not_public(str(mapped))
+    listed = any(address in network for network in _NOT_PUBLIC if network.version == address.version)
+    if listed or not address.is_global or address.is_multicast or address.is_reserved:
         return f"{address} is not a public address."
     return ""
 
@@ -166,8 +165,8 @@ async def system_resolver(host: str, port: int) -> tuple[str, ...]:
     """Resolve a host name with the system's resolver and keep the order of the addresses."""
     # getaddrinfo can block much longer than a call may take. in_thread uses a daemon thread, so it does not delay the
     # exit of the program either.
-    found = await in_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+    entries = await in_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(address[0]) for *_, address in entries))
 
 
 async def public_address(target: Target, *, resolver: Resolver, allowed: frozenset[str] = frozenset()) -> str:
@@ -175,17 +174,16 @@ async def public_address(target: Target, *, resolver: Resolver, allowed: frozens
 
     Raises BadUrlError.
     """
-    refusal = why_inner(target, allowed=allowed)
-    if refusal:
-        raise BadUrlError(refusal)
+    if reason := why_inner(target, allowed=allowed):
+        raise BadUrlError(reason)
     literal = literal_address(target.host)
     try:
-        found = (literal,) if literal else await resolver(target.host, target.port)
+        addresses = (literal,) if literal else await resolver(target.host, target.port)
     except OSError as error:
         raise BadUrlError(f"The name {visible(target.host)} could not be resolved.") from error
-    for address in found:
-        if address not in allowed and not_public(address):
+    for address in addresses:
+        if address not in allowed and why_not_public(address):
             raise BadUrlError(f"{visible(target.host)} resolves to {visible(address)}, which is not a public address.")
-    if not found:
+    if not addresses:
         raise BadUrlError(f"The name {visible(target.host)} has no address.")
-    return found[0]
+    return addresses[0]

@@ -24,17 +24,17 @@ Ask = Callable[[ServerQuestion], Awaitable[Answer]]
 def with_limit_paused(ask: Ask, clock: asyncio.Timeout) -> Ask:
     """Return `ask` with the time limit `clock` paused while the user is asked."""
 
-    async def asked(question: ServerQuestion) -> Answer:
+    async def ask_without_limit(question: ServerQuestion) -> Answer:
         now, until = asyncio.get_running_loop().time, clock.when()
-        left = None if until is None else until - now()
+        seconds_left = None if until is None else until - now()
         clock.reschedule(None)
         try:
             return await ask(question)
         finally:
             with suppress(RuntimeError):  # The call is over.
-                clock.reschedule(None if left is None else now() + left)
+                clock.reschedule(None if seconds_left is None else now() + seconds_left)
 
-    return asked
+    return ask_without_limit
 
 
 def no_file(name: str, data: bytes) -> FileRef:
@@ -111,8 +111,11 @@ class Reconciled:
     """State of a started attempt after a crash, see `engine.inputs.ReconcileInput`."""
 
     result: ToolResult | None
+    """None if the attempt did not take effect, or if that is not known."""
     repeat: bool = False
+    """True if the attempt certainly had no effect, so it may run again."""
     found: str = ""
+    """What is known if neither is certain, for the user; may be empty."""
 
 
 def reconciled_by_hash(facts: CallFacts, now: str, *, done: str, otherwise: str) -> Reconciled:
@@ -159,6 +162,6 @@ async def inspect_call(tool: Tool, call: ToolCall, context: ToolContext) -> Call
     """Return what `tool` finds about `call`, with what approvals and rules are bound to besides."""
     if without_keys(call.arguments) != call.arguments:
         return CallFacts(arguments=call.arguments, refusal=HOLDS_A_KEY)
-    found = await tool.inspect(call, context)
+    facts = await tool.inspect(call, context)
     folder = await in_thread(folder_identity, context.workspace)
-    return replace(found, definition=definition_of(tool.spec), folder=folder)
+    return replace(facts, definition=definition_of(tool.spec), folder=folder)

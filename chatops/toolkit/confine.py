@@ -8,69 +8,38 @@ place in the home folder, and by name anywhere), and writes below any ``.git`` o
 
 A caution, so that the call asks: files of ordinary work that may hold secrets (``.env``, ``.git/config``), and files
 with a second name (hard links).
-
-`survey` lists what commands must not reach below a folder: ways out of the sandbox, and files that may hold secrets. A
-read-only bind does not stop a command from using a socket, pipe or device to talk to the process at the other end, so
-folders are listed before each command. Links are never followed.
 """
 
-import errno
 import os
 import pwd
-import re
 import stat
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from enum import Flag, auto
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.secrets import PACKAGE_FOLDERS, is_secret, may_hold_secrets
+from chatops.domain.secrets import is_secret, may_hold_secrets
 from chatops.domain.tools import CallFacts, Problem
 from chatops.policy.runs_later import fold
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.output import visible
 
 HOME_SECRETS = (
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".kube",
-    ".netrc",
-    ".git-credentials",
-    ".pgpass",
-    ".pypirc",
-    ".npmrc",
-    ".docker/config.json",
-    ".config/gh",
-    ".config/gcloud",
-    ".config/chatops",
-    ".local/share/chatops",
-    ".local/share/keyrings",
-    ".password-store",
+    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".netrc", ".git-credentials", ".pgpass", ".pypirc", ".npmrc"),
+    *(".docker/config.json", ".config/gh", ".config/gcloud", ".config/chatops"),
+    *(".local/share/chatops", ".local/share/keyrings", ".password-store"),
 )
 """Relative to the home folder: files, or folders with everything below them."""
 SETTINGS_FOLDER = ".chatops"
 """chatops reads no settings from the workspace, and a model may not write files that look like settings."""
 MAX_PATH = 4_096
-"""Bytes."""
+"""Bytes; Linux accepts no longer path."""
 MAX_NAME = 255
-"""Bytes of one path component."""
-
-MAX_ENTRIES = 1_000_000
-"""Files and folders below a surveyed one. Listing more takes several seconds before each command."""
-MAX_REPOSITORIES = 1_000
-"""In the workspace. Each needs a mount of its own."""
-_LINKED_FOLDERS = PACKAGE_FOLDERS | {".git", ".venv", "venv"}
-"""Folders in which hard links are usual: package managers link to their cache, a local clone to its origin."""
-_CREDENTIAL = re.compile(rb"://[^/\s]*@|extraheader|password|token|secret", re.IGNORECASE)
-_MAX_CONFIG = 200_000
-"""Bytes of a repository's settings that are searched."""
+"""Bytes of one path component; common file systems accept no longer one."""
 # O_NONBLOCK: opening a pipe must not wait for a process at its other end.
 _OPEN_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -96,9 +65,8 @@ class ResolvedPath:
 
 def locate(raw: str, *, context: ToolContext, write: bool = False, field: str = "path") -> ResolvedPath:
     """Resolve a path that a model wrote, relative to the workspace. Has no effect and never raises."""
-    wrong = _path_fault(raw)
-    if wrong:
-        return ResolvedPath(path=context.workspace, problem=Problem(path=field, message=wrong, given=visible(raw)))
+    if fault := _path_fault(raw):
+        return ResolvedPath(path=context.workspace, problem=Problem(path=field, message=fault, given=visible(raw)))
     if raw == "~" or raw.startswith("~/"):
         return ResolvedPath(
             path=context.workspace, refusal=f"{visible(raw)} is in the home folder, outside the workspace."
@@ -160,10 +128,10 @@ def protected_paths(context: ToolContext) -> tuple[Path, ...]:
     The copy of a contained turn lies in the data folder, which is protected. For tools that work on the copy, a folder
     that contains it is left out; it is outside their workspace all the same.
     """
-    found = (*context.protected, *home_secrets())
+    protected = (*context.protected, *home_secrets())
     if context.source is None or context.source != context.workspace:
-        return found
-    return tuple(path for path in found if not context.workspace.is_relative_to(path))
+        return protected
+    return tuple(path for path in protected if not context.workspace.is_relative_to(path))
 
 
 def home_folders() -> tuple[Path, ...]:
@@ -174,10 +142,9 @@ def home_folders() -> tuple[Path, ...]:
 @cache
 def _home_folders(by_environment: str) -> tuple[Path, ...]:
     names = [by_environment]
-    try:
+    # A user id of a container may have no account.
+    with suppress(KeyError):
         names.append(pwd.getpwuid(os.getuid()).pw_dir)
-    except KeyError:
-        pass
     return tuple({Path(os.path.realpath(name)): None for name in names if name and os.path.isabs(name)})
 
 
@@ -188,8 +155,9 @@ def home_secrets() -> tuple[Path, ...]:
 
 @cache
 def _home_secrets(homes: tuple[Path, ...]) -> tuple[Path, ...]:
-    found = {Path(os.path.realpath(home / name)): None for home in homes for name in HOME_SECRETS}
-    return tuple(path for path in found if path not in homes and path != Path("/"))
+    secrets = {Path(os.path.realpath(home / name)): None for home in homes for name in HOME_SECRETS}
+    # A link may lead there, and then everything would be protected.
+    return tuple(path for path in secrets if path not in homes and path != Path("/"))
 
 
 def link_target(path: str) -> str:
@@ -208,9 +176,9 @@ def why_not_for_commands(paths: Iterable[str], *, protected: tuple[Path, ...] = 
         path = Path(os.path.realpath(name))
         if any(path.is_relative_to(folder) for folder in hidden):
             return f"No command may see {visible(name, limit=300)}: it holds credentials, or chatops' own files."
-        held = next((inner for inner in hidden if not can_hide_parts and inner.is_relative_to(path)), None)
-        if held is not None:
-            shown = visible(str(held), limit=300)
+        inner = next((secret for secret in hidden if not can_hide_parts and secret.is_relative_to(path)), None)
+        if inner is not None:
+            shown = visible(str(inner), limit=300)
             return f"No command may see {visible(name, limit=300)} here: without bubblewrap, {shown} cannot be hidden."
     return ""
 
@@ -227,10 +195,8 @@ def opened_folder(path: Path, *, context: ToolContext, create: bool = False) -> 
     try:
         for part in _parts_below(path, context=context):
             if create:
-                try:
+                with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=descriptor)
-                except FileExistsError:
-                    pass
             try:
                 below = os.open(part, _FOLDER_FLAGS, dir_fd=descriptor)
             except FileNotFoundError:
@@ -310,123 +276,3 @@ def _parts_below(path: Path, *, context: ToolContext) -> tuple[str, ...]:
 
 def _changed_notice(path: Path) -> str:
     return f"The folders on the path to {visible(str(path), limit=300)} have changed since the check; nothing was done."
-
-
-class Find(Flag):
-    """Further things to list, besides sockets, pipes, devices and folders that cannot be listed."""
-
-    NOTHING = 0
-    SECRETS = auto()
-    """Files that may hold secrets, and files that have another name (a hard link) outside the listed folder."""
-    LINKS = auto()
-    """Symlinks: those that lead out of the workspace, or all of them together with `SECRETS`."""
-
-
-@dataclass(slots=True, kw_only=True)
-class FoundPaths:
-    """The paths that `survey` found, and what it looks for."""
-
-    find: Find
-    hard_links: bool
-    workspace: Path
-    skipped: frozenset[Path]
-    special: list[Path] = field(default_factory=list)
-    """Sockets, pipes and devices."""
-    closed: list[Path] = field(default_factory=list)
-    """Folders that cannot be listed."""
-    secret: list[Path] = field(default_factory=list)
-    """Files and folders that `file_read` refuses or asks about."""
-    repositories: list[Path] = field(default_factory=list)
-    """Each ``.git``, file or folder, but no link."""
-    entries: int = 0
-    names: dict[tuple[int, int], tuple[int, list[Path]]] = field(default_factory=dict)
-    """By device and inode: the number of links, and the paths that were found."""
-
-    def examine(self, folder: Path, parts: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...]]]:
-        """Examine the entries of one folder and yield its subfolders."""
-        secrets = Find.SECRETS in self.find
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    self.entries += 1
-                    path = folder / entry.name
-                    if path in self.skipped:
-                        continue
-                    if entry.is_symlink():
-                        if Find.LINKS in self.find and (secrets or self._leads_out(path)):
-                            self.secret.append(path)
-                        continue
-                    if entry.name == ".git":
-                        self.repositories.append(path)
-                    below = (*parts, fold(entry.name)) if secrets else parts
-                    if secrets and is_secret(below[-1:]):
-                        self.secret.append(path)
-                    elif entry.is_dir(follow_symlinks=False):
-                        yield path, below
-                    elif not entry.is_file(follow_symlinks=False):
-                        self.special.append(path)
-                    elif secrets:
-                        self._examine_file(entry, path, below)
-        except PermissionError:
-            self.closed.append(folder)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-
-    def _leads_out(self, path: Path) -> bool:
-        return not Path(os.path.realpath(path)).is_relative_to(self.workspace)
-
-    def _examine_file(self, entry: "os.DirEntry[str]", path: Path, parts: tuple[str, ...]) -> None:
-        if may_hold_secrets(parts):
-            if parts[-2:] != (".git", "config") or holds_credentials(path):
-                self.secret.append(path)
-        elif self.hard_links and _LINKED_FOLDERS.isdisjoint(parts):
-            info = entry.stat(follow_symlinks=False)
-            if info.st_nlink > 1:
-                self.names.setdefault((info.st_dev, info.st_ino), (info.st_nlink, []))[1].append(path)
-
-
-def survey(
-    root: Path, *, workspace: Path, find: Find = Find.NOTHING, skipped: frozenset[Path] = frozenset()
-) -> FoundPaths:
-    """List everything below `root` except `skipped`. Secrets are judged by their path in the workspace.
-
-    `root` may lie outside of the workspace. Then its path starts at `root`, and hard links do not matter: its owner
-    chose to show the folder.
-
-    Raises OSError if a folder cannot be examined or holds more than `MAX_ENTRIES` entries, or more than
-    `MAX_REPOSITORIES` if it is in the workspace.
-    """
-    inside = root.is_relative_to(workspace)
-    found = FoundPaths(find=find, hard_links=inside, workspace=workspace if inside else root, skipped=skipped)
-    parts = tuple(fold(part) for part in root.relative_to(found.workspace).parts)
-    waiting: list[tuple[Path, tuple[str, ...]]] = [(root, parts)]
-    while waiting:
-        waiting.extend(found.examine(*waiting.pop()))
-        if found.entries > MAX_ENTRIES:
-            raise OSError(errno.E2BIG, f"it holds more than {MAX_ENTRIES:,} files")
-        if inside and len(found.repositories) > MAX_REPOSITORIES:
-            raise OSError(errno.E2BIG, f"it holds more than {MAX_REPOSITORIES:,} repositories; use a smaller folder")
-    found.secret += [path for number, names in found.names.values() if len(names) < number for path in names]
-    found.secret.sort()
-    found.repositories.sort()
-    return found
-
-
-def sensitive(path: Path, *, workspace: Path) -> bool:
-    """Return True if `file_read` refuses the file at `path` by its name, or asks about it. Raises OSError."""
-    parts = tuple(fold(part) for part in path.relative_to(workspace).parts)
-    if is_secret(parts) or may_hold_secrets(parts):
-        return parts[-2:] != (".git", "config") or holds_credentials(path)
-    info = os.lstat(path)
-    return stat.S_ISREG(info.st_mode) and info.st_nlink > 1 and _LINKED_FOLDERS.isdisjoint(parts)
-
-
-def holds_credentials(config: Path) -> bool:
-    """Return True if a repository's settings contain a password; without one every command may read them."""
-    try:
-        with open(os.open(config, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return True
-            return _CREDENTIAL.search(file.read(_MAX_CONFIG)) is not None
-    except OSError:
-        return True

@@ -17,7 +17,9 @@ from contextvars import ContextVar
 from chatops.domain.progress import Progress
 
 _PAUSE_S = 0.1
-"""Least seconds between two values."""
+"""Least seconds between two values that are shown. More often nobody can read them, and it delays the work."""
+_MAX_LINE = 100
+"""Bytes of an unfinished line that are kept: two numbers need fewer, and a hostile process may never end a line."""
 
 Show = Callable[[Progress | None], None]
 """Receives progress, None at its end. It is called in the thread that works, and must not wait."""
@@ -42,7 +44,8 @@ class Counter:
         self._what, self._unit = what, unit
         self._done, self._total = 0, total
         self._since = self._counted_since = time.monotonic()
-        self._next = 0.0
+        self._next_shown = 0.0
+        """Time before which nothing is shown."""
 
     def add(self, count: int = 1) -> None:
         """Count units that are done."""
@@ -58,9 +61,9 @@ class Counter:
         if total != self._total and not self._done:
             self._counted_since = now
         self._done, self._total = done, total
-        if self._show is None or now < self._next:
+        if self._show is None or now < self._next_shown:
             return
-        self._next = now + _PAUSE_S
+        self._next_shown = now + _PAUSE_S
         progress = Progress(
             what=self._what,
             done=done,
@@ -101,11 +104,11 @@ def count_into(descriptor: int) -> None:
 
 
 def counts_from(descriptor: int, counter: Counter) -> None:
-    """Count what another process writes to the open pipe, until it ends. The process may be hostile. Blocks."""
+    """Show the numbers that another process writes to the open pipe, until it ends. It may be hostile. Blocks."""
     rest = b""
     while data := os.read(descriptor, 4096):
         *lines, rest = (rest + data).split(b"\n")
-        rest = rest[-100:]
+        rest = rest[-_MAX_LINE:]
         for done, _, total in (line.partition(b" ") for line in lines):
             if done.isdigit() and total.isdigit() and len(done) < 10 and len(total) < 10:
                 counter.set(int(done), int(total))

@@ -1,27 +1,23 @@
-"""Text of tools for the model and the user: bounded output, and diffs of a change.
+"""Bounded text of tools for the model and the user: head and tail are kept, and it states how much was left out."""
 
-Output is bounded with head and tail kept, and states how much was left out. A diff is complete, linear in the size of
-the file, and split at line feeds only.
-"""
-
-import difflib
-import re
-from itertools import takewhile
+from collections.abc import Sequence
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.wording import cut
 
 _SNIFF_BYTES = 8_192
-_MIN_ROOM = 200
-"""Smallest limit: a smaller one could not hold the marker."""
+"""Bytes at the start of data by which `is_binary` judges it."""
+_MIN_LIMIT = 200
+"""Smallest limit in characters: a smaller one could not hold the marker."""
 
 
 @frozen_dataclass
 class Capped:
-    """Text within a limit, and whether something was left out."""
+    """Text within a limit."""
 
     text: str
     truncated: bool = False
+    """True if something was left out."""
 
 
 def marker(*, omitted: int, total: int, unit: str) -> str:
@@ -30,10 +26,10 @@ def marker(*, omitted: int, total: int, unit: str) -> str:
 
 
 def cap(text: str, *, limit: int) -> Capped:
-    """Cut `text` to `limit` characters: two thirds head, one third tail, a marker between. Blank is empty."""
+    """Cut `text` to `limit` characters: two thirds head, one third tail, a marker between. Blank text becomes empty."""
     if not text.strip():
         return Capped(text="")
-    limit = max(limit, _MIN_ROOM)
+    limit = max(limit, _MIN_LIMIT)
     if len(text) <= limit:
         return Capped(text=text)
     room = limit - len(marker(omitted=len(text), total=len(text), unit="characters"))
@@ -61,8 +57,14 @@ def visible(text: str, *, limit: int = 80) -> str:
 
 
 def _spell(char: str) -> str:
-    known = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return known.get(char, f"<U+{ord(char):04X}>")
+    escapes = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return escapes.get(char, f"<U+{ord(char):04X}>")
+
+
+def list_names(names: Sequence[str], *, most: int) -> str:
+    """Return ``a, b and 3 more``: at most `most` names, and how many were left out."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 class Collector:
@@ -70,9 +72,11 @@ class Collector:
 
     def __init__(self, *, limit: int) -> None:
         """Create a collector for `limit` characters. UTF-8 needs at most four bytes for each of them."""
-        self._room = max(limit, _MIN_ROOM) * 2
+        # Head and tail of this size hold `limit` characters of four bytes, two bytes per character each.
+        self._room = max(limit, _MIN_LIMIT) * 2
         self._head = bytearray()
         self._tail = bytearray()
+        """Ends with the last `_room` bytes. It is cut only when it is twice as long, which copies less."""
         self.total = 0
         """Bytes received so far."""
 
@@ -98,65 +102,11 @@ class Collector:
         if not omitted:
             text = (bytes(self._head) + tail).decode("utf-8", "replace")
             return cap(text, limit=limit)
-        limit = max(limit, _MIN_ROOM)
+        limit = max(limit, _MIN_LIMIT)
         room = limit - len(marker(omitted=self.total, total=self.total, unit="bytes"))
         last = tail.decode("utf-8", "replace")[-(room // 3) :]
         first = self._head.decode("utf-8", "replace")[: room - room // 3]
-        kept = len(first.encode("utf-8", "replace")) + len(last.encode("utf-8", "replace"))
-        middle = marker(omitted=max(self.total - kept, omitted), total=self.total, unit="bytes")
+        # A byte that is no UTF-8 became a character of three bytes, so `kept_bytes` may be too large.
+        kept_bytes = len(first.encode("utf-8", "replace")) + len(last.encode("utf-8", "replace"))
+        middle = marker(omitted=max(self.total - kept_bytes, omitted), total=self.total, unit="bytes")
         return Capped(text=first + middle + last, truncated=True)
-
-
-CONTEXT_LINES = 3
-_MAX_PRODUCT = 1_000_000
-"""Largest product of old and new line counts for which the changed part is compared line by line."""
-_HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@")
-
-
-def diff_text(before: str, after: str, *, name: str) -> str:
-    """Return the complete diff from `before` to `after`, because the user approves what it shows."""
-    if before == after:
-        return ""
-    old, new = _lines(before), _lines(after)
-    start = _common(old, new)
-    end = _common(old[start:][::-1], new[start:][::-1])
-    first = max(0, start - CONTEXT_LINES)
-    after_end = max(0, end - CONTEXT_LINES)
-    old_part, new_part = old[first : len(old) - after_end], new[first : len(new) - after_end]
-    if len(old_part) * len(new_part) <= _MAX_PRODUCT:
-        body = list(difflib.unified_diff(old_part, new_part, n=CONTEXT_LINES))[2:]
-    else:
-        body = _replacing_hunk(old_part, new_part, lead=start - first, trail=end - after_end)
-    shifted = [_shift_hunk(line, by=first) for line in body]
-    header = [f"--- a/{name}\n" if before else "--- /dev/null\n", f"+++ b/{name}\n"]
-    return "".join(_end_line(line) for line in header + shifted)
-
-
-def _lines(text: str) -> list[str]:
-    lines = text.split("\n")
-    return [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
-
-
-def _common(old: list[str], new: list[str]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
-
-
-def _replacing_hunk(old: list[str], new: list[str], *, lead: int, trail: int) -> list[str]:
-    head = f"@@ -{1 if old else 0},{len(old)} +{1 if new else 0},{len(new)} @@\n"
-    removed = [f"-{line}" for line in old[lead : len(old) - trail]]
-    added = [f"+{line}" for line in new[lead : len(new) - trail]]
-    last = [f" {line}" for line in old[len(old) - trail :]] if trail else []
-    return [head, *(f" {line}" for line in old[:lead]), *removed, *added, *last]
-
-
-def _shift_hunk(line: str, *, by: int) -> str:
-    found = _HUNK.match(line) if by else None
-    if found is None:
-        return line
-    old, old_count, new, new_count = found.groups()
-    rest = line[found.end() :]
-    return f"@@ -{int(old) + by}{old_count or ''} +{int(new) + by}{new_count or ''} @@{rest}"
-
-
-def _end_line(line: str) -> str:
-    return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -17,9 +17,8 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-
-_KEPT = 4
-"""Maximum number of threads that wait for a call."""
+_MAX_IDLE = 4
+"""Maximum number of threads that wait for a call. More take memory; fewer make bursts of calls start threads."""
 _idle: list[SimpleQueue[Callable[[], None]]] = []
 """The queue of each thread that waits for a call."""
 os.register_at_fork(after_in_child=_idle.clear)
@@ -28,7 +27,7 @@ os.register_at_fork(after_in_child=_idle.clear)
 def _serve(jobs: SimpleQueue[Callable[[], None]]) -> None:
     while True:
         jobs.get()()
-        if len(_idle) >= _KEPT:
+        if len(_idle) >= _MAX_IDLE:
             return
         _idle.append(jobs)
 

@@ -23,7 +23,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from chatops.config.failpoints import reach
-from chatops.contained.folder import FILE, keep, opened
+from chatops.contained.folder import FILE_FLAGS, opened
+from chatops.contained.kept import keep_replaced
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.files import IMAGE_TYPES, FileRef, media_type
 from chatops.domain.tools import (
@@ -48,7 +49,8 @@ from chatops.toolkit.confine import (
     with_problem,
     world_problem,
 )
-from chatops.toolkit.output import diff_text, is_binary, visible
+from chatops.toolkit.diff import diff_text
+from chatops.toolkit.output import is_binary, visible
 from chatops.tools.function import file_result, tool
 
 MAX_LINES = 2_000
@@ -410,7 +412,7 @@ def replace_file(path: Path, after: bytes, *, facts: CallFacts, context: ToolCon
                 handle.flush()
                 os.fsync(handle.fileno())
                 mode = os.fstat(handle.fileno()).st_mode & 0o777
-            keep(path, before, after, mode=mode, folder=folder, made=made, context=context)
+            keep_replaced(path, before, after, mode=mode, folder=folder, made=made, context=context)
             reach("before_rename")
             os.rename(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
             reach("after_rename")
@@ -441,7 +443,7 @@ def _keep_mode(descriptor: int, *, name: str, folder: int) -> None:
         return
     # With an ACL the bits of the group are its mask: without it they would give the group more. The folder's own
     # default for new files gives nobody a right that the file before did not give.
-    with opened(name, FILE, at=folder) as source:
+    with opened(name, FILE_FLAGS, at=folder) as source:
         if _ACL in os.listxattr(source):
             os.setxattr(descriptor, _ACL, os.getxattr(source, _ACL))
         elif _ACL in os.listxattr(descriptor):

@@ -55,18 +55,16 @@ from chatops.shell.simple_command import Expand, simple_words
 from chatops.toolkit.addresses import BadUrlError, read_url
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import (
-    Find,
     home_folders,
     home_secrets,
     locate,
     opened_file,
-    sensitive,
-    survey,
     why_refused,
     with_place,
     with_problem,
 )
 from chatops.toolkit.output import visible
+from chatops.toolkit.survey import Find, sensitive, survey
 from chatops.toolkit.threads import in_thread
 from chatops.tools.function import FunctionTool, tool
 from chatops.tools.web import host_of

@@ -367,7 +367,7 @@ def test_contain_needs_a_prompt(chatops: CommandLine) -> None:
 def test_a_command_that_fills_the_disk_is_stopped(
     chatops: CommandLine, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chatops.contained.turns.MAX_GROWTH", 20 << 20)
+    monkeypatch.setattr("chatops.contained.on_copy.MAX_GROWTH", 20 << 20)
     shown, told = work(
         chatops, workspace, shell("echo 1 > made"), shell("head -c 200M /dev/zero > big; sleep 60; echo survived")
     )

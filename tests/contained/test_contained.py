@@ -14,8 +14,8 @@ import pytest
 from chatops.contained import applying, copying
 from chatops.contained.applying import Applied, NotAppliedError, apply, conflicts, resume, undoable
 from chatops.contained.copying import make_copy, read_manifest
-from chatops.contained.folder import TurnFolder, locked, remove_tree, turn_folder
-from chatops.contained.freezing import Ran, freeze, frozen
+from chatops.contained.folder import TurnFolder, remove_tree, turn_folder, workspace_lock
+from chatops.contained.freezing import RanCall, freeze, read_frozen
 from chatops.contained.text import describe, head, review
 from chatops.contained.turns import ContainedTurns, in_direction
 from chatops.domain.canonical import canonical
@@ -557,7 +557,7 @@ def test_the_home_folder_is_not_copied(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_the_lock_can_be_taken_again(tmp_path: Path, workspace: Path) -> None:
     for _ in range(2):
-        with locked(tmp_path, workspace):
+        with workspace_lock(tmp_path, workspace):
             pass
 
 
@@ -577,7 +577,7 @@ def test_what_is_not_needed_any_more_is_swept(workspace: Path, tmp_path: Path, m
     assert not turns.folder("applied").copy.exists() and turns.last_applied(workspace) == ("applied", 1)
     turns.finish_interrupted(workspace)
     assert (workspace / "halfway.txt").exists() and (half.read("apply", dict) or {}).get("state") == "done"
-    monkeypatch.setattr("chatops.contained.folder.KEPT_BYTES", 0)
+    monkeypatch.setattr("chatops.contained.kept.KEPT_BYTES", 0)
     turns.sweep(lambda: frozenset({"used"}))
     assert turns.last_applied(workspace)[0] == ""
 
@@ -666,7 +666,7 @@ def test_an_application_that_another_process_works_on_is_left_to_it(
     changes = freeze(turn)
     killed_at(14, lambda: apply(turn, changes, None), monkeypatch)
     turns = ContainedTurns(turn.path.parent.parent)
-    with locked(turn.path.parent.parent, workspace):
+    with workspace_lock(turn.path.parent.parent, workspace):
         turns.finish_interrupted(workspace)
         assert (turn.read("apply", dict) or {}).get("state") == "applying"
     turns.finish_interrupted(workspace)
@@ -683,7 +683,7 @@ def test_an_undo_that_is_not_finished_keeps_what_it_needs(
     killed_at(14, lambda: apply(turn, changes, None, undo=True), monkeypatch)
     assert (turn.read("undo", dict) or {}).get("state") == "applying"
     turns = ContainedTurns(turn.path.parent.parent)
-    monkeypatch.setattr("chatops.contained.folder.KEPT_BYTES", 0)
+    monkeypatch.setattr("chatops.contained.kept.KEPT_BYTES", 0)
     turns.sweep(frozenset)
     turns.finish_interrupted(workspace)
     assert content(workspace) == before
@@ -707,14 +707,14 @@ def test_what_runs_later_is_a_fact_also_of_a_link(turn: TurnFolder) -> None:
     (turn.copy / "Makefile").symlink_to("src/a.py")
     (turn.copy / "conftest.py").write_text("x = 1\n")
     (turn.copy / "runs later").write_text("x\n")
-    ran = Ran(tool="shell_exec", text="make", outcome=Outcome.SUCCESS, ending="stopped")
-    changes = freeze(turn, ran=(ran, Ran(tool="file_write", text="a", outcome=Outcome.FAILED)))
+    ran = RanCall(tool="shell_exec", text="make", outcome=Outcome.SUCCESS, ending="stopped")
+    changes = freeze(turn, ran=(ran, RanCall(tool="file_write", text="a", outcome=Outcome.FAILED)))
     assert {one.path: one.runs_later for one in changes.entries} == {
         "Makefile": ("make",),
         "conftest.py": ("pytest",),
         "runs later": (),
     }
-    assert frozen(turn) == changes
+    assert read_frozen(turn) == changes
     assert head(changes, {}) == "3 new · 2 run later · 2 calls · 1 of them failed"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from chatops.contained import applying
 from chatops.contained.folder import TurnFolder
-from chatops.contained.freezing import ChangeList, frozen
+from chatops.contained.freezing import ChangeList, read_frozen
 from chatops.contained.text import Change
 from chatops.contained.turns import ApplyTool, ContainedTurns, in_direction
 from chatops.domain.errors import ToolFailedError
@@ -47,11 +47,11 @@ class Scene:
         if not found.name:
             return TurnFolder(Path("none")), ChangeList(workspace="", identity=(0, 0), entries=()), found.cannot
         folder = self.turns.folder(found.name)
-        return folder, in_direction(folder, frozen(folder), undo=True), found.cannot
+        return folder, in_direction(folder, read_frozen(folder), undo=True), found.cannot
 
     def undo(self) -> applying.Applied:
         folder, _, _ = self.listed()
-        return applying.apply(folder, frozen(folder), None, undo=True)
+        return applying.apply(folder, read_frozen(folder), None, undo=True)
 
     def changed(self, wrote: Mapping[CallId, str] = MappingProxyType({})) -> tuple[Change, ...]:
         return self.turns.changed_files(self.place, turns=["s.1"], wrote=wrote)
@@ -147,13 +147,13 @@ async def test_files_that_an_undo_left_are_listed_again(scene: Scene) -> None:
         (scene.place / name).write_text("one")
         await scene.write(name, "two")
     folder, _, _ = scene.listed()
-    assert applying.apply(folder, frozen(folder), ["a.txt"], undo=1).done == ("a.txt",)
+    assert applying.apply(folder, read_frozen(folder), ["a.txt"], undo=1).done == ("a.txt",)
     scene.turns.discard(folder.path.name)
     assert not folder.path.exists()
     (scene.place / "a.txt").write_text("mine")
     folder, changes, _ = scene.listed()
     assert list(applying.conflicts(changes)) == ["a.txt"]
-    assert applying.apply(folder, frozen(folder), None, undo=1).done == ("b.txt",)
+    assert applying.apply(folder, read_frozen(folder), None, undo=1).done == ("b.txt",)
     assert (scene.text("a.txt"), scene.text("b.txt")) == ("mine", "one")
 
 
@@ -195,7 +195,7 @@ async def test_nothing_is_followed_out_of_the_workspace(scene: Scene, tmp_path: 
         (scene.place / "sub").rmdir()
         (scene.place / "sub").symlink_to(outside)
     assert list(applying.conflicts(changes)) == ["sub/a.txt"]
-    done = applying.apply(folder, frozen(folder), None, undo=True)
+    done = applying.apply(folder, read_frozen(folder), None, undo=True)
     assert list(done.left) == ["sub/a.txt"]
     assert (outside / "a.txt").read_text() == "two"
     assert os.listdir(outside) == ["a.txt"]
@@ -228,7 +228,7 @@ async def test_a_list_that_was_not_decided_on_is_removed_and_old_content_is_forg
     assert scene.turns.last_applied(scene.place)[0] == ""
     scene.turns.sweep(lambda: frozenset({folder.path.name}))
     assert folder.path.exists()
-    monkeypatch.setattr("chatops.contained.folder.KEPT_BYTES", 1)
+    monkeypatch.setattr("chatops.contained.kept.KEPT_BYTES", 1)
     scene.turns.sweep(frozenset)
     assert not folder.path.exists()
     assert not list((scene.data / "kept").iterdir())

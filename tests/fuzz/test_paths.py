@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from chatops.contained import applying
 from chatops.contained.folder import exchange, opened
-from chatops.contained.freezing import frozen
+from chatops.contained.freezing import read_frozen
 from chatops.contained.turns import ContainedTurns
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.ids import CallId
@@ -138,7 +138,7 @@ def test_nothing_outside_is_read_or_changed_while_folders_turn_into_links(tmp_pa
         found = turns.undo_list(race.workspace, session_id="s", turns=["s.1"], calls={})
         folder = turns.folder(found.name or "none")
         with suppress(OSError, ToolFailedError):
-            return repr((found.cannot, applying.apply(folder, frozen(folder), None, undo=1)))
+            return repr((found.cannot, applying.apply(folder, read_frozen(folder), None, undo=1)))
         return repr(found.cannot)
 
     def check(calls: list[tuple[str, str]]) -> None:

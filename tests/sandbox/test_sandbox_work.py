@@ -10,7 +10,7 @@ import pytest
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import SandboxSpec
-from chatops.git.repository import filtered_config
+from chatops.git.user_config import filtered_config
 from chatops.sandbox.covers import mount_points
 from chatops.sandbox.git_access import find_repository, stage_for
 from chatops.sandbox.programs import find_toolchains, named

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
 from chatops.sandbox.isolated import Limits, run_isolated
-from chatops.toolkit.addresses import BadUrlError, not_public, public_address, read_url
+from chatops.toolkit.addresses import BadUrlError, public_address, read_url, why_not_public
 from chatops.tools import web
 from chatops.tools.function import FunctionTool
 from chatops.tools.page import decode_page, read_text
@@ -329,12 +329,12 @@ INNER += ["2002:7f00:1::", "2001:0:7f00:1::", "ff02::1", "fec0::1", "::127.0.0.1
 
 @for_each("address", INNER)
 def test_inner_addresses(address: str) -> None:
-    assert not_public(address)
+    assert why_not_public(address)
 
 
 @for_each("address", ["93.184.216.34", "8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"])
 def test_public_addresses(address: str) -> None:
-    assert not not_public(address)
+    assert not why_not_public(address)
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "①②⑦.0.0.1", "127。0。0。1"])
