@@ -108,7 +108,7 @@ class Completions(ErrorBoundary, Static):
         self.update(Content("\n").join(lines))
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Folds:
     """The pastes of the message being written, by number. A number is never used twice."""
 
@@ -136,7 +136,7 @@ class Folds:
 class Composer(TextField):
     """A text area that sends on Enter."""
 
-    @dataclass
+    @dataclass(eq=False, repr=False)
     class Submitted(Message):
         """Posted when the user sends `text`, with pastes in full. `correcting`: interrupt the turn with it (ctrl+s)."""
 
@@ -152,7 +152,7 @@ class Composer(TextField):
     class ImageWanted(Message):
         """Posted to attach the image on the clipboard."""
 
-    @dataclass
+    @dataclass(eq=False, repr=False)
     class QueueKey(Message):
         """Posted for a key that changes or sends the queue, with nothing typed."""
 
@@ -161,13 +161,13 @@ class Composer(TextField):
     class Quit(Message):
         """Posted on ctrl+d with nothing typed."""
 
-    @dataclass
+    @dataclass(eq=False, repr=False)
     class TranscriptKey(Message):
         """Posted for a key that scrolls the transcript, or selects, opens or copies a block of it."""
 
         key: str
 
-    @dataclass
+    @dataclass(eq=False, repr=False)
     class CompletionRequested(Message):
         """Posted when completions may be needed. `key` is empty if the text changed, otherwise the key pressed."""
 

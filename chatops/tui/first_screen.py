@@ -94,7 +94,7 @@ def _newest(rows: Sequence["SessionRow"]) -> list["SessionRow"]:
 class FirstScreen(ErrorBoundary, Static):
     """Lines above an empty transcript. Tab, or a click on a tip, offers it as the message."""
 
-    @dataclass
+    @dataclass(eq=False, repr=False)
     class TipChosen(Message):
         """Posted when a tip is clicked."""
 

@@ -21,10 +21,14 @@ name of Textual, or by chance defines one.
 | ``_compositor.Compositor._get_renders`` | `FrameHook` | the same |
 | ``Screen._compositor`` | `FrameHook` | the same |
 | ``Screen._update_timer``, ``._on_timer_update`` | `FrameHook` | earlier frames |
+| ``Screen._extend_compose`` | `FrameHook` | a screen without toasts and tooltips |
+| ``Screen._screen_resized``, ``._refresh_layout`` | `FrameHook` | one layout for each size |
+| ``Screen._compositor_refresh``, ``._layout_required``, ``._repaint_required`` | `FrameHook` | drawing once |
 | ``widgets._toast.ToastRack`` | `toast_rows` | the height that toasts take |
 | ``CommandPalette._refresh_command_list``, ``._action_command_list`` | `PaletteHooks` | closing it early |
 | ``DOMNode._bindings`` | `bound_actions` | running a field's bindings in the order of the keys |
 | ``document._edit.Edit`` | `TextField.edit` | the parameter of a public method |
+| ``TextArea._theme`` | `TextAreaHooks.render_lines` | taking colours from the style sheet only when needed |
 | ``TextArea._set_document`` | `TextAreaHooks.masked` | masking text that is loaded |
 | ``TextArea._recompute_cursor_offset`` | `TextAreaHooks` | undoing the last line |
 | ``Input._value``, ``Input._position_to_cell`` | `InputHooks.shown` | drawing hidden characters |
@@ -59,7 +63,7 @@ from textual.css.query import NoMatches
 from textual.document._edit import Edit as Edit
 from textual.dom import DOMNode
 from textual.expand_tabs import expand_tabs_inline
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.message_pump import MessagePump
 from textual.notifications import Notification
@@ -193,16 +197,47 @@ class LateClickHook(MessagePump):
 
 
 class FrameHook(Screen[None]):
-    """A screen that renders only what a frame shows, and sooner. Publicly a compositor cannot be chosen."""
+    """A screen that renders only what a frame shows, once, and sooner. Publicly a compositor cannot be chosen."""
 
     def __init__(self) -> None:
         super().__init__()
         self._compositor = _FrameCompositor()
+        self.laid_out_for: Size | None = None
+        """The size of the terminal that the last layout was made for."""
+        self.draws_all_later = False
+        """True while a layout is made that need not be drawn, because the whole screen is drawn right after it."""
+
+    def _extend_compose(self, widgets: list[Widget]) -> None:
+        """Add no widgets for toasts and tooltips, which this screen never shows. Publicly only tests can do without."""
 
     @cached_property
     def _update_timer(self) -> Timer:
         # Publicly the rate is a variable of the environment, which tools would inherit.
         return self.set_interval(_FRAME_SECONDS, self._on_timer_update, pause=True)
+
+    def _screen_resized(self, size: Size) -> None:
+        # At the start three events name the same size.
+        if size != self.laid_out_for:
+            super()._screen_resized(size)
+
+    def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
+        if size and self.laid_out_for is None:
+            # The first layout tells each widget its size, which needs a second one. Only that one is drawn.
+            self.draws_all_later = self._repaint_required = True
+            self.call_next(self._on_timer_update)
+        self.laid_out_for = size or self.laid_out_for
+        super()._refresh_layout(size, scroll)
+        self.draws_all_later = False
+
+    def _on_timer_update(self) -> None:
+        # Textual draws what the layout has changed, and then the whole screen in the same step.
+        self.draws_all_later = self._layout_required and self._repaint_required
+        super()._on_timer_update()
+        self.draws_all_later = False
+
+    def _compositor_refresh(self) -> None:
+        if not self.draws_all_later:
+            super()._compositor_refresh()
 
 
 class _FrameCompositor(Compositor):
@@ -264,7 +299,25 @@ def bound_actions(node: DOMNode, key: str) -> list[str]:
 
 
 class TextAreaHooks(TextArea):
-    """A text area that masks loaded text, and that can undo a line that the cursor is on."""
+    """A text area that masks loaded text, and that can undo a line that the cursor is on.
+
+    It is drawn at each key, so its colours are taken from the style sheet only after they may have changed.
+    """
+
+    coloured_theme: object = None
+    """The theme that has its colours; None after the styles have changed."""
+
+    def notify_style_update(self) -> None:
+        """Take the colours anew with the next drawing."""
+        super().notify_style_update()
+        self.coloured_theme = None
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Draw lines. Textual takes the colours anew each time, which takes longer than the drawing itself."""
+        if self.coloured_theme is self._theme:
+            return super(TextArea, self).render_lines(crop)
+        self.coloured_theme = self._theme
+        return super().render_lines(crop)
 
     def masked(self, text: str) -> str:
         """Return the text to put into the document instead of `text`."""

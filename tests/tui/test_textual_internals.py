@@ -58,6 +58,11 @@ OVERRIDDEN = (
     (App, "_handle_exception", ["self", "error"]),
     (App, "_refresh_notifications", ["self"]),
     (Screen, "_forward_event", ["self", "event"]),
+    (Screen, "_extend_compose", ["self", "widgets"]),
+    (Screen, "_screen_resized", ["self", "size"]),
+    (Screen, "_refresh_layout", ["self", "size", "scroll"]),
+    (Screen, "_on_timer_update", ["self"]),
+    (Screen, "_compositor_refresh", ["self"]),
     (Compositor, "render_partial_update", ["self"]),
     (CommandPalette, "_action_command_list", ["self", "action"]),
     (CommandPalette, "_refresh_command_list", ["self", "command_list", "commands", "clear_current"]),
@@ -108,6 +113,45 @@ async def test_a_frame_renders_what_has_changed_and_nothing_between() -> None:
         await until(lambda: rows[2].drawn > before[2])
         assert rows[0].drawn > before[0]
         assert rows[1].drawn == before[1]
+
+
+async def test_a_layout_is_drawn_once_with_all_that_has_changed() -> None:
+    class Screened(Host):
+        def get_default_screen(self) -> Screen[None]:
+            return FrameHook()
+
+    app = Screened(Static("x"))
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        app.calls.clear()
+        app.screen.post_message(events.Resize(app.size, app.size))
+        await pilot.pause()
+        assert app.calls == []
+        app.screen.refresh(layout=True)
+        await until(lambda: "frame" in app.calls)
+        await pilot.pause()
+        assert app.calls == ["frame"]
+        await pilot.resize_terminal(30, 10)
+        await until(lambda: app.screen.size == (30, 10) and app.calls.count("frame") > 1)
+
+
+async def test_a_text_area_has_the_colours_that_textual_gives_it_after_each_change_of_style() -> None:
+    class Styled(Host):
+        CSS = ".other { color: red; }"
+
+    areas = TextAreaHooks("text"), TextArea("text")
+    app = Styled(*areas)
+    async with app.run_test() as pilot:
+        app.set_focus(None)
+        before = None
+        for theme, classes in (("textual-light", ""), ("textual-dark", ""), ("textual-dark", "other")):
+            app.theme = theme
+            for area in areas:
+                area.set_classes(classes)
+            await pilot.pause()
+            ours, plain = (list(area.render_lines(area.size.region)[1]) for area in areas)
+            assert ours == plain != before
+            before = ours
 
 
 async def test_a_frame_that_is_dropped_in_a_batch_is_painted_after_it() -> None:

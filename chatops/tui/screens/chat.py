@@ -27,7 +27,7 @@ from chatops.tui.screens.sending import SendingPresenter, is_command
 from chatops.tui.screens.status import StatusPresenter
 from chatops.tui.screens.switching import SessionSwitcher
 from chatops.tui.status import Banner, Notices, QueuedMessages, StatusLine, TranscriptHint
-from chatops.tui.textual_internals import ErrorBoundary, FrameHook, LateClickHook
+from chatops.tui.textual_internals import ErrorBoundary, FrameHook
 from chatops.tui.themes import Themes
 from chatops.tui.ticker import Ticker
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from chatops.wiring.workspace import FirstSession
 
 
-class ChatScreen(ErrorBoundary, LateClickHook, FrameHook):
+class ChatScreen(ErrorBoundary, FrameHook):
     """Transcript, banner, message field, status line."""
 
     AUTO_FOCUS = "Composer"

@@ -22,7 +22,7 @@ KEEP_S = 0.5
 _BETWEEN = "\n\n"
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class _Sent:
     """A message sent and not stored yet."""
 

@@ -52,6 +52,20 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
     It is a field while the text is typed. After Enter the bar itself has the focus, and letters are keys.
     """
 
+    # Here and not in app.tcss, because the start would parse it for a bar that is not there yet.
+    DEFAULT_CSS = """
+    FindBar {
+        height: 1;
+        padding: 0 1;
+        & > * { height: 1; width: auto; }
+        & #find-label, & #find-keys { color: $text-muted; }
+        & #find-count { color: $text-warning; padding: 0 1; }
+        & #find-keys { margin: 0 0 0 1; }
+        & #find-text { width: 1fr; min-width: 8; padding: 0 1; border: none; background: $surface; }
+        &:focus #find-text { text-style: dim; }
+    }
+    """
+
     def __init__(self, text: str, transcript: "Transcript", composer: Composer, *, close: Callable[[], object]) -> None:
         """Create it with a text to find. `close` removes it."""
         super().__init__(id="find")

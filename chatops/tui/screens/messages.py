@@ -26,14 +26,14 @@ class Changed(Message):
     """Posted when status line, banner or dialogs have to be updated."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PendingChanged(Message):
     """Posted when other questions are pending: a text for each, by a key that lasts as long as the question."""
 
     pending: "Mapping[str, str]"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Batch(Message):
     """Events of a session, on their way from its bus to the screen."""
 
@@ -41,7 +41,7 @@ class Batch(Message):
     published: "list[Published]"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class FollowedChanged(Message):
     """Posted when the store or the owner of the followed session has changed."""
 

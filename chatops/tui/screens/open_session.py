@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from chatops.wiring.workspace import Workspace
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
+@dataclass(eq=False, repr=False, slots=True, kw_only=True)
 class OpenSession:
     """The open session with its workspace, and the presenters that only some sessions have."""
 
