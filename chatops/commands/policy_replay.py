@@ -22,7 +22,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import CallFacts, Verdict
 from chatops.domain.wording import plural
-from chatops.engine.containment import ANSWERED
+from chatops.engine.containment import ANSWERED_BY
 from chatops.headless.screen import screen, table
 from chatops.policy.grant import Grant, rule_of
 from chatops.policy.rule_syntax import parse_rule
@@ -173,8 +173,8 @@ class _Replay:
             return _NO_FACTS  # The log keeps digests of some arguments, and the rule names them.
         read = bool(entry.get("read"))
         found = grant.judge(tool, facts, remembered=remembered, workspace_read=read)
-        if found.verdict is Verdict.ASK and answered == ANSWERED:
-            return replace(found, verdict=Verdict.ALLOW, answered_by=ANSWERED)
+        if found.verdict is Verdict.ASK and answered == ANSWERED_BY:
+            return replace(found, verdict=Verdict.ALLOW, answered_by=ANSWERED_BY)
         return found
 
     def _grant(self, role: str, layers: JsonValue) -> Grant | ConfigError:

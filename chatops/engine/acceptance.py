@@ -26,38 +26,38 @@ from chatops.engine.validations import ValidationState, ValidationStatus
 from chatops.policy.grant import Grant
 
 _MAX_PROBLEMS = 12
-_LONGEST_REASON = 2_000
-_LONGEST_LINE = 400
-_LONGEST_DETAIL = 2_000
-_LONGEST_SCHEMA = 2_000
+_MAX_REASON_CHARS = 2_000
+_MAX_LINE_CHARS = 400
+_MAX_DETAIL_CHARS = 2_000
+_MAX_SCHEMA_CHARS = 2_000
 """Characters of a schema that is repeated. Half a schema would mislead, and the system prompt has all of it."""
 MAX_WITHOUT_JSON = 3
 """Consecutive answers without any JSON after which an attempt ends. Further reminders would not help."""
 
-EMPTY = "[chatops] Your response was empty. Please provide a valid JSON response."
-CUT = (
+EMPTY_FEEDBACK = "[chatops] Your response was empty. Please provide a valid JSON response."
+CUT_FEEDBACK = (
     "[chatops] Your response was cut off at the output limit, so it is not taken. Please answer again, shorter, with "
     "the complete JSON."
 )
-WAS_EMPTY = "Its answer was empty."
-WAS_CUT = "Its answer was cut off at the output limit."
+EMPTY_REASON = "Its answer was empty."
+CUT_REASON = "Its answer was cut off at the output limit."
 _ONLY_JSON = (
     "Please respond with ONLY valid JSON matching the required schema. No markdown, no explanatory text. The form is "
     '{"success": true, "result": …, "reasoning": "…"}.'
 )
 _UNREADABLE = "Your response could not be parsed as valid JSON."
-_AS_TEXT = (
+_SEND_AS_TEXT = (
     "If what you wrote is the result, send it again as the text of `result`: "
     '{"success": true, "result": "what you wrote", "reasoning": "one sentence"}.'
 )
 _UNFIT = "Your response is valid JSON and does not match the required schema."
-_CALLS = (
+_WROTE_CALLS = (
     "You wrote tool calls into your response. They were not made: call the tools themselves, and give your final "
     "answer when you have their results."
 )
 _UNPROVEN = "You returned a final response but validations have not all passed."
-_AGAIN = "Please fix the errors and call the validation tools again."
-_PATTERNS = "You returned a final response that does not pass the checks of this step."
+_FIX_AND_VALIDATE = "Please fix the errors and call the validation tools again."
+_UNMATCHED = "You returned a final response that does not pass the checks of this step."
 _NO_REASON = "The model says that it did not succeed, and not why."
 
 
@@ -110,7 +110,7 @@ def judge_answer(contract: StepContract, facts: AnswerFacts, messages: Sequence[
         return Refused(message=message, why=_sentence("Its answer could not be read as JSON", [error]), wants_json=True)
     if read.get("tool_calls"):
         return Refused(
-            message=_feedback(_CALLS, (), ""), why="It wrote tool calls into its answer and did not make them."
+            message=_feedback(_WROTE_CALLS, (), ""), why="It wrote tool calls into its answer and did not make them."
         )
     if read.get("success") is False:
         return GivenUp(reason=_reported_reason(read))
@@ -121,19 +121,21 @@ def judge_answer(contract: StepContract, facts: AnswerFacts, messages: Sequence[
             message=_feedback(_UNFIT, unfit, _ONLY_JSON),
             why=_sentence("Its answer does not have the form of this step", unfit),
         )
-    missing = validations.unproven(contract, messages, grant, result)
+    missing = validations.missing_validations(contract, messages, grant, result)
     if isinstance(missing, str):
         why = "Nothing shows what its answer was validated for."
-        return Refused(message=_feedback(_UNPROVEN, [missing], _AGAIN), why=f"{why} {missing}", unproven=(missing,))
+        return Refused(
+            message=_feedback(_UNPROVEN, [missing], _FIX_AND_VALIDATE), why=f"{why} {missing}", unproven=(missing,)
+        )
     if missing:
         return _refuse_unproven(missing, grant)
     if unmatched:
-        message = _feedback(_PATTERNS, unmatched, "Please correct it and give your final answer again.")
+        message = _feedback(_UNMATCHED, unmatched, "Please correct it and give your final answer again.")
         return Refused(message=message, why=_sentence("Its answer does not pass the checks of this step", unmatched))
     return Accepted(answer=result_text(result, schema=contract.output_schema))
 
 
-def without_json(messages: Sequence[Message]) -> int:
+def count_without_json(messages: Sequence[Message]) -> int:
     """Return how many of the last answers in a row were returned to the model because they contained no JSON."""
     count = 0
     for message in reversed(messages):
@@ -150,8 +152,8 @@ def without_json(messages: Sequence[Message]) -> int:
 def _reminder(contract: StepContract) -> str:
     """Return a reminder of the required form, for a model that answered in prose."""
     if not contract.output_schema:
-        return _AS_TEXT
-    if len(contract.output_schema) > _LONGEST_SCHEMA:
+        return _SEND_AS_TEXT
+    if len(contract.output_schema) > _MAX_SCHEMA_CHARS:
         return ""
     return f"`result` has to fit this JSON Schema: {contract.output_schema}"
 
@@ -204,7 +206,7 @@ def _reported_reason(read: Mapping[str, JsonValue]) -> str:
         value = read.get(member)
         if value:
             text = value if isinstance(value, str) else canonical(value)
-            return one_line(text, most=_LONGEST_REASON)
+            return one_line(text, most=_MAX_REASON_CHARS)
     return _NO_REASON
 
 
@@ -214,10 +216,10 @@ def _refuse_unproven(missing: Sequence[ValidationState], grant: Grant) -> Refuse
         lines.append(f"- and {len(missing) - _MAX_PROBLEMS} more.")
     found = [error for state in missing if state.status is ValidationStatus.FAILED for error in state.found]
     if found:
-        lines.append(validations.numbered(found[: validations.MAX_ERRORS]))
+        lines.append(validations.problem_list(found[: validations.MAX_ERRORS]))
     gone = dict.fromkeys(state.tool for state in missing if grant.tool(state.tool) is None)
     hopeless = f"{', '.join(gone)} would have to pass and may not be called here." if gone else ""
-    message = "\n".join([f"[chatops] {_UNPROVEN}", *lines, _AGAIN])
+    message = "\n".join([f"[chatops] {_UNPROVEN}", *lines, _FIX_AND_VALIDATE])
     facts = [state.fact for state in missing[:_MAX_PROBLEMS]]
     errors = _sentence("Found", [f"{error.path}: {error.message}" for error in found[:_MAX_PROBLEMS]]) if found else ""
     why = " ".join(part for part in ("Not all validations have passed.", *facts, errors) if part)
@@ -226,38 +228,38 @@ def _refuse_unproven(missing: Sequence[ValidationState], grant: Grant) -> Refuse
 
 
 def _feedback(head: str, lines: Sequence[str], end: str) -> str:
-    listed = [f"- {one_line(line, most=_LONGEST_LINE)}" for line in lines]
+    listed = [f"- {one_line(line, most=_MAX_LINE_CHARS)}" for line in lines]
     return "\n".join(part for part in (f"[chatops] {head}", *listed, end) if part)
 
 
 def _sentence(what: str, details: Sequence[str]) -> str:
-    text = "; ".join(one_line(detail, most=_LONGEST_LINE) for detail in details)
+    text = "; ".join(one_line(detail, most=_MAX_LINE_CHARS) for detail in details)
     return f"{what}: {text}{'' if text.endswith(('.', '!', '?')) else '.'}"
 
 
 def _problem_line(problem: Problem) -> str:
     given = f" (given: {problem.given})" if problem.given else ""
     where = f"{problem.path}: " if problem.path else ""
-    return one_line(f"{where}{problem.message}{given}", most=_LONGEST_LINE)
+    return one_line(f"{where}{problem.message}{given}", most=_MAX_LINE_CHARS)
 
 
-def submit(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, model: str) -> None:
+def submit_answer(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, model: str) -> None:
     """Submit the text of a reply without calls for checking. Its message is already part of the turn."""
     if not reply.text.strip():
         rounds.close_round(draft, phase.round_id, model, Status.ERROR)
-        empty = Refused(message=EMPTY, why=WAS_EMPTY, wants_json=True)
+        empty = Refused(message=EMPTY_FEEDBACK, why=EMPTY_REASON, wants_json=True)
         _return_to_model(draft, phase.round_id, phase.purpose, empty)
         return
     rounds.close_round(draft, phase.round_id, model, Status.SUCCESS)
     if reply.finish_reason == "length":
-        cut = Refused(message=CUT, why=WAS_CUT)
+        cut = Refused(message=CUT_FEEDBACK, why=CUT_REASON)
         _return_to_model(draft, phase.round_id, phase.purpose, cut)
         return
     draft.set_phase(CheckingAnswer(round_id=phase.round_id, purpose=phase.purpose, text=reply.text))
-    ask(draft)
+    request_check(draft)
 
 
-def ask(draft: StepDraft) -> None:
+def request_check(draft: StepDraft) -> None:
     """Emit the effect that checks the answer. Also used to repeat the check after a restart."""
     phase, contract = draft.state.phase, draft.state.contract
     if isinstance(phase, CheckingAnswer) and contract is not None:
@@ -275,9 +277,9 @@ def apply_check(draft: StepDraft, phase: CheckingAnswer, facts: AnswerFacts) -> 
         return
     match judge_answer(state.contract, facts, state.messages, state.grant):
         case Accepted(answer=answer):
-            rounds.finish(draft, TurnStatus.ANSWERED, answer)
+            rounds.finish_turn(draft, TurnStatus.ANSWERED, answer)
         case GivenUp(reason=reason):
-            rounds.finish(draft, TurnStatus.FAILED, "", detail=reason)
+            rounds.finish_turn(draft, TurnStatus.FAILED, "", detail=reason)
         case Refused() as refused:
             _return_to_model(draft, phase.round_id, phase.purpose, refused)
 
@@ -293,19 +295,19 @@ def _return_to_model(draft: StepDraft, number: RoundId, purpose: Purpose, refuse
             final=bool(refused.hopeless) or purpose is Purpose.CLOSE,
         )
     )
-    why = one_line(refused.why, most=_LONGEST_DETAIL)
+    why = one_line(refused.why, most=_MAX_DETAIL_CHARS)
     if refused.hopeless:
-        rounds.finish(draft, TurnStatus.FAILED, "", detail=refused.hopeless)
+        rounds.finish_turn(draft, TurnStatus.FAILED, "", detail=refused.hopeless)
     elif purpose is Purpose.CLOSE:
-        rounds.finish(draft, TurnStatus.LIMIT, "", detail=f"{round_limits.limit_text(draft)} {why}")
+        rounds.finish_turn(draft, TurnStatus.LIMIT, "", detail=f"{round_limits.limit_text(draft)} {why}")
     else:
         message_id = draft.next_message_id()
         draft.add_message(
             UserMessage(id=message_id, text=refused.message, by=Speaker.MACHINE, wants_json=refused.wants_json)
         )
         round_limits.count_round(draft, only_invalid=False)
-        if (times := without_json(draft.state.messages)) >= MAX_WITHOUT_JSON:
+        if (times := count_without_json(draft.state.messages)) >= MAX_WITHOUT_JSON:
             detail = f"The model answered {times} times in a row without the JSON that this step asks for. {why}"
-            rounds.finish(draft, TurnStatus.FAILED, "", detail=detail)
+            rounds.finish_turn(draft, TurnStatus.FAILED, "", detail=detail)
             return
         rounds.ask_next(draft)

@@ -1,7 +1,8 @@
 """Operations on the calls of a round: judge, ask, settle, deny, start.
 
 A call is checked in this order: known, permitted, parsable, not repeated, valid (`inspection`), judged, decided
-(`decisions`), inspected again, started in its turn (`schedule`).
+(`decisions`), inspected again, started in its turn (`start_ready_calls`). Functions take a call by its `index` in the
+round.
 
 Reads run side by side. No call overtakes one that can change what it reads.
 """
@@ -45,23 +46,24 @@ from chatops.engine.state import (
     Stopping,
     with_permit,
 )
-from chatops.engine.view import judged_apply, pending_calls, workspace_was_read
+from chatops.engine.view import judge_apply, pending_calls, workspace_was_read
 from chatops.policy.delegation import MAX_AT_ONCE
 from chatops.policy.sandbox import limited_by, widened
 from chatops.policy.verdicts import BY_POLICY, Judgement, skill_layer
 
-COPIED = "this store was copied or moved since the call was proposed; it may have run in the other copy"
-_LONGEST_DIFF = 16_000
+COPIED_REASON = "this store was copied or moved since the call was proposed; it may have run in the other copy"
+_MAX_DIFF_CHARS = 16_000
 """Characters of a diff that are stored with the result. All of it was shown before the call was approved."""
 _NOT_RUN = (Outcome.DENIED, Outcome.INVALID, Outcome.INTERRUPTED)
+"""Outcomes that say "it did not run", or not to its end."""
 
 
-def find(draft: StepDraft, call_id: str) -> tuple[int, CallState] | None:
+def find_call(draft: StepDraft, call_id: str) -> tuple[int, CallState] | None:
     """Return the call with that id in the round in progress, with its index."""
     return next(((i, call) for i, call in enumerate(draft.calls()) if call.call.id == call_id), None)
 
 
-def in_round(draft: StepDraft) -> InRound:
+def open_round(draft: StepDraft) -> InRound:
     """Return the round in progress. Callers have checked that there is one."""
     phase = draft.state.phase
     if not isinstance(phase, InRound):
@@ -69,7 +71,7 @@ def in_round(draft: StepDraft) -> InRound:
     return phase
 
 
-def ask(
+def ask_user(
     draft: StepDraft,
     index: int,
     facts: CallFacts,
@@ -85,8 +87,8 @@ def ask(
     With an `interruption` the question is whether to run the call once more. Its digest differs, so that an answer to
     the question whether the call may run at all does not answer it.
     """
-    one = in_round(draft).calls[index]
-    bound = call_digest(draft, one.call, facts)
+    call = open_round(draft).calls[index].call
+    bound = call_digest(draft, call, facts)
     status = AwaitingDecision(
         facts=facts,
         digest=bound if interruption is None else _repetition_digest(bound, attempt),
@@ -96,13 +98,13 @@ def ask(
         interruption=interruption,
         copied=reason is AskReason.COPIED,
     )
-    draft.put_call(index, replace(one, status=status))
-    log_verdict(draft, one.call, Verdict.ASK, why, facts=facts, bound=status.digest)
+    draft.set_status(index, status)
+    log_verdict(draft, call, Verdict.ASK, why, facts=facts, bound=status.digest)
     if publish:
-        request_approval(draft, in_round(draft).round_id, one.call)
+        request_approval(draft, open_round(draft).round_id, call)
 
 
-def bound_by(draft: StepDraft, call: ToolCall, status: AwaitingDecision) -> str:
+def approval_digest(draft: StepDraft, call: ToolCall, status: AwaitingDecision) -> str:
     """Return the digest of what an approval lets run.
 
     If a stored question does not match its call, the digest matches no inspection, so the call asks again.
@@ -113,7 +115,7 @@ def bound_by(draft: StepDraft, call: ToolCall, status: AwaitingDecision) -> str:
 
 def may_have_run_elsewhere(draft: StepDraft, index: int) -> bool:
     """Return True if running the call here could repeat what another copy of the store has done."""
-    phase = in_round(draft)
+    phase = open_round(draft)
     spec = phase.proposed_under.tool(phase.calls[index].call.name)
     return phase.copied and not (spec is not None and spec.read_only)
 
@@ -144,14 +146,14 @@ def settle(
     """Settle a call that does not run with its only result. `reason` is for the user, see `ResultFacts`."""
     result = ToolResult(outcome=outcome, content=content, facts=ResultFacts(source=source, reason=reason))
     if verdict is Verdict.DENY:
-        call, why = in_round(draft).calls[index].call, decided_by or (facts.refusal if facts is not None else "")
+        call, why = open_round(draft).calls[index].call, decided_by or (facts.refusal if facts is not None else "")
         log_verdict(draft, call, verdict, why, facts=facts)
-    elif isinstance(status := in_round(draft).calls[index].status, Permitted | Rechecking):
-        _log_unstarted(draft, in_round(draft).calls[index].call, status)
-    settle_with(draft, index, result, verdict=verdict, decided_by=decided_by, facts=facts)
+    elif isinstance(status := open_round(draft).calls[index].status, Permitted | Rechecking):
+        _log_unstarted(draft, open_round(draft).calls[index].call, status)
+    settle_with_result(draft, index, result, verdict=verdict, decided_by=decided_by, facts=facts)
 
 
-def settle_with(
+def settle_with_result(
     draft: StepDraft,
     index: int,
     result: ToolResult,
@@ -167,25 +169,25 @@ def settle_with(
     phase = draft.state.phase
     if not isinstance(phase, InRound | Stopping):
         return
-    one = phase.calls[index]
+    call, status = phase.calls[index].call, phase.calls[index].status
     # This run did not start, but the earlier one may have taken effect.
-    if result.outcome in _NOT_RUN and (earlier := _interruption_of(one.status)) is not None:
-        result = feedback.not_again(earlier, result.content)
-    arguments = facts.arguments if facts is not None else one.call.arguments
-    spec = phase.proposed_under.tool(one.call.name) if isinstance(phase, InRound) else None
+    if result.outcome in _NOT_RUN and (earlier := _interruption_of(status)) is not None:
+        result = feedback.repetition_failed_result(earlier, result.content)
+    arguments = facts.arguments if facts is not None else call.arguments
+    spec = phase.proposed_under.tool(call.name) if isinstance(phase, InRound) else None
     diff = facts.diff if facts is not None else ""
-    result = _with_known_facts(result, spec or draft.state.grant.tool(one.call.name), arguments, diff)
-    status = Settled(result=result, arguments=arguments, verdict=verdict, decided_by=decided_by)
-    draft.put_call(index, replace(one, status=status))
-    delegation.count(draft, facts, result)
+    result = _with_known_facts(result, spec or draft.state.grant.tool(call.name), arguments, diff)
+    settled = Settled(result=result, arguments=arguments, verdict=verdict, decided_by=decided_by)
+    draft.set_status(index, settled)
+    delegation.count_child(draft, facts, result)
     if result.facts.skill is not None and result.outcome is Outcome.SUCCESS:
         draft.set_grant(draft.state.grant.narrowed(skill_layer(result.facts.skill)))
     draft.events.append(
         ToolFinished(
-            id=one.call.id,
+            id=call.id,
             parent_id=phase.round_id,
             status=Status.SUCCESS if result.outcome is Outcome.SUCCESS else Status.ERROR,
-            tool=one.call.name,
+            tool=call.name,
             arguments=arguments,
             outcome=result.outcome,
             content=result.content,
@@ -206,15 +208,15 @@ def _with_known_facts(result: ToolResult, spec: ToolSpec | None, arguments: str,
     """
     if result.outcome in (Outcome.DENIED, Outcome.INVALID):
         return result
-    # A child that did not end by itself may have told something that it read.
+    # A child that did not end by itself may have passed on something that it read.
     lost = spec is not None and spec.capabilities.delegates and result.outcome in (Outcome.INTERRUPTED, Outcome.UNKNOWN)
     reads = spec is None or spec.capabilities.reads_workspace or result.facts.reads_workspace or lost
     wrote = written_path(spec.capabilities, arguments) if spec is not None and result.outcome is Outcome.SUCCESS else ""
     known = replace(result.facts, reads_workspace=reads, wrote=wrote)
     if wrote and diff and known.source is ResultSource.CALL:
         added, removed = changed_lines(diff)
-        shown = diff if len(diff) <= _LONGEST_DIFF else diff[: diff.rfind("\n", 0, _LONGEST_DIFF) + 1]
-        known = replace(known, diff=shown, added=added, removed=removed)
+        whole_lines = diff if len(diff) <= _MAX_DIFF_CHARS else diff[: diff.rfind("\n", 0, _MAX_DIFF_CHARS) + 1]
+        known = replace(known, diff=whole_lines, added=added, removed=removed)
     return replace(result, facts=known)
 
 
@@ -231,14 +233,14 @@ def _interruption_of(status: CallStatus) -> Interruption | None:
 
 def deny(draft: StepDraft, index: int, judgement: Judgement, *, facts: CallFacts | None = None) -> None:
     """Deny a call by policy. The model is told which layer denies it and which tools are on offer."""
-    call = in_round(draft).calls[index].call
+    call = open_round(draft).calls[index].call
     offered = [spec.name for spec in draft.state.grant.tools]
     draft.judged[call.id] = judgement
     settle(
         draft,
         index,
         Outcome.DENIED,
-        feedback.not_permitted(call.name, judgement.reason, offered),
+        feedback.not_permitted_error(call.name, judgement.reason, offered),
         verdict=Verdict.DENY,
         decided_by=judgement.reason,
         facts=facts,
@@ -248,9 +250,9 @@ def deny(draft: StepDraft, index: int, judgement: Judgement, *, facts: CallFacts
 def judge_call(draft: StepDraft, call: ToolCall, facts: CallFacts) -> Judgement:
     """Return the stricter verdict of the grant the call was proposed under and the one in force."""
     read = workspace_was_read(draft.state)
-    then = in_round(draft).proposed_under
+    then = open_round(draft).proposed_under
     if containment.is_apply_round(draft):
-        return judged_apply(draft.state.containment, (then, draft.state.grant))
+        return judge_apply(draft.state.containment, (then, draft.state.grant))
     verdicts = [
         grant.judge(call.name, facts, remembered=draft.remembered, workspace_read=read)
         for grant in ((draft.state.grant,) if draft.state.grant == then else (then, draft.state.grant))
@@ -261,7 +263,7 @@ def judge_call(draft: StepDraft, call: ToolCall, facts: CallFacts) -> Judgement:
         workspace_read=any(judgement.workspace_read for judgement in verdicts),
         rule=next((judgement.rule for judgement in verdicts if judgement.rule is not None), None),
     )
-    judged = draft.judged[call.id] = containment.answered(draft, call, facts, strictest)
+    judged = draft.judged[call.id] = containment.answer_ask(draft, call, facts, strictest)
     return judged
 
 
@@ -286,7 +288,7 @@ def log_verdict(
     bound: str = "",
 ) -> None:
     """Add a verdict to the decision log. An approved call that starts has none: the ask and the decision are there."""
-    phase = in_round(draft)
+    phase = open_round(draft)
     then, now = phase.proposed_under, draft.state.grant
     judged = draft.judged.get(call.id)
     draft.verdicts.append(
@@ -307,7 +309,7 @@ def log_verdict(
 
 def call_digest(draft: StepDraft, call: ToolCall, facts: CallFacts) -> str:
     """Return the digest that an approval is bound to: tool, schema, role, arguments, and everything they resolve to."""
-    phase = in_round(draft)
+    phase = open_round(draft)
     spec = phase.proposed_under.tool(call.name)
     return digest(
         call.id,
@@ -335,51 +337,54 @@ def call_digest(draft: StepDraft, call: ToolCall, facts: CallFacts) -> str:
     )
 
 
-def with_extra(bound: str, extra: SandboxSpec) -> str:
+def digest_with_extra(bound: str, extra: SandboxSpec) -> str:
     """Return the digest of an approval that gives the call `extra` too."""
     return bound if extra == NARROWEST else digest(bound, "with", asdict(extra))
 
 
 def sandbox_of(draft: StepDraft, extra: SandboxSpec = NARROWEST) -> SandboxSpec:
-    """Return the limits of a call: the stricter of the grant it was proposed under and that in force.
+    """Return the limits of a call: the stricter ones of the grant it was proposed under and the grant in force.
 
-    With what the user gave it in `extra`, but never more than the ceiling in force.
+    What the user gave it in `extra` is added, as far as the ceiling in force permits.
     """
-    grant = in_round(draft).proposed_under.confined(draft.state.grant.sandbox)
+    grant = open_round(draft).proposed_under.confined(draft.state.grant.sandbox)
     return limited_by(_ceiling(draft), widened(grant.sandbox or NARROWEST, extra))
 
 
 def is_within_ceiling(draft: StepDraft, extra: SandboxSpec) -> bool:
     """Return True if the ceiling in force takes nothing away from `extra`."""
-    grant = in_round(draft).proposed_under.confined(draft.state.grant.sandbox)
+    grant = open_round(draft).proposed_under.confined(draft.state.grant.sandbox)
     return sandbox_of(draft, extra) == widened(grant.sandbox or NARROWEST, extra)
 
 
 def _ceiling(draft: StepDraft) -> SandboxSpec | None:
-    then, now = in_round(draft).proposed_under.ceiling, draft.state.grant.ceiling
+    then, now = open_round(draft).proposed_under.ceiling, draft.state.grant.ceiling
     return now if then is None else limited_by(now, then)
 
 
-def inspect(draft: StepDraft, call: ToolCall, extra: SandboxSpec = NARROWEST) -> None:
+def inspect_call(draft: StepDraft, call: ToolCall, extra: SandboxSpec = NARROWEST) -> None:
     """Have a call inspected where it would run, under the limits that it would run under."""
     limits, place = sandbox_of(draft, extra), containment.copy_for(draft, call)
-    rights = delegation.rights(draft, call)
+    rights = delegation.child_grant(draft, call)
     draft.effects.append(InspectCall(call=call, sandbox=limits, ceiling=_ceiling(draft), contained=place, grant=rights))
 
 
-def schedule(draft: StepDraft) -> None:
+def start_ready_calls(draft: StepDraft) -> None:
     """Start every permitted call whose turn in the round has come, and repeat deferred inspections."""
     if not isinstance(draft.state.phase, InRound):
         return
     for index, call in enumerate(draft.calls()):
         match call.status:
+            case Permitted(fresh=True) as status if can_start(draft, index):
+                start_call(draft, index, status.facts, status)
             case Permitted() as status if can_start(draft, index):
-                _take_turn(draft, index, call, status)
+                draft.set_status(index, with_permit(status, Rechecking))
+                inspect_call(draft, call.call, status.extra)
             case Permitted(fresh=True) as status:
-                draft.put_call(index, replace(call, status=replace(status, fresh=False)))
-            case Deferred() if settled_before(draft, index):
-                draft.put_call(index, replace(call, status=Inspecting()))
-                inspect(draft, call.call)
+                draft.set_status(index, replace(status, fresh=False))
+            case Deferred() if are_earlier_settled(draft, index):
+                draft.set_status(index, Inspecting())
+                inspect_call(draft, call.call)
             case _:
                 pass
 
@@ -395,44 +400,43 @@ def can_start(draft: StepDraft, index: int) -> bool:
         return True
     if delegation.delegates(draft, calls[index].call):
         return len(unsettled) < MAX_AT_ONCE and all(delegation.delegates(draft, call.call) for call in unsettled)
-    return _read_only(draft, calls[index]) and all(_read_only(draft, call) for call in unsettled)
+    return _is_read_only(draft, calls[index]) and all(_is_read_only(draft, call) for call in unsettled)
 
 
-def start(draft: StepDraft, index: int, facts: CallFacts, status: Rechecking | Permitted) -> None:
+def start_call(draft: StepDraft, index: int, facts: CallFacts, status: Rechecking | Permitted) -> None:
     """Start a call as inspected. The commit of this step stores the intent before the tool runs."""
-    phase = in_round(draft)
-    one = phase.calls[index]
-    attempt = status.attempt + 1
-    bound = call_digest(draft, one.call, facts)
+    phase = open_round(draft)
+    call, attempt = phase.calls[index].call, status.attempt + 1
+    bound = call_digest(draft, call, facts)
     started = with_permit(status, Started, facts=facts, digest=bound, attempt=attempt)
-    draft.put_call(index, replace(one, status=started))
-    containment.started(draft, one.call, facts)
-    judgement = judge_call(draft, one.call, facts)
+    draft.set_status(index, started)
+    containment.record_use(draft, call, facts)
+    judgement = judge_call(draft, call, facts)
     if status.verdict is not Verdict.ASK:
-        log_verdict(draft, one.call, status.verdict, judgement.reason, facts=facts, bound=bound)
+        log_verdict(draft, call, status.verdict, judgement.reason, facts=facts, bound=bound)
     # The copy of a contained turn holds no files that may hold secrets.
     exposure = Exposure.WHOLE if facts.contained else _exposure(judgement, status.verdict)
     if judgement.rule is not None and status.verdict is not Verdict.ASK:
         by = Principal(uid=NO_UID if judgement.rule.uid is None else judgement.rule.uid, rule=judgement.rule.id)
         draft.decisions.append(
-            DecisionRecord(call_id=one.call.id, tool=one.call.name, digest=bound, decision=Approved(), by=by)
+            DecisionRecord(call_id=call.id, tool=call.name, digest=bound, decision=Approved(), by=by)
         )
     draft.effects.append(
         RunTool(
-            call=one.call,
+            call=call,
             facts=facts,
             attempt=attempt,
             digest=bound,
             exposure=exposure,
             sandbox=sandbox_of(draft, status.extra),
-            **delegation.handed_on(draft, one.call),
+            **delegation.child_fields(draft, call),
         )
     )
     draft.events.append(
         ToolStarted(
-            id=one.call.id,
+            id=call.id,
             parent_id=phase.round_id,
-            tool=one.call.name,
+            tool=call.name,
             arguments=facts.arguments,
             attempt=attempt,
             decided_by=status.decided_by,
@@ -449,37 +453,29 @@ def _exposure(judgement: Judgement, verdict: Verdict) -> Exposure:
     return Exposure.READ_ONLY if judgement.workspace_read else Exposure.MASKED
 
 
-def _take_turn(draft: StepDraft, index: int, one: CallState, status: Permitted) -> None:
-    if status.fresh:
-        start(draft, index, status.facts, status)
-        return
-    draft.put_call(index, replace(one, status=with_permit(status, Rechecking)))
-    inspect(draft, one.call, status.extra)
-
-
-def settled_before(draft: StepDraft, index: int) -> bool:
+def are_earlier_settled(draft: StepDraft, index: int) -> bool:
     """Return True if every earlier call of the round has its result."""
     return all(isinstance(call.status, Settled) for call in draft.calls()[:index])
 
 
-def time_of_tools(draft: StepDraft) -> int:
+def tool_time_ms(draft: StepDraft) -> int:
     """Return how long the calls of the round ran, in milliseconds. Reads in a row ran side by side.
 
-    `delegation.count` has counted child turns.
+    `delegation.count_child` has counted child turns.
     """
-    took, side_by_side = 0, 0
+    total_ms, side_by_side_ms = 0, 0
     for call in draft.calls():
         result = call.status.result if isinstance(call.status, Settled) else None
-        duration = result.duration_ms if result is not None and result.facts.usage is None else 0
-        if _read_only(draft, call):
-            side_by_side = max(side_by_side, duration)
+        duration_ms = result.duration_ms if result is not None and result.facts.usage is None else 0
+        if _is_read_only(draft, call):
+            side_by_side_ms = max(side_by_side_ms, duration_ms)
         else:
-            took, side_by_side = took + side_by_side + duration, 0
-    return took + side_by_side
+            total_ms, side_by_side_ms = total_ms + side_by_side_ms + duration_ms, 0
+    return total_ms + side_by_side_ms
 
 
-def _read_only(draft: StepDraft, one: CallState) -> bool:
+def _is_read_only(draft: StepDraft, call: CallState) -> bool:
     phase = draft.state.phase
     grant = phase.proposed_under if isinstance(phase, InRound) else draft.state.grant
-    spec: ToolSpec | None = grant.tool(one.call.name)
+    spec = grant.tool(call.call.name)
     return spec is not None and spec.read_only

@@ -18,13 +18,13 @@ States of `TurnState.containment`, and what leads from one to the next:
 
 | kind  | phase     | the turn                               | next                                               |
 |-------|-----------|----------------------------------------|----------------------------------------------------|
-| none  |           | works in the workspace                 | APPLY WORKING: `begin`                             |
+| none  |           | works in the workspace                 | APPLY WORKING: `contain_turn`                      |
 | APPLY | WORKING   | works in the copy, or asks at its end  | ENDING: the user ends it; SENT_BACK; none: decided |
 | APPLY | ENDING    | works in the copy to the round's end   | SENT_BACK; none: decided                           |
 | APPLY | SENT_BACK | closes the round that asked            | WORKING: same copy, next list                      |
 | UNDO  | WORKING   | is only the question, see `start_undo` | none: taken back, left                             |
 
-A turn that fails before anything ran in its copy stays APPLY WORKING for a retry, see `begin_again`.
+A turn that fails before anything ran in its copy stays APPLY WORKING for a retry, see `contain_retry`.
 A list cannot be sent back in an UNDO: no model is there to continue.
 """
 
@@ -39,7 +39,7 @@ from chatops.policy.verdicts import Judgement
 
 CHANGING = frozenset(name for name, known in BUILT_IN_TOOLS.items() if known.writes or known.runs_anything)
 """Tools whose *ask* a contained turn answers."""
-ANSWERED = "the turn is contained"
+ANSWERED_BY = "the turn is contained"
 PROMPT = (
     "This turn is contained: file and command tools work on a copy of the workspace. The user sees all changes when "
     "the turn ends and decides which are applied. Commands have no network unless hosts are permitted. `.git` is "
@@ -48,7 +48,7 @@ PROMPT = (
 )
 
 
-def begin(draft: StepDraft) -> None:
+def contain_turn(draft: StepDraft) -> None:
     """Contain the turn from now on. A turn of a workflow run is never contained."""
     state = draft.state
     if state.containment is None and state.contract is None and state.gate is None:
@@ -56,12 +56,12 @@ def begin(draft: StepDraft) -> None:
         draft.state = replace(state, containment=Containment(name=name))
 
 
-def begin_again(draft: StepDraft) -> None:
+def contain_retry(draft: StepDraft) -> None:
     """Contain the retry of a turn that had failed before anything ran in its copy."""
     if draft.state.containment is not None:
         draft.state = replace(draft.state, containment=None)
         if draft.state.grant.may_contain:
-            begin(draft)
+            contain_turn(draft)
 
 
 def end_with_round(draft: StepDraft) -> None:
@@ -70,7 +70,7 @@ def end_with_round(draft: StepDraft) -> None:
     if containment is not None and containment.used and not is_apply_round(draft):
         draft.state = replace(draft.state, containment=replace(containment, phase=ContainmentPhase.ENDING))
     elif containment is not None and not containment.used:
-        leave(draft)
+        end_containment(draft)
 
 
 def copy_for(draft: StepDraft, call: ToolCall) -> str:
@@ -86,15 +86,15 @@ def copy_for(draft: StepDraft, call: ToolCall) -> str:
     return "" if spec.read_only and not containment.used else containment.name
 
 
-def answered(draft: StepDraft, call: ToolCall, facts: CallFacts, judgement: Judgement) -> Judgement:
+def answer_ask(draft: StepDraft, call: ToolCall, facts: CallFacts, judgement: Judgement) -> Judgement:
     """Return `judgement`, or ALLOW if it is an ask about a call that runs in the copy."""
     contained = facts.contained and facts.contained == copy_for(draft, call) and call.name in CHANGING
     if judgement.verdict is not Verdict.ASK or not contained or not draft.state.grant.may_contain:
         return judgement
-    return Judgement(verdict=Verdict.ALLOW, reason=judgement.reason, answered_by=ANSWERED)
+    return Judgement(verdict=Verdict.ALLOW, reason=judgement.reason, answered_by=ANSWERED_BY)
 
 
-def started(draft: StepDraft, call: ToolCall, facts: CallFacts) -> None:
+def record_use(draft: StepDraft, call: ToolCall, facts: CallFacts) -> None:
     """Record that a call runs in the copy."""
     containment = draft.state.containment
     if facts.contained and containment is not None and call.name in CHANGING and call.name not in containment.used:
@@ -102,7 +102,7 @@ def started(draft: StepDraft, call: ToolCall, facts: CallFacts) -> None:
         draft.state = replace(draft.state, containment=replace(containment, used=used))
 
 
-def open_round(draft: StepDraft, ending: Finished | None) -> bool:
+def open_apply_round(draft: StepDraft, ending: Finished | None) -> bool:
     """Open the round that asks about the changes. Returns False if nothing ran in the copy."""
     containment = draft.state.containment
     if containment is None or not containment.used or is_apply_round(draft):
@@ -132,7 +132,7 @@ def send_back(draft: StepDraft) -> None:
         draft.state = replace(draft.state, containment=sent)
 
 
-def why_again(draft: StepDraft) -> str:
+def why_asked_again(draft: StepDraft) -> str:
     """Return which list of the turn is asked about, and why the last one was sent back; empty for the first list."""
     containment = draft.state.containment
     if containment is None or not containment.lists:
@@ -141,7 +141,7 @@ def why_again(draft: StepDraft) -> str:
     return f"this is list {containment.lists + 1} of this turn; the last one was sent back{because}"
 
 
-def continue_in_copy(draft: StepDraft, reason: str) -> None:
+def next_list(draft: StepDraft, reason: str) -> None:
     """Continue in the same copy, with a new list, after the present one was sent back for `reason`."""
     containment = draft.state.containment
     if containment is not None:
@@ -149,7 +149,7 @@ def continue_in_copy(draft: StepDraft, reason: str) -> None:
         draft.state = replace(draft.state, containment=kept)
 
 
-def leave(draft: StepDraft) -> None:
+def end_containment(draft: StepDraft) -> None:
     """End the containment after the decision, or because nothing ran in the copy."""
     containment = draft.state.containment
     if containment is not None:

@@ -26,8 +26,8 @@ from chatops.policy.delegation import MAX_IN_A_TURN
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer, Rule
 
-CONTAINED = "a contained turn does not delegate: the child would work on the workspace itself"
-TOO_MANY = f"a turn delegates at most {plural(MAX_IN_A_TURN, 'task')}"
+CONTAINED_REFUSAL = "a contained turn does not delegate: the child would work on the workspace itself"
+TOO_MANY_REFUSAL = f"a turn delegates at most {plural(MAX_IN_A_TURN, 'task')}"
 
 
 def delegates(draft: StepDraft, call: ToolCall) -> bool:
@@ -37,7 +37,7 @@ def delegates(draft: StepDraft, call: ToolCall) -> bool:
     return spec is not None and spec.capabilities.delegates
 
 
-def rights(draft: StepDraft, call: ToolCall) -> Grant | None:
+def child_grant(draft: StepDraft, call: ToolCall) -> Grant | None:
     """Return what a child turn is compared with and bound by; None for a call that does not delegate.
 
     That is what both the grant permits that the call was proposed under and the one in force, without what a step
@@ -55,12 +55,12 @@ def rights(draft: StepDraft, call: ToolCall) -> Grant | None:
     return both.narrowed(Layer(name="tools that the step has in an order or once", rules=rules)) if rules else both
 
 
-def handed_on(draft: StepDraft, call: ToolCall) -> dict[str, Any]:
+def child_fields(draft: StepDraft, call: ToolCall) -> dict[str, Any]:
     """Return what a child turn gets from its caller, as fields of `RunTool`; empty for a call that does not delegate.
 
     The child counts on from what its caller has spent, under the caller's budget too.
     """
-    if (grant := rights(draft, call)) is None:
+    if (grant := child_grant(draft, call)) is None:
         return {}
     state = draft.state
     return {
@@ -71,46 +71,52 @@ def handed_on(draft: StepDraft, call: ToolCall) -> dict[str, Any]:
     }
 
 
-def count(draft: StepDraft, facts: CallFacts | None, result: ToolResult) -> None:
+def count_child(draft: StepDraft, facts: CallFacts | None, result: ToolResult) -> None:
     """Count what a child turn has used for the turn of its call: for the report, and against the budget."""
     if (used := result.facts.usage) is None or facts is None or facts.delegation is None:
         return
     state = draft.state
-    record = _record(facts.delegation.role, used, result.duration_ms)
+    record = _child_record(facts.delegation.role, used, result.duration_ms)
     spending = replace(state.spending, earlier=(*state.spending.earlier, record))
     draft.state = replace(state, usage=total(state.usage, used), spending=spending)
 
 
 def spent_by(child: TurnState, parent: TurnState | None) -> RoundRecord:
-    """Return what a child turn has spent until now, as `count` counts it at its end.
+    """Return what a child turn has spent until now, as `count_child` counts it at its end.
 
     The time in which it waits for the user is not counted, nor that of its parent's tools, from which it counts on.
     """
     before = parent.spending.tools_ms if parent is not None else 0
     worked = sum(record.duration_ms for record in child.rounds) + child.spending.tools_ms - before
-    return _record(child.grant.role, child.usage, max(0, worked))
+    return _child_record(child.grant.role, child.usage, max(0, worked))
 
 
-def _record(role: str, usage: Usage | None, duration_ms: int) -> RoundRecord:
+def _child_record(role: str, usage: Usage | None, duration_ms: int) -> RoundRecord:
     return RoundRecord(model=f"role {role}", finish_reason="", usage=usage, duration_ms=duration_ms)
 
 
-def checked(draft: StepDraft, call: ToolCall, facts: CallFacts) -> CallFacts:
+def refuse_if_limited(draft: StepDraft, call: ToolCall, facts: CallFacts) -> CallFacts:
     """Return `facts` with the reason why the turn may not delegate at all, if there is one."""
     if not delegates(draft, call) or facts.refusal:
         return facts
-    why = CONTAINED if draft.state.containment is not None else TOO_MANY if _number(draft, call) > MAX_IN_A_TURN else ""
+    why = (
+        CONTAINED_REFUSAL
+        if draft.state.containment is not None
+        else TOO_MANY_REFUSAL
+        if _delegation_number(draft, call) > MAX_IN_A_TURN
+        else ""
+    )
     return replace(facts, refusal=why) if why else facts
 
 
-def _number(draft: StepDraft, call: ToolCall) -> int:
+def _delegation_number(draft: StepDraft, call: ToolCall) -> int:
     """Return the place of a call among the delegations that the models of this turn have asked for, from 1."""
-    said = (one for message in draft.state.messages if isinstance(message, AssistantMessage) for one in message.calls)
-    ids = [one.id for one in said if one.name == call.name]
+    replies = (message for message in draft.state.messages if isinstance(message, AssistantMessage))
+    ids = [made.id for message in replies for made in message.calls if made.name == call.name]
     return ids.index(call.id) + 1 if call.id in ids else len(ids)
 
 
-def moved(draft: StepDraft, event: ChildInput) -> None:
+def apply_child_status(draft: StepDraft, event: ChildInput) -> None:
     """Note what the child of a running call waits for, and ask about calls that were not shown yet."""
     phase = draft.state.phase
     for index, call in enumerate(draft.calls()):
@@ -120,7 +126,7 @@ def moved(draft: StepDraft, event: ChildInput) -> None:
         if status.attempt != event.attempt:
             continue
         known = {(asked.call.id, asked.digest) for asked in status.child.pending} if status.child is not None else set()
-        draft.put_call(index, replace(call, status=replace(status, child=event.child)))
+        draft.set_status(index, replace(status, child=event.child))
         for pending in event.child.pending:
             if (pending.call.id, pending.digest) not in known:
                 draft.events.append(ApprovalRequested(id=call.call.id, parent_id=phase.round_id, pending=pending))

@@ -11,7 +11,17 @@ from chatops.domain.ids import CallId, MessageId, call_id, round_id
 from chatops.domain.messages import Message, NoticeMessage, total
 from chatops.domain.tools import ToolCall, ToolResult
 from chatops.engine.effects import AttemptResult, ComposerDraft, DecisionRecord, Effect, TurnStep, VerdictRecord
-from chatops.engine.state import CallState, Counters, InRound, Inspecting, Phase, RoundRecord, Stopping, TurnState
+from chatops.engine.state import (
+    CallState,
+    CallStatus,
+    Counters,
+    InRound,
+    Inspecting,
+    Phase,
+    RoundRecord,
+    Stopping,
+    TurnState,
+)
 from chatops.engine.view import pending_calls, turn_status
 from chatops.policy.budget import NO_BUDGET, strictest
 from chatops.policy.grant import Grant
@@ -103,14 +113,18 @@ class StepDraft:
         self.add_message(message)
         self.events.append(Notice(id=message.id, parent_id=self.state.turn_id, text=text, level="info"))
 
-    def close_attempt(self, call: CallState, attempt: int, result: ToolResult) -> None:
-        """Close the journal row of an attempt with `result`."""
-        self.results.append(AttemptResult(call_id=call.call.id, attempt=attempt, result=result))
+    def close_attempt(self, index: int, attempt: int, result: ToolResult) -> None:
+        """Close the journal row of an attempt at the `index`-th call of the round with `result`."""
+        self.results.append(AttemptResult(call_id=self.calls()[index].call.id, attempt=attempt, result=result))
 
     def calls(self) -> tuple[CallState, ...]:
         """Return the calls of the round in progress; empty outside of one."""
         phase = self.state.phase
         return phase.calls if isinstance(phase, InRound | Stopping) else ()
+
+    def set_status(self, index: int, status: CallStatus) -> None:
+        """Set the status of the `index`-th call of the round."""
+        self.put_call(index, replace(self.calls()[index], status=status))
 
     def put_call(self, index: int, call: CallState) -> None:
         """Replace the `index`-th call of the round."""

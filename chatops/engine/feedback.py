@@ -1,7 +1,10 @@
-"""Texts for the model about calls that did not run as written: short, precise, with what to do next.
+"""What chatops itself says in a turn: errors and results of calls, instructions to the model, notices to the user.
 
-The texts about a call whose outcome is unknown (it was interrupted and may have taken effect) never claim that it had
-no effect. They stay true whatever follows: a decision of the user, a second run, a refusal.
+An error is short, precise, and says what to do next. The texts about a call whose outcome is unknown (it was
+interrupted and may have taken effect) never claim that it had no effect. They stay true whatever follows: a decision of
+the user, a second run, a refusal.
+
+Functions end in the reader: `_error`, `_note` and `_result` are for the model, `_notice` for the user.
 """
 
 import re
@@ -46,7 +49,7 @@ MARKED_DONE = "The program was interrupted while this ran; the user has checked 
 REPEATED_AFTER_RESTART = "Interrupted by a restart; it changes nothing, so it is run again."
 _MAX_NAMES = 24
 """Number of tools that are listed by name. The request itself lists all of them."""
-_LONGEST_NAME = 80
+_MAX_NAME_CHARS = 80
 """Characters of a tool's name, which a model may have made up."""
 CLOSING = (
     "[chatops] All tool rounds of this turn are used up. Answer now with what you have gathered, without calling "
@@ -65,49 +68,50 @@ RESPOND = (
 """Instruction for the responder: use the conclusion as material, but write your own answer."""
 
 
-def discarded(reason: str) -> str:
+def discarded_note(reason: str) -> str:
     """Return the note about changes of a contained turn that the user discarded."""
-    return f"The changes of the contained turn were discarded; nothing was applied, the copy is gone.{because(reason)}"
+    text = "The changes of the contained turn were discarded; nothing was applied, the copy is gone."
+    return text + reason_sentence(reason)
 
 
-def not_undone(reason: str) -> str:
+def not_undone_note(reason: str) -> str:
     """Return the note about changes that the user decided not to take back."""
-    return f"The changes stay applied; the user did not take them back.{because(reason)}"
+    return f"The changes stay applied; the user did not take them back.{reason_sentence(reason)}"
 
 
-def sent_back(reason: str) -> str:
+def sent_back_notice(reason: str) -> str:
     """Return the notice about changes of a contained turn that the user has sent back."""
-    return f"The changes were sent back to the model. Nothing was applied.{because(reason)}"
+    return f"The changes were sent back to the model. Nothing was applied.{reason_sentence(reason)}"
 
 
-def sent_back_to_model(reason: str) -> str:
+def sent_back_note(reason: str) -> str:
     """Return the same for the model."""
-    return f"The user has not applied your changes yet, and you go on in the same copy.{because(reason)}"
+    return f"The user has not applied your changes yet, and you go on in the same copy.{reason_sentence(reason)}"
 
 
-def unknown_tool(name: str, offered: Sequence[str]) -> str:
+def unknown_tool_error(name: str, offered: Sequence[str]) -> str:
     """Return the error for an unknown tool, with the closest names on offer and a list of the tools on offer."""
-    near = _nearest(name, offered)
+    near = _nearest_names(name, offered)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    return f"There is no tool {short(name)!r}.{hint}{_listing(offered)}"
+    return f"There is no tool {short_name(name)!r}.{hint}{_list_tools(offered)}"
 
 
-def nameless(problem: str, offered: Sequence[str]) -> str:
+def nameless_call_error(problem: str, offered: Sequence[str]) -> str:
     """Return the error for a call that was recognised but malformed before its name."""
-    return f"A call was not run: {problem.rstrip('.')}. Write it again, complete and correct.{_listing(offered)}"
+    return f"A call was not run: {problem.rstrip('.')}. Write it again, complete and correct.{_list_tools(offered)}"
 
 
-def out_of_turn(reason: str, advice: str) -> str:
+def out_of_order_error(reason: str, advice: str) -> str:
     """Return the error for a call whose turn in the step has not come or is over."""
     return f"Not run: {reason}. {advice}"
 
 
-def not_permitted(name: str, reason: str, offered: Sequence[str]) -> str:
+def not_permitted_error(name: str, reason: str, offered: Sequence[str]) -> str:
     """Return the error for a tool that exists but is not permitted here."""
-    return f"Not permitted: {name} ({reason}). Do not try it again.{_listing(offered)}"
+    return f"Not permitted: {name} ({reason}). Do not try it again.{_list_tools(offered)}"
 
 
-def invalid(call: ToolCall, problems: Sequence[Problem], spec: ToolSpec | None) -> str:
+def invalid_arguments_error(call: ToolCall, problems: Sequence[Problem], spec: ToolSpec | None) -> str:
     """Return the error for invalid arguments: field paths, problems, given values, then the signature of `spec`."""
     lines = [f"{call.name} was not run: its arguments are not valid."]
     for problem in problems:
@@ -119,41 +123,41 @@ def invalid(call: ToolCall, problems: Sequence[Problem], spec: ToolSpec | None) 
     return "\n".join(lines)
 
 
-def broken(call: ToolCall, spec: ToolSpec) -> str:
+def unreadable_call_error(call: ToolCall, spec: ToolSpec) -> str:
     """Return the error for a call that was recognised but could not be parsed."""
     problem = call.problem.rstrip(".")
     return f"{call.name} was not run: {problem}. Write it again, complete and correct: {signature(spec)}"
 
 
-def same_mistake(call: ToolCall, problems: Sequence[Problem]) -> str:
+def same_mistake_error(call: ToolCall, problems: Sequence[Problem]) -> str:
     """Return the short error for a call that repeats a mistake already reported to the model."""
     where = ", ".join(dict.fromkeys(problem.path or "arguments" for problem in problems))
     wrong = f" (wrong: {where})" if where else ""
     return (
-        f"{short(call.name)} was not run: this very call was not valid before, and nothing about it has changed"
+        f"{short_name(call.name)} was not run: this very call was not valid before, and nothing about it has changed"
         f"{wrong}. Correct it as you were told, use another tool, or answer without it."
     )
 
 
-def gate_denied(reason: str, *, by: str) -> str:
+def gate_denied_text(reason: str, *, by: str) -> str:
     """Return the result of a gate's command that was denied; `by` is empty if there was no user to ask.
 
     It is shown to users, not to a model.
     """
     who = f"by {by}" if by else "because no user could be asked"
-    return f"Its command was denied {who}.{because(reason)} It did not run, so the answer is not accepted."
+    return f"Its command was denied {who}.{reason_sentence(reason)} It did not run, so the answer is not accepted."
 
 
-def denied(reason: str, *, by_user: bool = True) -> str:
+def denied_text(reason: str, *, by_user: bool = True) -> str:
     """Return the result of a call that the user rejected, or that was denied because there was no user to ask."""
-    why = because(reason)
+    why = reason_sentence(reason)
     who = "Denied by the user." if by_user else "Denied; no user was asked."
     return f"{who}{why} Do not ask for the same again; continue without it, or ask the user."
 
 
-def lost(tools: Sequence[str]) -> str:
+def lost_calls_notice(tools: Sequence[str]) -> str:
     """Return the notice for the user about calls that an earlier turn left without a result."""
-    names = ", ".join(dict.fromkeys(short(tool) or "(no name)" for tool in tools))
+    names = ", ".join(dict.fromkeys(short_name(tool) or "(no name)" for tool in tools))
     what = "A call has" if len(tools) == 1 else f"{len(tools)} calls have"
     return (
         f"{what} no recorded result ({names}): whether it took effect is not known, and the model is told so. "
@@ -161,36 +165,36 @@ def lost(tools: Sequence[str]) -> str:
     )
 
 
-def refused(facts: CallFacts) -> str:
+def refused_error(facts: CallFacts) -> str:
     """Return the error for a target that no approval can permit."""
     return f"Refused: {facts.refusal.rstrip('.')}."
 
 
-def edited(arguments: str, *, ran: bool) -> str:
+def edited_note(arguments: str, *, ran: bool) -> str:
     """Return the line before the result of a call whose arguments the user changed."""
     if not ran:
         return f"(The user changed the arguments. Not run with: {arguments})\n"
     return f"(The user changed the arguments before approving. Run with: {arguments})\n"
 
 
-def gathered(limit: str, results: Sequence[tuple[str, str]]) -> str:
+def gathered_answer(limit: str, results: Sequence[tuple[str, str]]) -> str:
     """Return the answer for a turn whose closing call gave none: the limit and the results, cut to size."""
     head = f"{limit} Here is what was gathered:"
     parts = [f"**{tool}**: {content[:500]}{'…' if len(content) > 500 else ''}" for tool, content in results]
     return "\n\n".join([head, *parts])
 
 
-def _listing(offered: Sequence[str]) -> str:
+def _list_tools(offered: Sequence[str]) -> str:
     if not offered:
         return " No tools are on offer."
     more = f" and {len(offered) - _MAX_NAMES} more" if len(offered) > _MAX_NAMES else ""
     return f" Tools on offer: {', '.join(offered[:_MAX_NAMES])}{more}."
 
 
-def _nearest(name: str, offered: Sequence[str]) -> list[str]:
+def _nearest_names(name: str, offered: Sequence[str]) -> list[str]:
     """Return up to three names on offer that resemble `name` or its last part, ignoring case and the order of words."""
     folded = {candidate.casefold(): candidate for candidate in offered}
-    wanted = short(name).casefold()
+    wanted = short_name(name).casefold()
     tried = dict.fromkeys([wanted, *re.split(r"[.:/]", wanted)[-1:]])
     words = sorted(wanted.split("_"))
     found = [candidate for candidate in folded if sorted(candidate.split("_")) == words]
@@ -198,12 +202,12 @@ def _nearest(name: str, offered: Sequence[str]) -> list[str]:
     return [folded[close] for close in dict.fromkeys(found)][:3]
 
 
-def short(name: str) -> str:
+def short_name(name: str) -> str:
     """Return a tool's name as a model wrote it, cut to a length that fits into a sentence."""
-    return cut(name, most=_LONGEST_NAME)
+    return cut(name, most=_MAX_NAME_CHARS)
 
 
-def because(reason: str) -> str:
+def reason_sentence(reason: str) -> str:
     """Return a reason as a sentence to append; empty without one."""
     end = "" if reason.endswith((".", "!", "?", "\n")) else "."
     return f" Reason: {reason}{end}" if reason else ""
@@ -212,14 +216,14 @@ def because(reason: str) -> str:
 NEARLY_FULL_ADVICE = "/compact replaces it by a summary; /new starts an empty session; /model may have more room."
 
 
-def nearly_full(tokens: int, window: int, *, model: str) -> str:
+def nearly_full_notice(tokens: int, window: int, *, model: str) -> str:
     """Return the notice that the session nearly fills the context of its model, or no longer fits."""
     if tokens > window:
         return f"About {tokens:,} tokens are sent, and {model} takes {window:,}: it may refuse them or forget a part."
     return f"The session fills about {tokens * 100 // window} % of the context of {model} ({window:,} tokens)."
 
 
-def left_out(results: Sequence[ToolMessage], *, model: str) -> str:
+def left_out_notice(results: Sequence[ToolMessage], *, model: str) -> str:
     """Return the notice that tool results are left out of the request or shortened."""
     tools = ", ".join(dict.fromkeys(result.tool for result in results))
     size = sum(len(result.content) for result in results)
@@ -234,10 +238,10 @@ def left_out(results: Sequence[ToolMessage], *, model: str) -> str:
 
 
 ASSUMED_ADVICE = f"How many tokens the model takes is unknown; {ASSUMED_WINDOW:,} are assumed: see context_window."
-"""Advice for a notice of `left_out`."""
-THE_SAME = "the same call was made before, and it is not known whether it took effect"
+"""Advice for a notice of `left_out_notice`."""
+SAME_CALL_UNKNOWN = "the same call was made before, and it is not known whether it took effect"
 """Reason for asking about a call that would need no approval otherwise."""
-_AGAIN = (
+_SECOND_RUN = (
     "(An earlier run of this call was interrupted and may have taken effect; the user had it run again. "
     "What follows is from the second run.)\n"
 )
@@ -256,17 +260,17 @@ def done_result(interruption: Interruption | None, outcome: Outcome, note: str) 
     return ToolResult(outcome=outcome, content=_with_output(text, interruption), facts=facts)
 
 
-def not_again(interruption: Interruption, why: str) -> ToolResult:
+def repetition_failed_result(interruption: Interruption, why: str) -> ToolResult:
     """Return a result for a call that the user wanted run again and that cannot be."""
     return unknown_result(interruption, f"The user wanted it run again, which was not possible: {why}")
 
 
-def ran_again(interruption: Interruption | None, result: ToolResult) -> ToolResult:
+def mark_second_run(interruption: Interruption | None, result: ToolResult) -> ToolResult:
     """Return `result`, marked as the result of a second run if `interruption` is not None."""
-    return result if interruption is None else replace(result, content=_AGAIN + result.content)
+    return result if interruption is None else replace(result, content=_SECOND_RUN + result.content)
 
 
-def is_open(messages: Iterable[Message], tool: str, arguments: str) -> bool:
+def is_outcome_unknown(messages: Iterable[Message], tool: str, arguments: str) -> bool:
     """Return True if the outcome of the last such call (same tool and arguments) is unknown."""
     made = [m for m in messages if isinstance(m, ToolMessage) and (m.tool, m.arguments) == (tool, arguments)]
     return bool(made) and made[-1].outcome is Outcome.UNKNOWN

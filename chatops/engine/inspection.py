@@ -1,4 +1,9 @@
-"""Checks before a call may run: when it is proposed, when it has been inspected, and right before it starts."""
+"""Checks before a call may run: when it is proposed, when it has been inspected, and right before it starts.
+
+`check_proposed` settles a call that cannot run whatever its arguments are, and has any other one inspected. The facts
+of an inspection come back to `apply_inspection`. It judges by the status of the call: `Inspecting` for the first time
+or after an edit, `Rechecking` right before the start.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +15,7 @@ from chatops.domain.messages import AssistantMessage
 from chatops.domain.model import CONTENT_FILTER
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.tools import CallFacts, Outcome, Problem, ResultSource, ToolCall, Verdict
-from chatops.engine import calls, containment, decisions, delegation, feedback, sequence, validations
+from chatops.engine import calls, containment, decisions, delegation, feedback, step_limits, validations
 from chatops.engine.draft import StepDraft
 from chatops.engine.round_limits import MAX_SAME
 from chatops.engine.state import BeforeEdit, CallState, Deferred, Inspecting, Mistake, OwnCommand, Permitted, Rechecking
@@ -20,14 +25,16 @@ from chatops.shell.simple_command import simple_words
 
 _MAX_LISTED = 3
 """Number of changes that are named. Further ones are only counted."""
-FILTERED = "the provider's content filter stopped the reply that makes this call, so the call may not be all of it"
+FILTERED_REASON = (
+    "the provider's content filter stopped the reply that makes this call, so the call may not be all of it"
+)
 MAX_CALLS = 64
 """Calls of one reply that are processed. Each further one is settled as invalid at once."""
 
 
-def triage(draft: StepDraft, index: int) -> None:
+def check_proposed(draft: StepDraft, index: int) -> None:
     """Check a proposed call before its arguments: settle it if it cannot run in any case, else have it inspected."""
-    phase = calls.in_round(draft)
+    phase = calls.open_round(draft)
     call = phase.calls[index].call
     draft.events.append(CallProposed(id=call.id, parent_id=phase.round_id, tool=call.name, arguments=call.arguments))
     if index >= MAX_CALLS:
@@ -38,18 +45,18 @@ def triage(draft: StepDraft, index: int) -> None:
     permitted = draft.state.grant.permits(call.name)
     if permitted.verdict is Verdict.DENY:
         return calls.deny(draft, index, permitted)
-    early = sequence.out_of_turn(draft, index)
-    waits = bool(early) and sequence.waits(draft, index)
+    early = step_limits.why_out_of_order(draft, index)
+    waits = bool(early) and step_limits.waits_for_earlier_call(draft, index)
     if early and not waits:
-        return _settle_mistake(draft, index, feedback.out_of_turn(*early), reason=early[0])
+        return _refuse_mistake(draft, index, feedback.out_of_order_error(*early), reason=early[0])
     if call.problem:
-        return _settle_mistake(draft, index, feedback.broken(call, spec), reason=call.problem)
-    if _is_repeated(draft, call):
+        return _refuse_mistake(draft, index, feedback.unreadable_call_error(call, spec), reason=call.problem)
+    if _count_repetition(draft, call):
         return calls.settle(draft, index, Outcome.INVALID, feedback.REPEATED, reason=feedback.CALLED_AGAIN)
     if waits:
-        draft.put_call(index, replace(phase.calls[index], status=Deferred()))
+        draft.set_status(index, Deferred())
     else:
-        calls.inspect(draft, call)
+        calls.inspect_call(draft, call)
     return None
 
 
@@ -61,20 +68,20 @@ def _was_filtered(draft: StepDraft, call: ToolCall) -> bool:
     return False
 
 
-def inspected(draft: StepDraft, index: int, facts: CallFacts) -> None:
+def apply_inspection(draft: StepDraft, index: int, facts: CallFacts) -> None:
     """Apply the facts that an inspection found: judge the call the first time, compare and start it the last time."""
-    one = calls.in_round(draft).calls[index]
+    call, inspected = calls.open_round(draft).calls[index].call, calls.open_round(draft).calls[index].status
     # Repairs by the parser of the reply count even if the tool made none.
-    facts = replace(facts, repairs=tuple(dict.fromkeys((*one.call.repairs, *facts.repairs))))
-    if _was_filtered(draft, one.call):
-        facts = replace(facts, needs_user="; ".join(reason for reason in (FILTERED, facts.needs_user) if reason))
+    facts = replace(facts, repairs=tuple(dict.fromkeys((*call.repairs, *facts.repairs))))
+    if _was_filtered(draft, call):
+        facts = replace(facts, needs_user="; ".join(reason for reason in (FILTERED_REASON, facts.needs_user) if reason))
     if containment.is_apply_round(draft):
         return _judge_changes(draft, index, facts)
-    facts = delegation.checked(draft, one.call, facts)
-    if facts.contained != containment.copy_for(draft, one.call) and isinstance(one.status, Inspecting | Rechecking):
+    facts = delegation.refuse_if_limited(draft, call, facts)
+    if facts.contained != containment.copy_for(draft, call) and isinstance(inspected, Inspecting | Rechecking):
         # The turn was contained, or its containment ended, while the call was inspected.
-        return calls.inspect(draft, one.call)
-    match one.status:
+        return calls.inspect_call(draft, call)
+    match inspected:
         case Inspecting(before_edit=None):
             _judge_first(draft, index, facts)
         case Inspecting(before_edit=BeforeEdit() as before):
@@ -87,76 +94,78 @@ def inspected(draft: StepDraft, index: int, facts: CallFacts) -> None:
 
 def _judge_changes(draft: StepDraft, index: int, facts: CallFacts) -> None:
     """Ask about the frozen changes of a contained turn; apply them if the user has approved exactly these."""
-    one = calls.in_round(draft).calls[index]
+    call_state = calls.open_round(draft).calls[index]
     fault = _problem_text(facts)
-    if isinstance(one.status, Inspecting):
+    if isinstance(call_state.status, Inspecting):
         if fault:
             calls.settle(draft, index, Outcome.INVALID, fault, facts=facts)
         else:
-            calls.ask(draft, index, facts, AskReason.POLICY, why=containment.why_again(draft) or ALWAYS_ASKS)
-    elif isinstance(one.status, Rechecking):
-        status, judgement = one.status, calls.judge_call(draft, one.call, facts)
+            calls.ask_user(draft, index, facts, AskReason.POLICY, why=containment.why_asked_again(draft) or ALWAYS_ASKS)
+    elif isinstance(call_state.status, Rechecking):
+        status, judgement = call_state.status, calls.judge_call(draft, call_state.call, facts)
         denied = judgement.reason if judgement.verdict is Verdict.DENY else ""
-        if not fault and not denied and calls.call_digest(draft, one.call, facts) == status.digest:
-            calls.start(draft, index, facts, status)
+        if not fault and not denied and calls.call_digest(draft, call_state.call, facts) == status.digest:
+            calls.start_call(draft, index, facts, status)
             return
         why = fault or denied or "the workspace has changed since the changes were approved"
         shown = status.facts if fault else facts
-        calls.ask(draft, index, shown, AskReason.CHANGED, why=why, attempt=status.attempt)
+        calls.ask_user(draft, index, shown, AskReason.CHANGED, why=why, attempt=status.attempt)
 
 
 def _judge_first(draft: StepDraft, index: int, facts: CallFacts) -> None:
-    one = calls.in_round(draft).calls[index]
-    if early := sequence.out_of_turn(draft, index):
-        return _settle_mistake(draft, index, feedback.out_of_turn(*early), reason=early[0], facts=facts)
+    call = calls.open_round(draft).calls[index].call
+    if early := step_limits.why_out_of_order(draft, index):
+        return _refuse_mistake(draft, index, feedback.out_of_order_error(*early), reason=early[0], facts=facts)
     if facts.problems:
-        if facts.may_resolve and not calls.settled_before(draft, index):
-            draft.put_call(index, replace(one, status=Deferred()))
+        if facts.may_resolve and not calls.are_earlier_settled(draft, index):
+            draft.set_status(index, Deferred())
             return
-        spec = calls.in_round(draft).proposed_under.tool(one.call.name)
-        text = feedback.invalid(one.call, facts.problems, spec)
-        _settle_mistake(draft, index, text, reason=_problem_line(facts.problems[0]), facts=facts)
+        spec = calls.open_round(draft).proposed_under.tool(call.name)
+        text = feedback.invalid_arguments_error(call, facts.problems, spec)
+        _refuse_mistake(draft, index, text, reason=_problem_line(facts.problems[0]), facts=facts)
         return
     if facts.refusal:
-        calls.settle(draft, index, Outcome.DENIED, feedback.refused(facts), verdict=Verdict.DENY, facts=facts)
+        calls.settle(draft, index, Outcome.DENIED, feedback.refused_error(facts), verdict=Verdict.DENY, facts=facts)
         return
-    judgement = calls.judge_call(draft, one.call, facts)
+    judgement = calls.judge_call(draft, call, facts)
     match judgement.verdict:
         case Verdict.DENY:
             calls.deny(draft, index, judgement, facts=facts)
-        case _ if done := sequence.done_before(draft, one.call, facts):
-            calls.log_verdict(draft, one.call, judgement.verdict, judgement.why, facts=facts)
-            calls.settle_with(draft, index, done, verdict=None, decided_by=validations.EARLIER, facts=facts)
+        case _ if done := step_limits.reused_result(draft, call, facts):
+            calls.log_verdict(draft, call, judgement.verdict, judgement.why, facts=facts)
+            calls.settle_with_result(
+                draft, index, done, verdict=None, decided_by=validations.EARLIER_ATTEMPT, facts=facts
+            )
         case Verdict.ASK:
             _ask_unless_typed(draft, index, facts, judgement.why)
         case Verdict.ALLOW if calls.may_have_run_elsewhere(draft, index):
-            calls.ask(draft, index, facts, AskReason.COPIED, why=calls.COPIED)
-        case Verdict.ALLOW if _same_outcome_unknown(draft, one.call, facts):
-            calls.ask(draft, index, facts, AskReason.POLICY, why=feedback.THE_SAME)
+            calls.ask_user(draft, index, facts, AskReason.COPIED, why=calls.COPIED_REASON)
+        case Verdict.ALLOW if _same_outcome_unknown(draft, call, facts):
+            calls.ask_user(draft, index, facts, AskReason.POLICY, why=feedback.SAME_CALL_UNKNOWN)
         case Verdict.ALLOW:
             status = Permitted(
                 facts=facts,
-                digest=calls.call_digest(draft, one.call, facts),
+                digest=calls.call_digest(draft, call, facts),
                 verdict=Verdict.ALLOW,
                 decided_by=judgement.answered_by or BY_POLICY,
                 fresh=True,
             )
-            draft.put_call(index, replace(one, status=status))
+            draft.set_status(index, status)
 
 
 def _ask_unless_typed(draft: StepDraft, index: int, facts: CallFacts, why: str) -> None:
     """Ask about a call, unless the user has typed it and that is the decision."""
-    command, phase = draft.state.command, calls.in_round(draft)
+    command, phase = draft.state.command, calls.open_round(draft)
     if command is None:
-        calls.ask(draft, index, facts, AskReason.POLICY, why=why)
+        calls.ask_user(draft, index, facts, AskReason.POLICY, why=why)
     elif any(grant.approvers(draft.calls()[index].call.name) for grant in (phase.proposed_under, draft.state.grant)):
         # Only the approvers decide, and the layer that asks names them.
-        calls.ask(draft, index, facts, AskReason.POLICY, why=why)
+        calls.ask_user(draft, index, facts, AskReason.POLICY, why=why)
     elif typing := _why_typing_asks(command, facts):
-        calls.ask(draft, index, facts, AskReason.POLICY, why=typing)
+        calls.ask_user(draft, index, facts, AskReason.POLICY, why=typing)
     else:
-        calls.ask(draft, index, facts, AskReason.POLICY, why=why, publish=False)
-        decisions.decided(draft, index, Approved(), command.by)
+        calls.ask_user(draft, index, facts, AskReason.POLICY, why=why, publish=False)
+        decisions.apply_decision(draft, index, Approved(), command.by)
 
 
 def _why_typing_asks(command: OwnCommand, facts: CallFacts) -> str:
@@ -180,79 +189,76 @@ def _why_typing_asks(command: OwnCommand, facts: CallFacts) -> str:
 
 def _same_outcome_unknown(draft: StepDraft, call: ToolCall, facts: CallFacts) -> bool:
     """Return True if running the call could repeat an effect whose outcome is still unknown."""
-    spec = calls.in_round(draft).proposed_under.tool(call.name)
+    spec = calls.open_round(draft).proposed_under.tool(call.name)
     repeatable = spec is not None and (spec.read_only or spec.idempotent)
-    if repeatable or sequence.is_evidence(draft.state, call.name):
+    if repeatable or step_limits.is_evidence(draft.state, call.name):
         return False
-    return feedback.is_open((*draft.state.history, *draft.state.messages), call.name, facts.arguments)
+    return feedback.is_outcome_unknown((*draft.state.history, *draft.state.messages), call.name, facts.arguments)
 
 
 def _judge_edited(draft: StepDraft, index: int, facts: CallFacts, before: BeforeEdit) -> None:
-    one = calls.in_round(draft).calls[index]
-    judgement = calls.judge_call(draft, one.call, facts)
-    trouble = _problem_text(facts) or (judgement.reason if judgement.verdict is Verdict.DENY else "")
+    call = calls.open_round(draft).calls[index].call
+    judgement = calls.judge_call(draft, call, facts)
+    why_not = _problem_text(facts) or (judgement.reason if judgement.verdict is Verdict.DENY else "")
     if draft.state.gate is not None:
-        trouble = f"the gate {draft.state.gate.name} only passes with its own command"
-    if trouble:
-        call = replace(one.call, arguments=before.arguments, repairs=before.repairs)
+        why_not = f"the gate {draft.state.gate.name} only passes with its own command"
+    if why_not:
+        call = replace(call, arguments=before.arguments, repairs=before.repairs)
         draft.put_call(index, CallState(call=call, status=before.status))
-        text = f"The edited arguments of {call.name} cannot be used: {trouble}"
-        draft.events.append(
-            Notice(
-                id=f"{call.id}.edit",
-                parent_id=call.id,
-                text=text,
-                advice="The call is pending as before.",
-                level="warning",
-            )
+        text, advice = (
+            f"The edited arguments of {call.name} cannot be used: {why_not}",
+            "The call is pending as before.",
         )
-        calls.request_approval(draft, calls.in_round(draft).round_id, call)
+        notice = Notice(id=f"{call.id}.edit", parent_id=call.id, text=text, advice=advice, level="warning")
+        draft.events.append(notice)
+        calls.request_approval(draft, calls.open_round(draft).round_id, call)
         return
-    if done := sequence.done_before(draft, one.call, facts):
-        calls.settle_with(draft, index, done, verdict=None, decided_by=validations.EARLIER, facts=facts)
+    if done := step_limits.reused_result(draft, call, facts):
+        calls.settle_with_result(draft, index, done, verdict=None, decided_by=validations.EARLIER_ATTEMPT, facts=facts)
         return
-    why = f"arguments edited by {before.edited_by}"
-    waited = before.status
-    calls.ask(draft, index, facts, AskReason.EDITED, why=why, attempt=waited.attempt, interruption=waited.interruption)
+    why, attempt, earlier = f"arguments edited by {before.edited_by}", before.status.attempt, before.status.interruption
+    calls.ask_user(draft, index, facts, AskReason.EDITED, why=why, attempt=attempt, interruption=earlier)
 
 
 def _judge_again(draft: StepDraft, index: int, facts: CallFacts, status: Rechecking) -> None:
-    one = calls.in_round(draft).calls[index]
+    call = calls.open_round(draft).calls[index].call
     if facts.problems:
-        text = feedback.invalid(one.call, facts.problems, calls.in_round(draft).proposed_under.tool(one.call.name))
+        text = feedback.invalid_arguments_error(
+            call, facts.problems, calls.open_round(draft).proposed_under.tool(call.name)
+        )
         reason = _problem_line(facts.problems[0])
         calls.settle(draft, index, Outcome.INVALID, text, verdict=status.verdict, facts=facts, reason=reason)
         return
     if facts.refusal:
-        calls.settle(draft, index, Outcome.DENIED, feedback.refused(facts), verdict=Verdict.DENY, facts=facts)
+        calls.settle(draft, index, Outcome.DENIED, feedback.refused_error(facts), verdict=Verdict.DENY, facts=facts)
         return
-    judgement = calls.judge_call(draft, one.call, facts)
+    judgement = calls.judge_call(draft, call, facts)
     if judgement.verdict is Verdict.DENY:
         calls.deny(draft, index, judgement, facts=facts)
         return
     comparable = facts if status.facts.definition else replace(facts, definition="")
     if status.extra == NARROWEST:
-        unchanged = calls.call_digest(draft, one.call, comparable) == status.digest
+        unchanged = calls.call_digest(draft, call, comparable) == status.digest
     else:
-        unchanged = _unchanged_with_extra(draft, one.call, comparable, status)
+        unchanged = _unchanged_with_extra(draft, call, comparable, status)
         facts = _without_extra(draft, facts, status) if not unchanged else facts
     by_user = status.verdict is Verdict.ASK
     if unchanged and (by_user or judgement.verdict is Verdict.ALLOW):
-        calls.start(draft, index, comparable, status)
+        calls.start_call(draft, index, comparable, status)
     elif not by_user and judgement.verdict is Verdict.ALLOW:
-        calls.start(draft, index, facts, replace(status, decided_by=judgement.answered_by or BY_POLICY))
+        calls.start_call(draft, index, facts, replace(status, decided_by=judgement.answered_by or BY_POLICY))
     elif facts.contained and judgement.verdict is Verdict.ALLOW:
         # Approved for the workspace, and now it runs in a copy.
         permitted = replace(status, verdict=Verdict.ALLOW, decided_by=judgement.answered_by or BY_POLICY)
-        calls.start(draft, index, facts, permitted)
+        calls.start_call(draft, index, facts, permitted)
     else:
         changed = f"what would run has changed since it was approved: {difference(status.facts, facts)}"
         if status.facts.definition != comparable.definition:
-            changed = f"the tool {one.call.name} has changed since it was approved: review it again"
+            changed = f"the tool {call.name} has changed since it was approved: review it again"
         why = changed if by_user else judgement.why
         reason = AskReason.CHANGED if by_user else AskReason.POLICY
         earlier = status.interruption
-        calls.ask(draft, index, facts, reason, why=why, attempt=status.attempt, interruption=earlier)
+        calls.ask_user(draft, index, facts, reason, why=why, attempt=status.attempt, interruption=earlier)
 
 
 def _unchanged_with_extra(draft: StepDraft, call: ToolCall, facts: CallFacts, status: Rechecking) -> bool:
@@ -276,7 +282,7 @@ def _unchanged_with_extra(draft: StepDraft, call: ToolCall, facts: CallFacts, st
         extra=shown.extra,
         extra_sandbox=shown.extra_sandbox,
     )
-    bound = calls.with_extra(calls.call_digest(draft, call, as_shown), status.extra)
+    bound = calls.digest_with_extra(calls.call_digest(draft, call, as_shown), status.extra)
     return bound == status.digest and calls.is_within_ceiling(draft, status.extra)
 
 
@@ -295,26 +301,26 @@ def _without_extra(draft: StepDraft, facts: CallFacts, status: Rechecking) -> Ca
 
 
 def _settle_not_offered(draft: StepDraft, index: int) -> None:
-    grant = calls.in_round(draft).proposed_under
-    call = calls.in_round(draft).calls[index].call
+    grant = calls.open_round(draft).proposed_under
+    call = calls.open_round(draft).calls[index].call
     known = any(rule.tool == call.name for layer in grant.layers for rule in layer.rules)
     if known:
         calls.deny(draft, index, grant.permits(call.name))
     else:
         offered = [spec.name for spec in grant.tools]
         if call.problem and not call.name:
-            _settle_mistake(draft, index, feedback.nameless(call.problem, offered), reason=call.problem)
+            _refuse_mistake(draft, index, feedback.nameless_call_error(call.problem, offered), reason=call.problem)
         else:
-            text = feedback.unknown_tool(call.name, offered)
-            _settle_mistake(draft, index, text, reason=f"there is no tool {feedback.short(call.name)!r}")
+            text = feedback.unknown_tool_error(call.name, offered)
+            _refuse_mistake(draft, index, text, reason=f"there is no tool {feedback.short_name(call.name)!r}")
 
 
-def _settle_mistake(draft: StepDraft, index: int, problem: str, *, reason: str, facts: CallFacts | None = None) -> None:
+def _refuse_mistake(draft: StepDraft, index: int, problem: str, *, reason: str, facts: CallFacts | None = None) -> None:
     """Settle a call that cannot run as written: `problem` is for the model, `reason` for the user.
 
     The model gets all details the first time, and one line if it was told before.
     """
-    call = calls.in_round(draft).calls[index].call
+    call = calls.open_round(draft).calls[index].call
     counters = draft.state.counters
     arguments = facts.arguments if facts is not None else call.arguments
     signature = digest(call.name, arguments, problem)
@@ -324,11 +330,11 @@ def _settle_mistake(draft: StepDraft, index: int, problem: str, *, reason: str, 
     mistake = Mistake(signature=signature, times=times, request=counters.requests)
     # The guard against repetition counts only calls that could run.
     draft.count(replace(counters, mistakes=(*others, mistake)[-MAX_CALLS:], same_call=0, last_call=""))
-    text = problem if times == 1 else feedback.same_mistake(call, facts.problems if facts is not None else ())
+    text = problem if times == 1 else feedback.same_mistake_error(call, facts.problems if facts is not None else ())
     calls.settle(draft, index, Outcome.INVALID, text, facts=facts, reason=reason)
 
 
-def _is_repeated(draft: StepDraft, call: ToolCall) -> bool:
+def _count_repetition(draft: StepDraft, call: ToolCall) -> bool:
     """Count the call, and return True if it was made too often in a row."""
     counters = draft.state.counters
     signature = digest(call.name, call.arguments)

@@ -27,35 +27,35 @@ from chatops.engine.state import (
 )
 
 
-def interrupted(draft: StepDraft, event: CancelTurn | CorrectTurn) -> None:
+def interrupt(draft: StepDraft, event: CancelTurn | CorrectTurn) -> None:
     """End the turn, or continue with the user's message, once nothing runs any more."""
     if isinstance(event, CancelTurn):
-        _cancelled(draft, event)
+        _cancel(draft, event)
     else:
-        _corrected(draft, event)
+        _correct(draft, event)
 
 
-def _cancelled(draft: StepDraft, event: CancelTurn) -> None:
+def _cancel(draft: StepDraft, event: CancelTurn) -> None:
     phase = draft.state.phase
     match phase:
         case AwaitingModel(round_id=number):
             _abort_reply(draft, phase, number, event)
-            rounds.finish(draft, TurnStatus.CANCELLED, event.partial_text, detail="Stopped by the user.")
+            rounds.finish_turn(draft, TurnStatus.CANCELLED, event.partial_text, detail="Stopped by the user.")
         case CheckingAnswer(text=text):
-            rounds.finish(draft, TurnStatus.CANCELLED, text, detail="Stopped by the user.")
+            rounds.finish_turn(draft, TurnStatus.CANCELLED, text, detail="Stopped by the user.")
         case InRound() if containment.is_apply_round(draft):
             # Applying is not stopped half-way, and only the user's decision discards the changes.
             pass
         case InRound() if phase.budget is not None:
             _withdraw_question(draft, phase)
-            rounds.finish(draft, TurnStatus.CANCELLED, "", detail="Stopped by the user.")
+            rounds.finish_turn(draft, TurnStatus.CANCELLED, "", detail="Stopped by the user.")
         case InRound():
             _stop_calls(draft, phase, None)
         case Stopping() | Finished():
             pass
 
 
-def _corrected(draft: StepDraft, event: CorrectTurn) -> None:
+def _correct(draft: StepDraft, event: CorrectTurn) -> None:
     state, phase = draft.state, draft.state.phase
     alone = state.gate is not None or state.command is not None
     if state.contract is not None or alone or containment.is_apply_round(draft):
@@ -88,7 +88,7 @@ def _abort_reply(draft: StepDraft, phase: AwaitingModel, number: RoundId, event:
     model = rounds.target_of(draft, phase).name
     draft.effects.append(AbortModel(round_id=number))
     draft.count_cut_off()
-    rounds.keep_partial(draft, event.partial_text, event.partial_reasoning, model)
+    rounds.store_partial(draft, event.partial_text, event.partial_reasoning, model)
     rounds.close_round(draft, number, model, Status.ERROR)
 
 
@@ -107,11 +107,11 @@ def _stop_calls(draft: StepDraft, phase: InRound, correction: Correction | None)
 
 
 def _stop_call(draft: StepDraft, index: int, text: str) -> None:
-    one = draft.calls()[index]
-    match one.status:
+    call_state = draft.calls()[index]
+    match call_state.status:
         case Started():
-            questions.void(draft, index, "you stopped the call")
-            draft.effects.append(CancelTool(call_id=one.call.id))
+            questions.void_question(draft, index, "you stopped the call")
+            draft.effects.append(CancelTool(call_id=call_state.call.id))
         case Settled():
             pass
         case Reconciling(attempt=attempt, known=known):
@@ -124,5 +124,5 @@ def _stop_call(draft: StepDraft, index: int, text: str) -> None:
 
 def _leave_unknown(draft: StepDraft, index: int, attempt: int, known: Interruption | None) -> None:
     result = feedback.unknown_result(known)
-    draft.close_attempt(draft.calls()[index], attempt, result)
-    calls.settle_with(draft, index, result, verdict=None, decided_by="", facts=None)
+    draft.close_attempt(index, attempt, result)
+    calls.settle_with_result(draft, index, result, verdict=None, decided_by="", facts=None)

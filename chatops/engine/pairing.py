@@ -10,9 +10,9 @@ from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.tools import Outcome, ResultFacts, ResultSource, ToolCall, Verdict
 
-LOST = "No result of this call was recorded. It may or may not have taken effect."
+LOST_RESULT = "No result of this call was recorded. It may or may not have taken effect."
 """Content of a stand-in for a lost result."""
-HELD = (
+HELD_RESULT = (
     "Not run so far. This call is pending, and it can be neither approved nor run here, because nothing can be saved. "
     "Continue without its result."
 )
@@ -22,7 +22,7 @@ NO_REPLY = "[There was no reply.]"
 RESULTS_RECEIVED = "[The results of the tool calls were received.]"
 """Text of the model between tool results and a user message. Some servers refuse one directly after the other."""
 
-_complete: list[tuple[Message, ...]] = [()]
+_last_complete: list[tuple[Message, ...]] = [()]
 """The last history without lost calls, as a cache: each request of a session continues the one before."""
 
 Results = tuple[ToolMessage | None, ...]
@@ -44,7 +44,7 @@ def results_of(messages: Sequence[Message]) -> Mapping[int, Results]:
             for index, call in enumerate(message.calls):
                 asked.setdefault(call.id, []).append((place, index))
         elif isinstance(message, ToolMessage) and (calls := asked.get(message.call_id)):
-            if len(calls) > 1 and not stands_in(message):
+            if len(calls) > 1 and not is_stand_in(message):
                 latest = calls[-1][0]
                 calls = [call for call in calls if call[0] == latest]
             for at, index in calls:
@@ -59,7 +59,7 @@ def lost_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
 
     Once all calls of a history have one, no later message changes that. Only what follows is looked at then.
     """
-    messages, known = tuple(messages), _complete[0]
+    messages, known = tuple(messages), _last_complete[0]
     rest = messages[len(known) :] if messages[: len(known)] == known else messages
     lost = []
     for place, results in results_of(rest).items():
@@ -67,11 +67,11 @@ def lost_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
         if isinstance(message, AssistantMessage):
             lost += [call for call, result in zip(message.calls, results, strict=True) if result is None]
     if not lost:
-        _complete[0] = messages
+        _last_complete[0] = messages
     return tuple(lost)
 
 
-def after_no_reply(messages: Sequence[Message]) -> Mapping[int, str]:
+def missing_replies(messages: Sequence[Message]) -> Mapping[int, str]:
     """Map the index of each user message that needs words of the model before it to these words.
 
     A message with calls alone is not a reply. A turn that failed or was stopped leaves such a gap, and so does one that
@@ -107,17 +107,17 @@ def stand_in(call: ToolCall, *, id: MessageId) -> ToolMessage:
         tool=call.name,
         arguments=call.arguments,
         outcome=Outcome.UNKNOWN,
-        content=LOST,
+        content=LOST_RESULT,
         facts=ResultFacts(source=ResultSource.LOST, reads_workspace=True),
     )
 
 
-def stands_in(message: ToolMessage) -> bool:
+def is_stand_in(message: ToolMessage) -> bool:
     """Return True if `message` is a stand-in for a lost result."""
     return message.facts.source is ResultSource.LOST
 
 
-def held(call: ToolCall) -> ToolMessage:
+def held_result(call: ToolCall) -> ToolMessage:
     """Return the result of a call that never started, for a copy in which it can be neither approved nor run."""
     return ToolMessage(
         id=MessageId(f"{call.id}.held"),
@@ -125,7 +125,7 @@ def held(call: ToolCall) -> ToolMessage:
         tool=call.name,
         arguments=call.arguments,
         outcome=Outcome.INTERRUPTED,
-        content=HELD,
+        content=HELD_RESULT,
         verdict=Verdict.ASK,
         facts=ResultFacts(source=ResultSource.HELD),
     )

@@ -23,44 +23,44 @@ from chatops.engine.effects import DecisionRecord, DeliverAnswer
 from chatops.engine.inputs import AnswerQuestion, QuestionInput, QuestionWithdrawnInput
 from chatops.engine.state import InRound, Started
 
-_MAX_SHOWN = 2_000
+_MAX_NOTICE_CHARS = 2_000
 """Characters of the server's or the user's words in a notice."""
 
 
-def moved(draft: StepDraft, event: QuestionInput | AnswerQuestion | QuestionWithdrawnInput) -> None:
+def apply_question_input(draft: StepDraft, event: QuestionInput | AnswerQuestion | QuestionWithdrawnInput) -> None:
     """Apply what happened to a question, if its call still runs."""
-    found = calls.find(draft, event.call_id)
+    found = calls.find_call(draft, event.call_id)
     if found is None or not isinstance(draft.state.phase, InRound):
         return
-    index, one = found
-    status = one.status
+    index, call_state = found
+    status = call_state.status
     if not isinstance(status, Started):
         return
     match event:
         case QuestionInput(attempt=attempt, question=question):
             if status.attempt == attempt and status.question is None:
-                _put(draft, index, question)
-                said = one_line(question.message, most=_MAX_SHOWN)
+                _set_question(draft, index, question)
+                said = one_line(question.message, most=_MAX_NOTICE_CHARS)
                 what = f" to open {question.url}" if question.url else ""
-                _notify(draft, f"The MCP server {question.server} asks you{what}, for {one.call.name}: {said}")
+                _notify(draft, f"The MCP server {question.server} asks you{what}, for {call_state.call.name}: {said}")
         case AnswerQuestion(question_id=number):
             if status.question is not None and status.question.id == number:
-                _answered(draft, index, status.question, event)
+                _answer_question(draft, index, status.question, event)
         case QuestionWithdrawnInput(question_id=number):
             if status.question is not None and status.question.id == number:
-                void(draft, index, "the server no longer waits for it")
+                void_question(draft, index, "the server no longer waits for it")
 
 
-def void(draft: StepDraft, index: int, why: str) -> None:
+def void_question(draft: StepDraft, index: int, why: str) -> None:
     """End the open question of a call, if it has one, without an answer."""
     status = draft.calls()[index].status
     if isinstance(status, Started) and status.question is not None:
         server = status.question.server
-        _put(draft, index, None)
+        _set_question(draft, index, None)
         _notify(draft, f"The question of the MCP server {server} is void: {why}. No answer was sent.", level="warning")
 
 
-def _answered(draft: StepDraft, index: int, question: ServerQuestion, event: AnswerQuestion) -> None:
+def _answer_question(draft: StepDraft, index: int, question: ServerQuestion, event: AnswerQuestion) -> None:
     one, answer = draft.calls()[index], event.answer
     given = json_or_text(answer.content) if answer.content else None
     fields = tuple(given) if isinstance(given, Mapping) else ()
@@ -73,7 +73,7 @@ def _answered(draft: StepDraft, index: int, question: ServerQuestion, event: Ans
             by=event.by,
         )
     )
-    _put(draft, index, None)
+    _set_question(draft, index, None)
     draft.effects.append(DeliverAnswer(call_id=one.call.id, question_id=question.id, answer=answer))
     match answer.action:
         case AnswerAction.ACCEPT if question.url:
@@ -84,7 +84,7 @@ def _answered(draft: StepDraft, index: int, question: ServerQuestion, event: Ans
                 f"{name}: {'(not stored)' if name in question.secrets else _text(value)}"
                 for name, value in values.items()
             ]
-            what = one_line(", ".join(shown), most=_MAX_SHOWN) or "yes"
+            what = one_line(", ".join(shown), most=_MAX_NOTICE_CHARS) or "yes"
             _notify(draft, f"You answered the MCP server {question.server}: {what}")
         case _ if event.why:
             _notify(draft, f"The question of the MCP server {question.server} was declined: {event.why}.")
@@ -98,10 +98,10 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else canonical(value)  # type: ignore[arg-type]
 
 
-def _put(draft: StepDraft, index: int, question: ServerQuestion | None) -> None:
-    one = draft.calls()[index]
-    if isinstance(one.status, Started):
-        draft.put_call(index, replace(one, status=replace(one.status, question=question)))
+def _set_question(draft: StepDraft, index: int, question: ServerQuestion | None) -> None:
+    call_state = draft.calls()[index]
+    if isinstance(call_state.status, Started):
+        draft.set_status(index, replace(call_state.status, question=question))
 
 
 def _notify(draft: StepDraft, text: str, *, level: Literal["info", "warning"] = "info") -> None:

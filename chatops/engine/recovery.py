@@ -25,8 +25,8 @@ By status of the call:
   digest.
 - AwaitingDecision: ask again, with what is known of the interrupted attempt.
 - Started, read-only or idempotent tool: close the attempt as interrupted and run it again.
-- Started, reconcilable tool: ask the tool whether the attempt took effect (`Reconciling`). `reconciled` takes the
-  reply: a result settles the call, "certainly not" runs it again, anything else asks the user.
+- Started, reconcilable tool: ask the tool whether the attempt took effect (`Reconciling`). Its reply goes to
+  `apply_reconciliation`: a result settles the call, "certainly not" runs it again, anything else asks the user.
 - Started in the copy of a contained turn: settle as interrupted. It changed nothing but the copy.
 - Started on another machine, where it may still be running: never run again and never reconciled. A read-only tool
   settles as interrupted, any other one asks the user.
@@ -46,8 +46,9 @@ from dataclasses import replace
 
 from chatops.domain.events import AskReason
 from chatops.domain.ids import CallId
-from chatops.domain.tools import Interruption, Outcome, Processes, ToolCall, ToolResult
-from chatops.engine import acceptance, calls, containment, delegation, feedback, questions, rounds, sequence
+from chatops.domain.sandbox import NARROWEST
+from chatops.domain.tools import Interruption, Outcome, Processes, ToolResult
+from chatops.engine import acceptance, calls, containment, delegation, feedback, questions, rounds, step_limits
 from chatops.engine.draft import StepDraft
 from chatops.engine.effects import ReconcileTool
 from chatops.engine.inputs import ReconcileInput
@@ -68,9 +69,11 @@ from chatops.engine.state import (
 )
 from chatops.policy.grant import Grant
 
-LOST = "the app stopped while it ran"
-UNANSWERED = f"{LOST} and a question of its server to you was open, without an answer"
-IN_COPY = "Interrupted by a restart. It ran in the copy of the workspace and may be half done; look before you go on."
+STOPPED_WHILE_RUNNING = "the app stopped while it ran"
+STOPPED_WITH_QUESTION = f"{STOPPED_WHILE_RUNNING} and a question of its server to you was open, without an answer"
+STOPPED_IN_COPY = (
+    "Interrupted by a restart. It ran in the copy of the workspace and may be half done; look before you go on."
+)
 SENT_AGAIN = "The request is sent again; the text of an answer that was cut off is not stored."
 NO_EFFECT = "Interrupted before it took effect."
 
@@ -95,9 +98,9 @@ def recover(
             if phase.round_id != unsent:
                 draft.warn(SENT_AGAIN)
                 draft.count_cut_off()
-            rounds.send(draft)
+            rounds.send_request(draft)
         case CheckingAnswer():
-            acceptance.ask(draft)
+            acceptance.request_check(draft)
         case InRound() | Stopping() as phase:
             if copied and isinstance(phase, InRound):
                 draft.set_phase(replace(phase, copied=True))
@@ -108,10 +111,16 @@ def recover(
                         continue
                     case AwaitingDecision() as status if copied and not status.outcome_unknown:
                         # Still pending in the copy, even if it was approved in the original store.
-                        draft.put_call(index, replace(call, status=_marked_as_copied(status)))
+                        draft.set_status(index, _mark_as_copied(status))
                     case Started() | Reconciling() as status if copied and _may_run_elsewhere(draft, index):
-                        questions.void(draft, index, LOST)
-                        _ask(draft, index, status, why=calls.COPIED, known=known.get((call.call.id, status.attempt)))
+                        questions.void_question(draft, index, STOPPED_WHILE_RUNNING)
+                        _ask_outcome(
+                            draft,
+                            index,
+                            status,
+                            why=calls.COPIED_REASON,
+                            known=known.get((call.call.id, status.attempt)),
+                        )
                         continue
                     case _:
                         pass
@@ -126,87 +135,82 @@ def unknown_attempts(state: TurnState) -> tuple[tuple[CallId, int], ...]:
     stored knowledge of the interruption.
     """
     calls = state.phase.calls if isinstance(state.phase, InRound | Stopping) else ()
-    found: list[tuple[CallId, int]] = []
+    unknown: list[tuple[CallId, int]] = []
     for call in calls:
         match call.status:
             case Started(attempt=attempt) | Reconciling(attempt=attempt, known=None):
-                found.append((call.call.id, attempt))
+                unknown.append((call.call.id, attempt))
             case AwaitingDecision(attempt=attempt, interruption=None) as waiting if waiting.outcome_unknown:
-                found.append((call.call.id, attempt))
+                unknown.append((call.call.id, attempt))
             case _:
                 pass
-    return tuple(found)
+    return tuple(unknown)
 
 
-def reconciled(draft: StepDraft, index: int, status: Reconciling, found: ReconcileInput) -> None:
+def apply_reconciliation(draft: StepDraft, index: int, status: Reconciling, reply: ReconcileInput) -> None:
     """Apply what the tool found out about an interrupted attempt."""
-    one = draft.calls()[index]
+    call = draft.calls()[index].call
     stopping = isinstance(draft.state.phase, Stopping)
-    if found.result is not None:
-        result = found.result
-        if sequence.is_evidence(draft.state, one.call.name):
+    if reply.result is not None:
+        result = reply.result
+        if step_limits.is_evidence(draft.state, call.name):
             # A validation that took effect has not necessarily passed.
             result = replace(result, outcome=Outcome.UNKNOWN)
-        _settle(draft, index, status, result)
-    elif found.repeat and stopping:
-        _settle(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
-    elif found.repeat:
-        draft.close_attempt(one, status.attempt, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
-        draft.put_call(index, replace(one, status=with_permit(status, Permitted)))
+        _settle_attempt(draft, index, status, result)
+    elif reply.repeat and stopping:
+        _settle_attempt(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
+    elif reply.repeat:
+        draft.close_attempt(index, status.attempt, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
+        draft.set_status(index, with_permit(status, Permitted))
     elif stopping:
-        _settle(draft, index, status, feedback.unknown_result(status.known, found.found))
+        _settle_attempt(draft, index, status, feedback.unknown_result(status.known, reply.found))
     else:
-        _ask(draft, index, status, why=found.found or LOST, known=status.known)
+        _ask_outcome(draft, index, status, why=reply.found or STOPPED_WHILE_RUNNING, known=status.known)
     rounds.continue_round(draft)
 
 
 def _ask_in_copy(draft: StepDraft, index: int, status: Permitted | Rechecking) -> None:
     """Ask again for a call that was approved: the approval was for one run, which may have been in the other copy."""
-    calls.ask(
+    calls.ask_user(
         draft,
         index,
         status.facts,
         AskReason.COPIED,
-        why=calls.COPIED,
+        why=calls.COPIED_REASON,
         attempt=status.attempt,
         interruption=status.interruption,
     )
 
 
-def _marked_as_copied(status: AwaitingDecision) -> AwaitingDecision:
+def _mark_as_copied(status: AwaitingDecision) -> AwaitingDecision:
     # An earlier recovery of this checkpoint may have asked already, before its process was killed.
     if status.copied:
         return status
     reason = AskReason.COPIED if status.reason is AskReason.POLICY else status.reason
-    why = "; ".join(part for part in (status.why, calls.COPIED) if part)
+    why = "; ".join(part for part in (status.why, calls.COPIED_REASON) if part)
     return replace(status, reason=reason, why=why, copied=True)
 
 
 def _recover_call(draft: StepDraft, index: int, known: Mapping[tuple[CallId, int], Interruption]) -> None:
-    one = draft.calls()[index]
+    call, status = draft.calls()[index].call, draft.calls()[index].status
+    if isinstance(status, Inspecting | Rechecking):
+        calls.inspect_call(draft, call, status.extra if isinstance(status, Rechecking) else NARROWEST)
+    if not isinstance(status, Started | Reconciling | AwaitingDecision):
+        return
+    interruption = known.get((call.id, status.attempt))
     stopping = isinstance(draft.state.phase, Stopping)
-    match one.status:
-        case Inspecting():
-            calls.inspect(draft, one.call)
-        case Rechecking(extra=extra):
-            calls.inspect(draft, one.call, extra)
-        case Started() as status:
-            questions.void(draft, index, LOST)
-            why = LOST if status.question is None else UNANSWERED
-            status = replace(status, question=None)
-            _recover_started(draft, index, status, known.get((one.call.id, status.attempt)), why=why)
-        case Reconciling() as status if not stopping and _is_elsewhere(known.get((one.call.id, status.attempt))):
-            _ask(draft, index, status, why=LOST, known=known.get((one.call.id, status.attempt)))
-        case Reconciling() as status:
-            found = status.known or known.get((one.call.id, status.attempt))
-            draft.put_call(index, replace(one, status=replace(status, known=found)))
-            _reconcile(draft, one.call, status)
-        case AwaitingDecision() as status:
-            found = status.interruption or known.get((one.call.id, status.attempt))
-            draft.put_call(index, replace(one, status=replace(status, interruption=found)))
-            calls.request_approval(draft, calls.in_round(draft).round_id, one.call)
-        case _:
-            pass
+    match status:
+        case Started(question=question):
+            questions.void_question(draft, index, STOPPED_WHILE_RUNNING)
+            why = STOPPED_WHILE_RUNNING if question is None else STOPPED_WITH_QUESTION
+            _recover_started(draft, index, replace(status, question=None), interruption, why=why)
+        case Reconciling() if not stopping and _is_on_other_machine(interruption):
+            _ask_outcome(draft, index, status, why=STOPPED_WHILE_RUNNING, known=interruption)
+        case Reconciling():
+            _reconcile(draft, index, status, status.known or interruption)
+        case AwaitingDecision():
+            draft.set_status(index, replace(status, interruption=status.interruption or interruption))
+            calls.request_approval(draft, calls.open_round(draft).round_id, call)
 
 
 def _may_run_elsewhere(draft: StepDraft, index: int) -> bool:
@@ -214,53 +218,55 @@ def _may_run_elsewhere(draft: StepDraft, index: int) -> bool:
 
     A contained one works on no copy of this store. A child turn is a session, whose own calls ask.
     """
-    one = draft.calls()[index]
+    call, status = draft.calls()[index].call, draft.calls()[index].status
     if not isinstance(draft.state.phase, InRound) or containment.is_apply_round(draft):
         return False
-    contained = isinstance(one.status, Started) and bool(one.status.facts.contained)
-    return calls.may_have_run_elsewhere(draft, index) and not contained and not delegation.delegates(draft, one.call)
+    contained = isinstance(status, Started) and bool(status.facts.contained)
+    return calls.may_have_run_elsewhere(draft, index) and not contained and not delegation.delegates(draft, call)
 
 
-def _is_elsewhere(known: Interruption | None) -> bool:
+def _is_on_other_machine(known: Interruption | None) -> bool:
     return known is not None and known.processes is Processes.OTHER_MACHINE
 
 
-def _reconcile(draft: StepDraft, call: ToolCall, status: Started | Reconciling) -> None:
-    stopping = isinstance(draft.state.phase, Stopping)
+def _reconcile(draft: StepDraft, index: int, status: Started | Reconciling, known: Interruption | None) -> None:
+    """Ask the tool whether the attempt took effect, with what is `known` of it."""
+    call, stopping = draft.calls()[index].call, isinstance(draft.state.phase, Stopping)
+    draft.set_status(index, with_permit(status, Reconciling, known=known))
     draft.effects.append(ReconcileTool(call=call, facts=status.facts, attempt=status.attempt, stopping=stopping))
 
 
 def _recover_started(draft: StepDraft, index: int, status: Started, known: Interruption | None, *, why: str) -> None:
-    one = draft.calls()[index]
-    spec = draft.state.grant.tool(one.call.name)
+    call = draft.calls()[index].call
+    spec = draft.state.grant.tool(call.name)
     phase = draft.state.phase
     if isinstance(phase, InRound):
-        spec = phase.proposed_under.tool(one.call.name)
+        spec = phase.proposed_under.tool(call.name)
     stopping = isinstance(phase, Stopping)
-    elsewhere = _is_elsewhere(known)
+    elsewhere = _is_on_other_machine(known)
     if containment.is_apply_round(draft):
-        draft.put_call(index, replace(one, status=with_permit(status, Reconciling, known=known)))
-        _reconcile(draft, one.call, status)
+        _reconcile(draft, index, status, known)
     elif status.facts.contained:
-        _settle(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=IN_COPY))
+        _settle_attempt(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=STOPPED_IN_COPY))
     elif spec is not None and (stopping or elsewhere) and spec.read_only:
-        _settle(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
+        _settle_attempt(draft, index, status, ToolResult(outcome=Outcome.INTERRUPTED, content=NO_EFFECT))
     elif spec is not None and (spec.read_only or spec.idempotent) and not stopping and not elsewhere:
         result = ToolResult(outcome=Outcome.INTERRUPTED, content=feedback.REPEATED_AFTER_RESTART)
-        draft.close_attempt(one, status.attempt, result)
-        draft.put_call(index, replace(one, status=with_permit(status, Permitted)))
+        draft.close_attempt(index, status.attempt, result)
+        draft.set_status(index, with_permit(status, Permitted))
     elif spec is not None and spec.reconcilable and not elsewhere:
-        draft.put_call(index, replace(one, status=with_permit(status, Reconciling, known=known)))
-        _reconcile(draft, one.call, status)
+        _reconcile(draft, index, status, known)
     elif stopping:
-        _settle(draft, index, status, feedback.unknown_result(known))
+        _settle_attempt(draft, index, status, feedback.unknown_result(known))
     else:
-        _ask(draft, index, status, why=why, known=known)
+        _ask_outcome(draft, index, status, why=why, known=known)
 
 
-def _ask(draft: StepDraft, index: int, status: Started | Reconciling, *, why: str, known: Interruption | None) -> None:
+def _ask_outcome(
+    draft: StepDraft, index: int, status: Started | Reconciling, *, why: str, known: Interruption | None
+) -> None:
     call_id = draft.calls()[index].call.id
-    calls.ask(
+    calls.ask_user(
         draft,
         index,
         status.facts,
@@ -271,6 +277,8 @@ def _ask(draft: StepDraft, index: int, status: Started | Reconciling, *, why: st
     )
 
 
-def _settle(draft: StepDraft, index: int, status: Started | Reconciling, result: ToolResult) -> None:
-    draft.close_attempt(draft.calls()[index], status.attempt, result)
-    calls.settle_with(draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts)
+def _settle_attempt(draft: StepDraft, index: int, status: Started | Reconciling, result: ToolResult) -> None:
+    draft.close_attempt(index, status.attempt, result)
+    calls.settle_with_result(
+        draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts
+    )

@@ -65,7 +65,7 @@ def replay(
     any.
     """
     role = next((message.before for message in messages if isinstance(message, RoleSwitchMessage)), role)
-    begun, ended = _turns_of(run) if run is not None else ({}, {})
+    begun, ended = _run_events(run) if run is not None else ({}, {})
     results = results_of(messages)
     calls = _Calls(turn, pending)
     current = ""
@@ -110,7 +110,7 @@ def replay(
                 assert_never(never)
     yield from ended.get(current, ())
     if turn is not None and turn.turn_id not in ended:
-        yield from _state_of(turn, calls, opened=turn.turn_id == current)
+        yield from _unstored_events(turn, calls, opened=turn.turn_id == current)
 
 
 def replay_turn(turn: TurnState) -> Iterator[Event]:
@@ -188,7 +188,7 @@ class _Calls:
         return call.id if count == 1 else CallId(f"{call.id}#{count}")
 
 
-def _turns_of(run: "WorkflowState") -> tuple[Mapping[str, Event], Mapping[str, tuple[Event, ...]]]:
+def _run_events(run: "WorkflowState") -> tuple[Mapping[str, Event], Mapping[str, tuple[Event, ...]]]:
     """Return the events before and after each turn of a run, by turn id."""
     # Loaded here, because a session without a run needs none of it.
     begun: dict[str, Event] = {
@@ -220,7 +220,7 @@ def _turns_of(run: "WorkflowState") -> tuple[Mapping[str, Event], Mapping[str, t
     return begun, ended
 
 
-def _state_of(turn: TurnState, calls: _Calls, *, opened: bool) -> Iterator[Event]:
+def _unstored_events(turn: TurnState, calls: _Calls, *, opened: bool) -> Iterator[Event]:
     """Yield what no message of the last turn says: the calls that chatops itself made, and how the turn ended."""
     phase = turn.phase
     if isinstance(phase, InRound | Stopping) and phase.round_id not in calls.rounds:

@@ -19,7 +19,7 @@ from chatops.engine.draft import StepDraft
 from chatops.engine.state import AwaitingModel, CallState, InRound, Inspecting, Purpose, RoundRecord
 
 
-def replied(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, duration_ms: int) -> None:
+def handle_reply(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, duration_ms: int) -> None:
     """Process a complete reply: an answer, or calls."""
     target = rounds.target_of(draft, phase)
     finished, usage = reply.finish_reason, reply.usage
@@ -43,7 +43,7 @@ def replied(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, duration_
     elif draft.state.contract is not None:
         if reply.text.strip():
             draft.add_message(_answer_message(draft, phase, reply, target))
-        acceptance.submit(draft, phase, reply, target.name)
+        acceptance.submit_answer(draft, phase, reply, target.name)
     elif not reply.text.strip():
         _handle_empty(draft, phase, target)
     elif gathering and phase.under.responder is not None and draft.state.counters.rounds:
@@ -52,7 +52,7 @@ def replied(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, duration_
     else:
         draft.add_message(_answer_message(draft, phase, reply, target))
         rounds.close_round(draft, phase.round_id, target.name, Status.SUCCESS)
-        _end_with(draft, phase, reply)
+        _finish_with_answer(draft, phase, reply)
 
 
 def _calls_tools(draft: StepDraft, reply: ModelReply) -> bool:
@@ -62,7 +62,7 @@ def _calls_tools(draft: StepDraft, reply: ModelReply) -> bool:
     return any(not (raw.guessed and reported) for raw in reply.calls)
 
 
-def failed(draft: StepDraft, phase: AwaitingModel, failure: ModelFailure, duration_ms: int) -> None:
+def handle_failure(draft: StepDraft, phase: AwaitingModel, failure: ModelFailure, duration_ms: int) -> None:
     """Process a missing reply: ask a backup if nothing was streamed yet, else end the turn, which can be retried."""
     target = rounds.target_of(draft, phase)
     draft.record_round(
@@ -83,7 +83,7 @@ def failed(draft: StepDraft, phase: AwaitingModel, failure: ModelFailure, durati
     )
     if failure.started:
         draft.count_cut_off()
-    rounds.keep_partial(draft, failure.partial_text, failure.partial_reasoning, target.name)
+    rounds.store_partial(draft, failure.partial_text, failure.partial_reasoning, target.name)
     rounds.close_round(draft, phase.round_id, target.name, Status.ERROR)
     if phase.gathered is not None:
         draft.warn(f"{failure.message} The answer is that of the model that gathered.", advice=failure.advice)
@@ -132,7 +132,7 @@ def _open_round(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, targe
         )
     )
     for index in range(len(asked)):
-        inspection.triage(draft, index)
+        inspection.check_proposed(draft, index)
     rounds.continue_round(draft)
 
 
@@ -148,7 +148,7 @@ def _answer_message(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, t
     )
 
 
-def _end_with(draft: StepDraft, phase: AwaitingModel, reply: ModelReply) -> None:
+def _finish_with_answer(draft: StepDraft, phase: AwaitingModel, reply: ModelReply) -> None:
     if reply.finish_reason == "length":
         text, advice = "The answer was cut at the model's output limit.", "Ask it to continue."
         rounds.finish_with_notice(draft, TurnStatus.LIMIT, reply.text, detail=text, advice=advice, error=False)
@@ -156,9 +156,9 @@ def _end_with(draft: StepDraft, phase: AwaitingModel, reply: ModelReply) -> None
     if reply.finish_reason == CONTENT_FILTER:
         draft.warn("The answer was stopped by the provider's filter.")
     if phase.purpose is Purpose.CLOSE:
-        rounds.finish(draft, TurnStatus.LIMIT, reply.text, detail=round_limits.limit_text(draft))
+        rounds.finish_turn(draft, TurnStatus.LIMIT, reply.text, detail=round_limits.limit_text(draft))
     else:
-        rounds.finish(draft, TurnStatus.ANSWERED, reply.text)
+        rounds.finish_turn(draft, TurnStatus.ANSWERED, reply.text)
 
 
 def _handle_empty(draft: StepDraft, phase: AwaitingModel, target: ModelTarget) -> None:
@@ -179,7 +179,7 @@ def _handle_empty(draft: StepDraft, phase: AwaitingModel, target: ModelTarget) -
 
 def _answer_with_gathered(draft: StepDraft, gathered: AssistantMessage) -> None:
     draft.add_message(replace(gathered, id=draft.next_message_id()))
-    rounds.finish(draft, TurnStatus.ANSWERED, gathered.text)
+    rounds.finish_turn(draft, TurnStatus.ANSWERED, gathered.text)
 
 
 def _tool_call(phase: AwaitingModel, index: int, raw: RawCall) -> ToolCall:

@@ -16,7 +16,7 @@ MAX_SAME = 3
 """A call made for the third time in a row is not run. If nothing ran in its round, the closing call follows."""
 MAX_MISTAKES = 3
 """The closing call follows when the same mistake is made for the third time, without a valid call in between."""
-_LONGEST_CALL = 200
+_MAX_CALL_CHARS = 200
 
 
 def count_round(draft: StepDraft, *, only_invalid: bool) -> None:
@@ -24,19 +24,19 @@ def count_round(draft: StepDraft, *, only_invalid: bool) -> None:
     counters = draft.state.counters
     if not only_invalid:
         counted = replace(counters, rounds=counters.rounds + 1, repairs=0, mistakes=())
-    elif counters.repairs < FREE_REPAIRS and not _made_again(counters):
+    elif counters.repairs < FREE_REPAIRS and not _repeats_mistake(counters):
         counted = replace(counters, repairs=counters.repairs + 1, repairs_total=counters.repairs_total + 1)
     else:
         counted = replace(counters, rounds=counters.rounds + 1, repairs=0, repairs_total=counters.repairs_total + 1)
     draft.count(counted)
 
 
-def used_up(draft: StepDraft) -> bool:
+def has_reached_limit(draft: StepDraft) -> bool:
     """Return True if the turn has reached a limit, so that the closing call follows."""
     counters = draft.state.counters
     if counters.rounds >= draft.state.grant.max_rounds or counters.repairs_total >= MAX_REPAIRS:
         return True
-    return _has_insisted(counters) or repeated_call(draft) is not None
+    return _has_insisted_on_mistake(counters) or repeated_call(draft) is not None
 
 
 def repeated_call(draft: StepDraft) -> ToolMessage | None:
@@ -54,12 +54,12 @@ def repeated_call(draft: StepDraft) -> ToolMessage | None:
     return last[0] if insists and last and all(message.outcome is Outcome.INVALID for message in last) else None
 
 
-def _made_again(counters: Counters) -> bool:
+def _repeats_mistake(counters: Counters) -> bool:
     """Return True if the ending round repeats a mistake already reported to the model, so it is not a repair."""
     return any(mistake.times > 1 and mistake.request == counters.requests for mistake in counters.mistakes)
 
 
-def _has_insisted(counters: Counters) -> bool:
+def _has_insisted_on_mistake(counters: Counters) -> bool:
     return any(mistake.times >= MAX_MISTAKES for mistake in counters.mistakes)
 
 
@@ -67,7 +67,7 @@ def limit_text(draft: StepDraft) -> str:
     """Return a sentence that names the limit that the turn has reached."""
     counters = draft.state.counters
     if repeated := repeated_call(draft):
-        made = one_line(f"{repeated.tool} {repeated.arguments}", most=_LONGEST_CALL)
+        made = one_line(f"{repeated.tool} {repeated.arguments}", most=_MAX_CALL_CHARS)
         return f"The model made the same call {counters.same_call} times in a row: {made}."
     if counters.rounds >= draft.state.grant.max_rounds:
         return f"Reached the tool iteration limit ({counters.rounds} rounds)."

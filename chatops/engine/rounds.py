@@ -23,10 +23,10 @@ from chatops.engine.state import (
     Settled,
     Stopping,
 )
-from chatops.engine.transcript import Fitted, fit, with_notes
+from chatops.engine.transcript import Fitted, fit_messages, place_notes
 from chatops.engine.view import may_be_retried, result_message, turn_finished
 
-NEARLY_FULL = 0.8
+NEARLY_FULL_SHARE = 0.8
 """Share of a model's context window at which the user is warned."""
 
 
@@ -38,10 +38,10 @@ def ask_model(draft: StepDraft, *, purpose: Purpose = Purpose.GATHER, gathered: 
     phase = AwaitingModel(round_id=number, under=draft.state.grant, purpose=purpose, gathered=gathered)
     if not budgets.ask_if_reached(draft, target_of(draft, phase), purpose, gathered):
         draft.set_phase(phase)
-        send(draft)
+        send_request(draft)
 
 
-def send(draft: StepDraft) -> None:
+def send_request(draft: StepDraft) -> None:
     """Send the request of the round in progress. Also used to repeat it after a restart."""
     phase = draft.state.phase
     if not isinstance(phase, AwaitingModel):
@@ -63,7 +63,7 @@ def _repair_history(draft: StepDraft) -> None:
     for call in lost:
         draft.add_message(pairing.stand_in(call, id=draft.next_message_id()))
     if lost:
-        draft.warn(feedback.lost([call.name for call in lost]))
+        draft.warn(feedback.lost_calls_notice([call.name for call in lost]))
 
 
 def target_of(draft: StepDraft, phase: AwaitingModel) -> ModelTarget:
@@ -92,7 +92,7 @@ def adopt_limit(draft: StepDraft, phase: AwaitingModel, limit: int) -> bool:
         return False
     known = target.effective_window
     narrower = replace(target, context_window=limit if limit < known else known * 3 // 4)
-    before, after = (_fit(draft, model).tokens for model in (target, narrower))
+    before, after = (_fit_messages(draft, model).tokens for model in (target, narrower))
     if after >= before:
         return False
     grant = draft.state.grant
@@ -101,7 +101,7 @@ def adopt_limit(draft: StepDraft, phase: AwaitingModel, limit: int) -> bool:
     return True
 
 
-def keep_partial(draft: StepDraft, text: str, reasoning: str, model: str) -> None:
+def store_partial(draft: StepDraft, text: str, reasoning: str, model: str) -> None:
     """Store what had been streamed, marked as incomplete."""
     if text.strip():
         draft.add_message(
@@ -133,7 +133,7 @@ def close_round(draft: StepDraft, number: RoundId, model: str, status: Status) -
 
 def continue_round(draft: StepDraft) -> None:
     """Continue after any change to calls: start what may start, and close the round when all calls are settled."""
-    calls.schedule(draft)
+    calls.start_ready_calls(draft)
     phase = draft.state.phase
     if not isinstance(phase, InRound | Stopping):
         return
@@ -149,13 +149,13 @@ def continue_round(draft: StepDraft) -> None:
     good = any(outcome is Outcome.SUCCESS for outcome in outcomes)
     close_round(draft, phase.round_id, phase.model, Status.SUCCESS if good else Status.ERROR)
     if isinstance(phase, Stopping) and phase.correction is None:
-        finish(draft, TurnStatus.CANCELLED, "", detail="Stopped by the user.")
+        finish_turn(draft, TurnStatus.CANCELLED, "", detail="Stopped by the user.")
         return
     if draft.state.gate is not None:
         _finish_gate(draft)
         return
     if draft.state.command is not None:
-        finish(draft, TurnStatus.ANSWERED, "")
+        finish_turn(draft, TurnStatus.ANSWERED, "")
         return
     if isinstance(phase, Stopping) and phase.correction is not None:
         take_correction(draft, phase.correction)
@@ -163,7 +163,7 @@ def continue_round(draft: StepDraft) -> None:
         round_limits.count_round(draft, only_invalid=all(outcome is Outcome.INVALID for outcome in outcomes))
     contained = draft.state.containment
     ends = contained is not None and contained.phase is ContainmentPhase.ENDING
-    if not (ends and containment.open_round(draft, None)):
+    if not (ends and containment.open_apply_round(draft, None)):
         ask_next(draft)
 
 
@@ -180,10 +180,10 @@ def take_correction(draft: StepDraft, correction: Correction) -> None:
 
 def ask_next(draft: StepDraft) -> None:
     """Start the next round, or the reserved closing call if the turn has used up its rounds."""
-    ask_model(draft, purpose=Purpose.CLOSE if round_limits.used_up(draft) else Purpose.GATHER)
+    ask_model(draft, purpose=Purpose.CLOSE if round_limits.has_reached_limit(draft) else Purpose.GATHER)
 
 
-def finish(
+def finish_turn(
     draft: StepDraft, result: TurnStatus, answer: str, *, detail: str = "", advice: str = "", noticed: bool = False
 ) -> None:
     """End the turn; if it is contained, after the decision on its changes.
@@ -191,16 +191,16 @@ def finish(
     `noticed`: the turn has a notice that gives `detail`, see `finish_with_notice`.
     """
     end = Finished(result=result, answer=answer, detail=detail, advice=advice, noticed=noticed)
-    if not containment.open_round(draft, end):
+    if not containment.open_apply_round(draft, end):
         contained, undo = draft.state.containment, containment.is_undo(draft)
-        containment.leave(draft)
-        _finish(draft, end)
+        containment.end_containment(draft)
+        _set_finished(draft, end)
         if may_be_retried(draft.state) and not undo:
             # The turn stays contained, so that its retry is. The copy is gone: the retry makes a new one.
             draft.state = replace(draft.state, containment=contained)
 
 
-def _finish(draft: StepDraft, end: Finished) -> None:
+def _set_finished(draft: StepDraft, end: Finished) -> None:
     draft.set_phase(end)
     draft.events.append(turn_finished(draft.state, end))
 
@@ -210,7 +210,7 @@ def finish_with_notice(
 ) -> None:
     """End the turn with a notice that gives the reason."""
     draft.warn(detail, advice=advice, error=error)
-    finish(draft, result, answer, detail=detail, advice=advice, noticed=True)
+    finish_turn(draft, result, answer, detail=detail, advice=advice, noticed=True)
 
 
 def _end_apply_round(draft: StepDraft) -> None:
@@ -231,22 +231,25 @@ def _end_apply_round(draft: StepDraft) -> None:
     good = result is not None and result.outcome is Outcome.SUCCESS
     close_round(draft, phase.round_id, phase.model, Status.SUCCESS if good else Status.ERROR)
     if back:
-        draft.inform(feedback.sent_back(reason), to_model=feedback.sent_back_to_model(reason))
-        containment.continue_in_copy(draft, reason)
+        draft.inform(feedback.sent_back_notice(reason), to_model=feedback.sent_back_note(reason))
+        containment.next_list(draft, reason)
     elif denied:
         if undo:
-            draft.inform(f"The changes stay applied.{feedback.because(reason)}", to_model=feedback.not_undone(reason))
+            draft.inform(
+                f"The changes stay applied.{feedback.reason_sentence(reason)}",
+                to_model=feedback.not_undone_note(reason),
+            )
         else:
-            text = f"The changes were discarded. Nothing was applied.{feedback.because(reason)}"
-            draft.inform(text, to_model=feedback.discarded(reason))
+            text = f"The changes were discarded. Nothing was applied.{feedback.reason_sentence(reason)}"
+            draft.inform(text, to_model=feedback.discarded_note(reason))
     elif result is not None:
         draft.inform(result.content)
     if not back:
-        containment.leave(draft)
+        containment.end_containment(draft)
     if phase.ending is None or back:
         ask_next(draft)
     else:
-        _finish(draft, phase.ending)
+        _set_finished(draft, phase.ending)
 
 
 def _end_budget_round(draft: StepDraft, phase: InRound, question: BudgetQuestion) -> None:
@@ -275,16 +278,16 @@ def finish_with_gathered(draft: StepDraft, limit: str = "") -> None:
     ran = (Outcome.SUCCESS, Outcome.FAILED)
     results = [(m.tool, m.content) for m in draft.state.messages if isinstance(m, ToolMessage) and m.outcome in ran]
     if draft.state.contract is not None or (limit and not results):
-        finish(draft, TurnStatus.LIMIT, "", detail=limit or round_limits.limit_text(draft))
+        finish_turn(draft, TurnStatus.LIMIT, "", detail=limit or round_limits.limit_text(draft))
         return
     limit = limit or round_limits.limit_text(draft)
-    answer = feedback.gathered(limit, results)
+    answer = feedback.gathered_answer(limit, results)
     draft.add_message(
         AssistantMessage(
             id=draft.next_message_id(), text=answer, model="", role=draft.state.grant.role, finish_reason="limit"
         )
     )
-    finish(draft, TurnStatus.LIMIT, answer, detail=limit)
+    finish_turn(draft, TurnStatus.LIMIT, answer, detail=limit)
 
 
 def _finish_gate(draft: StepDraft) -> None:
@@ -293,9 +296,9 @@ def _finish_gate(draft: StepDraft) -> None:
     passed = isinstance(last, ToolMessage) and last.outcome is Outcome.SUCCESS
     output = last.content if isinstance(last, ToolMessage) else ""
     if passed:
-        finish(draft, TurnStatus.ANSWERED, output)
+        finish_turn(draft, TurnStatus.ANSWERED, output)
     else:
-        finish(draft, TurnStatus.FAILED, "", detail=output)
+        finish_turn(draft, TurnStatus.FAILED, "", detail=output)
 
 
 def _request(draft: StepDraft, target: ModelTarget, phase: AwaitingModel) -> ModelRequest:
@@ -310,13 +313,13 @@ def _request(draft: StepDraft, target: ModelTarget, phase: AwaitingModel) -> Mod
     system = grant.prompt
     if state.containment is not None:
         system = f"{system}\n\n{containment.PROMPT}"
-    fitted = _fit(draft, target)
+    fitted = _fit_messages(draft, target)
     _notify_of_room(draft, fitted, target)
     # The conclusion becomes a message of the session only if it is the answer. Between the results and the request for
     # another answer it also keeps user and assistant messages alternating.
     messages = (*fitted.messages, *([phase.gathered] if phase.gathered is not None else []))
     if instruction:
-        messages = _with(messages, UserMessage(id=MessageId(f"{state.turn_id}.told"), text=instruction))
+        messages = _append_user_message(messages, UserMessage(id=MessageId(f"{state.turn_id}.told"), text=instruction))
     withheld = phase.purpose in (Purpose.CLOSE, Purpose.RESPOND)
     return ModelRequest(
         model=target.name,
@@ -328,12 +331,12 @@ def _request(draft: StepDraft, target: ModelTarget, phase: AwaitingModel) -> Mod
     )
 
 
-def _fit(draft: StepDraft, target: ModelTarget) -> Fitted:
+def _fit_messages(draft: StepDraft, target: ModelTarget) -> Fitted:
     grant, state = draft.state.grant, draft.state
     asked = max((at for at, message in enumerate(state.messages) if isinstance(message, UserMessage)), default=-1)
     # A reply that broke off is sent again only if the user has answered it.
     own = [m for at, m in enumerate(state.messages) if at < asked or not _is_broken_off(m)]
-    return fit(with_notes((*state.history, *own)), system=grant.prompt, tools=grant.tools, model=target)
+    return fit_messages(place_notes((*state.history, *own)), system=grant.prompt, tools=grant.tools, model=target)
 
 
 def _is_broken_off(message: Message) -> bool:
@@ -347,14 +350,14 @@ def _notify_of_room(draft: StepDraft, fitted: Fitted, target: ModelTarget) -> No
         counters = replace(counters, elided=fitted.elided)
         draft.count(counters)
         advice = feedback.ASSUMED_ADVICE if target.context_window is None else ""
-        draft.warn(feedback.left_out(fitted.given_up, model=name), advice=advice)
+        draft.warn(feedback.left_out_notice(fitted.given_up, model=name), advice=advice)
     before = fitted.tokens_before if _last_model(draft) == target.name else 0
     window = target.context_window
     if window is None or counters.full:
         return
-    if before < window * NEARLY_FULL <= fitted.tokens or fitted.tokens > window:
+    if before < window * NEARLY_FULL_SHARE <= fitted.tokens or fitted.tokens > window:
         draft.count(replace(counters, full=True))
-        draft.warn(feedback.nearly_full(fitted.tokens, window, model=name), advice=feedback.NEARLY_FULL_ADVICE)
+        draft.warn(feedback.nearly_full_notice(fitted.tokens, window, model=name), advice=feedback.NEARLY_FULL_ADVICE)
 
 
 def _last_model(draft: StepDraft) -> str:
@@ -363,7 +366,7 @@ def _last_model(draft: StepDraft) -> str:
     return next((message.model for message in replies), "")
 
 
-def _with(messages: tuple[Message, ...], last: UserMessage) -> tuple[Message, ...]:
+def _append_user_message(messages: tuple[Message, ...], last: UserMessage) -> tuple[Message, ...]:
     """Return `messages` plus `last`, merged into the final message if that is a user message already."""
     before = messages[-1] if messages else None
     if not isinstance(before, UserMessage):
@@ -380,7 +383,7 @@ def _sampling(contract: StepContract | None) -> Sampling:
 def _write_results(draft: StepDraft) -> list[Outcome]:
     outcomes = []
     spending = draft.state.spending
-    worked = spending.tools_ms + calls.time_of_tools(draft)
+    worked = spending.tools_ms + calls.tool_time_ms(draft)
     draft.state = replace(draft.state, spending=replace(spending, tools_ms=worked))
     asked = {call.id: call for m in draft.state.messages if isinstance(m, AssistantMessage) for call in m.calls}
     for call_state in draft.calls():
@@ -389,14 +392,14 @@ def _write_results(draft: StepDraft) -> list[Outcome]:
         status = call_state.status
         outcomes.append(status.result.outcome)
         message = result_message(draft.next_message_id(), call_state.call, status)
-        draft.add_message(_with_notes(draft, message, was_edited=asked[call_state.call.id] != call_state.call))
+        draft.add_message(_add_notes(draft, message, was_edited=asked[call_state.call.id] != call_state.call))
     return outcomes
 
 
-def _with_notes(draft: StepDraft, message: ToolMessage, *, was_edited: bool) -> ToolMessage:
+def _add_notes(draft: StepDraft, message: ToolMessage, *, was_edited: bool) -> ToolMessage:
     """Return the message with what the model has to know beside the result."""
     ran = message.outcome not in (Outcome.DENIED, Outcome.INVALID)
-    before = feedback.edited(message.arguments, ran=ran) if was_edited else ""
+    before = feedback.edited_note(message.arguments, ran=ran) if was_edited else ""
     if not message.content:
         before += feedback.EMPTY_RESULT if message.outcome is Outcome.SUCCESS else f"({message.outcome.value})"
     failed = draft.state.contract is not None and message.outcome is Outcome.FAILED

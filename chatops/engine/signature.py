@@ -7,10 +7,10 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import ToolSpec
 
-MOST = 400
+MAX_SIGNATURE_CHARS = 400
 """Characters of a signature. A longer one loses its types first, then its last names."""
-_LONGEST_NAME = 60
-_LONGEST_TYPE = 60
+_MAX_NAME_CHARS = 60
+_MAX_TYPE_CHARS = 60
 
 
 @frozen_dataclass
@@ -46,19 +46,19 @@ def parameters(spec: ToolSpec) -> tuple[Parameter, ...]:
 def signature(spec: ToolSpec) -> str:
     """Return ``file_edit(path: string, old: string, new: string, all?: boolean)``; a ``?`` marks optional arguments."""
     found = parameters(spec)
-    marked = [parameter.name[:_LONGEST_NAME] + ("" if parameter.required else "?") for parameter in found]
+    marked = [parameter.name[:_MAX_NAME_CHARS] + ("" if parameter.required else "?") for parameter in found]
     typed = [f"{mark}: {parameter.type}" for mark, parameter in zip(marked, found, strict=True)]
     for parts in (typed, marked):
         text = f"{spec.name}({', '.join(parts)})"
-        if len(text) <= MOST:
+        if len(text) <= MAX_SIGNATURE_CHARS:
             return text
-    return _cut(spec.name, marked)
+    return _cut_signature(spec.name, marked)
 
 
-def _cut(name: str, parts: Sequence[str]) -> str:
+def _cut_signature(name: str, parts: Sequence[str]) -> str:
     kept: list[str] = []
     for part in parts:
-        if len(name) + sum(len(text) + 2 for text in [*kept, part]) > MOST:
+        if len(name) + sum(len(text) + 2 for text in [*kept, part]) > MAX_SIGNATURE_CHARS:
             break
         kept.append(part)
     return f"{name}({', '.join([*kept, f'… {len(parts) - len(kept)} more'])})"
@@ -67,7 +67,7 @@ def _cut(name: str, parts: Sequence[str]) -> str:
 def _type(schema: JsonValue) -> str:
     """Return a type in a few words: ``string``, ``integer|null``, ``list of string``, ``fast|slow``."""
     text = _type_text(schema, depth=0)
-    return text if len(text) <= _LONGEST_TYPE else "any"
+    return text if len(text) <= _MAX_TYPE_CHARS else "any"
 
 
 def _type_text(schema: JsonValue, *, depth: int) -> str:

@@ -1,4 +1,17 @@
-"""The state of a turn: everything that is needed to resume it, and only values that can be stored."""
+"""The state of a turn: everything that is needed to resume it, and only values that can be stored.
+
+`TurnState.phase` says what the turn waits for. `turn.TRANSITIONS` lists how the phases follow each other. In the phases
+InRound and Stopping each call has a `CallStatus` of its own:
+
+    Inspecting ──> Permitted, AwaitingDecision, Settled; Deferred until earlier calls are settled
+    AwaitingDecision ──> Permitted (approved), Inspecting (edited), Settled (rejected, marked as done)
+    Permitted ──> Rechecking ──> Started; straight to Started if it starts in the step that inspected it
+    Rechecking ──> AwaitingDecision (what would run has changed), Settled (denied)
+    Started ──> Settled; after a crash Reconciling, Permitted (repeated) or AwaitingDecision (outcome unknown)
+    Reconciling ──> Settled, Permitted, AwaitingDecision
+
+A stopped turn settles each call that has not started. Field names and `kind` are stored, so they keep their spelling.
+"""
 
 from dataclasses import fields
 from enum import StrEnum
@@ -31,7 +44,8 @@ class Inspecting:
 class Deferred:
     """Status of a call to inspect once all earlier calls are settled.
 
-    Either inspection failed in a way that an earlier call may fix, or the call has to follow one (`sequence.waits`).
+    Either inspection failed in a way that an earlier call may fix, or the step requires an earlier call first
+    (`step_limits.waits_for_earlier_call`).
     """
 
     kind: Literal["deferred"] = "deferred"
@@ -45,10 +59,11 @@ class AwaitingDecision:
     digest: str
     reason: AskReason
     why: str
+    """`reason` with its details, as a clause for the user."""
     attempt: int = 0
     """Number of attempts already made."""
     interruption: Interruption | None = None
-    """Knowledge of the last attempt, which may have taken effect. None: it certainly has not, or the state was
+    """What is known of the last attempt, which may have taken effect. None: it certainly has not, or the state was
     stored by a version without this field (see `outcome_unknown`)."""
     copied: bool = False
     """True if the store was copied while the call waited, which `why` then says too."""
@@ -73,8 +88,8 @@ class Permit:
     """Number of attempts made so far, with the present one: after a crash, or when the user had a call with an unknown
     outcome run again."""
     interruption: Interruption | None = None
-    """Knowledge of an earlier attempt that may have taken effect. The user wants the call run
-    again all the same."""
+    """What is known of an earlier attempt that may have taken effect, although the user wants the call run again;
+    None: there is none."""
     extra: SandboxSpec = NARROWEST
     """Limits that the user gave this one call in addition."""
 
@@ -83,9 +98,9 @@ _Status = TypeVar("_Status", bound=Permit)
 
 
 def with_permit(permit: Permit, status: type[_Status], **changes: Any) -> _Status:
-    """Return the `status` of a call with the same permit, apart from `changes`."""
-    kept = {field.name: getattr(permit, field.name) for field in fields(Permit)}
-    return status(**{**kept, **changes})
+    """Return the `status` of a call with the fields of `permit`, apart from `changes`."""
+    copied = {field.name: getattr(permit, field.name) for field in fields(Permit)}
+    return status(**{**copied, **changes})
 
 
 @frozen_dataclass
@@ -130,7 +145,7 @@ class Reconciling(Permit):
     """Status of a call after a crash: the tool is asked whether the started attempt took effect."""
 
     known: Interruption | None = None
-    """Knowledge of the attempt that the tool is asked about."""
+    """What is known of the attempt that the tool is asked about; None: nothing."""
     kind: Literal["reconciling"] = "reconciling"
 
 
@@ -140,8 +155,11 @@ class Settled:
 
     result: ToolResult
     arguments: str
+    """As run: an edit or the tool's own form of them may differ from those of the call."""
     verdict: Verdict | None = None
+    """None: the call was settled before any verdict, or without one."""
     decided_by: str = ""
+    """The user, rule or layer that decided; empty without a decision."""
     kind: Literal["settled"] = "settled"
 
 
@@ -188,7 +206,8 @@ class AwaitingModel:
     """The grant that the request was made under. The calls of its reply are judged by it too."""
     purpose: Purpose = Purpose.GATHER
     gathered: AssistantMessage | None = None
-    """For a responder: the gathering model's conclusion, which is the answer if the responder gives none."""
+    """The gathering model's conclusion, which is the answer if the responder gives none. None unless `purpose` is
+    RESPOND."""
     model: str = ""
     """The model that was asked, whatever role the user switches to meanwhile; empty: stored by an older version."""
     kind: Literal["awaiting_model"] = "awaiting_model"
@@ -227,20 +246,24 @@ class BudgetQuestion:
 
 @frozen_dataclass
 class InRound:
-    """Phase: the calls of a reply are processed, each judged by `proposed_under` and by the grant in force."""
+    """Phase: the calls of a reply are processed, each judged by `proposed_under` and by the grant in force.
+
+    Or one call of the engine is, see `applies` and `budget`. At most one of the two is set.
+    """
 
     round_id: RoundId
     proposed_under: Grant
     said: str
+    """Text of the reply beside its calls. Like `model` it is empty if no model made the calls."""
     model: str
     calls: tuple[CallState, ...]
-    ending: "Finished | None" = None
-    """End of the turn that follows the decision on the changes of a contained turn. None: the model is asked again,
-    as after any other round."""
     applies: bool = False
-    """True if its one call, made by the engine, asks about the changes of a contained turn."""
+    """True if the one call, made by the engine, asks about the changes of a contained turn."""
+    ending: "Finished | None" = None
+    """Only with `applies`: the end of the turn that follows the decision. None: the model is asked again, as after any
+    other round."""
     budget: BudgetQuestion | None = None
-    """Set if its one call, made by the engine, asks whether the turn may spend more."""
+    """Set if the one call, made by the engine, asks whether the turn may spend more; else None."""
     copied: bool = False
     """True if the store was copied since these calls were proposed. Another copy may run them too, so no rule allows a
     call that changes something."""
@@ -266,6 +289,7 @@ class Stopping:
     model: str
     calls: tuple[CallState, ...]
     correction: Correction | None = None
+    """None: the turn ends."""
     kind: Literal["stopping"] = "stopping"
 
 
@@ -293,8 +317,9 @@ class RoundRecord:
     finish_reason: str
     """The server's value; ``error`` if there was no reply."""
     usage: Usage | None
+    """None: the server reported none, or there was no reply."""
     failure: FailureKind | None = None
-    """Reason for a missing reply."""
+    """Reason for a missing reply; None: there was a reply."""
     duration_ms: int = 0
 
 
@@ -416,16 +441,17 @@ class TurnState:
     """Messages that this turn has added."""
     counters: Counters = Counters()
     usage: Usage | None = None
+    """Of all its model calls and child turns, as far as servers report it; None: nothing was reported."""
     rounds: tuple[RoundRecord, ...] = ()
     spending: Spending = Spending()
     contract: StepContract | None = None
-    """Requirements on the answer, for an attempt at a step of a workflow."""
+    """Requirements on the answer. None unless the turn is an attempt at a step of a workflow."""
     gate: CommandGate | None = None
-    """The gate whose command this turn runs. Such a turn has no model and ends after its one call."""
+    """The gate whose command this turn runs, without a model: it ends after its one call. None for any other turn."""
     containment: Containment | None = None
-    """Set while the turn is contained."""
+    """None: the turn is not contained, now."""
     command: OwnCommand | None = None
-    """Set if the turn runs a command of the user."""
+    """The command of the user that this turn runs, as a gate's turn does. None for any other turn."""
     caller: str = ""
     """The role that a child turn works for; empty: it works for the user."""
 

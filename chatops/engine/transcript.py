@@ -44,10 +44,10 @@ SHARE_AFTER_ELIDING = 0.8
 LARGEST_REPLY = 0.5
 """Maximum share of the context window reserved for the reply: a default limit may be larger than the window."""
 _SUMMARY = "[chatops] The session so far was replaced by this summary:"
-_TAKEN = "I continue from this summary."
+_SUMMARY_REPLY = "I continue from this summary."
 TOKENS_OF_AN_IMAGE = 1_500
 """Estimate: servers scale images down to about this size."""
-SMALL = 400
+SMALL_RESULT_CHARS = 400
 """Tool results of at most this many characters are not left out."""
 
 
@@ -70,20 +70,20 @@ def tokens(text_length: int) -> int:
     return -(-text_length // CHARACTERS_PER_TOKEN)
 
 
-def tools_size(tools: Sequence[ToolSpec]) -> int:
+def tools_tokens(tools: Sequence[ToolSpec]) -> int:
     """Return the estimated tokens of the tools' descriptions."""
     return sum(tokens(len(tool.schema) + len(tool.description)) + 12 for tool in tools)
 
 
-def budget(model: ModelTarget) -> int:
+def input_budget(model: ModelTarget) -> int:
     """Return the token budget of the input: the window minus the reply, and at most its safe share."""
     reply = min(model.max_output_tokens, int(model.effective_window * LARGEST_REPLY))
     return max(1_000, min(int(model.effective_window * SHARE_OF_WINDOW), model.effective_window - reply))
 
 
-def from_summary(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def start_at_summary(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return `messages` with the summary in force, if any, in place of the messages before it."""
-    if not _has(SummaryMessage, messages):
+    if not _has_kind(SummaryMessage, messages):
         return messages
     places = (place for place in range(len(messages) - 1, -1, -1) if isinstance(messages[place], SummaryMessage))
     at = next(places, -1)
@@ -91,11 +91,11 @@ def from_summary(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     if not isinstance(summary, SummaryMessage) or not summary.text:
         return messages
     told = UserMessage(id=summary.id, text=f"{_SUMMARY}\n\n{summary.text}")
-    taken = AssistantMessage(id=MessageId(f"{summary.id}.taken"), text=_TAKEN)
+    taken = AssistantMessage(id=MessageId(f"{summary.id}.taken"), text=_SUMMARY_REPLY)
     return (told, taken, *messages[at + 1 :])
 
 
-def _has(kind: type[Message], messages: tuple[Message, ...]) -> bool:
+def _has_kind(kind: type[Message], messages: tuple[Message, ...]) -> bool:
     """Return True if one of `messages`, of which there may be ten thousand, is of this kind."""
     return not _all_plain(messages) and kind in set(map(type, messages))
 
@@ -115,7 +115,7 @@ _plain: list[tuple[Message, ...]] = [()]
 """The messages that `_all_plain` has found plain last."""
 
 
-def shared(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def without_private(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return `messages` without the private commands of the user, their calls and results."""
     if _all_plain(messages):
         return messages
@@ -123,9 +123,9 @@ def shared(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return tuple(message for message in messages if turn_of(message.id) not in private) if private else messages
 
 
-def with_notes(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def place_notes(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return `messages` with the notes for the model put before the next user message, or after the last message."""
-    if not _has(NoticeMessage, messages):
+    if not _has_kind(NoticeMessage, messages):
         return messages
     sent: list[Message] = []
     notes: list[NoticeMessage] = []
@@ -133,23 +133,23 @@ def with_notes(messages: tuple[Message, ...]) -> tuple[Message, ...]:
         if isinstance(message, NoticeMessage) and message.for_model:
             notes.append(message)
         elif isinstance(message, UserMessage) and notes:
-            sent.append(replace(message, text=f"{_text_of(notes)}\n\n{message.text}"))
+            sent.append(replace(message, text=f"{_notes_text(notes)}\n\n{message.text}"))
             notes = []
         else:
             sent.append(message)
     if notes:
-        sent.append(UserMessage(id=notes[-1].id, text=_text_of(notes), by=Speaker.MACHINE))
+        sent.append(UserMessage(id=notes[-1].id, text=_notes_text(notes), by=Speaker.MACHINE))
     return tuple(sent)
 
 
-def _text_of(notes: Sequence[NoticeMessage]) -> str:
+def _notes_text(notes: Sequence[NoticeMessage]) -> str:
     return "\n\n".join(f"[chatops] {note.to_model or note.text}" for note in notes)
 
 
-def fit(messages: Sequence[Message], *, system: str, tools: Sequence[ToolSpec], model: ModelTarget) -> Fitted:
+def fit_messages(messages: Sequence[Message], *, system: str, tools: Sequence[ToolSpec], model: ModelTarget) -> Fitted:
     """Return `messages` without role switches and notices, with the oldest tool results left out as far as needed."""
-    fixed = tokens(len(system)) + tools_size(tools)
-    messages, limit = shared(from_summary(tuple(messages))), budget(model)
+    fixed = tokens(len(system)) + tools_tokens(tools)
+    messages, limit = without_private(start_at_summary(tuple(messages))), input_budget(model)
     replay = _Replay(fixed, limit=limit)
     if (last := _last[0]) is not None and last.is_continued_by(replay, messages):
         replay = last.copy()
@@ -207,7 +207,7 @@ class _Replay:
         if isinstance(message, AssistantMessage):
             self._seen += self._unseen
             self._unseen = []
-        elif isinstance(message, ToolMessage) and (len(message.content) > SMALL or message.facts.files):
+        elif isinstance(message, ToolMessage) and (len(message.content) > SMALL_RESULT_CHARS or message.facts.files):
             self._unseen.append(len(self.kept))
         self.kept.append(message)
         self.total += size(message)
@@ -217,7 +217,7 @@ class _Replay:
             return
         self.elided = dict(self.elided)
         while self._seen and self.total > self._limit * SHARE_AFTER_ELIDING:
-            self._replace(self._seen.pop(0), _left_out)
+            self._replace(self._seen.pop(0), _leave_out)
         # Largest first: one small result that stays complete is worth more than two halves.
         for place in sorted(self._unseen, key=lambda place: size(self.kept[place]), reverse=True):
             if (excess := self.total - self._limit) <= 0:
@@ -247,21 +247,21 @@ def size(message: Message) -> int:
         case AssistantMessage():
             return tokens(len(message.text) + sum(len(c.name) + len(c.arguments) + 40 for c in message.calls)) + 4
         case ToolMessage():
-            return tokens(len(message.content)) + TOKENS_OF_AN_IMAGE * _images(message.facts.files) + 4
+            return tokens(len(message.content)) + TOKENS_OF_AN_IMAGE * _count_images(message.facts.files) + 4
         case RoleSwitchMessage() | NoticeMessage() | SummaryMessage():
             return 0
         case UserMessage():
-            images = _images([file.ref for file in message.files])
+            images = _count_images([file.ref for file in message.files])
             return tokens(len(message.content)) + TOKENS_OF_AN_IMAGE * images + 4
         case _:
             assert_never(message)
 
 
-def _images(files: Iterable[FileRef]) -> int:
+def _count_images(files: Iterable[FileRef]) -> int:
     return sum(file.is_image for file in files)
 
 
-def _left_out(message: ToolMessage) -> ToolMessage:
+def _leave_out(message: ToolMessage) -> ToolMessage:
     text = (
         f"[result of {message.tool} left out to save room: {len(message.content)} characters; call it again if needed]"
     )
@@ -272,5 +272,5 @@ def _shorten(message: ToolMessage, *, by: int) -> ToolMessage:
     """Return `message` cut to its beginning, `by` tokens smaller if it is large enough."""
     whole = len(message.content)
     note = f"\n[result of {message.tool} cut here to save room: {whole} characters in all; ask for less at once]"
-    kept = max(SMALL, whole - by * CHARACTERS_PER_TOKEN - len(note))
+    kept = max(SMALL_RESULT_CHARS, whole - by * CHARACTERS_PER_TOKEN - len(note))
     return replace(message, content=message.content[:kept] + note)

@@ -189,7 +189,7 @@ def start(
         )
     )
     if contained and turn.grant.may_contain:
-        containment.begin(draft)
+        containment.contain_turn(draft)
     rounds.ask_model(draft)
     return draft.step()
 
@@ -199,24 +199,26 @@ def advance(state: TurnState, event: Input) -> TurnStep:
     draft = StepDraft(state)
     match event:
         case ModelReplyInput() | ModelFailureInput():
-            _model_answered(draft, event)
+            _handle_model_end(draft, event)
         case AnswerCheckInput(round_id=number, facts=facts):
             if isinstance(state.phase, CheckingAnswer) and state.phase.round_id == number:
                 acceptance.apply_check(draft, state.phase, facts)
         case InspectionInput() | DecideCall() | ToolResultInput() | ReconcileInput():
-            _call_moved(draft, event)
+            _handle_call_input(draft, event)
         case QuestionInput() | QuestionWithdrawnInput() | AnswerQuestion() | ChildInput():
-            delegation.moved(draft, event) if isinstance(event, ChildInput) else questions.moved(draft, event)
+            delegation.apply_child_status(draft, event) if isinstance(
+                event, ChildInput
+            ) else questions.apply_question_input(draft, event)
         case CancelTurn() | CorrectTurn():
-            interrupting.interrupted(draft, event)
+            interrupting.interrupt(draft, event)
         case RetryTurn(grant=grant):
-            _retried(draft, grant)
+            _retry(draft, grant)
         case SwitchRole():
-            _role_switched(draft, event)
+            _switch_role(draft, event)
         case NarrowGrant() | SpentBeside():
-            _narrowed(draft, event)
+            _apply_narrowing(draft, event)
         case ContainTurn(on=on):
-            _contained(draft, on=on)
+            _apply_containment(draft, on=on)
         case Recover(grant=grant, interrupted=interrupted, copied=copied, unsent=unsent):
             recovery.recover(draft, grant, interrupted, copied=copied, unsent=unsent)
         case _ as never:
@@ -224,69 +226,74 @@ def advance(state: TurnState, event: Input) -> TurnStep:
     return draft.step()
 
 
-def _model_answered(draft: StepDraft, event: ModelReplyInput | ModelFailureInput) -> None:
+def _handle_model_end(draft: StepDraft, event: ModelReplyInput | ModelFailureInput) -> None:
     phase = draft.state.phase
     if not isinstance(phase, AwaitingModel) or phase.round_id != event.round_id:
         return
     if isinstance(event, ModelReplyInput):
-        replies.replied(draft, phase, event.reply, event.duration_ms)
+        replies.handle_reply(draft, phase, event.reply, event.duration_ms)
     else:
-        replies.failed(draft, phase, event.failure, event.duration_ms)
+        replies.handle_failure(draft, phase, event.failure, event.duration_ms)
 
 
-def _call_moved(draft: StepDraft, event: InspectionInput | DecideCall | ToolResultInput | ReconcileInput) -> None:
-    found = calls.find(draft, event.call_id)
+def _handle_call_input(
+    draft: StepDraft, event: InspectionInput | DecideCall | ToolResultInput | ReconcileInput
+) -> None:
+    found = calls.find_call(draft, event.call_id)
     if found is None:
         return
-    index, one = found
+    index, call_state = found
     match event:
         case ToolResultInput(attempt=attempt, result=result):
-            if isinstance(one.status, Started) and one.status.attempt == attempt:
-                _returned(draft, index, one.status, result)
+            if isinstance(call_state.status, Started) and call_state.status.attempt == attempt:
+                _handle_result(draft, index, call_state.status, result)
         case ReconcileInput():
-            if isinstance(one.status, Reconciling) and one.status.attempt == event.attempt:
-                recovery.reconciled(draft, index, one.status, event)
+            if isinstance(call_state.status, Reconciling) and call_state.status.attempt == event.attempt:
+                recovery.apply_reconciliation(draft, index, call_state.status, event)
         case _ if not isinstance(draft.state.phase, InRound):
             pass
         case InspectionInput(facts=facts, rules=rules):
             draft.remembered = rules
-            inspection.inspected(draft, index, facts)
+            inspection.apply_inspection(draft, index, facts)
             rounds.continue_round(draft)
         case DecideCall(digest=digest, decision=decision, by=by):
-            if isinstance(one.status, AwaitingDecision) and one.status.digest == digest:
-                decisions.decided(draft, index, decision, by)
+            if isinstance(call_state.status, AwaitingDecision) and call_state.status.digest == digest:
+                decisions.apply_decision(draft, index, decision, by)
                 rounds.continue_round(draft)
 
 
-def _returned(draft: StepDraft, index: int, status: Started, result: ToolResult) -> None:
+def _handle_result(draft: StepDraft, index: int, status: Started, result: ToolResult) -> None:
     tool = draft.calls()[index].call.name
-    result = validations.as_verdict(draft.state.contract, tool, result, spec=draft.state.grant.tool(tool))
-    questions.void(draft, index, "the call has ended")
-    draft.close_attempt(draft.calls()[index], status.attempt, result)
+    spec = draft.state.grant.tool(tool)
+    result = validations.apply_validation(draft.state.contract, tool, result, spec=spec)
+    questions.void_question(draft, index, "the call has ended")
+    draft.close_attempt(index, status.attempt, result)
     if containment.is_apply_round(draft) and result.outcome is Outcome.INVALID:
         # Nothing was applied.
-        calls.ask(draft, index, status.facts, AskReason.CHANGED, why=result.content, attempt=status.attempt)
+        calls.ask_user(draft, index, status.facts, AskReason.CHANGED, why=result.content, attempt=status.attempt)
         return
-    result = feedback.ran_again(status.interruption, result)
-    calls.settle_with(draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts)
+    result = feedback.mark_second_run(status.interruption, result)
+    calls.settle_with_result(
+        draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts
+    )
     rounds.continue_round(draft)
 
 
-def _narrowed(draft: StepDraft, event: NarrowGrant | SpentBeside) -> None:
+def _apply_narrowing(draft: StepDraft, event: NarrowGrant | SpentBeside) -> None:
     before = draft.state
     if isinstance(before.phase, Finished):
         return
     if isinstance(event, SpentBeside):
-        budgets.note_beside(draft, event.children)
+        budgets.record_siblings(draft, event.children)
         return
     narrowed = before.grant.narrowed(*event.layers).answered_by(event.answers)
     narrowed = narrowed.confined(event.sandbox).capped(event.ceiling)
     narrowed = replace(narrowed, may_contain=narrowed.may_contain and event.may_contain)
     draft.set_grant(narrowed.remembering(event.rule_scopes))
-    _show_denials(draft, before)
+    _republish_denials(draft, before)
 
 
-def _contained(draft: StepDraft, *, on: bool) -> None:
+def _apply_containment(draft: StepDraft, *, on: bool) -> None:
     """Contain the turn, or end its containment. Calls that wait for the user are inspected in the copy."""
     phase = draft.state.phase
     if isinstance(phase, Finished) or containment.is_apply_round(draft):
@@ -296,19 +303,19 @@ def _contained(draft: StepDraft, *, on: bool) -> None:
         return
     if not draft.state.grant.may_contain:
         return
-    containment.begin(draft)
+    containment.contain_turn(draft)
     for index, call in enumerate(draft.calls()):
         waiting = isinstance(call.status, AwaitingDecision) and not call.status.outcome_unknown
         if waiting and call.call.name in containment.CHANGING and containment.copy_for(draft, call.call):
-            draft.put_call(index, replace(call, status=Inspecting()))
-            calls.inspect(draft, call.call)
+            draft.set_status(index, Inspecting())
+            calls.inspect_call(draft, call.call)
 
 
-def _retried(draft: StepDraft, grant: Grant) -> None:
+def _retry(draft: StepDraft, grant: Grant) -> None:
     if not may_be_retried(draft.state):
         return
     draft.set_grant(grant.narrowed(*skill_layers(draft.state)))
-    containment.begin_again(draft)
+    containment.contain_retry(draft)
     # A retry resets the backup, the repairs and the mistakes. It keeps the rounds used, and the request numbers, which
     # are part of ids.
     counters = draft.state.counters
@@ -317,7 +324,7 @@ def _retried(draft: StepDraft, grant: Grant) -> None:
     rounds.ask_model(draft)
 
 
-def _role_switched(draft: StepDraft, event: SwitchRole) -> None:
+def _switch_role(draft: StepDraft, event: SwitchRole) -> None:
     # A failed turn can still be retried. The retry uses the grant that is in force then.
     if isinstance(draft.state.phase, Finished) and not may_be_retried(draft.state):
         return
@@ -327,10 +334,10 @@ def _role_switched(draft: StepDraft, event: SwitchRole) -> None:
     draft.count(replace(draft.state.counters, backup=0))
     draft.add_message(event.switch)
     draft.events.append(RoleSwitched(id=event.switch.id, parent_id=draft.state.session_id, switch=event.switch))
-    _show_denials(draft, before)
+    _republish_denials(draft, before)
 
 
-def _show_denials(draft: StepDraft, before: TurnState) -> None:
+def _republish_denials(draft: StepDraft, before: TurnState) -> None:
     """Publish the pending calls again whose denial differs under the grant in force now."""
     phase = draft.state.phase
     if not isinstance(phase, InRound):

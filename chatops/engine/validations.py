@@ -29,12 +29,12 @@ from chatops.engine.contract import StepContract
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import PassesWhen, Subject, Validation
 
-EARLIER = "earlier attempt"
+EARLIER_ATTEMPT = "earlier attempt"
 """Shown as who decided on a call that was answered with the result of an earlier attempt."""
 MAX_SUBJECTS = 64
 """Limit on the values of one answer that need a pass each."""
-_MAX_SHOWN = 120
-_RAN = (Outcome.SUCCESS, Outcome.FAILED, Outcome.UNKNOWN, Outcome.INTERRUPTED)
+_MAX_VALUE_CHARS = 120
+_MAY_HAVE_RUN = (Outcome.SUCCESS, Outcome.FAILED, Outcome.UNKNOWN, Outcome.INTERRUPTED)
 
 
 class ValidationStatus(StrEnum):
@@ -88,10 +88,10 @@ class ValidationState:
         return f" with {self._arguments()}" if self.subject else ""
 
     def _arguments(self) -> str:
-        return ", ".join(f"{name}={one_line(value, most=_MAX_SHOWN)}" for name, value in self.subject)
+        return ", ".join(f"{name}={one_line(value, most=_MAX_VALUE_CHARS)}" for name, value in self.subject)
 
 
-def as_verdict(
+def apply_validation(
     contract: StepContract | None, tool: str, result: ToolResult, *, spec: ToolSpec | None = None
 ) -> ToolResult:
     """Turn the result of a validation that did not pass into a failure with its findings.
@@ -107,19 +107,19 @@ def as_verdict(
     said = result.content if ended is None else without_ending(result.content, ended)
     match validation.passes_when:
         case PassesWhen.VALID:
-            found = reported(said)
+            found = validator_problems(said)
         case _ if ended is not None and ended.pipeline:
             found = (_problem("command", _PIPELINE.format(last=ended.last)),)
         case PassesWhen.SUCCESS:
             content = spec is not None and spec.capabilities.returns_content
-            found = () if content else denied(said)
+            found = () if content else json_problems(said)
         case PassesWhen.EXIT_CODE_0:
             # The content is the program's output if one ran, and else a report.
-            found = () if ended is not None and ended.succeeded else exit_code(said)
+            found = () if ended is not None and ended.succeeded else exit_code_problems(said)
     if not found:
         return result
     facts = replace(result.facts, problems=found)
-    return replace(result, outcome=Outcome.FAILED, content=numbered(found), facts=facts)
+    return replace(result, outcome=Outcome.FAILED, content=problem_list(found), facts=facts)
 
 
 def validation_states(contract: StepContract, messages: Sequence[Message], grant: Grant) -> tuple[ValidationState, ...]:
@@ -134,7 +134,7 @@ def validation_states(contract: StepContract, messages: Sequence[Message], grant
     return tuple(shown)
 
 
-def unproven(
+def missing_validations(
     contract: StepContract, messages: Sequence[Message], grant: Grant, answer: JsonValue
 ) -> tuple[ValidationState, ...] | str:
     """Return the validations that `answer` needs and that have not passed.
@@ -183,12 +183,12 @@ def _latest_states(
             failed.clear()
         if not isinstance(message, ToolMessage) or message.facts.source is ResultSource.EARLIER_ATTEMPT:
             continue
-        if message.outcome in _RAN and _may_change(message, validation, contract, grant, claims):
+        if message.outcome in _MAY_HAVE_RUN and _may_change(message, validation, contract, grant, claims):
             failed.clear()
             for key, state in states.items():
                 if state.status is ValidationStatus.PASSED:
                     states[key] = replace(state, status=ValidationStatus.STALE, changed_by=message.tool)
-        if message.tool == validation.tool and message.outcome in _RAN:
+        if message.tool == validation.tool and message.outcome in _MAY_HAVE_RUN:
             key = _subject_of(validation.subject, message.arguments)
             state = _state_of_call(validation.tool, key, message)
             if state.status is ValidationStatus.FAILED:
@@ -275,8 +275,8 @@ def _matches_claim(key: _SubjectKey, claim: _Claim) -> bool:
 
 HEADING = "Validation Errors Found:"
 MAX_ERRORS = 20
-_LONGEST_PROPERTY = 160
-_LONGEST_MESSAGE = 500
+_MAX_PROPERTY_CHARS = 160
+_MAX_MESSAGE_CHARS = 500
 _NO_VERDICT = (
     'a validation passes only if it returns an object such as {"valid": true}; the definition of a tool that is no '
     "validator needs passes_when. It gave:"
@@ -298,7 +298,7 @@ _BAD_STATES = frozenset(
 _NO_WORDS = frozenset({"", "false", "no", "0", "none", "null"})
 
 
-def reported(content: str) -> tuple[Problem, ...]:
+def validator_problems(content: str) -> tuple[Problem, ...]:
     """Return the reasons why the result of a validator is not a pass; empty if it is one.
 
     Only an object with ``valid`` true and without a contradicting member is a pass. Text, other JSON, and an object
@@ -320,7 +320,7 @@ def reported(content: str) -> tuple[Problem, ...]:
     return ()
 
 
-def denied(content: str) -> tuple[Problem, ...]:
+def json_problems(content: str) -> tuple[Problem, ...]:
     """Return what in a result contradicts the success of its tool; empty if nothing does or the result is not JSON."""
     try:
         read = parse_json(_strip_mark(content))
@@ -331,7 +331,7 @@ def denied(content: str) -> tuple[Problem, ...]:
     return contradictions(read) if isinstance(read, Mapping) else ()
 
 
-def exit_code(content: str) -> tuple[Problem, ...]:
+def exit_code_problems(content: str) -> tuple[Problem, ...]:
     """Return the reasons why a result does not report exit code 0; empty if it does."""
     try:
         read = parse_json(_strip_mark(content))
@@ -357,10 +357,12 @@ def contradictions(read: Mapping[str, JsonValue]) -> tuple[Problem, ...]:
             case "error" | "errors":
                 errors += _read_problems(value)
             case word if (
-                word in _BAD_KEYS and value and not _is_no(value) and not isinstance(value, bool | int | float)
+                word in _BAD_KEYS and value and not _means_no(value) and not isinstance(value, bool | int | float)
             ):
                 others.append(_problem(key, f"it is {_text(value)}"))
-            case word if (word in _GOOD_KEYS and _is_no(value)) or (word in _BAD_KEYS and value and not _is_no(value)):
+            case word if (word in _GOOD_KEYS and _means_no(value)) or (
+                word in _BAD_KEYS and value and not _means_no(value)
+            ):
                 verdicts.append(_problem(key, f"it is {_text(value)}"))
             case word if word in _STATE_KEYS and isinstance(value, str) and value.strip().lower() in _BAD_STATES:
                 verdicts.append(_problem(key, f"it is {value}"))
@@ -375,7 +377,7 @@ def _strip_mark(content: str) -> str:
     return content.strip().removeprefix("\ufeff")
 
 
-def _is_no(value: JsonValue) -> bool:
+def _means_no(value: JsonValue) -> bool:
     """Return True for false, 0, and the words for it."""
     return (
         value is False
@@ -388,7 +390,7 @@ def _is_number(value: JsonValue) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def numbered(found: Sequence[Problem]) -> str:
+def problem_list(found: Sequence[Problem]) -> str:
     """Return the list as the model gets it."""
     lines = [
         f"{n}. Property: {problem.path}\n   Message: {problem.message}" for n, problem in enumerate(found, start=1)
@@ -417,8 +419,8 @@ def _problem_of(item: JsonValue) -> Problem:
 
 def _problem(name: str, message: str) -> Problem:
     return Problem(
-        path=one_line(name, most=_LONGEST_PROPERTY) or "(none)",
-        message=one_line(message, most=_LONGEST_MESSAGE) or "(no message)",
+        path=one_line(name, most=_MAX_PROPERTY_CHARS) or "(none)",
+        message=one_line(message, most=_MAX_MESSAGE_CHARS) or "(no message)",
     )
 
 

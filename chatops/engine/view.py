@@ -41,7 +41,10 @@ def pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
     """Return the calls that wait for the user, with everything that a dialog shows: its own, then its children's."""
     calls = state.phase.calls if isinstance(state.phase, InRound) else ()
     children = (call.status.child for call in calls if isinstance(call.status, Started))
-    return (*own_pending_calls(state), *(one for child in children if child is not None for one in child.pending))
+    return (
+        *own_pending_calls(state),
+        *(pending for child in children if child is not None for pending in child.pending),
+    )
 
 
 def own_pending_calls(state: TurnState) -> tuple[PendingCall, ...]:
@@ -90,7 +93,7 @@ def _denial(state: TurnState, phase: InRound, tool: str, facts: CallFacts) -> De
     if phase.budget is not None:
         return None
     if phase.applies:
-        judged = judged_apply(state.containment, grants)
+        judged = judge_apply(state.containment, grants)
         return Denial(role=state.grant.role, by=judged.reason) if judged.verdict is Verdict.DENY else None
     for grant in grants:
         judged = grant.judge(tool, facts)
@@ -99,7 +102,7 @@ def _denial(state: TurnState, phase: InRound, tool: str, facts: CallFacts) -> De
     return None
 
 
-def judged_apply(containment: Containment | None, grants: tuple[Grant, ...]) -> Judgement:
+def judge_apply(containment: Containment | None, grants: tuple[Grant, ...]) -> Judgement:
     """Return the judgement on applying the changes: DENY unless each tool that ran is still permitted, else ASK."""
     for grant in grants:
         for tool in _changing_tools(containment):
@@ -133,13 +136,13 @@ def correction_of(state: TurnState | None) -> str:
     return phase.correction.text if isinstance(phase, Stopping) and phase.correction is not None else ""
 
 
-def in_flight(state: TurnState) -> bool:
+def is_in_flight(state: TurnState) -> bool:
     """Return True if an effect was asked for and has not been answered yet."""
     match state.phase:
         case AwaitingModel() | CheckingAnswer():
             return True
         case InRound(calls=calls):
-            return any(not _waits(call.status) for call in calls)
+            return any(not _is_waiting(call.status) for call in calls)
         case Stopping(calls=calls):
             return any(not isinstance(call.status, _WAITING) for call in calls)
         case Finished():
@@ -149,7 +152,7 @@ def in_flight(state: TurnState) -> bool:
 _WAITING = AwaitingDecision | Deferred | Permitted | Settled
 
 
-def _waits(status: CallStatus) -> bool:
+def _is_waiting(status: CallStatus) -> bool:
     """Return True if no effect of a call in this status is under way, or only a child turn that waits for the user."""
     child = status.child if isinstance(status, Started) else None
     return isinstance(status, _WAITING) or (child is not None and child.paused)
@@ -158,14 +161,14 @@ def _waits(status: CallStatus) -> bool:
 def waits_for_child(state: TurnState) -> bool:
     """Return True if a call of the turn waits for a child turn that waits for the user."""
     calls = state.phase.calls if isinstance(state.phase, InRound) else ()
-    return any(isinstance(call.status, Started) and _waits(call.status) for call in calls)
+    return any(isinstance(call.status, Started) and _is_waiting(call.status) for call in calls)
 
 
 def turn_status(state: TurnState) -> TurnStatus:
     """Return the status of the turn."""
     if isinstance(state.phase, Finished):
         return state.phase.result
-    return TurnStatus.RUNNING if in_flight(state) else TurnStatus.PAUSED
+    return TurnStatus.RUNNING if is_in_flight(state) else TurnStatus.PAUSED
 
 
 def turn_finished(state: TurnState, end: Finished) -> TurnFinished:
@@ -194,10 +197,10 @@ def may_be_retried(state: TurnState) -> bool:
 
 def workspace_was_read(state: TurnState) -> bool:
     """Return True if a tool that reads the workspace has run in this session, including the current round."""
-    return read_workspace((*state.history, *state.messages, *settled_so_far(state)))
+    return any_read_workspace((*state.history, *state.messages, *settled_so_far(state)))
 
 
-def read_workspace(messages: Iterable[Message]) -> bool:
+def any_read_workspace(messages: Iterable[Message]) -> bool:
     """Return True if a result may contain data of the workspace, whatever tool gave it, or the user attached some."""
     return any(
         (isinstance(message, ToolMessage) and message.facts.reads_workspace)
@@ -265,7 +268,7 @@ def results_in_copy(state: TurnState) -> tuple[ToolMessage, ...]:
     phase = state.phase
     if not isinstance(phase, InRound) or phase.budget is not None:
         return settled_so_far(state)
-    held = tuple(pairing.held(call.call) for call in phase.calls if _never_started(call.status))
+    held = tuple(pairing.held_result(call.call) for call in phase.calls if _never_started(call.status))
     return (*settled_so_far(state), *held)
 
 

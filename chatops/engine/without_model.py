@@ -28,7 +28,7 @@ from chatops.engine.state import (
 )
 from chatops.policy.workflow import SHELL_TOOL, CommandGate
 
-PLAIN = 400
+MAX_PLAIN_CHARS = 400
 """Characters of the longest command whose text in the message field can be read at a glance."""
 _GAP = re.compile(r"\s{4}")
 """A run of blanks that may push the rest of a command out of view."""
@@ -55,7 +55,7 @@ def start_gate(turn: TurnState, gate: CommandGate) -> TurnStep:
     if gate.timeout_s is not None:
         arguments["timeout_s"] = gate.timeout_s
     text = f"[chatops] Gate {gate.name}: {gate.command}"
-    _open_round(draft, UserMessage(id=draft.next_message_id(), text=text, by=Speaker.MACHINE), arguments)
+    _open_shell_round(draft, UserMessage(id=draft.next_message_id(), text=text, by=Speaker.MACHINE), arguments)
     return draft.step()
 
 
@@ -68,18 +68,18 @@ def start_command(turn: TurnState, command: str, *, private: bool, shown: bool, 
     """
     plain = (
         shown
-        and len(command) <= PLAIN
+        and len(command) <= MAX_PLAIN_CHARS
         and not _GAP.search(command)
         and reveal(command, newlines=False, strict=True) == command
     )
     draft = StepDraft(replace(turn, command=OwnCommand(by=by, decides=plain)))
     text = f"{'!!' if private else '!'}{command}"
     said = UserMessage(id=draft.next_message_id(), text=text, by=Speaker.COMMAND, private=private)
-    _open_round(draft, said, {"command": command})
+    _open_shell_round(draft, said, {"command": command})
     return draft.step()
 
 
-def _open_round(draft: StepDraft, said: UserMessage, arguments: dict[str, JsonValue]) -> None:
+def _open_shell_round(draft: StepDraft, said: UserMessage, arguments: dict[str, JsonValue]) -> None:
     """Open the turn with a message, and its round with a call of the shell."""
     state = draft.state
     number = round_id(state.turn_id, 1)
@@ -108,5 +108,5 @@ def _open_round(draft: StepDraft, said: UserMessage, arguments: dict[str, JsonVa
             calls=(CallState(call=call, status=Inspecting()),),
         )
     )
-    inspection.triage(draft, 0)
+    inspection.check_proposed(draft, 0)
     rounds.continue_round(draft)

@@ -12,7 +12,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import AssistantMessage, ToolMessage, Usage, total
 from chatops.domain.tools import Outcome, Verdict
-from chatops.engine.pairing import stands_in
+from chatops.engine.pairing import is_stand_in
 from chatops.engine.state import (
     AwaitingDecision,
     CallState,
@@ -155,7 +155,7 @@ def _reason(state: TurnState, status: TurnStatus, blocked_by: ChatopsError | Non
 def _calls(state: TurnState) -> tuple[CallReport, ...]:
     results = (message for message in state.messages if isinstance(message, ToolMessage))
     # A placeholder for the lost result of an earlier turn is not a call of this turn.
-    finished = [_call_report(message) for message in results if not stands_in(message)]
+    finished = [_call_report(message) for message in results if not is_stand_in(message)]
     known = {call.id for call in finished}
     phase = state.phase
     current: Sequence[CallState] = phase.calls if isinstance(phase, InRound | Stopping) else ()

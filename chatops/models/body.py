@@ -25,7 +25,7 @@ from chatops.domain.messages import (
 )
 from chatops.domain.model import ModelRequest, Sampling, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
-from chatops.engine.pairing import LOST, results_of
+from chatops.engine.pairing import LOST_RESULT, results_of
 from chatops.models.hosts import HostProfile
 from chatops.models.tool_delivery import InField, InPrompt, ToolDelivery
 from chatops.models.wire import (
@@ -118,7 +118,7 @@ class PromptedEncoder:
     def _result(self, call: ToolCall, result: ToolMessage | None, *, offered: frozenset[str]) -> WrittenResult:
         name = self._family.their_name(call.name, offered) or "unnamed"
         if result is None:
-            return WrittenResult(name=name, content=LOST, outcome=Outcome.UNKNOWN.value)
+            return WrittenResult(name=name, content=LOST_RESULT, outcome=Outcome.UNKNOWN.value)
         content = with_image_note(result_content(result), result.facts.files)
         return WrittenResult(name=name, content=content, outcome=result.outcome.value)
 

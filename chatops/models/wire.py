@@ -40,7 +40,7 @@ from chatops.domain.messages import (
     UserMessage,
 )
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
-from chatops.engine.pairing import LOST, RESULTS_RECEIVED, after_no_reply, results_of
+from chatops.engine.pairing import LOST_RESULT, RESULTS_RECEIVED, missing_replies, results_of
 from chatops.policy.registry import ModelSpec, ModelType
 
 IN_CONTENT = "content"
@@ -284,7 +284,7 @@ class MessageEncoder:
         if not beginning.starts(messages, replay):
             beginning = self._beginning = _Beginning(replay=replay)
         rest = messages[len(beginning.messages) :]
-        results, unanswered = results_of(rest), after_no_reply(rest)
+        results, unanswered = results_of(rest), missing_replies(rest)
         given = Counter(beginning.given)
         turn = max((index for index, message in enumerate(rest) if isinstance(message, UserMessage)), default=-1)
         fragments = [beginning.data] if beginning.data else []
@@ -337,7 +337,7 @@ class MessageEncoder:
     def _result_message(self, id_: str, result: ToolMessage | None) -> bytes:
         if result is not None:
             return self._encode_once(result, ids=(id_,))
-        return encode({"role": "tool", "tool_call_id": id_, "content": LOST})
+        return encode({"role": "tool", "tool_call_id": id_, "content": LOST_RESULT})
 
     def _images_of(self, result: ToolMessage | None) -> bytes:
         """Return messages with the images of a result, which its own cannot hold; empty if none is sent."""

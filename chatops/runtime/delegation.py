@@ -41,7 +41,7 @@ from chatops.engine.delegation import spent_by
 from chatops.engine.effects import ReconcileTool, RunTool, ToolEffect
 from chatops.engine.inputs import ChildInput
 from chatops.engine.state import ChildTurn, Finished, InRound, RoundRecord, Settled, Spending, TurnState
-from chatops.engine.view import answer_so_far, read_workspace, turn_status
+from chatops.engine.view import answer_so_far, any_read_workspace, turn_status
 from chatops.policy.delegation import DELEGATE_TOOL, ChildBinding, added_rights, binding, only_tools_of, signature
 from chatops.policy.grant import Grant
 from chatops.policy.remembered import why_not_here
@@ -385,7 +385,7 @@ class ChildOfCall:
             text = f"{role} did not finish: {detail or status.value}" + (f"\nSo far:\n{answer}" if answer else "")
         notices = (message for message in rest if isinstance(message, NoticeMessage) and message.for_model)
         text = "\n\n".join([text, *(f"[{message.to_model or message.text}]" for message in notices)])
-        facts = ResultFacts(reads_workspace=read_workspace(messages), usage=usage)
+        facts = ResultFacts(reads_workspace=any_read_workspace(messages), usage=usage)
         content, cut = (capped := cap(text, limit=_ANSWER_CHARACTERS)).text, capped.truncated
         return ToolResult(outcome=outcome, content=content, truncated=cut, duration_ms=worked, facts=facts)
 

@@ -59,7 +59,7 @@ from chatops.engine.effects import CallModel, Effect, ReconcileTool, RunTool, Tu
 from chatops.engine.inputs import Input
 from chatops.engine.state import InRound, Started, Stopping, TurnState
 from chatops.engine.turn import advance
-from chatops.engine.view import in_flight
+from chatops.engine.view import is_in_flight
 from chatops.runtime.performer import Performer
 from chatops.runtime.services import EventBus, Shield, WorkerThread
 from chatops.store.store import Store
@@ -191,7 +191,7 @@ class Runner:
     @property
     def idle(self) -> bool:
         """True if no effect is in flight (or its input waits for the store) and the inbox is empty."""
-        busy = self.state is not None and in_flight(self.state) and not self._unsaved_inputs
+        busy = self.state is not None and is_in_flight(self.state) and not self._unsaved_inputs
         return not busy and self._inbox.empty()
 
     async def settle(self) -> None:

@@ -29,7 +29,7 @@ from chatops.engine.effects import ComposerDraft
 from chatops.engine.inputs import DecideCall, NarrowGrant, RetryTurn, SpentBeside, SwitchRole
 from chatops.engine.state import Finished, RoundRecord, Spending, TurnState
 from chatops.engine.turn import start
-from chatops.engine.view import in_flight, may_be_retried, waits_for_child
+from chatops.engine.view import is_in_flight, may_be_retried, waits_for_child
 from chatops.policy.budget import Budget
 from chatops.policy.grant import Grant
 from chatops.policy.resolve import revoked
@@ -219,7 +219,7 @@ class Session(SessionView):
         if not self.pending and not self._turns.workflow:
             # Held even if the turn ends while the key press is handled: the next one must not start.
             self.queue.held = True
-        if state is None or not (in_flight(state) or waits_for_child(state)):
+        if state is None or not (is_in_flight(state) or waits_for_child(state)):
             return False
         return await self._turns.cancel()
 

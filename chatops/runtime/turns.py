@@ -23,7 +23,7 @@ from chatops.domain.events import Published, ToolFinished, TurnPaused, TurnStatu
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import RoleSwitchMessage, SummaryMessage
 from chatops.domain.tools import built_in_capabilities
-from chatops.engine.budgets import carried_on
+from chatops.engine.budgets import continue_spending
 from chatops.engine.effects import ComposerDraft, TurnStep
 from chatops.engine.inputs import CancelTurn, DecideCall, NarrowGrant, Recover
 from chatops.engine.state import Finished, TurnState, new_turn
@@ -361,7 +361,7 @@ class Turns:
         self._last_turn = turn_id
         before = self.history
         turn = new_turn(turn_id, self.session_id, grant=grant, parent_id=before.head, history=before.messages)
-        await self.runner.begin(make(turn if earlier is None else carried_on(turn, earlier)))
+        await self.runner.begin(make(turn if earlier is None else continue_spending(turn, earlier)))
 
     async def append(self, info: SessionInfo, message: RoleSwitchMessage | SummaryMessage) -> None:
         """Store a message after the last turn. Raises StoreError."""

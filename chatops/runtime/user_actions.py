@@ -39,8 +39,8 @@ from chatops.domain.wording import one_line
 from chatops.engine.effects import ComposerDraft, TurnStep
 from chatops.engine.inputs import AnswerQuestion, ContainTurn, CorrectTurn
 from chatops.engine.state import TurnState, new_turn
-from chatops.engine.transcript import fit
-from chatops.engine.view import in_flight, settled_so_far, turn_status
+from chatops.engine.transcript import fit_messages
+from chatops.engine.view import is_in_flight, settled_so_far, turn_status
 from chatops.engine.without_model import start_command, start_undo
 from chatops.models.base import Failed, ModelClient, Replied
 from chatops.policy.grant import Grant
@@ -326,7 +326,7 @@ class UserActions:
             state = turns.runner.state
             if turns.workflow:
                 raise SessionBusyError(f"Nothing was undone: this session is a run of workflow {turns.workflow}.")
-            if state is not None and in_flight(state):
+            if state is not None and is_in_flight(state):
                 raise SessionBusyError("Nothing was undone: a turn is running.", advice="Stop it first with Esc.")
             info = await turns.ensure_stored()
             await turns.runner.catch_up()
@@ -469,7 +469,7 @@ async def ask_for_summary(
     request = ModelRequest(
         model=target.name,
         system=grant.prompt,
-        messages=fit(asked, system=grant.prompt, tools=grant.tools, model=target).messages,
+        messages=fit_messages(asked, system=grant.prompt, tools=grant.tools, model=target).messages,
         tools=grant.tools,
         tool_choice=ToolChoice.NONE,
     )

@@ -37,10 +37,10 @@ from chatops.domain.tools import (
     is_undo,
     tool_name,
 )
-from chatops.engine.budgets import summary
+from chatops.engine.budgets import summary_lines
 from chatops.engine.pairing import stand_ins
 from chatops.engine.state import Finished, TurnState, new_turn
-from chatops.engine.transcript import fit
+from chatops.engine.transcript import fit_messages
 from chatops.engine.view import (
     correction_of,
     open_questions,
@@ -174,7 +174,7 @@ class History:
         messages = self.messages if state is None else (*state.history, *state.messages)
         key = (messages[-1].id if messages else "", len(messages), grant.role, grant.models)
         if self._context[0] != key:
-            fitted = fit(messages, system=grant.prompt, tools=grant.tools, model=grant.models[0])
+            fitted = fit_messages(messages, system=grant.prompt, tools=grant.tools, model=grant.models[0])
             self._context = (key, fitted.tokens)
         return self._context[1]
 
@@ -331,7 +331,7 @@ class SessionView(ABC):
             permitted=permitted_calls(state) if state is not None else {},
             contained=state is not None and ended is None and state.containment is not None and not undoes,
             usage=self._source.history.usage(state),
-            budget=tuple(summary(state or new_turn(TurnId(""), self.session_id, grant=grant))),
+            budget=tuple(summary_lines(state or new_turn(TurnId(""), self.session_id, grant=grant))),
             context_used=self._source.history.context_used(state, grant),
             context_window=model.context_window,
             notices=rights.notices(grant),

@@ -24,7 +24,7 @@ from chatops.engine.turn import start
 from chatops.engine.without_model import start_gate
 from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn, WorkflowEffect, WorkflowStep
 from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, StopRun, WorkflowInput
-from chatops.engine.workflow.machine import advance_run, start_run, turn_ended
+from chatops.engine.workflow.machine import advance_run, start_run, turn_end_input
 from chatops.engine.workflow.progress import awaited_turn
 from chatops.engine.workflow.state import AwaitingReview, RunFinished, WorkflowState
 from chatops.policy.workflow import WorkflowSpec
@@ -125,7 +125,7 @@ class WorkflowRun:
         elif current is None or current.turn_id != asked.turn_id:
             async with self._step_lock:
                 await self._perform(asked)
-        elif (ended := turn_ended(current)) is not None:
+        elif (ended := turn_end_input(current)) is not None:
             await self._take(ended)
         elif (missing := self._why_not_here(asked)) is not None:
             # Resuming anyway would deny calls that the user has approved, because their tool or role is missing.
@@ -223,8 +223,8 @@ class WorkflowRun:
         await self._services.worker(self._services.store.commit_run, step, self.session.lease)
         reach("after_run_commit")
         self._state, self._blocked_by = step.state, None
-        if isinstance(step.word, ReviewStep):
-            self._last_review = (step.word, time.time())
+        if isinstance(step.user_input, ReviewStep):
+            self._last_review = (step.user_input, time.time())
         for event in step.events:
             self.session.publish(event)
 
@@ -298,7 +298,7 @@ class WorkflowRun:
 
     async def _turn_over(self, turn_id: TurnId) -> None:
         state = self.session.state
-        ended = turn_ended(state) if state is not None and state.turn_id == turn_id else None
+        ended = turn_end_input(state) if state is not None and state.turn_id == turn_id else None
         if ended is None:
             return
         try:

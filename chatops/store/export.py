@@ -25,8 +25,8 @@ from chatops.domain.messages import (
     UserMessage,
 )
 from chatops.domain.tools import NOT_RUN_HERE, Outcome, ResultSource, ToolCall
-from chatops.engine.pairing import LOST, after_no_reply, results_of
-from chatops.engine.transcript import shared
+from chatops.engine.pairing import LOST_RESULT, missing_replies, results_of
+from chatops.engine.transcript import without_private
 from chatops.store.base import SessionInfo
 from chatops.store.codec import encode_message
 
@@ -153,8 +153,8 @@ def to_openai(history: Sequence[Message]) -> str:
     Ids are unique. Each call has exactly one result right after its message. Arguments are JSON objects. Between two
     user messages there is one of the model. Dividers, notices and private commands are left out.
     """
-    history = shared(tuple(history))
-    results, unanswered = results_of(history), after_no_reply(history)
+    history = without_private(tuple(history))
+    results, unanswered = results_of(history), missing_replies(history)
     ids = (f"call_{number}" for number in count(1))
     out: list[Mapping[str, object]] = []
     for place, message in enumerate(history):
@@ -169,7 +169,7 @@ def to_openai(history: Sequence[Message]) -> str:
                 out.append(_openai_assistant(message.text, calls))
                 answers = zip(calls, results.get(place, ()), strict=True)
                 for (_, id_), result in answers:
-                    content = LOST if result is None else result.content
+                    content = LOST_RESULT if result is None else result.content
                     # Strict servers refuse a result without text.
                     content = content if content.strip() or result is None else f"({result.outcome.value})"
                     out.append({"role": "tool", "tool_call_id": id_, "content": content})

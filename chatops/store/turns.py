@@ -399,8 +399,8 @@ class Runs(StorePart):
         The first one has seq 0 and makes the session a run. Until the run is over, only the turn that the run waits for
         may start in its session, even if it does not start at the head.
 
-        Raises ConflictError as `commit` does. Raises AlreadyDecidedError for an input (`WorkflowStep.word`) if another
-        one of its kind was posted for the run first.
+        Raises ConflictError as `commit` does. Raises AlreadyDecidedError for an input of the user
+        (`WorkflowStep.user_input`) if another one of its kind was posted for the run first.
         """
         with self._rows.write():
             leases.must_not_be_taken(self._rows, step.state.session_id, lease)
@@ -465,10 +465,12 @@ def _commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) ->
         raise ConflictError(
             f"Step {state.seq} of run {state.session_id} does not follow the stored one.", advice=_RELOAD_RUN
         )
-    if step.word is not None and (waiting := _posted_reviews(rows, state.session_id)):
+    if step.user_input is not None and (waiting := _posted_reviews(rows, state.session_id)):
         _must_be_first(step, _load(rows, state.session_id), (posted for _, posted in waiting))
-    if step.word is not None:
-        audit.append(rows, state.session_id, [{"kind": "review", "review": step.word, "by": step.word.by}], now=now)
+    if step.user_input is not None:
+        audit.append(
+            rows, state.session_id, [{"kind": "review", "review": step.user_input, "by": step.user_input.by}], now=now
+        )
     phase = state.phase
     rows.upsert(
         "runs",
@@ -536,7 +538,12 @@ def _must_be_first(step: WorkflowStep, before: WorkflowState, posted: Iterable[R
     `before` is the run before `step`. The process that posted the first one has reported that it counts.
     """
     for first in posted:
-        if first is not None and type(first) is type(step.word) and first != step.word and _applies(first, before):
+        if (
+            first is not None
+            and type(first) is type(step.user_input)
+            and first != step.user_input
+            and _applies(first, before)
+        ):
             raise AlreadyDecidedError(
                 f"Run {before.session_id} was already reviewed or cancelled by {first.by}; the first one counts.",
                 advice=f"To see its state: chatops workflow show {before.session_id}",

@@ -19,7 +19,7 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import NARROWEST
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import CallFacts, Problem, ToolCall, ToolSpec, Verdict, tool_name
-from chatops.engine.view import read_workspace, workspace_was_read
+from chatops.engine.view import any_read_workspace, workspace_was_read
 from chatops.policy.grant import Grant, explain
 from chatops.policy.remembered import scope_words, why_not_here
 from chatops.policy.rule_syntax import show_rule
@@ -333,4 +333,4 @@ def _workspace_was_read(session: SessionView) -> bool:
     """Return True as the next call would find it, including in a reopened session without a turn."""
     if session.state is not None:
         return workspace_was_read(session.state)
-    return read_workspace(session.snapshot().messages)
+    return any_read_workspace(session.snapshot().messages)

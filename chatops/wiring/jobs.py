@@ -47,7 +47,7 @@ from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import AccessLevel
 from chatops.domain.wording import plural
 from chatops.engine.state import Finished, TurnState
-from chatops.engine.view import in_flight
+from chatops.engine.view import is_in_flight
 from chatops.policy.budget import Budget
 from chatops.policy.registry import ModelSpec
 from chatops.runtime.call_sheet import budget_question
@@ -154,7 +154,7 @@ def job_of(store: Store, row: JobRow) -> Job:
     if isinstance(turn.phase, Finished):
         state = _ENDS.get(turn.phase.result, JobState.CANCELLED)
         why = ""
-    elif lease is not None and (in_flight(turn) or not pending):
+    elif lease is not None and (is_in_flight(turn) or not pending):
         state = JobState.RUNNING
     elif len(pending) < len(queued):
         state = JobState.NOT_STARTED
@@ -228,7 +228,7 @@ async def move_to_background(
     """
     row = await in_thread(partial(job_row, app, session, on_approval=on_approval))
     await in_thread(app.store.put_job, row)
-    is_running = session.state is not None and in_flight(session.state)
+    is_running = session.state is not None and is_in_flight(session.state)
     await leave()
     try:
         if is_running:

@@ -22,7 +22,7 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import CONTAINED_APPLY, AccessLevel, ToolSpec, Verdict
 from chatops.engine.state import Containment
-from chatops.engine.view import judged_apply
+from chatops.engine.view import judge_apply
 from chatops.engine.workflow.texts import step_prompt
 from chatops.models.memory import known_price, memory_of
 from chatops.policy.approvers import why_not, words
@@ -258,7 +258,7 @@ class RegistryRights:
         if pending.reason is AskReason.BUDGET:
             return grant.level
         if pending.call.name == CONTAINED_APPLY:
-            judged = judged_apply(containment, (grant,))
+            judged = judge_apply(containment, (grant,))
         else:
             judged = grant.judge(pending.call.name, pending.facts)
         _must_permit(judged, member, pending.call.name)

@@ -24,7 +24,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind
 from chatops.domain.tools import CONTAINED_APPLY, AccessLevel, Outcome
 from chatops.engine.state import TurnState
-from chatops.engine.transcript import tokens, tools_size
+from chatops.engine.transcript import tokens, tools_tokens
 from chatops.engine.view import failure_of, pending_calls
 from chatops.headless.report import report
 from chatops.headless.run import deny_all
@@ -279,7 +279,7 @@ async def plan(app: App, name: str) -> Plan:
         grant = trial.grant_for(ROLE)
         why = await asyncio.to_thread(_why_not_contained, trial, grant)
     tasks = tuple(task for task in TASKS if not why or task.reads_only)
-    request = tokens(len(grant.prompt)) + tools_size(grant.tools) + _RESULT_TOKENS
+    request = tokens(len(grant.prompt)) + tools_tokens(grant.tools) + _RESULT_TOKENS
     requests = _USUAL_ROUNDS * len(tasks)
     memory = memory_of(spec, app.settings) if spec.has_server else None
     return Plan(

@@ -187,13 +187,14 @@ async def test_what_the_program_adds_to_a_message_does_not_hide_it() -> None:
 
 async def test_it_acknowledges_a_denial_with_its_reason() -> None:
     asked = user("run `rm x` and read a.txt")
-    results = answered(1, ("shell_exec", feedback.denied("too risky, ask Ana")), ("file_read", "fine"))
+    results = answered(1, ("shell_exec", feedback.denied_text("too risky, ask Ana")), ("file_read", "fine"))
     reply = await say(asked, *results)
     assert "shell_exec was denied because: too risky, ask Ana." in reply.text
     assert "    fine" in reply.text
     assert "Do not ask" not in reply.text
     assert (
-        "was denied" in (await say(asked, *answered(1, ("shell_exec", feedback.denied("")), ("file_read", "x")))).text
+        "was denied"
+        in (await say(asked, *answered(1, ("shell_exec", feedback.denied_text("")), ("file_read", "x")))).text
     )
 
 

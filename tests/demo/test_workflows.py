@@ -18,7 +18,7 @@ from chatops.engine.contract import DoneCall
 from chatops.engine.workflow import texts
 from chatops.engine.workflow.state import RunningStep, StepOutput, WorkflowState
 from chatops.engine.workflow.texts import step_prompt
-from chatops.policy.workflow import StepSpec, WorkflowSpec
+from chatops.policy.workflow import CommandGate, StepSpec, WorkflowSpec
 from tests.support.cases import for_each
 
 FILES = sorted(packaged_workflows().glob("*.yaml"))
@@ -50,7 +50,9 @@ class Stage:
         self._open(1)
 
     def _open(self, attempt: int) -> None:
-        opening = texts.opening(self.state, step=self.spec.steps.index(self.step), attempt=attempt)
+        opening = texts.opening_message(
+            self.state, step=self.spec.steps.index(self.step), attempt=attempt, retaken=False
+        )
         self.messages.append({"role": "user", "content": opening})
 
     def again(self, told: str, *, attempt: int = 2, done: Sequence[DoneCall] = ()) -> None:
@@ -173,20 +175,20 @@ def test_a_denied_edit_is_not_asked_for_again() -> None:
     stage = Stage("code-change", "edit", EDIT)
     stage.asked("Not run: file_edit comes after file_read.")
     stage.asked("text")
-    stage.asked(feedback.denied("no"))
+    stage.asked(feedback.denied_text("no"))
     stage.gives_up("the edit was not made", "no")
-    stage.again(texts.failed(stage.state, "(demo) the edit was not made: Denied"))
+    stage.again(texts.failure_text(stage.state, "(demo) the edit was not made: Denied"))
     stage.gives_up("do not ask")
 
 
 def test_after_tests_that_fail_it_waits_for_a_user_and_does_not_edit_twice() -> None:
     stage = Stage("code-change", "edit", EDIT)
     done = [DoneCall(tool="file_edit", arguments=canonical(ARGUMENTS), content="Wrote.", outcome=Outcome.SUCCESS)]
-    stage.again(texts.gate_failed(stage.state, "tests", "python3", "FAILED"), done=done)
+    stage.again(texts.gate_failure_text(stage.state, CommandGate(name="tests", command="python3"), "FAILED"), done=done)
     stage.gives_up("the tests do not pass")
-    stage.again(texts.failed(stage.state, "(demo) the tests do not pass"), done=done, attempt=3)
+    stage.again(texts.failure_text(stage.state, "(demo) the tests do not pass"), done=done, attempt=3)
     stage.gives_up("the tests do not pass")
-    stage.again(texts.refused("", "Your last answer did not pass the gate tests"), done=done, attempt=4)
+    stage.again(texts.review_text("", "Your last answer did not pass the gate tests"), done=done, attempt=4)
     assert stage.answer()["result"]["changed"] == ["greet.py"]
 
 

@@ -18,7 +18,7 @@ from chatops.engine.effects import CheckAnswer
 from chatops.engine.inputs import AnswerCheckInput, CancelTurn, ModelFailureInput, RetryTurn
 from chatops.engine.state import AwaitingModel, CheckingAnswer, TurnState
 from chatops.engine.turn import advance
-from chatops.engine.view import in_flight, turn_status
+from chatops.engine.view import is_in_flight, turn_status
 from chatops.policy.workflow import PatternGate
 from tests.engine.steps import (
     CLAIM_A,
@@ -282,7 +282,7 @@ def checking(contract: StepContract | None = None) -> World:
 
 def test_while_the_answer_is_checked_the_turn_runs() -> None:
     world = checking()
-    assert in_flight(world.state)
+    assert is_in_flight(world.state)
     assert turn_status(world.state) is TurnStatus.RUNNING
 
 

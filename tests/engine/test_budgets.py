@@ -11,7 +11,7 @@ from chatops.domain.events import AskReason, TurnPaused, TurnStatus
 from chatops.domain.messages import AssistantMessage, Usage
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply, ModelTarget
 from chatops.domain.tools import BUDGET_EXTEND, Outcome, ToolResult
-from chatops.engine.budgets import carried_on, limits, spent, summary
+from chatops.engine.budgets import budget_in_force, continue_spending, spent, summary_lines
 from chatops.engine.effects import CallModel, RunTool
 from chatops.engine.inputs import CancelTurn, CorrectTurn, DecideCall, ModelFailureInput, ModelReplyInput, SwitchRole
 from chatops.engine.state import AwaitingModel, InRound
@@ -58,13 +58,13 @@ def test_a_reached_limit_asks_before_the_next_request_and_names_what_was_spent_o
     (pending,) = pending_calls(world.state)
     assert pending.why == "cost 0.52 of 0.50: qwen-big 0.52; 2 rounds with 3 read"
     assert isinstance(world.steps[-1].events[-1], TurnPaused)
-    assert list(summary(world.state)) == ["cost 0.52 of 0.50, 0.00 left"]
+    assert list(summary_lines(world.state)) == ["cost 0.52 of 0.50, 0.00 left"]
 
 
 def test_more_is_the_same_amount_again_and_then_it_asks_again() -> None:
     world = pay(World.begin(under(Budget(cost=0.5))), costs(0.6, "read"))
     world.decide(0, Approved())
-    assert limits(world.state) == Budget(cost=1.1) and len(world.requests) == 2
+    assert budget_in_force(world.state) == Budget(cost=1.1) and len(world.requests) == 2
     pay(world, costs(0.3, "read"))
     assert len(world.requests) == 3
     pay(world, costs(0.3, "read"))
@@ -78,7 +78,7 @@ def test_one_reply_that_costs_several_limits_is_asked_about_once() -> None:
     world = pay(World.begin(under(Budget(cost=0.1))), costs(0.35, "read"))
     assert asked(world)["more"] == pytest.approx(0.1)
     world.decide(0, Approved())
-    assert isinstance(world.state.phase, AwaitingModel) and limits(world.state).cost == pytest.approx(0.45)
+    assert isinstance(world.state.phase, AwaitingModel) and budget_in_force(world.state).cost == pytest.approx(0.45)
 
 
 def test_no_ends_the_turn_with_what_was_gathered_and_without_a_request() -> None:
@@ -144,7 +144,9 @@ def test_the_digest_binds_the_amounts() -> None:
 
 def test_no_model_can_ask_for_more() -> None:
     world = pay(World.begin(under(Budget(cost=5))), costs(0.1, BUDGET_EXTEND), costs(0.1, text="Well."))
-    assert [one.outcome for one in world.results()] == [Outcome.INVALID] and limits(world.state) == Budget(cost=5)
+    assert [one.outcome for one in world.results()] == [Outcome.INVALID] and budget_in_force(world.state) == Budget(
+        cost=5
+    )
     assert not any(isinstance(effect, RunTool) for step in world.steps for effect in step.effects)
 
 
@@ -205,7 +207,7 @@ def test_a_crash_keeps_the_question_and_what_was_spent() -> None:
     after = pending_calls(world.state)[0]
     assert (after.digest, after.why) == (before.digest, before.why)
     world.decide(0, Approved())
-    assert limits(world.state).cost == 1.1, "the stricter budget of then and now, and what was added"
+    assert budget_in_force(world.state).cost == 1.1, "the stricter budget of then and now, and what was added"
     world.crash()
     pay(world, costs(0.6, "read"))
     assert "not counted: 1 request that broke off or had to be sent again" in pending_calls(world.state)[0].why
@@ -216,5 +218,5 @@ def test_a_crash_keeps_the_question_and_what_was_spent() -> None:
 
 def test_the_turns_of_a_run_spend_one_budget() -> None:
     first = pay(World.begin(under(NO_BUDGET, run=Budget(cost=0.5))), costs(0.4, text="One."))
-    second = carried_on(World.begin(under(NO_BUDGET)).state, first.state)
-    assert (spent(second, "cost"), limits(second)) == (0.4, Budget(cost=0.5))
+    second = continue_spending(World.begin(under(NO_BUDGET)).state, first.state)
+    assert (spent(second, "cost"), budget_in_force(second)) == (0.4, Budget(cost=0.5))

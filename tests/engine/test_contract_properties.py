@@ -20,7 +20,7 @@ from chatops.engine.inputs import AnswerCheckInput, CancelTurn, Input, ModelFail
 from chatops.engine.round_limits import MAX_REPAIRS
 from chatops.engine.state import Finished
 from chatops.engine.turn import advance
-from chatops.engine.view import in_flight, pending_calls
+from chatops.engine.view import is_in_flight, pending_calls
 from chatops.policy.workflow import Validation
 from tests.engine.steps import (
     BY_COMPONENT,
@@ -211,7 +211,7 @@ def _observe(world: World) -> None:
     counters = world.state.counters
     assert counters.rounds <= MAX_ROUNDS
     assert counters.requests <= MAX_ROUNDS + MAX_REPAIRS + 1
-    assert isinstance(world.state.phase, Finished) or in_flight(world.state) or pending_calls(world.state)
+    assert isinstance(world.state.phase, Finished) or is_in_flight(world.state) or pending_calls(world.state)
 
 
 def _bring_to_an_end(world: World) -> None:

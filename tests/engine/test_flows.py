@@ -19,7 +19,7 @@ from chatops.engine.state import Finished, TurnState, new_turn
 from chatops.engine.view import pending_calls
 from chatops.engine.without_model import start_gate
 from chatops.engine.workflow.effects import StartAttempt, StartGate
-from chatops.engine.workflow.machine import advance_run, start_run, turn_ended
+from chatops.engine.workflow.machine import advance_run, start_run, turn_end_input
 from chatops.engine.workflow.state import RunFinished, RunResult, WorkflowState
 from chatops.policy.workflow import StepSpec, Validation
 from tests.engine.runs import TESTS, a_step, a_workflow
@@ -48,7 +48,7 @@ class Flow:
         while step.effects:
             (asked,) = step.effects
             assert isinstance(asked, StartAttempt | StartGate)
-            ended = turn_ended(self._turn(asked))
+            ended = turn_end_input(self._turn(asked))
             assert ended is not None
             step = advance_run(step.state, ended)
         return step.state

@@ -16,7 +16,7 @@ from chatops.engine.state import new_turn
 from chatops.engine.turn import advance
 from chatops.engine.view import pending_calls, turn_status
 from chatops.engine.without_model import start_gate
-from chatops.engine.workflow.machine import turn_ended
+from chatops.engine.workflow.machine import turn_end_input
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import CommandGate
 from tests.engine.steps import INFO, SHELL, result, step_grant
@@ -49,7 +49,7 @@ def test_the_gate_passes_when_the_command_succeeds() -> None:
     world.decide(0, Approved())
     world.drain()
     assert (world.finished.result, world.finished.answer) == (TurnStatus.ANSWERED, "12 passed")
-    ended = turn_ended(world.state)
+    ended = turn_end_input(world.state)
     assert ended is not None
     assert ended.outcome is Outcome.SUCCESS
     assert ended.done == ()
@@ -89,7 +89,7 @@ def test_a_denied_command_ends_the_turn_and_says_that_it_did_not_run() -> None:
         r"Its command was denied by .+\. Reason: not on this machine\. It did not run, so the answer is not accepted\.",
         world.finished.detail,
     )
-    ended = turn_ended(world.state)
+    ended = turn_end_input(world.state)
     assert ended is not None
     assert ended.outcome is Outcome.DENIED
 
@@ -98,7 +98,7 @@ def test_a_command_that_may_not_run_here_is_refused_at_once() -> None:
     world = begin(step_grant((INFO,)))
     assert world.finished.result is TurnStatus.FAILED
     assert not world.effects_done
-    ended = turn_ended(world.state)
+    ended = turn_end_input(world.state)
     assert ended is not None
     assert ended.outcome is Outcome.DENIED
 
@@ -144,4 +144,4 @@ def test_a_gate_is_not_retried_but_made_again_by_the_run() -> None:
 
 
 def test_a_turn_that_is_not_over_has_not_ended() -> None:
-    assert turn_ended(begin().state) is None
+    assert turn_end_input(begin().state) is None

@@ -14,7 +14,7 @@ from chatops.engine import feedback
 from chatops.engine.effects import InspectCall
 from chatops.engine.inputs import InspectionInput
 from chatops.engine.round_limits import FREE_REPAIRS
-from chatops.engine.signature import MOST, signature
+from chatops.engine.signature import MAX_SIGNATURE_CHARS, signature
 from chatops.engine.view import pending_calls
 from tests.engine.world import FREE, TOOLS, World, grant, raw, reply
 from tests.support.cases import for_each
@@ -138,7 +138,7 @@ def test_a_crash_between_does_not_make_one_mistake_two() -> None:
 
 
 def test_an_invalid_call_is_answered_with_the_arguments_the_tool_has() -> None:
-    text = feedback.invalid(
+    text = feedback.invalid_arguments_error(
         ToolCall(id=CallId("c"), name="file_edit", arguments="{}"),
         (Problem(path="pth", message="is no argument"),),
         EDIT,
@@ -168,7 +168,7 @@ def test_a_signature_is_short_however_large_the_schema_is(count: int) -> None:
     schema = json.dumps({"type": "object", "properties": properties, "required": ["argument_number_0"]})
     text = signature(replace(EDIT, schema=schema))
     assert text.startswith("file_edit(argument_number_0")
-    assert len(text) <= MOST + 20
+    assert len(text) <= MAX_SIGNATURE_CHARS + 20
     assert ("more)" in text) == (count > 20)
 
 
@@ -179,11 +179,11 @@ def test_a_schema_that_is_none_still_has_a_signature(schema: str) -> None:
 
 def test_unknown_tools_are_answered_with_near_names_whatever_their_spelling() -> None:
     offered = ["file_read", "file_edit", "shell_exec"]
-    assert "Did you mean file_read" in feedback.unknown_tool("FILE_READ", offered)
-    assert "Did you mean shell_exec" in feedback.unknown_tool("functions.shell_exec", offered)
-    assert "Did you mean" not in feedback.unknown_tool("zzz", offered)
+    assert "Did you mean file_read" in feedback.unknown_tool_error("FILE_READ", offered)
+    assert "Did you mean shell_exec" in feedback.unknown_tool_error("functions.shell_exec", offered)
+    assert "Did you mean" not in feedback.unknown_tool_error("zzz", offered)
     many = [f"tool{n}" for n in range(300)]
-    text = feedback.unknown_tool("x" * 100_000, many)
+    text = feedback.unknown_tool_error("x" * 100_000, many)
     assert "and 276 more." in text
     assert len(text) < 600
 

@@ -12,7 +12,7 @@ from chatops.domain.model import FailureKind, ModelFailure
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine.effects import CallModel
 from chatops.engine.inputs import ModelFailureInput, Recover, RetryTurn
-from chatops.engine.pairing import LOST, after_no_reply, lost_calls, results_of, stand_in, stand_ins
+from chatops.engine.pairing import LOST_RESULT, lost_calls, missing_replies, results_of, stand_in, stand_ins
 from chatops.engine.state import new_turn
 from chatops.engine.turn import advance, start
 from tests.engine.world import grant
@@ -56,7 +56,7 @@ def in_place(id: str) -> ToolMessage:
             [["1"], ["2"]],
             id="each",
         ),
-        pytest.param([asks("a"), asks("a"), result("a", "2"), in_place("a")], [[LOST], ["2"]], id="mended"),
+        pytest.param([asks("a"), asks("a"), result("a", "2"), in_place("a")], [[LOST_RESULT], ["2"]], id="mended"),
         pytest.param([asks("a"), asks("a"), result("a", "2"), result("a", "3")], [[None], ["2"]], id="not-mended"),
     ],
 )
@@ -88,7 +88,7 @@ def test_a_turn_stores_what_its_history_lacks_before_a_model_is_asked_and_only_o
         "still there?",
     )
     assert [(m.call_id, m.outcome, m.content) for m in step.messages if isinstance(m, ToolMessage)] == [
-        ("a", Outcome.UNKNOWN, LOST)
+        ("a", Outcome.UNKNOWN, LOST_RESULT)
     ]
     (asked,) = (effect for effect in step.effects if isinstance(effect, CallModel))
     assert lost_calls(asked.request.messages) == ()
@@ -119,7 +119,7 @@ def says(text: str) -> AssistantMessage:
     ],
 )
 def test_messages_after_no_reply_are_found(messages: list[Message], places: list[int]) -> None:
-    assert sorted(after_no_reply(messages)) == places
+    assert sorted(missing_replies(messages)) == places
 
 
 def test_a_turn_that_is_taken_up_stores_what_its_history_lacks() -> None:

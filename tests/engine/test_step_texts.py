@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.domain.events import TurnStatus
-from chatops.engine.workflow.texts import LONGEST_LAST_OUTPUT, step_prompt
+from chatops.engine.workflow.texts import MAX_LAST_OUTPUT_CHARS, step_prompt
 from chatops.policy.workflow import StepSpec, Subject, Validation
 from tests.engine.runs import TESTS, RunWorld, a_step, a_workflow
 
@@ -92,7 +92,7 @@ def test_a_long_result_is_cut_in_the_middle_and_says_so() -> None:
     world = RunWorld.begin(a_step("discover"), a_step("build"), a_step("ship"))
     world.end(answer="begin" + "x" * 100_000 + "end")
     first = world.attempt.text
-    assert LONGEST_LAST_OUTPUT < len(first) < LONGEST_LAST_OUTPUT + 1_000
+    assert MAX_LAST_OUTPUT_CHARS < len(first) < MAX_LAST_OUTPUT_CHARS + 1_000
     assert "begin" in first
     assert "end\n[end of output" in first
     assert "characters left out]" in first

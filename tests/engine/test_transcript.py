@@ -15,7 +15,7 @@ from chatops.domain.messages import (
 )
 from chatops.domain.model import ModelTarget
 from chatops.domain.tools import Outcome, ToolCall
-from chatops.engine.transcript import budget, fit, from_summary, shared, with_notes
+from chatops.engine.transcript import fit_messages, input_budget, place_notes, start_at_summary, without_private
 
 MODEL = ModelTarget(name="m", context_window=8_000)
 SIZES = st.lists(
@@ -55,7 +55,7 @@ def test_each_request_begins_with_the_one_before_unless_something_gave_way(
     before: tuple[Message, ...] = ()
     elided = 0
     for messages in requests_of(turns):
-        fitted = fit(messages, system="s", tools=(), model=MODEL)
+        fitted = fit_messages(messages, system="s", tools=(), model=MODEL)
         assert len(fitted.messages) == len(messages)
         if not fitted.given_up:
             unchanged = sum(old == new for old, new in zip(before, fitted.messages, strict=False))
@@ -70,25 +70,25 @@ def test_a_request_is_fitted_alike_whether_or_not_it_continues_the_last_one(
     turns: list[tuple[int, list[int], int]],
 ) -> None:
     requests = requests_of(turns)
-    continued = [fit(messages, system="s", tools=(), model=MODEL) for messages in requests]
+    continued = [fit_messages(messages, system="s", tools=(), model=MODEL) for messages in requests]
     for messages, fitted in zip(requests, continued, strict=True):
-        fit((), system="another", tools=(), model=MODEL)
-        assert fit(messages, system="s", tools=(), model=MODEL) == fitted
+        fit_messages((), system="another", tools=(), model=MODEL)
+        assert fit_messages(messages, system="s", tools=(), model=MODEL) == fitted
 
 
 @given(SIZES)
 def test_only_results_give_way_and_only_for_want_of_room(turns: list[tuple[int, list[int], int]]) -> None:
     for messages in requests_of(turns):
-        fitted = fit(messages, system="s", tools=(), model=MODEL)
+        fitted = fit_messages(messages, system="s", tools=(), model=MODEL)
         changed = [new for old, new in zip(messages, fitted.messages, strict=True) if old != new]
         assert all(isinstance(message, ToolMessage) for message in changed)
-        if fitted.tokens > budget(MODEL):
+        if fitted.tokens > input_budget(MODEL):
             assert all(len(m.content) <= 600 for m in fitted.messages if isinstance(m, ToolMessage))
 
 
 def test_a_result_that_was_answered_is_left_out_before_one_that_was_not() -> None:
     messages = requests_of([(10, [12_000], 10), (10, [12_000], 10)])[-1]
-    fitted = fit(messages, system="s", tools=(), model=MODEL)
+    fitted = fit_messages(messages, system="s", tools=(), model=MODEL)
     old, new = (m for m in fitted.messages if isinstance(m, ToolMessage))
     assert old.content.startswith("[result of t left out")
     assert len(new.content) == 12_000
@@ -97,7 +97,7 @@ def test_a_result_that_was_answered_is_left_out_before_one_that_was_not() -> Non
 @given(SIZES)
 def test_no_result_gets_larger_where_it_is_to_make_room(turns: list[tuple[int, list[int], int]]) -> None:
     for messages in requests_of(turns):
-        fitted = fit(messages, system="s", tools=(), model=MODEL)
+        fitted = fit_messages(messages, system="s", tools=(), model=MODEL)
         for message, sent in zip(messages, fitted.messages, strict=True):
             if isinstance(message, ToolMessage) and isinstance(sent, ToolMessage):
                 assert len(sent.content) <= len(message.content)
@@ -105,23 +105,23 @@ def test_no_result_gets_larger_where_it_is_to_make_room(turns: list[tuple[int, l
 
 def test_a_result_that_would_not_get_smaller_stays_as_it_is() -> None:
     messages = requests_of([(40_000, [420], 0)])[1]
-    fitted = fit(messages, system="s", tools=(), model=MODEL)
+    fitted = fit_messages(messages, system="s", tools=(), model=MODEL)
     assert (fitted.messages, fitted.elided, fitted.given_up) == (tuple(messages), 0, ())
 
 
 @pytest.mark.parametrize("odd", ["private", "note", "summary"])
 def test_what_comes_after_plain_messages_is_looked_at(odd: str) -> None:
     plain: tuple[Message, ...] = tuple(UserMessage(id=MessageId(f"s.{number}.m1"), text="hello") for number in range(3))
-    assert shared(from_summary(with_notes(plain))) == plain
+    assert without_private(start_at_summary(place_notes(plain))) == plain
     kinds: dict[str, Message] = {
         "private": UserMessage(id=MessageId("s.9.m1"), text="!!ls", private=True),
         "note": NoticeMessage(id=MessageId("s.9.m1"), text="Time has passed.", for_model=True),
         "summary": SummaryMessage(id=MessageId("s.9.m1"), text="They said hello.", replaces=3),
     }
-    sent = shared(from_summary(with_notes((*plain, kinds[odd]))))
+    sent = without_private(start_at_summary(place_notes((*plain, kinds[odd]))))
     if odd == "private":
         assert sent == plain
     else:
         assert kinds[odd] not in sent
         assert sent != plain
-    assert shared(from_summary(with_notes(plain))) == plain
+    assert without_private(start_at_summary(place_notes(plain))) == plain

@@ -39,7 +39,7 @@ from chatops.engine.inputs import (
 from chatops.engine.round_limits import MAX_REPAIRS
 from chatops.engine.state import Finished, InRound, Inspecting, Rechecking
 from chatops.engine.turn import advance
-from chatops.engine.view import in_flight, open_questions, pending_calls, turn_status
+from chatops.engine.view import is_in_flight, open_questions, pending_calls, turn_status
 from chatops.policy.budget import Budget
 from chatops.policy.verdicts import Layer, Rule
 from tests.engine.world import (
@@ -193,7 +193,7 @@ def _observe(world: World) -> None:
     for pending in pending_calls(world.state):
         assert not pending.facts.problems, "the user is shown a call that cannot run"
         assert pending.call.name != "hidden"
-    assert in_flight(world.state) == _something_flies(world), "state and world disagree on what is in flight"
+    assert is_in_flight(world.state) == _something_flies(world), "state and world disagree on what is in flight"
     assert len(world.requests) <= 200
     counters = world.state.counters
     assert counters.rounds <= MAX_ROUNDS

@@ -13,7 +13,7 @@ from chatops.engine import feedback
 from chatops.engine.effects import ReconcileTool, RunTool
 from chatops.engine.inputs import CancelTurn, DecideCall, ReconcileInput, Recover
 from chatops.engine.inspection import difference
-from chatops.engine.recovery import LOST, unknown_attempts
+from chatops.engine.recovery import STOPPED_WHILE_RUNNING, unknown_attempts
 from chatops.engine.state import AwaitingDecision, InRound, Reconciling
 from chatops.engine.turn import advance
 from chatops.engine.view import pending_calls, turn_status
@@ -63,7 +63,11 @@ def status(world: World) -> AwaitingDecision:
 def test_what_is_known_is_shown_and_outlives_further_deaths() -> None:
     world = outcome_unknown()
     (pending,) = pending_calls(world.state)
-    assert (pending.reason, pending.why, pending.interruption) == (AskReason.OUTCOME_UNKNOWN, LOST, KNOWN)
+    assert (pending.reason, pending.why, pending.interruption) == (
+        AskReason.OUTCOME_UNKNOWN,
+        STOPPED_WHILE_RUNNING,
+        KNOWN,
+    )
     assert unknown_attempts(world.state) == ()
     world.crash()
     assert pending_calls(world.state) == (pending,)
@@ -159,7 +163,7 @@ def test_the_model_does_not_repeat_a_call_whose_outcome_the_user_left_unknown(de
     world.decide(0, decision)
     world.drain(reply(raw("free", '{"n":2}')), reply(raw("free")))
     assert [(one.call.name, one.reason, one.why) for one in pending_calls(world.state)] == (
-        [("free", AskReason.POLICY, feedback.THE_SAME)] if asks else []
+        [("free", AskReason.POLICY, feedback.SAME_CALL_UNKNOWN)] if asks else []
     )
     if not asks:
         return

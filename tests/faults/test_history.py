@@ -11,7 +11,7 @@ import pytest
 from chatops.domain.ids import CallId, MessageId, SessionId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.tools import Outcome, ToolCall
-from chatops.engine.pairing import LOST
+from chatops.engine.pairing import LOST_RESULT
 from tests.e2e.installation import EFFECT, Installation, answers_each_call_once
 from tests.faults.entry_points import FaultyChat, Pipe, Provider, flat, patient_registry
 from tests.support.fake_openai import call, calls, violations_of
@@ -67,8 +67,12 @@ def prompts(messages: list[dict[str, Any]]) -> list[str]:
 @pytest.mark.parametrize(
     ("messages", "results", "mended"),
     [
-        pytest.param([said("go"), asks("x.1", "x.2"), result("x.1", "one")], ["one", LOST], 1, id="a-call-without-one"),
-        pytest.param([said("go"), asks("x.1"), said("hello?"), said("hello?")], [LOST], 1, id="and-the-user-continued"),
+        pytest.param(
+            [said("go"), asks("x.1", "x.2"), result("x.1", "one")], ["one", LOST_RESULT], 1, id="a-call-without-one"
+        ),
+        pytest.param(
+            [said("go"), asks("x.1"), said("hello?"), said("hello?")], [LOST_RESULT], 1, id="and-the-user-continued"
+        ),
         pytest.param(
             [said("go"), asks("x.1"), result("x.1", "one"), result("x.1", "two")], ["one"], 0, id="two-results"
         ),
@@ -81,7 +85,7 @@ def prompts(messages: list[dict[str, Any]]) -> list[str]:
         ),
         pytest.param(
             [said("go"), asks("x.1"), said("go"), asks("x.1"), result("x.1", "two")],
-            [LOST, "two"],
+            [LOST_RESULT, "two"],
             1,
             id="an-id-given-twice-and-one-result",
         ),
@@ -120,7 +124,7 @@ def test_what_a_crash_has_left_is_mended_once_and_for_good(
         assert pipe.provider.server.violations == []
     with installation.store() as store:
         stored = [message for message in store.history(session) if isinstance(message, ToolMessage)]
-    assert sum(message.content == LOST for message in stored) == mended
+    assert sum(message.content == LOST_RESULT for message in stored) == mended
     assert installation.count == 0
 
 
@@ -134,8 +138,8 @@ def test_a_result_whose_row_is_damaged_is_lost_and_the_conversation_goes_on(
     ran = pipe.ask("still there?", more=("-r", session))
     assert "You said: still there?" in ran.out
     assert "no recorded result" in ran.err
-    assert pipe.asked[0].tool_results == [LOST]
-    assert prompts(exported(pipe, session)) == [LOST]
+    assert pipe.asked[0].tool_results == [LOST_RESULT]
+    assert prompts(exported(pipe, session)) == [LOST_RESULT]
     pipe.assert_well()
 
 
@@ -151,15 +155,15 @@ def test_a_copy_made_in_the_middle_of_a_round_goes_on_and_the_original_still_ask
     ran = pipe.ask("still there?", more=("-r", copy))
     assert "You said: still there?" in ran.out
     assert "no recorded result" in ran.err
-    assert pipe.asked[0].tool_results == [LOST]
-    assert prompts(exported(pipe, copy)) == [LOST]
+    assert pipe.asked[0].tool_results == [LOST_RESULT]
+    assert prompts(exported(pipe, copy)) == [LOST_RESULT]
     waiting = json.loads(pipe.run("approvals", "list", "--output-format", "json").out)
     (one,) = waiting
     assert pipe.run("approvals", "approve", one["id"]).code == 0
     pipe.provider.script()
     assert pipe.run("resume", original).code == 0
     assert installation.count == 1
-    assert LOST not in prompts(exported(pipe, original))
+    assert LOST_RESULT not in prompts(exported(pipe, original))
     assert pipe.provider.server.violations == []
 
 
@@ -180,5 +184,5 @@ def test_the_chat_shows_what_is_not_known_before_and_after_it_goes_on(
             seen = flat(terminal.text())
             assert seen.count("outcome unknown") == 1
             assert seen.count("A call has no recorded result (shell_exec): whether it took effect is not known") == 1
-            assert provider.requests[-1].tool_results == ["one", LOST], first
+            assert provider.requests[-1].tool_results == ["one", LOST_RESULT], first
     assert installation.count == 0

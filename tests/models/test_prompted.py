@@ -8,7 +8,7 @@ from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, ToolMessage, UserMessage
 from chatops.domain.model import ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
-from chatops.engine.pairing import LOST
+from chatops.engine.pairing import LOST_RESULT
 from chatops.models.body import PromptedEncoder
 from chatops.policy.prompt import ROLE_CONTEXT, compose, layers_for, with_section
 from tests.support.cases import for_each
@@ -130,7 +130,7 @@ def test_speakers_alternate_whatever_the_history_looks_like() -> None:
     roles = [m["role"] for m in messages]
     assert roles == ["system", "user", "assistant", "user", "assistant"]
     assert messages[1]["content"] == "one\n\ntwo"
-    assert LOST in messages[3]["content"] and messages[3]["content"].endswith("\n\nthree")
+    assert LOST_RESULT in messages[3]["content"] and messages[3]["content"].endswith("\n\nthree")
     assert "nobody asked" not in json.dumps(messages)
     assert messages[4]["content"] == "half\n[This reply was cut off here.]\n\nmore"
 

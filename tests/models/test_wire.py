@@ -19,7 +19,7 @@ from chatops.domain.messages import (
 )
 from chatops.domain.model import ModelRequest, ToolChoice
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
-from chatops.engine.pairing import LOST, NO_REPLY, RESULTS_RECEIVED
+from chatops.engine.pairing import LOST_RESULT, NO_REPLY, RESULTS_RECEIVED
 from chatops.models.body import BodyBuilder
 from chatops.models.hosts import HOSTS, HostProfile, host_of
 from chatops.models.tool_delivery import InField
@@ -161,7 +161,7 @@ def test_c30_dangling_calls_get_a_result_and_strangers_are_dropped() -> None:
         result(5, "a.1", "again"),
     )
     assert violations_of(body) == []
-    assert [m["content"] for m in body["messages"] if m["role"] == "tool"] == ["late", LOST]
+    assert [m["content"] for m in body["messages"] if m["role"] == "tool"] == ["late", LOST_RESULT]
 
 
 def test_empty_contents() -> None:
@@ -203,7 +203,7 @@ def test_c30_an_id_that_was_given_twice_is_sent_as_two() -> None:
     bodies = [body_of(*history), body_of(*history, result(6, "a.1", "more"), user(7, "on"))]
     for body in bodies:
         assert violations_of(body) == []
-        assert [m["content"] for m in body["messages"] if m["role"] == "tool"] == [LOST, "two"]
+        assert [m["content"] for m in body["messages"] if m["role"] == "tool"] == [LOST_RESULT, "two"]
     ids = [[call["id"] for m in body["messages"] for call in m.get("tool_calls", [])] for body in bodies]
     assert ids[0] == ids[1]
 

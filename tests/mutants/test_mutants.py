@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         promise="a turn that has reached its budget asks",
         file="engine/budgets.py",
-        before="if (used := spent(state, limit)) >= most:",
+        before="if (used := spent(state, limit)) >= permitted:",
         after="if (used := spent(state, limit)) >= most + 100:",
     ),
     Mutant(
@@ -48,14 +48,14 @@ MUTANTS = (
     Mutant(
         promise="a decision names the digest it was made on",
         file="engine/turn.py",
-        before="isinstance(one.status, AwaitingDecision) and one.status.digest == digest",
-        after="isinstance(one.status, AwaitingDecision)",
+        before="isinstance(call_state.status, AwaitingDecision) and call_state.status.digest == digest",
+        after="isinstance(call_state.status, AwaitingDecision)",
     ),
     Mutant(
         promise="a late result of another attempt is ignored",
         file="engine/turn.py",
-        before="isinstance(one.status, Started) and one.status.attempt == attempt",
-        after="isinstance(one.status, Started)",
+        before="isinstance(call_state.status, Started) and call_state.status.attempt == attempt",
+        after="isinstance(call_state.status, Started)",
     ),
     Mutant(
         promise="a stale reply is ignored",
@@ -72,7 +72,7 @@ MUTANTS = (
     Mutant(
         promise="what was approved is compared with what would run",
         file="engine/inspection.py",
-        before="unchanged = calls.call_digest(draft, one.call, comparable) == status.digest",
+        before="unchanged = calls.call_digest(draft, call, comparable) == status.digest",
         after="unchanged = True",
     ),
     Mutant(
@@ -102,8 +102,8 @@ MUTANTS = (
     Mutant(
         promise="nothing overtakes an earlier call that can change what it reads",
         file="engine/calls.py",
-        before="return _read_only(draft, calls[index]) and all(_read_only(draft, call) for call in unsettled)",
-        after="return _read_only(draft, calls[index])",
+        before="return _is_read_only(draft, calls[index]) and all(_is_read_only(draft, call) for call in unsettled)",
+        after="return _is_read_only(draft, calls[index])",
     ),
     Mutant(
         promise="what is not read-only waits for every earlier call",
@@ -120,11 +120,10 @@ MUTANTS = (
     Mutant(
         promise="an edit is shown again before it runs",
         file="engine/inspection.py",
-        before="    calls.ask(draft, index, facts, AskReason.EDITED, why=why, attempt=waited.attempt, "
-        "interruption=waited.interruption)",
-        after="""    bound = calls.call_digest(draft, one.call, facts)
+        before="calls.ask_user(draft, index, facts, AskReason.EDITED, why=why, attempt=attempt, interruption=earlier)",
+        after="""bound = calls.call_digest(draft, call, facts)
     status = Permitted(facts=facts, digest=bound, verdict=Verdict.ASK, decided_by="")
-    draft.put_call(index, replace(one, status=status))""",
+    draft.set_status(index, status)""",
     ),
     Mutant(
         promise="a call that may have taken effect is not repeated by itself",
@@ -153,7 +152,7 @@ MUTANTS = (
     Mutant(
         promise="one closing call is reserved",
         file="engine/rounds.py",
-        before="ask_model(draft, purpose=Purpose.CLOSE if round_limits.used_up(draft) else Purpose.GATHER)",
+        before="ask_model(draft, purpose=Purpose.CLOSE if round_limits.has_reached_limit(draft) else Purpose.GATHER)",
         after="ask_model(draft)",
     ),
     Mutant(
@@ -171,7 +170,7 @@ MUTANTS = (
     Mutant(
         promise="a mistake that is made again is no free repair",
         file="engine/round_limits.py",
-        before=" and not _made_again(counters)",
+        before=" and not _repeats_mistake(counters)",
         after="",
     ),
     Mutant(
@@ -183,14 +182,14 @@ MUTANTS = (
     Mutant(
         promise="what the reader repaired asks the user",
         file="engine/inspection.py",
-        before="(*one.call.repairs, *facts.repairs)",
+        before="(*call.repairs, *facts.repairs)",
         after="facts.repairs",
     ),
     Mutant(
         promise="what inspection repaired asks the user",
         file="engine/inspection.py",
-        before="(*one.call.repairs, *facts.repairs)",
-        after="one.call.repairs",
+        before="(*call.repairs, *facts.repairs)",
+        after="call.repairs",
     ),
     Mutant(
         promise="an edit that cannot run leaves the repairs as they were",

@@ -13,7 +13,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.events import ApprovalRequested, Published, TurnStatus
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
-from chatops.engine.transcript import fit, shared
+from chatops.engine.transcript import fit_messages, without_private
 from chatops.runtime.session import Session
 from chatops.runtime.user_actions import no_draft
 from chatops.sandbox import confinement as sandbox
@@ -50,7 +50,7 @@ def sent(session: Session) -> tuple[Message, ...]:
     """The messages of the next request."""
     grant = session.grant()
     messages = session.snapshot().messages
-    return fit(messages, system="", tools=(), model=grant.models[0]).messages
+    return fit_messages(messages, system="", tools=(), model=grant.models[0]).messages
 
 
 @pytest.mark.parametrize("sandboxed", [pytest.param(True, marks=needs_sandbox), False])
@@ -107,7 +107,7 @@ async def test_no_model_gets_a_private_command_or_its_result(tmp_path: Path) -> 
         app = App(Options(workspace=tmp_path))
         try:
             again = await app.open_session(kept, attended=True)
-            assert "secret" not in str(shared(again.snapshot().messages))
+            assert "secret" not in str(without_private(again.snapshot().messages))
         finally:
             await app.aclose()
 

@@ -236,9 +236,9 @@ class RunConformance:
         assert opened().post_review(session.id, first)
         on = run.then(asked, run.running(2, step=1, session_id=session.id))
         with pytest.raises(AlreadyDecidedError, match=f"already reviewed or cancelled by {re.escape(str(kit.BEN))}"):
-            store.commit_run(replace(on, word=run.accepted()))
+            store.commit_run(replace(on, user_input=run.accepted()))
         assert (store.load_run(session.id), store.posted_reviews(session.id)) == (asked.state, [first])
-        over = replace(run.then(asked, run.over(RunResult.FAILED)), word=first)
+        over = replace(run.then(asked, run.over(RunResult.FAILED)), user_input=first)
         store.commit_run(over)
         store.commit_run(over)
         assert store.posted_reviews(session.id) == []
@@ -251,7 +251,7 @@ class RunConformance:
         asked = run.then(run.begun(session.id), run.review(), seq=0)
         store.commit_run(asked)
         assert opened().post_review(session.id, run.accepted())
-        store.commit_run(replace(run.then(asked, run.over(RunResult.CANCELLED)), word=run.CANCELLED))
+        store.commit_run(replace(run.then(asked, run.over(RunResult.CANCELLED)), user_input=run.CANCELLED))
         assert store.posted_reviews(session.id) == []
 
     def test_a_review_that_does_not_apply_is_not_posted_and_blocks_no_other(

@@ -42,7 +42,7 @@ from chatops.engine.view import pending_calls
 from chatops.engine.without_model import start_gate
 from chatops.engine.workflow.effects import StartAttempt, StartGate, StopTurn, WorkflowStep
 from chatops.engine.workflow.inputs import CancelRun, Review, ReviewStep, WorkflowInput
-from chatops.engine.workflow.machine import advance_run, start_run, turn_ended
+from chatops.engine.workflow.machine import advance_run, start_run, turn_end_input
 from chatops.engine.workflow.progress import awaited_turn
 from chatops.engine.workflow.state import AwaitingReview, WorkflowState
 from chatops.policy.grant import Grant
@@ -218,7 +218,7 @@ class Played:
             self.listener(event)
         for effect in step.effects:
             self._perform(effect)
-        ended = turn_ended(self.turn)
+        ended = turn_end_input(self.turn)
         asked = awaited_turn(self.state)
         if ended is not None and asked is not None and asked.turn_id == ended.turn_id:
             self.took(ended)

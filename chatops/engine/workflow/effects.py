@@ -61,5 +61,5 @@ class WorkflowStep:
     state: WorkflowState
     effects: tuple[WorkflowEffect, ...] = ()
     events: tuple[Event, ...] = ()
-    word: ReviewStep | CancelRun | None = None
-    """The decision of the user that led to it."""
+    user_input: ReviewStep | CancelRun | None = None
+    """The input of the user that led to it; None: a turn ended, or the run began."""

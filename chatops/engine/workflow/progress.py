@@ -1,4 +1,8 @@
-"""Drafts of a step of a run, and functions that add a turn, a review or an end with its events."""
+"""Drafts of a step of a run: functions that add a turn, a review or an end to one, each with its events.
+
+`machine` decides what follows; this module writes it down. Steps, attempts and gates are given by number: a step and a
+gate by its index, an attempt counted from 1.
+"""
 
 from dataclasses import replace
 
@@ -84,7 +88,7 @@ def contract_of(step: StepSpec, done: tuple[DoneCall, ...] = ()) -> StepContract
 
 def opening_events(state: WorkflowState) -> tuple[Event, ...]:
     """Return the events that announce a stored run to a UI: the run, and its current attempt."""
-    begun = WorkflowStarted(
+    started = WorkflowStarted(
         id=state.session_id,
         parent_id="",
         workflow=state.spec.name,
@@ -94,16 +98,17 @@ def opening_events(state: WorkflowState) -> tuple[Event, ...]:
     )
     phase = state.phase
     if isinstance(phase, RunFinished):
-        return (begun,)
-    earlier = [
-        attempt.turn_id for attempt in state.attempts if (attempt.step, attempt.attempt) == (phase.step, phase.attempt)
+        return (started,)
+    # The first turn of the current attempt: later ones are those of its gates.
+    turn_ids = [
+        record.turn_id for record in state.attempts if (record.step, record.attempt) == (phase.step, phase.attempt)
     ]
-    turn_id = phase.turn_id if isinstance(phase, RunningStep) else earlier[0]
-    return begun, step_started(state, phase.step, phase.attempt, turn_id)
+    turn_id = phase.turn_id if isinstance(phase, RunningStep) else turn_ids[0]
+    return started, step_started(state, phase.step, phase.attempt, turn_id)
 
 
 def step_started(state: WorkflowState, step: int, number: int, turn_id: TurnId) -> StepStarted:
-    """Return the event of an attempt that begins as the turn `turn_id`."""
+    """Return the event of attempt `number` at `step`, which begins as the turn `turn_id`."""
     spec = state.spec.step(step)
     return StepStarted(
         id=attempt_id(state.session_id, step, number),
@@ -117,36 +122,32 @@ def step_started(state: WorkflowState, step: int, number: int, turn_id: TurnId) 
     )
 
 
-def open_run(run: RunDraft) -> None:
-    """Publish that the run begins."""
-    run.events += opening_events(run.state)
-
-
 def awaited_turn(state: WorkflowState) -> StartAttempt | StartGate | None:
     """Return the effect of the turn that the run waits for; None if it waits for no turn.
 
     Resuming a loaded run performs it again.
     """
     phase = state.phase
-    return _turn(state, phase) if isinstance(phase, RunningStep | CheckingGate) else None
+    return _turn_effect(state, phase) if isinstance(phase, RunningStep | CheckingGate) else None
 
 
-def _turn(state: WorkflowState, phase: RunningStep | CheckingGate) -> StartAttempt | StartGate:
+def _turn_effect(state: WorkflowState, phase: RunningStep | CheckingGate) -> StartAttempt | StartGate:
     step = state.spec.step(phase.step)
     if isinstance(phase, CheckingGate):
         return StartGate(turn_id=phase.turn_id, step=step, gate=command_gate(state, phase))
-    earlier = [attempt for attempt in state.attempts if attempt.step == phase.step and not attempt.gate]
+    earlier = [record for record in state.attempts if record.step == phase.step and not record.gate]
+    # An attempt that no model could be asked for is recorded, and repeated under its number.
     retaken = bool(earlier) and earlier[-1].attempt == phase.attempt
     return StartAttempt(
         turn_id=phase.turn_id,
         step=step,
-        text=texts.opening(state, step=phase.step, attempt=phase.attempt, retaken=retaken),
+        text=texts.opening_message(state, step=phase.step, attempt=phase.attempt, retaken=retaken),
         contract=contract_of(step, state.done),
         after=earlier[-1].turn_id if earlier else None,
     )
 
 
-def attempt(run: RunDraft, step: int, number: int) -> None:
+def start_attempt(run: RunDraft, step: int, number: int) -> None:
     """Start an attempt at a step, as a turn of its own."""
     turn_id = run.next_turn()
     _start_turn(run, RunningStep(step=step, attempt=number, turn_id=turn_id))
@@ -155,32 +156,32 @@ def attempt(run: RunDraft, step: int, number: int) -> None:
 
 def _start_turn(run: RunDraft, phase: RunningStep | CheckingGate) -> None:
     run.set_phase(phase)
-    run.effects.append(_turn(run.state, phase))
+    run.effects.append(_turn_effect(run.state, phase))
 
 
-def record(run: RunDraft, phase: RunningStep | CheckingGate, ended: TurnEndInput, *, gate: str = "") -> None:
+def record_turn(run: RunDraft, phase: RunningStep | CheckingGate, ended: TurnEndInput, *, gate: str = "") -> None:
     """Record how a turn ended and what it cost."""
-    kept = AttemptRecord(
+    record = AttemptRecord(
         step=phase.step,
         attempt=phase.attempt,
         turn_id=phase.turn_id,
         status=ended.status,
-        detail=texts.shortened(ended.detail),
+        detail=texts.cut_middle(ended.detail),
         noticed=ended.noticed,
         rounds=ended.rounds,
         usage=ended.usage,
         gate=gate,
     )
-    run.state = replace(run.state, attempts=(*run.state.attempts, kept))
+    run.state = replace(run.state, attempts=(*run.state.attempts, record))
 
 
 def record_cancelled(run: RunDraft, phase: RunningStep | CheckingGate) -> None:
-    """Record that a turn was in progress when the run was ended. The turn itself has what it did and cost."""
+    """Record that a turn was in progress when the run was ended. What it did and cost is stored with the turn."""
     gate = command_gate(run.state, phase).name if isinstance(phase, CheckingGate) else ""
-    record(run, phase, TurnEndInput(turn_id=phase.turn_id, status=TurnStatus.CANCELLED), gate=gate)
+    record_turn(run, phase, TurnEndInput(turn_id=phase.turn_id, status=TurnStatus.CANCELLED), gate=gate)
 
 
-def next_command(run: RunDraft, step: int, after: int) -> int | None:
+def next_command_gate(run: RunDraft, step: int, after: int) -> int | None:
     """Return the index of the first gate after `after` that has a command."""
     gates = run.state.spec.step(step).gates
     return next((i for i, gate in enumerate(gates) if i > after and isinstance(gate, CommandGate)), None)
@@ -194,8 +195,8 @@ def command_gate(state: WorkflowState, phase: CheckingGate) -> CommandGate:
     return gate
 
 
-def run_gate(run: RunDraft, step: int, number: int, gate: int, answer: str) -> None:
-    """Run the command of a gate, as a turn of its own."""
+def start_gate_turn(run: RunDraft, step: int, number: int, gate: int, answer: str) -> None:
+    """Run the command of the gate with index `gate`, as a turn of its own."""
     _start_turn(run, CheckingGate(step=step, attempt=number, gate=gate, turn_id=run.next_turn(), answer=answer))
 
 
@@ -213,7 +214,9 @@ def publish_gate(run: RunDraft, phase: CheckingGate, gate: CommandGate, *, passe
     )
 
 
-def wait(run: RunDraft, step: int, number: int, reason: ReviewReason, *, answer: str = "", detail: str = "") -> None:
+def request_review(
+    run: RunDraft, step: int, number: int, reason: ReviewReason, *, answer: str = "", detail: str = ""
+) -> None:
     """Wait for the user's review. The attempt stays open."""
     spec = run.state.spec.step(step)
     run.set_phase(AwaitingReview(step=step, attempt=number, reason=reason, answer=answer, detail=detail))
@@ -261,7 +264,7 @@ def failed_steps(state: WorkflowState) -> tuple[str, ...]:
     return tuple(state.spec.step(output.step).name for output in state.outputs if not has_result(output))
 
 
-def finish(run: RunDraft, result: RunResult, *, detail: str = "") -> None:
+def finish_run(run: RunDraft, result: RunResult, *, detail: str = "") -> None:
     """End the run. Only a run that answered has an answer. Without a `detail` the failed steps are named."""
     failed = failed_steps(run.state)
     if failed and not detail:

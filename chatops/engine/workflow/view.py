@@ -136,7 +136,7 @@ class CurrentStep:
     working: bool
 
 
-_ASKED = {
+_REVIEW_STATES = {
     ReviewReason.REVIEW: CurrentStep(mark=StepMark.ASKING, word="to review", working=False),
     ReviewReason.FAILED: CurrentStep(mark=StepMark.FAILED, word="failed", working=False),
     ReviewReason.UNANSWERED: CurrentStep(mark=StepMark.ASKING, word="no model could be asked", working=False),
@@ -161,7 +161,8 @@ def run_view(
     phase = run.phase
     at = current_step(phase, present_turn(phase, turns))
     steps = tuple(
-        replace(_step(run, index, turns, at), seconds=_seconds(seconds, index)) for index in range(len(run.spec.steps))
+        replace(_step_view(run, index, turns, at), seconds=_step_seconds(seconds, index))
+        for index in range(len(run.spec.steps))
     )
     counted = [step.tokens for step in steps if step.tokens is not None]
     if problem and not isinstance(phase, RunFinished):
@@ -188,7 +189,7 @@ def current_step(phase: RunPhase, turn: TurnState | None) -> CurrentStep:
                 return CurrentStep(mark=StepMark.ASKING, word="decision pending", working=False)
             return CurrentStep(mark=StepMark.RUNNING, word="running", working=True)
         case AwaitingReview(reason=reason):
-            return _ASKED[reason]
+            return _REVIEW_STATES[reason]
         case RunFinished(result=result):
             mark = StepMark.DONE if result is RunResult.ANSWERED else StepMark.FAILED
             return CurrentStep(mark=mark, word=result.value, working=False)
@@ -203,7 +204,7 @@ def present_turn(phase: RunPhase, turns: Sequence[TurnState]) -> TurnState | Non
     return next((turn for turn in turns if turn.turn_id == phase.turn_id), None)
 
 
-def _step(run: WorkflowState, index: int, turns: Sequence[TurnState], at: CurrentStep) -> StepView:
+def _step_view(run: WorkflowState, index: int, turns: Sequence[TurnState], at: CurrentStep) -> StepView:
     spec, phase = run.spec.step(index), run.phase
     records = [record for record in run.attempts if record.step == index]
     attempts = [record.attempt for record in records]
@@ -230,21 +231,21 @@ def _step(run: WorkflowState, index: int, turns: Sequence[TurnState], at: Curren
     )
     output = next((output for output in run.outputs if output.step == index), None)
     if output is not None:
-        return _over(known, spec, output, records)
+        return _ended_step(known, spec, output, records)
     if here:
-        return _here(known, spec, run, present, at)
+        return _current_step_view(known, spec, run, present, at)
     if isinstance(phase, RunFinished) and index == len(run.outputs):
         # The run ended at this step, which has no result.
-        gates = _gates(spec, records, known.attempt)
+        gates = _gate_checks(spec, records, known.attempt)
         return replace(known, mark=StepMark.FAILED, word=phase.result.value, status=phase.result.value, gates=gates)
     return known
 
 
-def _over(known: StepView, spec: StepSpec, output: StepOutput, records: Sequence[AttemptRecord]) -> StepView:
+def _ended_step(known: StepView, spec: StepSpec, output: StepOutput, records: Sequence[AttemptRecord]) -> StepView:
     if output.skipped:
         return replace(known, mark=StepMark.SKIPPED, word="skipped", status="skipped", detail=output.detail)
     if output.failed:
-        gates = _gates(spec, records, known.attempt)
+        gates = _gate_checks(spec, records, known.attempt)
         return replace(known, mark=StepMark.FAILED, word="failed", status="failed", detail=output.detail, gates=gates)
     return replace(
         known,
@@ -252,12 +253,14 @@ def _over(known: StepView, spec: StepSpec, output: StepOutput, records: Sequence
         status="answered",
         output=output.text,
         detail="",
-        validations=_all_passed(spec),
-        gates=_gates(spec, records, known.attempt, answered=True),
+        validations=_passed_checks(spec),
+        gates=_gate_checks(spec, records, known.attempt, answered=True),
     )
 
 
-def _here(known: StepView, spec: StepSpec, run: WorkflowState, present: TurnState | None, at: CurrentStep) -> StepView:
+def _current_step_view(
+    known: StepView, spec: StepSpec, run: WorkflowState, present: TurnState | None, at: CurrentStep
+) -> StepView:
     phase = run.phase
     records = [attempt for attempt in run.attempts if attempt.step == known.number - 1]
     answered = (
@@ -265,7 +268,7 @@ def _here(known: StepView, spec: StepSpec, run: WorkflowState, present: TurnStat
         or (isinstance(phase, AwaitingReview) and phase.reason is ReviewReason.REVIEW)
         or any(record.gate and record.attempt == known.attempt for record in records)
     )
-    gates = _gates(spec, records, known.attempt, answered=answered)
+    gates = _gate_checks(spec, records, known.attempt, answered=answered)
     if isinstance(phase, CheckingGate):
         gates = tuple(replace(gate, mark=at.mark) if i == phase.gate else gate for i, gate in enumerate(gates))
     status = TurnStatus.PAUSED if at.mark is StepMark.ASKING else TurnStatus.RUNNING
@@ -277,9 +280,9 @@ def _here(known: StepView, spec: StepSpec, run: WorkflowState, present: TurnStat
         if phase.detail:
             view = replace(view, detail=phase.detail, refused_attempt=0)
     if answered:
-        return replace(view, validations=_all_passed(spec))
+        return replace(view, validations=_passed_checks(spec))
     iteration, iterations = _iterations(spec, present) if isinstance(phase, RunningStep) else (0, 0)
-    return replace(view, iteration=iteration, iterations=iterations, validations=_validations(spec, present))
+    return replace(view, iteration=iteration, iterations=iterations, validations=_validation_checks(spec, present))
 
 
 def _iterations(spec: StepSpec, turn: TurnState | None) -> tuple[int, int]:
@@ -294,24 +297,24 @@ def _iterations(spec: StepSpec, turn: TurnState | None) -> tuple[int, int]:
     return min(turn.counters.rounds + now, most), most
 
 
-def _validations(spec: StepSpec, turn: TurnState | None) -> tuple[StepCheck, ...]:
+def _validation_checks(spec: StepSpec, turn: TurnState | None) -> tuple[StepCheck, ...]:
     if turn is None or turn.contract is None:
         return tuple(StepCheck(name=validation.tool, mark=StepMark.WAITING) for validation in spec.validations)
-    return tuple(_validation(state) for state in validation_states(turn.contract, turn.messages, turn.grant))
+    return tuple(_validation_check(state) for state in validation_states(turn.contract, turn.messages, turn.grant))
 
 
-def _validation(state: ValidationState) -> StepCheck:
+def _validation_check(state: ValidationState) -> StepCheck:
     about = [f"{name}={value}" for name, value in state.subject]
     if state.status is ValidationStatus.STALE:
         about.append(f"stale after {state.changed_by}")
     return StepCheck(name=state.tool, mark=_MARKS[state.status], about=", ".join(about))
 
 
-def _all_passed(spec: StepSpec) -> tuple[StepCheck, ...]:
+def _passed_checks(spec: StepSpec) -> tuple[StepCheck, ...]:
     return tuple(StepCheck(name=validation.tool, mark=StepMark.DONE) for validation in spec.validations)
 
 
-def _gates(
+def _gate_checks(
     spec: StepSpec, records: Sequence[AttemptRecord], attempt: int, *, answered: bool = False
 ) -> tuple[StepCheck, ...]:
     """Return the gates of the present attempt.
@@ -339,5 +342,5 @@ def _gate_mark(status: TurnStatus | None) -> StepMark:
             return StepMark.WAITING
 
 
-def _seconds(seconds: Sequence[float], index: int) -> float | None:
+def _step_seconds(seconds: Sequence[float], index: int) -> float | None:
     return seconds[index] if index < len(seconds) and seconds[index] else None

@@ -11,7 +11,7 @@ from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, SummaryMessage, ToolMessage, UserMessage
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import one_line, plural
-from chatops.engine.transcript import from_summary, shared, size, tokens, tools_size
+from chatops.engine.transcript import size, start_at_summary, tokens, tools_tokens, without_private
 from chatops.runtime.session import owned
 from chatops.tui.commands.replies import Choose, Context, EditText, Notify, Replies, ShowText
 from chatops.tui.composer import Completion
@@ -72,12 +72,12 @@ def _shares(session: "SessionView") -> list[Share]:
     snapshot, grant = session.snapshot(), session.grant()
     layers = session.prompt_layers()
     notes = sum(tokens(len(layer.text.strip())) for layer in layers if layer.name in _NOTES)
-    sent = shared(from_summary(tuple(snapshot.messages)))
+    sent = without_private(start_at_summary(tuple(snapshot.messages)))
     asked = [message for message in sent if isinstance(message, UserMessage)]
     parts = {
         "system": max(0, tokens(len(grant.prompt)) - notes),
         "notes": notes,
-        "tools": tools_size(grant.tools),
+        "tools": tools_tokens(grant.tools),
         "results": sum(size(message) for message in sent if isinstance(message, ToolMessage)),
         "files": sum(tokens(len(file.text)) for message in asked for file in message.files),
     }

@@ -15,7 +15,7 @@ from chatops.contained.text import Change
 from chatops.domain.events import AskReason, TurnStatus
 from chatops.domain.ids import SessionId
 from chatops.domain.tools import Interruption, Processes
-from chatops.engine.recovery import LOST
+from chatops.engine.recovery import STOPPED_WHILE_RUNNING
 from tests.tui.app.dialog_scenes import budget
 from tests.tui.app.fakes import (
     SESSION,
@@ -86,7 +86,7 @@ async def repaired(running: Stage) -> None:
 
 
 async def unknown(running: Stage) -> None:
-    call = pending_call(facts=shell_facts("make deploy"), reason=AskReason.OUTCOME_UNKNOWN, why=LOST)
+    call = pending_call(facts=shell_facts("make deploy"), reason=AskReason.OUTCOME_UNKNOWN, why=STOPPED_WHILE_RUNNING)
     known = Interruption(
         call_id=call.call.id,
         attempt=1,

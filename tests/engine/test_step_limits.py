@@ -7,7 +7,7 @@ from chatops.domain.events import TurnStatus
 from chatops.domain.messages import Message
 from chatops.domain.tools import Outcome
 from chatops.engine.contract import DoneCall, StepContract
-from chatops.engine.sequence import done_calls
+from chatops.engine.step_limits import done_calls
 from chatops.engine.view import pending_calls
 from tests.engine.steps import (
     CLAIM_A,
