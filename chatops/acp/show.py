@@ -37,7 +37,7 @@ from chatops.domain.wording import one_line
 from chatops.engine.workflow.view import RunView, StepMark
 from chatops.headless.json_values import arguments_value
 from chatops.headless.pending import describe
-from chatops.runtime.call_sheet import subject
+from chatops.runtime.call_sheet import subject_line
 
 Kind = Literal["read", "edit", "execute", "fetch", "other"]
 Progress = Literal["pending", "in_progress", "completed", "failed"]
@@ -192,7 +192,7 @@ def asked(pending: PendingCall, *, workspace: str, opens: bool) -> Card:
     facts, known = pending.facts, pending.capabilities
     return Card(
         id=pending.call.id,
-        title=_title(shown_verb(pending.call.name, known, pending.call.arguments), subject(pending)),
+        title=_title(shown_verb(pending.call.name, known, pending.call.arguments), subject_line(pending)),
         kind=_kind(known),
         text=code(describe(pending)),
         diffs=tuple(diffs(facts.diff, facts.paths[0])) if facts.diff and facts.paths else (),

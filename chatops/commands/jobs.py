@@ -21,7 +21,7 @@ from chatops.headless.notify import tell
 from chatops.headless.pending import next_steps, pending_json
 from chatops.headless.run import ExitCode, OnApproval, resume_turn, show_end
 from chatops.headless.screen import screen, when
-from chatops.runtime.descriptions import named_call
+from chatops.runtime.descriptions import call_line
 from chatops.runtime.session import Session
 from chatops.store.base import JobRow
 from chatops.store.leases import this_process
@@ -334,7 +334,7 @@ async def _notify(opened: App, row: JobRow, heard: Sequence[Published], *, known
             case TurnPaused(pending=pending):
                 for one in pending:
                     if (one.call.id, one.digest) not in known:
-                        call = {"id": one.call.id, "tool": one.call.name, "summary": named_call(one.call, one.facts)}
+                        call = {"id": one.call.id, "tool": one.call.name, "summary": call_line(one.call, one.facts)}
                         await tell(command, {"event": "waits", **about, "call": call})
             case TurnFinished(result=TurnStatus.ANSWERED):
                 await tell(command, {"event": "ended", **about})

@@ -26,13 +26,13 @@ from chatops.policy.budget import LIMITS, LimitName, amount
 from chatops.policy.remembered import why_not_written
 from chatops.policy.rule_syntax import show_rule, suggest_exact, suggest_rules
 from chatops.policy.sandbox import describe_extra, widened
-from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN, denial_sentence, describe_processes, describe_start
+from chatops.runtime.descriptions import NO_OUTPUT, UNKNOWN_NOTE, denial_sentence, describe_processes, describe_start
 from chatops.shell.effects import Danger, effects
 from chatops.shell.simple_command import simple_words
 
-_SHORT_CALL_LINES = 5
+_MAX_SHORT_LINES = 5
 """Lines of a call up to which the cautions stand below it."""
-_LINE_CHARACTERS = 70
+_CHARS_PER_LINE = 70
 """Characters that a line of the call has about."""
 _MAX_MARKS = 100
 """Marks on one line above which all of it is marked: placing each takes time in the length of the line."""
@@ -118,7 +118,7 @@ class Reading(NamedTuple):
     """Further texts of several lines."""
 
 
-def in_order(facts: Sequence[Fact]) -> Reading:
+def reading_order(facts: Sequence[Fact]) -> Reading:
     """Return the facts that are not details in the order to read them."""
     notes, call, cautions, rest = (
         [fact for fact in facts if fact.weight in weights]
@@ -131,9 +131,7 @@ def in_order(facts: Sequence[Fact]) -> Reading:
     )
     blocks = [fact for fact in rest if fact.form in (Form.FOREIGN, Form.TEXT)]
     lines = [fact for fact in rest if fact not in blocks]
-    long = (
-        sum(1 + len(part) // _LINE_CHARACTERS for fact in call for part in fact.value.split("\n")) > _SHORT_CALL_LINES
-    )
+    long = sum(1 + len(part) // _CHARS_PER_LINE for fact in call for part in fact.value.split("\n")) > _MAX_SHORT_LINES
     return Reading(notes, cautions if long else [], call, lines if long else [*cautions, *lines], blocks)
 
 
@@ -186,13 +184,13 @@ def budget_question(pending: PendingCall) -> str:
     """Return what a turn asks that has reached its budget, as a sentence; empty for a call."""
     if pending.reason is not AskReason.BUDGET:
         return ""
-    limit, more, _, model = _asked_amounts(pending)
+    limit, more, _, model = _budget_amounts(pending)
     if model:
         return f"Go on with {model}, whose {'price is' if limit == 'cost' else 'tokens are'} not known?"
     return f"Go on for {amount(limit, more)} more{'' if limit == 'cost' else f' {limit}'}?"
 
 
-def _asked_amounts(pending: PendingCall) -> tuple[LimitName, float, float, str]:
+def _budget_amounts(pending: PendingCall) -> tuple[LimitName, float, float, str]:
     """Return what a budget's question is about: the limit, what approving permits, what is spent, and the model."""
     given = json_or_text(pending.facts.arguments)
     values = given if isinstance(given, dict) else {}
@@ -254,7 +252,7 @@ def _pattern_words(tool: str, facts: CallFacts, pattern: ArgumentPattern) -> str
 
 # Facts
 
-_REASONS = {
+_REASON_NOTES = {
     AskReason.CHANGED: "What was approved is no longer what would run. Look again.",
     AskReason.EDITED: "The arguments were edited: this is what would run now.",
     AskReason.COPIED: "This store was copied or moved: the call may have run in the other copy.",
@@ -267,8 +265,8 @@ def _all_facts(pending: PendingCall, *, now: float) -> Iterator[Fact]:
         yield from _budget_facts(pending)
         yield from _detail_facts(pending)
         return
-    yield Fact(label="note", value=UNKNOWN if pending.outcome_unknown else "", weight=Weight.NOTE)
-    yield Fact(label="note", value=_REASONS.get(pending.reason, ""), weight=Weight.NOTE)
+    yield Fact(label="note", value=UNKNOWN_NOTE if pending.outcome_unknown else "", weight=Weight.NOTE)
+    yield Fact(label="note", value=_REASON_NOTES.get(pending.reason, ""), weight=Weight.NOTE)
     denied = denial_sentence(pending.denial) if pending.denial is not None else ""
     yield Fact(label="denied", value=denied, weight=Weight.NOTE)
     if pending.approvers:
@@ -293,7 +291,7 @@ def _all_facts(pending: PendingCall, *, now: float) -> Iterator[Fact]:
 
 def _budget_facts(pending: PendingCall) -> Iterator[Fact]:
     """Yield what was spent, and what each answer does."""
-    limit, more, spent, model = _asked_amounts(pending)
+    limit, more, spent, model = _budget_amounts(pending)
     in_all = amount(limit, spent + more)
     in_all = f"cost {in_all}" if limit == "cost" else f"use {in_all} {limit}"
     raised = f"this turn may {in_all} in all, then it asks again"
@@ -336,13 +334,13 @@ def _call_facts(pending: PendingCall) -> Iterator[Fact]:
 
 def _argument_fact(key: str, value: JsonValue) -> str:
     """Return an argument, in whose value no line can look like a further one: it begins with blanks or a bracket."""
-    name = key if re.fullmatch(_PLAIN_NAME, key, re.ASCII) else _json(key)
+    name = key if re.fullmatch(_PLAIN_NAME, key, re.ASCII) else _to_json(key)
     if isinstance(value, str) and "\n" in value and not re.search(_LINE_ENDS, value):
         return "\n".join([f"{name}:", *(f"  | {line}".removesuffix(" " * (not line)) for line in value.split("\n"))])
-    return f"{name}: {_json(value)}"
+    return f"{name}: {_to_json(value)}"
 
 
-def _json(value: JsonValue) -> str:
+def _to_json(value: JsonValue) -> str:
     text = json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, dict | list) else None)
     return re.sub(_LINE_ENDS, lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -354,13 +352,13 @@ def _shown_elsewhere(pending: PendingCall, key: str, value: JsonValue) -> bool:
         return True
     if facts.diff and key in known.in_diff:
         return True
-    if key == "timeout_s" and _timeout(pending):
+    if key == "timeout_s" and _timeout_s(pending):
         return True
     inside = map(facts.relative, facts.paths)
     return bool(known.in_diff) and key == known.path and value in (*inside, *facts.paths)
 
 
-def _timeout(pending: PendingCall) -> int | None:
+def _timeout_s(pending: PendingCall) -> int | None:
     """Return the time limit that a call of our tools names, in seconds."""
     values = json_or_text(pending.facts.arguments)
     found = values.get("timeout_s") if isinstance(values, dict) and pending.facts.command else None
@@ -479,7 +477,7 @@ def _setting_facts(pending: PendingCall) -> Iterator[Fact]:
     yield Fact(label="program", value=" ".join(facts.interpreter), weight=setting, form=Form.EXACT)
     cwd = show_path(facts.cwd) if facts.cwd else ""
     yield Fact(label="runs in", value=cwd, weight=setting, form=Form.EXACT, noun="folder")
-    if seconds := _timeout(pending):
+    if seconds := _timeout_s(pending):
         yield Fact(label="timeout", value=f"{seconds} s", weight=setting)
     sandbox = facts.sandbox or ("none" if facts.command else "not needed: no program is run")
     if facts.delegation is not None:
@@ -531,7 +529,7 @@ def question(pending: PendingCall) -> str:
     return f"Approve {verb}?"
 
 
-def subject(pending: PendingCall) -> str:
+def subject_line(pending: PendingCall) -> str:
     """Return what a call is about, on one line with nothing hidden: the command, its files, its hosts or arguments."""
     facts = pending.facts
     paths = " ".join(show_path(facts.relative(path)) for path in facts.paths)

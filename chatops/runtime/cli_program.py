@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ERRORS_FILE = "errors.txt"
-_RUN_WITH_FILES = f'exec "$@" <{PROMPT_FILE} 2>{_ERRORS_FILE}'
+_REDIRECTING_SCRIPT = f'exec "$@" <{PROMPT_FILE} 2>{_ERRORS_FILE}'
 """Script that gives the program its input and output. Nothing of a session is part of it."""
 _MAX_ERROR_BYTES = 10_000
 """Bytes of the end of what the program wrote to its standard error."""
@@ -60,7 +60,7 @@ def program_state(spec: ModelSpec, *, require: SandboxLevel) -> ProgramState:
     """Return whether the program of `spec` can run here. May run the sandbox's probe: call it in a thread."""
     try:
         program, argv = program_of(spec)
-        _locate(program, argv[0])
+        _find_installed(program, argv[0])
         level = _choose_level(unsandboxed=spec.unsandboxed, require=require)
     except ConfigError as error:
         return ProgramState(text=str(error), advice=error.advice)
@@ -78,13 +78,13 @@ async def run_cli(
     from chatops.models.cli_output import CliEnd
 
     try:
-        found = await in_thread(_locate, run.program, run.argv[0])
+        found = await in_thread(_find_installed, run.program, run.argv[0])
         level = await in_thread(_choose_level, unsandboxed=run.unsandboxed, require=limits().require)
         own = {name: expand_variables(text, environ=os.environ, where=f"env.{name}") for name, text in run.env}
     except ConfigError as error:
-        raise _refusal(str(error), error.advice) from None
+        raise _refused_error(str(error), error.advice) from None
     except ServerStartError as error:
-        raise _refusal(f"{run.argv[0]} was not run: {error}.", "Set it before starting chatops.") from None
+        raise _refused_error(f"{run.argv[0]} was not run: {error}.", "Set it before starting chatops.") from None
     with temporary_folder() as made:
         folder = await in_thread(_write_files, made, run.files)
         context = ToolContext(
@@ -97,13 +97,13 @@ async def run_cli(
             sandbox=SandboxSpec(
                 require=SandboxLevel.NONE if level is SandboxLevel.NONE else SandboxLevel.BASIC,
                 hosts=run.hosts,
-                read=(*_credentials(run.program), *map(str, found.shown)),
+                read=(*_credential_files(run.program), *map(str, found.shown)),
                 env=run.program.variables,
             ),
             output=output,
         )
         failures = SandboxFailures(best=level)
-        argv = ("/bin/sh", "-c", _RUN_WITH_FILES, "sh", str(found.path), *run.argv[1:])
+        argv = ("/bin/sh", "-c", _REDIRECTING_SCRIPT, "sh", str(found.path), *run.argv[1:])
         confined = await in_thread(partial(confinement, context.sandbox, workspace=folder, best=level))
         facts = CallFacts(arguments="", command=str(found.path), cwd=str(folder), sandbox=confined.description)
         try:
@@ -117,10 +117,10 @@ async def run_cli(
                 environment={**own, **run.program.settings},
             )
         except ToolFailedError as error:
-            raise _refusal(f"{run.argv[0]} was not run: {error}", "chatops doctor checks the sandbox.") from None
+            raise _refused_error(f"{run.argv[0]} was not run: {error}", "chatops doctor checks the sandbox.") from None
         ending = result.facts.ending or Ending()
         code = ending.exit_code if ending.by is EndedBy.EXIT else None
-        errors = await in_thread(_read_end, folder / _ERRORS_FILE)
+        errors = await in_thread(_read_tail, folder / _ERRORS_FILE)
         return CliEnd(code=code, errors=errors, unreached=result.facts.refused_hosts)
 
 
@@ -131,11 +131,11 @@ def _write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
     return folder.resolve()
 
 
-def _refusal(message: str, advice: str) -> EngineError:
+def _refused_error(message: str, advice: str) -> EngineError:
     return EngineError(ModelFailure(kind=FailureKind.CONFIGURATION, message=message, advice=advice))
 
 
-def _locate(program: CliProgram, name: str) -> Program:
+def _find_installed(program: CliProgram, name: str) -> Program:
     """Return where a program is. Raises ConfigError if it is not installed."""
     found = find_program(name, workspace=Path("/nonexistent"))
     if found is None:
@@ -155,14 +155,14 @@ def _choose_level(*, unsandboxed: bool, require: SandboxLevel) -> SandboxLevel:
     raise ConfigError(f"The program needs a sandbox {needed}, and it does not work: {found.fault}.", advice=advice)
 
 
-def _credentials(program: CliProgram) -> tuple[str, ...]:
+def _credential_files(program: CliProgram) -> tuple[str, ...]:
     """Return the files of the program's login, at the places where it looks for them."""
     homes = home_folders()
     files = (home / name for home in homes for name in program.credentials)
     return tuple(str(file) for file in files if file.is_file() and not file.is_symlink())
 
 
-def _read_end(file: Path) -> str:
+def _read_tail(file: Path) -> str:
     try:
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as handle:
             handle.seek(max(0, os.fstat(handle.fileno()).st_size - _MAX_ERROR_BYTES))

@@ -110,7 +110,7 @@ class Children:
         others = {call.call.id for call in calls if not isinstance(call.status, Settled)} - {child}
         return (*ended, *(record for call_id, record in self.spent.items() if call_id in others))
 
-    def note_spent(self, call_id: CallId, child: TurnState | None) -> None:
+    def record_spent(self, call_id: CallId, child: TurnState | None) -> None:
         """Note what a child has spent by now, and tell the others if that has changed."""
         if child is None or not any(record.failure is None for record in child.rounds):
             return
@@ -118,9 +118,9 @@ class Children:
         if self.spent.get(call_id) != record:
             self.spent[call_id] = record
             for other in self.running.values():
-                other.note_beside()
+                other.count_siblings()
 
-    def asking(self, call_id: CallId) -> "ChildOfCall | None":
+    def child_asking(self, call_id: CallId) -> "ChildOfCall | None":
         """Return the child with this pending call, or None."""
         children = (child for child in self.running.values() if child.session is not None)
         return next((child for child in children if call_id in {asked.call.id for asked in child.pending}), None)
@@ -139,8 +139,8 @@ class ChildOfCall:
         self._stopping = isinstance(effect, ReconcileTool) and effect.stopping
         self._id = child_session(call_id)
         self._turn_id = TurnId(f"{self._id}.1")
-        self._last_told = ChildTurn()
-        self._tell_lock = asyncio.Lock()
+        self._last_report = ChildTurn()
+        self._report_lock = asyncio.Lock()
         self.session: ChildSession | None = None
 
     @property
@@ -213,12 +213,12 @@ class ChildOfCall:
                 # The user has opened it in another window, or the process that ran it is just letting it go.
                 with suppress(UnreadableError):
                     stored = await self._services.worker(self._services.store.load_turn, self._turn_id)
-                    self._children.note_spent(self._call_id, stored)
+                    self._children.record_spent(self._call_id, stored)
                 await asyncio.sleep(LOOK_S)
                 continue
             state = await self._follow(session, given, output)
             if state is not None:
-                return self._result(given.role, state, state.messages)
+                return self._child_result(given.role, state, state.messages)
 
     async def _create(self, facts: CallFacts, given: Delegated) -> None:
         """Create the session. One of an earlier attempt is bound by what was revoked since, too.
@@ -264,7 +264,7 @@ class ChildOfCall:
                 case _:
                     pass
             changed.set()
-            self._children.note_spent(self._call_id, session.state)
+            self._children.record_spent(self._call_id, session.state)
 
         unsubscribe = session.subscribe(listen)
         self.session = session
@@ -274,22 +274,22 @@ class ChildOfCall:
                 await self._start(session, given)
             else:
                 await session.resume()
-            self._children.note_spent(self._call_id, session.state)
-            self.note_beside()
+            self._children.record_spent(self._call_id, session.state)
+            self.count_siblings()
             reach("child_started")
             while (state := session.state) is not None and not isinstance(state.phase, Finished):
                 changed.clear()
-                await self.tell()
+                await self.report()
                 while decided:
                     event = decided.pop(0)
                     self._children.publish(replace(event, id=self._call_id, parent_id=round_of(self._call_id)))
                 await changed.wait()
             # Until its result is there, the caller must not look as if it waits for the user.
-            await self.tell()
+            await self.report()
             return state
         except asyncio.CancelledError:
             if not self._children.closed:
-                await _stop(session)
+                await _stop_child(session)
             raise
         finally:
             unsubscribe()
@@ -297,10 +297,10 @@ class ChildOfCall:
             self._children.running.pop(self._call_id, None)
             await session.aclose()
 
-    def note_beside(self) -> None:
+    def count_siblings(self) -> None:
         """Tell the child's turn what the other children have spent."""
         if self.session is not None and (state := self.session.state) is not None:
-            self.session.note_beside(self._children.spent_beside(self._call_id, len(state.spending.earlier)))
+            self.session.count_siblings(self._children.spent_beside(self._call_id, len(state.spending.earlier)))
 
     async def _start(self, session: ChildSession, given: Delegated) -> None:
         named = " ".join(f'@"{path}"' for path in given.files)
@@ -316,16 +316,16 @@ class ChildOfCall:
             budget=self._started.budget,
         )
 
-    async def tell(self) -> None:
+    async def report(self) -> None:
         """Tell the caller what the user has to know of the child, if that has changed. Returns once it knows."""
-        async with self._tell_lock:
+        async with self._report_lock:
             if self.session is None:
                 return
             now = ChildTurn()  # Another process has taken it over: what it asks is asked there.
             if (state := self.session.state) is not None:
                 now = ChildTurn(pending=self.session.pending, paused=turn_status(state) is TurnStatus.PAUSED)
-            if now != self._last_told and self._started is not None:
-                self._last_told = now
+            if now != self._last_report and self._started is not None:
+                self._last_report = now
                 await self._children.take(ChildInput(call_id=self._call_id, attempt=self._started.attempt, child=now))
 
     # The end
@@ -341,7 +341,7 @@ class ChildOfCall:
             with suppress(SessionHeldError):
                 session = await self._services.open_child(self._id)
                 try:
-                    await _stop(session)
+                    await _stop_child(session)
                 finally:
                     await session.aclose()
             facts = ResultFacts(reads_workspace=True)
@@ -351,7 +351,7 @@ class ChildOfCall:
         state: TurnState | None = None
         with suppress(UnreadableError):  # The user has gone on in the session: only its messages are left of the turn.
             state = await worker(store.load_turn, self._turn_id)
-        return Reconciled(result=self._result(info.role, state, said))
+        return Reconciled(result=self._child_result(info.role, state, said))
 
     async def _stored_child(self) -> SessionInfo | None:
         try:
@@ -361,7 +361,7 @@ class ChildOfCall:
         # The id of one child may be the beginning of another's.
         return info if info.id == self._id else None
 
-    def _result(self, role: str, state: TurnState | None, messages: Sequence[Message]) -> ToolResult:
+    def _child_result(self, role: str, state: TurnState | None, messages: Sequence[Message]) -> ToolResult:
         """Return the end of a child turn for the model of the caller. `state` is None if only its messages are left.
 
         A notice for the child's model after its last reply, as on the changes that were applied, goes to the caller.
@@ -386,14 +386,14 @@ class ChildOfCall:
         notices = (message for message in rest if isinstance(message, NoticeMessage) and message.for_model)
         text = "\n\n".join([text, *(f"[{message.to_model or message.text}]" for message in notices)])
         facts = ResultFacts(reads_workspace=any_read_workspace(messages), usage=usage)
-        content, cut = (capped := cap(text, limit=_ANSWER_CHARACTERS)).text, capped.truncated
+        content, cut = (capped := cap(text, limit=_MAX_ANSWER_CHARS)).text, capped.truncated
         return ToolResult(outcome=outcome, content=content, truncated=cut, duration_ms=worked, facts=facts)
 
 
-async def _stop(session: ChildSession) -> None:
+async def _stop_child(session: ChildSession) -> None:
     await session.stop_turn()
     await session.settle()
 
 
-_ANSWER_CHARACTERS = 16_000
+_MAX_ANSWER_CHARS = 16_000
 """Characters of an answer that the caller gets; head and tail are kept."""

@@ -100,7 +100,7 @@ def decision_word(decision: Recorded) -> str:
             return "answered"
 
 
-UNKNOWN = "Outcome unknown: it was started and interrupted; it may have taken effect. Check before you decide."
+UNKNOWN_NOTE = "Outcome unknown: it was started and interrupted; it may have taken effect. Check before you decide."
 
 NO_OUTPUT = "none was kept"
 
@@ -112,7 +112,7 @@ def describe_start(interruption: Interruption, *, now: float) -> str:
     if interruption.started_at is None:
         return "not known"
     at = datetime.fromtimestamp(interruption.started_at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    ago = _ago(now - interruption.started_at)
+    ago = _time_ago(now - interruption.started_at)
     return f"{at} ({ago})" if ago else at
 
 
@@ -141,7 +141,7 @@ def describe_processes(interruption: Interruption, facts: CallFacts) -> str:
             return "cannot be inspected on this machine"
 
 
-def _ago(seconds: float) -> str:
+def _time_ago(seconds: float) -> str:
     """Return a duration in the largest unit that fits; empty if negative, as after a change of the clock."""
     if seconds < 0:
         return ""
@@ -152,7 +152,7 @@ def _ago(seconds: float) -> str:
     return "just now"
 
 
-_SUBJECT_CHARACTERS = 60
+_MAX_SUBJECT_CHARS = 60
 """Maximum characters of a command or path in the summary."""
 
 
@@ -209,7 +209,7 @@ def turn_summary(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str
             parts = (_call_clause(call, grant, decided) for call in left)
             return "; ".join(dict.fromkeys(text for text in parts if text)) or "interrupted between two requests"
         case Stopping(calls=calls):
-            running = [named_call(call.call, call.status.facts) for call in calls if isinstance(call.status, Started)]
+            running = [call_line(call.call, call.status.facts) for call in calls if isinstance(call.status, Started)]
             return f"interrupted while stopping {', '.join(running)}: outcome unknown"
         case Finished():
             return ""
@@ -223,23 +223,23 @@ def _call_clause(state: CallState, grant: Grant, answers: Mapping[CallId, Decisi
         case AwaitingDecision(facts=facts) if (decided := answers.get(call.id)) is not None:
             return _decided_clause(call, facts, decided)
         case AwaitingDecision(facts=facts) as waiting if waiting.outcome_unknown:
-            return f"interrupted while running {named_call(call, facts)}: outcome unknown"
+            return f"interrupted while running {call_line(call, facts)}: outcome unknown"
         case AwaitingDecision(facts=facts):
-            return f"waiting for your approval of {named_call(call, facts)}"
+            return f"waiting for your approval of {call_line(call, facts)}"
         case Started(child=ChildTurn(pending=(asked, *_))) if (decided := answers.get(asked.call.id)) is not None:
             return _decided_clause(asked.call, asked.facts, decided)
         case Started(child=ChildTurn(pending=(asked, *_))):
-            return f"waiting for your approval of {named_call(asked.call, asked.facts)} as {asked.role}"
+            return f"waiting for your approval of {call_line(asked.call, asked.facts)} as {asked.role}"
         case Started(facts=facts) | Reconciling(facts=facts):
-            return f"interrupted while running {named_call(call, facts)}: {_outcome_clause(call, grant)}"
+            return f"interrupted while running {call_line(call, facts)}: {_outcome_clause(call, grant)}"
         case Permitted(facts=facts) | Rechecking(facts=facts):
-            return f"interrupted before it started {named_call(call, facts)}"
+            return f"interrupted before it started {call_line(call, facts)}"
         case _:
-            return f"interrupted before it checked {named_call(call, None)}"
+            return f"interrupted before it checked {call_line(call, None)}"
 
 
 def _decided_clause(call: ToolCall, facts: CallFacts, decided: DecisionRow) -> str:
-    return f"{decision_word(decided.decision)} in another terminal, not resumed yet: {named_call(call, facts)}"
+    return f"{decision_word(decided.decision)} in another terminal, not resumed yet: {call_line(call, facts)}"
 
 
 def _outcome_clause(call: ToolCall, grant: Grant) -> str:
@@ -251,7 +251,7 @@ def _outcome_clause(call: ToolCall, grant: Grant) -> str:
     return "outcome unknown"
 
 
-def named_call(call: ToolCall, facts: CallFacts | None) -> str:
+def call_line(call: ToolCall, facts: CallFacts | None) -> str:
     """Return a call in one line: ``shell_exec (git push)``."""
     about = (
         "" if facts is None else facts.command or " ".join(map(facts.relative, facts.paths)) or " ".join(facts.hosts)
@@ -260,7 +260,7 @@ def named_call(call: ToolCall, facts: CallFacts | None) -> str:
 
 
 def _short_line(text: str) -> str:
-    return reveal(cut(text, most=_SUBJECT_CHARACTERS), newlines=False)
+    return reveal(cut(text, most=_MAX_SUBJECT_CHARS), newlines=False)
 
 
 _MAX_NAMED_ROLES = 3
@@ -271,7 +271,7 @@ def with_roles(pending: Sequence[PendingCall], settings: SessionSettings, rights
     return tuple(
         call
         if call.denial is None or settings.step is not None
-        else replace(call, denial=replace(call.denial, could_run=_could_run(call, settings, rights)))
+        else replace(call, denial=replace(call.denial, could_run=_roles_that_could_run(call, settings, rights)))
         for call in pending
     )
 
@@ -318,7 +318,7 @@ def _may_run(pending: PendingCall, grant: Grant) -> bool:
     return grant.role == pending.role
 
 
-def _could_run(pending: PendingCall, settings: SessionSettings, rights: Rights) -> tuple[str, ...]:
+def _roles_that_could_run(pending: PendingCall, settings: SessionSettings, rights: Rights) -> tuple[str, ...]:
     found = []
     in_force = pending.denial.role if pending.denial is not None else ""
     # A turn keeps the restrictions that were put on its role, so only switching to another role helps.

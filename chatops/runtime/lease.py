@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 LEASE_S = 30.0
 """Seconds after the last renewal until other hosts, which cannot see the process, may take the lease."""
-_UNRELEASED: dict[SessionId, str] = {}
+_unreleased: dict[SessionId, str] = {}
 """Tokens that could not be released, by session. They are released before this process acquires the session again."""
 LOOK_S = 0.5
 """Seconds between two looks for a process that requests the session, or has seized it."""
@@ -86,16 +86,16 @@ class Lease:
     async def take(self, session: SessionId) -> None:
         """Acquire the lease of `session` and renew it until released. Raises SessionHeldError."""
         token, began = new_token(), time.monotonic()
-        self._release_later(_UNRELEASED.pop(session, ""), session)
+        self._release_later(_unreleased.pop(session, ""), session)
         try:
             await self._worker(self._store.acquire_lease, session, self._holder, token=token, ttl_s=LEASE_S)
         except asyncio.CancelledError:
             # The thread of the store acquires it all the same.
             self._release_later(token, session)
             raise
-        self._drop()
+        self._forget()
         self._session, self.token, self._renewed_at = session, token, began
-        self._keep_task = asyncio.create_task(self._keep(session), name="lease")
+        self._keep_task = asyncio.create_task(self._renew_and_watch(session), name="lease")
 
     async def is_ours(self) -> bool:
         """Return True if the store still has this lease.
@@ -107,9 +107,9 @@ class Lease:
         session = self._session
         if session is None:
             return False
-        return self._is_same(await self._worker(self._store.lease, session))
+        return self._is_this_lease(await self._worker(self._store.lease, session))
 
-    def _is_same(self, lease: LeaseRow | None) -> TypeGuard[LeaseRow]:
+    def _is_this_lease(self, lease: LeaseRow | None) -> TypeGuard[LeaseRow]:
         return lease is not None and (lease.holder, lease.token) == (self._holder, self.token)
 
     async def hand_over(self) -> Holder | None:
@@ -122,7 +122,7 @@ class Lease:
             return None
         try:
             lease = await self._worker(self._store.lease, session)
-            if self._is_same(lease) and lease.requested_by is not None:
+            if self._is_this_lease(lease) and lease.requested_by is not None:
                 await self._worker(self._store.seize_lease, session, lease.requested_by, of=self._holder, ttl_s=LEASE_S)
                 to = lease.requested_by
         except StoreError:
@@ -133,26 +133,26 @@ class Lease:
     async def release(self) -> None:
         """Release the lease. Has no effect if it was never taken."""
         token = self.token
-        session = self._drop()
+        session = self._forget()
         if session is None:
             return
         try:
             await self._worker(self._store.release_lease, session, self._holder, token)
         except StoreError:
-            _UNRELEASED[session] = token
+            _unreleased[session] = token
             log.exception("the session's lease was not released")
 
     def _release_later(self, token: str, session: SessionId) -> None:
         if token:
             self._worker.later(self._store.release_lease, session, self._holder, token)
 
-    def _drop(self) -> SessionId | None:
+    def _forget(self) -> SessionId | None:
         if self._keep_task is not None:
             self._keep_task.cancel()
         session, self._session, self.token = self._session, None, ""
         return session
 
-    async def _keep(self, session: SessionId) -> None:
+    async def _renew_and_watch(self, session: SessionId) -> None:
         last_version = -1
         asker: Holder | None = None
         while True:
@@ -169,7 +169,7 @@ class Lease:
                     continue
                 lease = await self._worker(self._store.lease, session)
                 last_version = version
-                if self._is_same(lease) and lease.stop:
+                if self._is_this_lease(lease) and lease.stop:
                     if self._on_stop():
                         await self._worker(self._store.ask_to_stop, session, stop=False)
                     else:
@@ -177,7 +177,7 @@ class Lease:
             except StoreError as error:
                 log.warning("the lease was not looked at: %s", error)
                 continue
-            if not self._is_same(lease):
+            if not self._is_this_lease(lease):
                 self._on_loss(lease.holder if lease is not None else None)
                 return
             if lease.requested_by != asker:

@@ -73,10 +73,10 @@ class ModelCall:
     async def _follow(self, models: ModelClient, request: ModelRequest) -> ModelReplyInput | ModelFailureInput | None:
         ended = None
         async for event in models.stream(request):
-            ended = self._take(event) or ended
+            ended = self._take_event(event) or ended
         return ended
 
-    def _take(self, event: ModelEvent) -> ModelReplyInput | ModelFailureInput | None:
+    def _take_event(self, event: ModelEvent) -> ModelReplyInput | ModelFailureInput | None:
         thought = thought_id(self.number)
         self._update_notice(event)
         match event:

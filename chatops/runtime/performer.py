@@ -15,7 +15,7 @@ start `is_narrowed` looks whether the user has taken away rights in another proc
 for the lease: this process may have been suspended in between. While the store cannot be read for now, the tool waits;
 otherwise it does not start.
 
-A cancelled tool still has a result (`attempt`): the outcome is unknown if it is not known whether it took effect.
+A cancelled tool still has a result (`run_attempt`): the outcome is unknown if it is not known whether it took effect.
 A tool that does not stop is abandoned: neither the turn nor the end of the program waits for it.
 
 Once closed, the performer starts and delivers nothing: the next process resumes from the stored state.
@@ -63,7 +63,13 @@ from chatops.engine.inputs import (
 )
 from chatops.runtime.delegation import Children
 from chatops.runtime.model_call import ModelCall
-from chatops.runtime.services import Services, is_workspace_gone, progress_of, retry_while_away, workspace_gone
+from chatops.runtime.services import (
+    Services,
+    is_workspace_gone,
+    progress_publisher,
+    retry_while_away,
+    workspace_gone_text,
+)
 from chatops.store.sink import SinkError
 from chatops.toolkit.base import Ask, Tool, ToolContext, inspect_call, with_limit_paused
 from chatops.toolkit.counting import shown_by
@@ -121,23 +127,23 @@ class Performer:
         match effect:
             case CallModel(round_id=number, request=request):
                 self._model_call = ModelCall(number, self._publish)
-                self._begin(number, self._ask(self._model_call, request))
+                self._start_task(number, self._ask_model(self._model_call, request))
             case CheckAnswer(round_id=number):
-                self._begin(f"{number}.check", self._check(effect))
+                self._start_task(f"{number}.check", self._check_answer(effect))
             case InspectCall():
-                self._begin(f"{effect.call.id}.inspect", self._inspect(effect))
+                self._start_task(f"{effect.call.id}.inspect", self._inspect_call(effect))
             case RunTool():
-                self._begin(effect.call.id, self._run(effect))
+                self._start_task(effect.call.id, self._run_tool(effect))
             case ReconcileTool():
-                self._begin(f"{effect.call.id}.reconcile", self._reconcile(effect))
+                self._start_task(f"{effect.call.id}.reconcile", self._reconcile(effect))
             case DeliverAnswer(call_id=call_id, question_id=number, answer=answer):
                 self._questions.answer(call_id, number, answer)
             case DiscardCopy(name=name):
-                self._discarding.add(self._begin(f"{name}.discard", self._discard(name)))
+                self._discarding.add(self._start_task(f"{name}.discard", self._discard_copy(name)))
             case AbortModel(round_id=number):
-                self._stop(number)
+                self._cancel_task(number)
             case CancelTool(call_id=call_id):
-                self._stop(call_id)
+                self._cancel_task(call_id)
             case _ as never:
                 assert_never(never)
 
@@ -157,7 +163,7 @@ class Performer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _begin(self, key: str, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def _start_task(self, key: str, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=key)
         self._tasks[key] = task
 
@@ -171,14 +177,14 @@ class Performer:
         task.add_done_callback(done)
         return task
 
-    def _stop(self, key: str) -> None:
+    def _cancel_task(self, key: str) -> None:
         if (task := self._tasks.get(key)) is not None:
             task.cancel()
 
-    async def _ask(self, call: ModelCall, request: ModelRequest) -> None:
+    async def _ask_model(self, call: ModelCall, request: ModelRequest) -> None:
         self._deliver(await call.run(self._services.models, request))
 
-    async def _check(self, effect: CheckAnswer) -> None:
+    async def _check_answer(self, effect: CheckAnswer) -> None:
         from chatops.tools.answers import read_answer  # only steps need its pydantic and schema reader
 
         try:
@@ -190,21 +196,21 @@ class Performer:
             )
         self._deliver(AnswerCheckInput(round_id=effect.round_id, facts=facts))
 
-    async def _inspect(self, effect: InspectCall) -> None:
+    async def _inspect_call(self, effect: InspectCall) -> None:
         call, contained = effect.call, effect.contained
-        tool = self._tool(call.name, contained)
+        tool = self._find_tool(call.name, contained)
         if tool is None:
             missing = Problem(path="", message="this tool no longer exists")
             facts = CallFacts(arguments=call.arguments, problems=(missing,))
         else:
-            with shown_by(progress_of(call.id, self._publish)):
-                facts = replace(await self._facts(tool, effect), contained=contained)
+            with shown_by(progress_publisher(call.id, self._publish)):
+                facts = replace(await self._find_facts(tool, effect), contained=contained)
         # The inspection may have noticed a changed registry. Yield once, so that the turn gets that input first.
         await asyncio.sleep(0)
         reach("after_inspect")
-        self._deliver(InspectionInput(call_id=call.id, facts=facts, rules=await self._rules(call)))
+        self._deliver(InspectionInput(call_id=call.id, facts=facts, rules=await self._read_rules(call)))
 
-    async def _rules(self, call: ToolCall) -> tuple[RememberedRule, ...]:
+    async def _read_rules(self, call: ToolCall) -> tuple[RememberedRule, ...]:
         """Return this user's rules about the tool of a call, as stored now. If they cannot be read, there are none."""
         store, worker, by = self._services.store, self._services.worker, self._services.by.uid
         try:
@@ -215,13 +221,13 @@ class Performer:
         # A rule of a version that did not store its user answers for the user of this session.
         return tuple(row.rule if row.rule.uid is not None else replace(row.rule, uid=by) for row in rows)
 
-    async def _facts(self, tool: Tool, effect: InspectCall) -> CallFacts:
+    async def _find_facts(self, tool: Tool, effect: InspectCall) -> CallFacts:
         call = effect.call
-        context = self._context(effect, tool)
+        context = self._make_context(effect, tool)
         context = replace(context, sandbox=effect.sandbox, ceiling=effect.ceiling, contained=effect.contained)
         try:
             if await in_thread(is_workspace_gone, context.workspace):
-                return CallFacts(arguments=call.arguments, refusal=workspace_gone(context.workspace))
+                return CallFacts(arguments=call.arguments, refusal=workspace_gone_text(context.workspace))
             async with asyncio.timeout(INSPECT_S):
                 return await inspect_call(tool, call, context)
         except Exception as error:
@@ -229,7 +235,7 @@ class Performer:
             problem = Problem(path="", message=f"it could not be inspected ({describe_error(error)})")
             return CallFacts(arguments=call.arguments, problems=(problem,))
 
-    async def _run(self, effect: RunTool) -> None:
+    async def _run_tool(self, effect: RunTool) -> None:
         call, attempt = effect.call, effect.attempt
         began = time.monotonic()
         reach("before_tool")
@@ -261,7 +267,7 @@ class Performer:
 
     async def _result(self, effect: RunTool) -> ToolResult:
         call, contained = effect.call, effect.facts.contained
-        tool = self._tool(call.name, contained)
+        tool = self._find_tool(call.name, contained)
         if tool is None:
             return ToolResult(outcome=Outcome.FAILED, content=f"{call.name} no longer exists")
         number = RoundId(call.id.rsplit(".", 1)[0])
@@ -269,23 +275,23 @@ class Performer:
         def output(text: str) -> None:
             self._publish(ToolOutput(id=call.id, parent_id=number, text=text))
 
-        context = self._context(effect, tool, output)
+        context = self._make_context(effect, tool, output)
         context = replace(context, exposure=effect.exposure, sandbox=effect.sandbox, contained=contained)
         if self._services.attended:
-            context = replace(context, ask=self._questions.of_call(call.id, effect.attempt))
+            context = replace(context, ask=self._questions.ask_function(call.id, effect.attempt))
         try:
-            with shown_by(progress_of(call.id, self._publish)):
-                result = await attempt(tool, effect.facts, context)
+            with shown_by(progress_publisher(call.id, self._publish)):
+                result = await run_attempt(tool, effect.facts, context)
                 return replace(result, content=without_keys(result.content))
         finally:
             self._questions.end(call.id)
 
     async def _reconcile(self, effect: ReconcileTool) -> None:
         call, contained = effect.call, effect.facts.contained
-        tool = self._tool(call.name, contained)
+        tool = self._find_tool(call.name, contained)
         found = ReconcileInput(call_id=call.id, attempt=effect.attempt, result=None)
         if tool is not None:
-            context = replace(self._context(effect, tool), contained=contained)
+            context = replace(self._make_context(effect, tool), contained=contained)
             try:
                 answer = await tool.reconcile(effect.facts, context)
                 found = ReconcileInput(
@@ -300,17 +306,17 @@ class Performer:
         reach("after_reconcile")
         self._deliver(found)
 
-    def _tool(self, name: str, contained: str) -> Tool | None:
+    def _find_tool(self, name: str, contained: str) -> Tool | None:
         """Return the tool of a call; in a contained turn, the one that works on its copy."""
         tool = self._services.tools.get(name)
         if not contained:
             return tool
         return self._services.contained().tool(name, tool)
 
-    async def _discard(self, name: str) -> None:
+    async def _discard_copy(self, name: str) -> None:
         await in_thread(self._services.contained().discard, name)
 
-    def _context(
+    def _make_context(
         self, effect: ToolEffect, tool: Tool, output: Callable[[str], None] = lambda text: None
     ) -> ToolContext:
         attempt = 1 if isinstance(effect, InspectCall) else effect.attempt
@@ -327,7 +333,7 @@ class Questions:
         self._waited: dict[CallId, float] = {}
         """Seconds in which a call waited for the user. They are no time of its tool."""
 
-    def of_call(self, call_id: CallId, attempt: int) -> Ask:
+    def ask_function(self, call_id: CallId, attempt: int) -> Ask:
         """Return a function that asks the user on behalf of one attempt at a call."""
         asked = 0
 
@@ -372,13 +378,13 @@ GRACE_S = 5.0
 """Seconds that a tool may take beyond its own limit before the runtime stops it."""
 STOP_S = 1.8
 """Seconds to wait for a tool after it was asked to stop; twice as long for a child turn, whose tools stop first."""
-STOPPED = "Stopped by the user while it ran."
+STOPPED_BY_USER = "Stopped by the user while it ran."
 
-_KEPT_OUTPUT = 4_000
+_MAX_KEPT_CHARS = 4_000
 """Characters of output kept in the result of a stopped call."""
 
 
-async def attempt(tool: Tool, facts: CallFacts, context: ToolContext) -> ToolResult:
+async def run_attempt(tool: Tool, facts: CallFacts, context: ToolContext) -> ToolResult:
     """Run `tool` and return its result. Never raises.
 
     If cancelled, it stops the tool and returns the result all the same, with the output so far.
@@ -403,12 +409,14 @@ async def attempt(tool: Tool, facts: CallFacts, context: ToolContext) -> ToolRes
         await asyncio.wait({work}, timeout=STOP_S * (2 if tool.spec.capabilities.delegates else 1))
     except asyncio.CancelledError:
         stop_requested = True
-    if _has_ended_by_itself(work):
+    if _ended_by_itself(work):
         return _result(tool.spec, work)
     work.add_done_callback(_log_end)
     if not work.done():
         log.warning("%s does not stop; it is abandoned", tool.spec.name)
-    stopped = STOPPED if stop_requested else f"Stopped after {time.monotonic() - began:.0f} s: it took too long."
+    stopped = (
+        STOPPED_BY_USER if stop_requested else f"Stopped after {time.monotonic() - began:.0f} s: it took too long."
+    )
     outcome = Outcome.INTERRUPTED if stop_requested else Outcome.FAILED
     if not (tool.spec.read_only or tool.spec.idempotent or (stop_requested and work.done() and work.cancelled())):
         # The tool may still be running, as a thread does, or was half-way when its time was over.
@@ -426,14 +434,14 @@ class _OutputTail:
         self._last = ""
 
     def add(self, text: str) -> None:
-        self._last = (self._last + text)[-2 * _KEPT_OUTPUT :]
+        self._last = (self._last + text)[-2 * _MAX_KEPT_CHARS :]
         self._show(without_keys(text))
 
     def text(self) -> str:
-        return cap(self._last, limit=_KEPT_OUTPUT).text if self._last.strip() else ""
+        return cap(self._last, limit=_MAX_KEPT_CHARS).text if self._last.strip() else ""
 
 
-def _has_ended_by_itself(work: "asyncio.Future[ToolResult]") -> bool:
+def _ended_by_itself(work: "asyncio.Future[ToolResult]") -> bool:
     return work.done() and not work.cancelled() and work.exception() is None
 
 

@@ -72,7 +72,7 @@ _PROBE_SETTING = "saving was tried"
 """Setting that is written to test the store when no step waits."""
 
 
-class _Saving:
+class _StepWriter:
     """Commits the steps of one session in order, and buffers them while the store cannot be written."""
 
     def __init__(self, store: Store, worker: WorkerThread, lease: Callable[[], str]) -> None:
@@ -97,7 +97,7 @@ class _Saving:
                 await self._store_waiting()
                 await self._worker(self._store.commit, step, self._lease())
             except NotSavedError as error:
-                if not _may_wait(step):
+                if not _may_stay_unsaved(step):
                     raise
                 self._waiting.append(step)
                 return error
@@ -117,7 +117,7 @@ class _Saving:
 
 
 @frozen_dataclass
-class _Entry:
+class _QueuedInput:
     """An input in the inbox, with the future of the caller that waits for it."""
 
     event: Input
@@ -131,10 +131,10 @@ class Runner:
 
     def __init__(self, *, store: Store, worker: WorkerThread, bus: EventBus, lease: Callable[[], str]) -> None:
         """Set up the runner. `lease` returns the token of the session's lease, which each commit is checked by."""
-        self._saving = _Saving(store, worker, lease)
+        self._saving = _StepWriter(store, worker, lease)
         self._bus = bus
         self._performer: Performer | None = None
-        self._inbox: asyncio.Queue[_Entry] = asyncio.Queue()
+        self._inbox: asyncio.Queue[_QueuedInput] = asyncio.Queue()
         self._progress = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self._retry_task: asyncio.Task[None] | None = None
@@ -159,22 +159,22 @@ class Runner:
         """Put an input at the end of the inbox."""
         if self.taken_over is not None:
             return
-        self._inbox.put_nowait(_Entry(event=event))
+        self._inbox.put_nowait(_QueuedInput(event=event))
         self._ensure_loop()
 
     async def take(self, event: Input) -> bool:
         """Put an input into the inbox and wait for it. Returns False if it no longer applies or is not saved."""
-        return await self._put(event, keep=True)
+        return await self._enqueue(event, keep=True)
 
     async def take_or_fail(self, event: Input) -> bool:
         """Take an input that is void if it cannot be stored. Raises StoreError in that case."""
-        return await self._put(event, keep=False)
+        return await self._enqueue(event, keep=False)
 
-    async def _put(self, event: Input, *, keep: bool) -> bool:
+    async def _enqueue(self, event: Input, *, keep: bool) -> bool:
         if self.taken_over is not None:
             return False
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._inbox.put_nowait(_Entry(event=event, done=done, keep=keep))
+        self._inbox.put_nowait(_QueuedInput(event=event, done=done, keep=keep))
         self._ensure_loop()
         return await done
 
@@ -287,9 +287,9 @@ class Runner:
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
-        await self._shield.ended()
+        await self._shield.wait_ended()
         while not self._inbox.empty():
-            _answer(self._inbox.get_nowait().done, changed=False)
+            _answer_caller(self._inbox.get_nowait().done, changed=False)
 
     def _ensure_loop(self) -> None:
         if self._loop is None or self._loop.done():
@@ -298,12 +298,12 @@ class Runner:
     async def _run(self) -> None:
         while True:
             entry = await self._inbox.get()
-            await self._shield(self._serve(entry))
+            await self._shield(self._take_queued(entry))
 
-    async def _serve(self, entry: _Entry) -> None:
+    async def _take_queued(self, entry: _QueuedInput) -> None:
         changed = False
         try:
-            changed = await self._take(entry)
+            changed = await self._advance(entry)
         except StoreError as error:
             self._on_unsaved(entry, error)
         except Exception:
@@ -313,10 +313,10 @@ class Runner:
                 "Something went wrong inside chatops; the turn is as it was last stored.",
                 advice="chatops doctor shows where the log is.",
             )
-        _answer(entry.done, changed=changed)
+        _answer_caller(entry.done, changed=changed)
         self._progress.set()
 
-    async def _take(self, entry: _Entry) -> bool:
+    async def _advance(self, entry: _QueuedInput) -> bool:
         if self.state is None:
             return False
         if self._withheld is not None:
@@ -343,7 +343,7 @@ class Runner:
             self._bus.publish(event)
         reach("after_publish")
         # A step that starts a tool is always performed here: another process could not know if the tool had started.
-        if self._quiescing and not _tools_running(step.state):
+        if self._quiescing and not _has_running_tools(step.state):
             self._withheld = step.effects
         else:
             self._perform(step.effects)
@@ -354,7 +354,7 @@ class Runner:
             for effect in effects:
                 self._performer.perform(effect)
 
-    def _on_unsaved(self, entry: _Entry, error: StoreError) -> None:
+    def _on_unsaved(self, entry: _QueuedInput, error: StoreError) -> None:
         if isinstance(error, ConflictError):
             self._on_conflict(error)
             return
@@ -401,18 +401,18 @@ class Runner:
         self._bus.publish(Notice(id=f"{turn}.runner", parent_id=turn, text=text, advice=advice, level=level))
 
 
-def _answer(done: asyncio.Future[bool] | None, *, changed: bool) -> None:
+def _answer_caller(done: asyncio.Future[bool] | None, *, changed: bool) -> None:
     if done is not None and not done.done():
         done.set_result(changed)
 
 
-def _tools_running(state: TurnState) -> bool:
+def _has_running_tools(state: TurnState) -> bool:
     """Return True if a tool was started that has not returned yet."""
     calls = state.phase.calls if isinstance(state.phase, InRound | Stopping) else ()
     return any(isinstance(call.status, Started) for call in calls)
 
 
-def _may_wait(step: TurnStep) -> bool:
+def _may_stay_unsaved(step: TurnStep) -> bool:
     """Return True if losing the step in a crash loses nothing but text."""
     begins = any(isinstance(effect, RunTool | ReconcileTool) for effect in step.effects)
     return not (begins or step.results or step.decisions or step.rules)

@@ -59,7 +59,7 @@ class Shield:
         task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)
 
-    async def ended(self) -> None:
+    async def wait_ended(self) -> None:
         """Wait for the work in progress."""
         await asyncio.gather(*self._running, return_exceptions=True)
 
@@ -192,7 +192,7 @@ class ChildSession(Protocol):
     async def inherit(self, revoked: tuple[str, ...], sandbox: tuple[SandboxChange, ...]) -> None:
         """Take away what the user has taken from the session with the call."""
 
-    def note_beside(self, children: tuple[RoundRecord, ...]) -> None:
+    def count_siblings(self, children: tuple[RoundRecord, ...]) -> None:
         """Count what the other children have spent, one record for each."""
 
     async def stop_turn(self) -> None:
@@ -257,12 +257,12 @@ async def retry_while_away(
             await asyncio.sleep(TIMEOUT_S)
 
 
-def workspace_gone(workspace: Path) -> str:
+def workspace_gone_text(workspace: Path) -> str:
     """Return the message for the user and the model: no tool runs in another folder instead."""
     return f"The workspace {show_path(str(workspace))} is gone: no tool runs until it exists again."
 
 
-def workspace_back(workspace: Path) -> str:
+def workspace_back_text(workspace: Path) -> str:
     """Return the message for when the folder is back."""
     return f"The workspace {show_path(str(workspace))} exists again."
 
@@ -275,7 +275,7 @@ def is_workspace_gone(workspace: Path) -> bool:
         return True
 
 
-def progress_of(call_id: CallId, publish: Callable[[Event], None]) -> Show:
+def progress_publisher(call_id: CallId, publish: Callable[[Event], None]) -> Show:
     """Return what publishes the progress of a call on this event loop, from any thread."""
     loop, number = asyncio.get_running_loop(), RoundId(call_id.rsplit(".", 1)[0])
 
@@ -295,7 +295,7 @@ class EventBus:
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
-        self._notices = 0
+        self._notice_count = 0
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with each event from now on. Returns a function that unsubscribes it."""
@@ -318,6 +318,6 @@ class EventBus:
 
     def notify(self, text: str, *, advice: str = "", parent_id: str) -> None:
         """Deliver a warning for the user."""
-        self._notices += 1
-        number = f"{parent_id}.notice{self._notices}"
+        self._notice_count += 1
+        number = f"{parent_id}.notice{self._notice_count}"
         self.publish(Notice(id=number, parent_id=parent_id, text=text, advice=advice, level="warning"))

@@ -169,7 +169,7 @@ class Session(SessionView):
             make = partial(start, text=task, files=files, reads_workspace=reads_workspace, spending=spending)
             await self._turns.start_child(info, make, budget=budget)
 
-    def note_beside(self, children: tuple[RoundRecord, ...]) -> None:
+    def count_siblings(self, children: tuple[RoundRecord, ...]) -> None:
         """Count what other children have spent against the budget of this one's turn, from its next request on."""
         state = self.state
         if state is not None and not isinstance(state.phase, Finished) and state.spending.beside != children:
@@ -186,9 +186,9 @@ class Session(SessionView):
 
         A call of a child turn is decided in its session.
         """
-        if (asking := self._turns.children.asking(call_id)) is not None and asking.session is not None:
+        if (asking := self._turns.children.child_asking(call_id)) is not None and asking.session is not None:
             taken = await asking.session.decide(call_id, digest=digest, decision=decision)
-            await asking.tell()
+            await asking.report()
             return taken
         self._services.rights.check_surface(self._services.by.via)
         if isinstance(decision, Approved) and self._services.store.unsaved:
@@ -259,7 +259,7 @@ class Session(SessionView):
 
     def rule_offer(self, pending: PendingCall) -> RuleOffer:
         """Return the rules that the decision on a pending call can make, for a child's call under its own grant."""
-        child = self._turns.children.asking(pending.call.id)
+        child = self._turns.children.child_asking(pending.call.id)
         session = child.session if child is not None else None
         return session.rule_offer(pending) if isinstance(session, Session) else super().rule_offer(pending)
 
@@ -372,11 +372,11 @@ class Session(SessionView):
     async def inherit(self, revoked: tuple[str, ...], sandbox: tuple[SandboxChange, ...]) -> None:
         """Bind this child session by what the user has taken from the session with the call."""
         await self._turns.inherit(revoked, sandbox)
-        self._keep_replaced()
+        self._remember_replaced()
 
     def _put_in_force(self, settings: SessionSettings, grant: Grant) -> None:
         self._turns.settings, self._turns.grant = settings, grant
-        self._keep_replaced()
+        self._remember_replaced()
 
     async def _suspended_by(self, after: Grant) -> int:
         """Return how many rules of the session are suspended while another role is in force."""
@@ -419,7 +419,7 @@ class Session(SessionView):
         try:
             turns.grant = settings.grant(rights)
             changes = change_notices(settings, before, turns.grant, replaced=self._replaced, rights=rights)
-            self._keep_replaced()
+            self._remember_replaced()
         except ConfigError as error:
             self.notify(f"The registry has changed. {error}", advice=error.advice)
             self._runner.deliver(NarrowGrant(layers=(missing_role(settings.role),), answers=(), rule_scopes=()))
@@ -437,7 +437,7 @@ class Session(SessionView):
             )
         )
 
-    def _keep_replaced(self) -> None:
+    def _remember_replaced(self) -> None:
         """Keep the grant in force until the user reloads the registry, to say then what has changed."""
         with suppress(ConfigError):
             change = self.settings.change(self._services.rights)

@@ -89,9 +89,9 @@ class SessionFollower(SessionView):
         self._on_change: Callable[[], None] = lambda: None
         self._requested_at: float | None = None
         """Monotonic time in seconds of this process's request for the lease; None without one."""
-        self._requesting = False
+        self._is_sending_request = False
         """True while the request may not be in the store yet."""
-        self._following = asyncio.create_task(self._follow(), name="session follower")
+        self._follow_task = asyncio.create_task(self._follow(), name="session follower")
 
     # State
 
@@ -225,14 +225,14 @@ class SessionFollower(SessionView):
         lease = self._source.lease
         match self.request_state:
             case LeaseRequestState.HELD:
-                self._requested_at, self._requesting = time.monotonic(), True
+                self._requested_at, self._is_sending_request = time.monotonic(), True
                 try:
                     await worker(store.request_lease, self.session_id, me)
                 except StoreError:
                     self._requested_at = None
                     raise
                 finally:
-                    self._requesting = False
+                    self._is_sending_request = False
             case LeaseRequestState.OVERDUE if lease is not None:
                 await worker(store.seize_lease, self.session_id, me, of=lease.holder, ttl_s=LEASE_S)
             case LeaseRequestState.FREE:
@@ -246,12 +246,12 @@ class SessionFollower(SessionView):
     def stop(self) -> None:
         """Stop following: this process has opened the session."""
         self.is_closed = True
-        self._following.cancel()
+        self._follow_task.cancel()
         self._on_change = lambda: None
 
     async def aclose(self) -> None:
         """Stop following, withdraw the request, and release the lease if it has arrived."""
-        if self._following.done():
+        if self._follow_task.done():
             return
         self.stop()
         await self._mark_followed(None)
@@ -311,7 +311,12 @@ class SessionFollower(SessionView):
     def _check_request(self) -> None:
         """Notify the user if the request is void because another process has asked since, or has got the lease."""
         lease, me = self._source.lease, self._services.holder
-        if self._requested_at is None or self._requesting or lease is None or me in (lease.holder, lease.requested_by):
+        if (
+            self._requested_at is None
+            or self._is_sending_request
+            or lease is None
+            or me in (lease.holder, lease.requested_by)
+        ):
             return
         self._requested_at = None
         other = lease.requested_by or lease.holder

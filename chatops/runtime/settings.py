@@ -64,15 +64,15 @@ class SessionSettings:
     inherited: tuple[SandboxChange, ...] = ()
     """For such a session: the changes that the user made for the other one."""
 
-    def inheriting(self, revoked: Sequence[str], sandbox: tuple[SandboxChange, ...]) -> "SessionSettings":
+    def bound_by_parent(self, revoked: Sequence[str], sandbox: tuple[SandboxChange, ...]) -> "SessionSettings":
         """Return the settings of a child session, bound by what the user has taken from the session with the call."""
         return replace(self, revoked=tuple(dict.fromkeys((*self.revoked, *revoked))), inherited=sandbox)
 
     def grant(self, rights: "Rights") -> Grant:
         """Return the current grant. Raises ConfigError for an unknown role, model or persona."""
-        return self._bind(rights.grant(self), rights)
+        return self._bind_grant(rights.grant(self), rights)
 
-    def _bind(self, grant: Grant, rights: "Rights") -> Grant:
+    def _bind_grant(self, grant: Grant, rights: "Rights") -> Grant:
         if self.child is not None:
             if changes := [made for made in (self.inherited, self.sandbox) if made]:
                 # What the user has approved is the role without any change: here they can only narrow.
@@ -87,7 +87,7 @@ class SessionSettings:
         both = rights.change(self)
         if both is None:
             return None
-        return self._bind(both[0], rights), self._bind(both[1], rights)
+        return self._bind_grant(both[0], rights), self._bind_grant(both[1], rights)
 
     def grant_for(self, stored: Grant, rights: "Rights") -> tuple[Grant, ConfigError | None]:
         """Return the current grant of an unfinished turn under `stored`.
@@ -182,7 +182,7 @@ def stored_settings(store: Store, info: SessionInfo, *, role: str) -> SessionSet
     if info.parent is None:
         return settings
     settings = replace(settings, child=store.child_binding(info.id))
-    return settings.inheriting(*narrowed_by_user(store, info.parent))
+    return settings.bound_by_parent(*narrowed_by_user(store, info.parent))
 
 
 def narrowed_by_user(store: Store, session_id: SessionId) -> tuple[tuple[str, ...], tuple[SandboxChange, ...]]:

@@ -205,7 +205,7 @@ class Turns:
     async def inherit(self, revoked: tuple[str, ...], sandbox: tuple[SandboxChange, ...]) -> None:
         """Bind the turn of a child session by what the user has taken from the session with the call."""
         async with self._inheriting:
-            if (settings := self.settings.inheriting(revoked, sandbox)) == self.settings:
+            if (settings := self.settings.bound_by_parent(revoked, sandbox)) == self.settings:
                 return
             self.settings, (self.grant, _) = settings, settings.grant_for(self.grant, self._services.rights)
             await self.runner.take(NarrowGrant(layers=(revoked_layer(settings.revoked),), sandbox=self.grant.sandbox))
@@ -232,7 +232,7 @@ class Turns:
             try:
                 self._services.rights.check_surface(decided.by.via)
                 await self.check_decider(state, decided)
-                self._check_applies(decided)
+                self._check_is_answer(decided)
             except ConfigError as error:
                 # The site has forbidden it since, another program posted it, or it is beyond the rights of who decided.
                 self._notify(f"{error} {decided.call_id} stays pending.", advice=error.advice)
@@ -240,7 +240,7 @@ class Turns:
                 continue
             await self.runner.take(decided)
 
-    def _check_applies(self, decided: DecideCall) -> None:
+    def _check_is_answer(self, decided: DecideCall) -> None:
         """Raise ConfigError if the call waits for a decision, but not for such a one: it would stay posted for ever."""
         state = self.runner.state
         waiting = own_pending_calls(state) if state is not None else ()
@@ -307,12 +307,12 @@ class Turns:
         if queued:
             # The message stays queued until its turn is stored, so it must not start a second turn before that.
             await self.runner.catch_up()
-        turn_id = await self.next_id(info.id)
+        turn_id = await self.next_turn_id(info.id)
         files = await asyncio.to_thread(self._services.attach, info.id, text) if "@" in text else ()
         grant: Grant | None = self.settings.grant(self._services.rights)
         contained = self.contain_next or (grant is not None and grant.contain)
         if contained:
-            contained, grant = await self._may_contain(), None
+            contained, grant = await self._contain_or_notify(), None
 
         def make(turn: TurnState) -> TurnStep:
             step = start(turn, text, files=files, contained=contained)
@@ -329,12 +329,12 @@ class Turns:
         settings = self.settings
         grant = settings.grant(self._services.rights)
         grant = replace(grant, run_budget=strictest(grant.run_budget, budget))
-        contained = grant.contain and await self._may_contain()
+        contained = grant.contain and await self._contain_or_notify()
         caller = settings.child.caller if settings.child is not None else ""
         step = partial(make, contained=contained, caller=caller)
         await self.begin(TurnId(f"{info.id}.1"), settings, step, grant=grant)
 
-    async def _may_contain(self) -> bool:
+    async def _contain_or_notify(self) -> bool:
         """Return True if a turn can be contained here; else say why not, and that its calls ask."""
         why = await self.why_not_contained()
         if why:
@@ -356,7 +356,7 @@ class Turns:
         """
         grant = grant or settings.grant(self._services.rights)
         earlier = self.runner.state if self.workflow else None
-        self._archive()
+        self._archive_finished()
         self.settings, self.grant = settings, grant
         self._last_turn = turn_id
         before = self.history
@@ -365,19 +365,19 @@ class Turns:
 
     async def append(self, info: SessionInfo, message: RoleSwitchMessage | SummaryMessage) -> None:
         """Store a message after the last turn. Raises StoreError."""
-        self._archive()
+        self._archive_finished()
         await self.runner.catch_up()
         await self._services.worker(self._services.store.append_message, info.id, message, self.lease.token)
         self.history.add(message)
 
-    def _archive(self) -> None:
+    def _archive_finished(self) -> None:
         """Move a finished turn into the history."""
         state = self.runner.state
         if state is not None and isinstance(state.phase, Finished):
             self.history.add(*state.messages, usage=state.usage)
             self.runner.load(None)
 
-    async def next_id(self, session_id: SessionId) -> TurnId:
+    async def next_turn_id(self, session_id: SessionId) -> TurnId:
         """Return the id of the next turn.
 
         The first turn of a child session answers its caller, so it is always that of the task. Raises SessionBusyError
@@ -447,15 +447,15 @@ class Turns:
             if self.closed:
                 return
             self.closed = True
-            await self._leave_request()
-            await self.runner.give_up(why or _taken_over(by))
+            await self._store_unsent()
+            await self.runner.give_up(why or _taken_over_error(by))
             if by is not None:
                 # Another process may have asked in the meantime.
                 by = await self.lease.hand_over() or by
             elif why is not None:
                 await self.lease.release()
             # Set only now: a UI that sees it starts to follow the session, and must not find the lease free.
-            self.taken_over = error = why or _taken_over(by)
+            self.taken_over = error = why or _taken_over_error(by)
             self._notify(str(error), advice=error.advice)
 
     async def aclose(self) -> None:
@@ -466,13 +466,13 @@ class Turns:
             await asyncio.wait(self._ending_children, timeout=STOP_S)
         for task in self._tasks:
             task.cancel()
-        await self._leave_request()
+        await self._store_unsent()
         await self.runner.aclose()
         await self.lease.release()
 
     # Internals
 
-    async def _leave_request(self) -> None:
+    async def _store_unsent(self) -> None:
         """Store that a request which was withheld here was not sent, so that it does not count as cut off."""
         if self.state is not None and (unsent := self.runner.unsent):
             with suppress(StoreError):
@@ -509,7 +509,7 @@ class Turns:
         self._bus.notify(text, advice=advice, parent_id=self.session_id)
 
 
-def _taken_over(by: Holder | None) -> ConflictError:
+def _taken_over_error(by: Holder | None) -> ConflictError:
     who = f" (host {by.host}, pid {by.pid})" if by is not None else ""
     return ConflictError(
         f"Taken over by another chatops{who}.", advice="It continues there; nothing runs here any more."

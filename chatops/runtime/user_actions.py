@@ -301,7 +301,7 @@ class UserActions:
                     f"The command was not run: {what} is unfinished.", advice="Run it after its end."
                 )
             info = await turns.ensure_stored()
-            turn_id = await turns.next_id(info.id)
+            turn_id = await turns.next_turn_id(info.id)
             grant = turns.settings.grant(self._services.rights)
             if grant.tool(SHELL_TOOL) is None:
                 raise ChatopsError(
@@ -373,7 +373,7 @@ class UserActions:
             if not name:
                 raise ChatopsError("No contained turn was applied to this workspace that can be undone.")
             _check_may_take_back(turns.settings.grant(self._services.rights))
-            turn_id = await turns.next_id(info.id)
+            turn_id = await turns.next_turn_id(info.id)
 
             make = partial(start_undo, name=name, number=number, text="/contain undo")
             await turns.begin(turn_id, turns.settings, make)

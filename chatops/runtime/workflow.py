@@ -118,7 +118,7 @@ class WorkflowRun:
             async with self._step_lock:
                 await self._apply(first)
             return
-        await self._take_posted()
+        await self._take_posted_reviews()
         asked, current = awaited_turn(self._state), self.session.state
         if asked is None:
             await self.session.resume()
@@ -139,7 +139,7 @@ class WorkflowRun:
         Returns False if the run does not (or no longer) wait for that review. Raises AlreadyDecidedError, which names
         the reviewer, if another process posted a review first.
         """
-        await self._take_posted()
+        await self._take_posted_reviews()
         taken = await self._take_or_yield(ReviewStep(step=step, attempt=attempt, review=review, by=self._services.by))
         if not taken and (first := self.reviewed(step=step, attempt=attempt)):
             name = self._state.spec.step(step).name
@@ -186,12 +186,12 @@ class WorkflowRun:
             self._watch_task.cancel()
         for task in self._tasks:
             task.cancel()
-        await self._shield.ended()
+        await self._shield.wait_ended()
         await self.session.aclose()
 
     # Internals
 
-    def _settings(self) -> SessionSettings:
+    def _step_settings(self) -> SessionSettings:
         """Return the session's settings at the current step."""
         return self.session.settings.at_step(self._state)
 
@@ -208,17 +208,17 @@ class WorkflowRun:
         try:
             return await self._take(event)
         except AlreadyDecidedError:
-            await self._take_posted()
+            await self._take_posted_reviews()
             return False
 
     async def _apply(self, step: WorkflowStep) -> None:
-        await self._shield(self._store(step))
+        await self._shield(self._commit(step))
         for effect in step.effects:
             await self._perform(effect)
         if self.over:
-            await self._release()
+            await self._release_session()
 
-    async def _store(self, step: WorkflowStep) -> None:
+    async def _commit(self, step: WorkflowStep) -> None:
         reach("before_run_commit")
         await self._services.worker(self._services.store.commit_run, step, self.session.lease)
         reach("after_run_commit")
@@ -236,7 +236,7 @@ class WorkflowRun:
         try:
             match effect:
                 case StartAttempt() | StartGate():
-                    await self._begin(effect)
+                    await self._start_turn(effect)
                 case StopTurn(turn_id=turn_id):
                     if self._is_current(turn_id):
                         await self.session.stop_turn()
@@ -258,12 +258,12 @@ class WorkflowRun:
                 advice=f"Resume it where they are: {self.way_to_continue}",
             )
         try:
-            self._settings().grant(self._services.rights)
+            self._step_settings().grant(self._services.rights)
         except ConfigError as error:
             return error
         return None
 
-    async def _begin(self, asked: StartAttempt | StartGate) -> None:
+    async def _start_turn(self, asked: StartAttempt | StartGate) -> None:
         if (missing := self._why_not_here(asked)) is not None:
             raise missing
         before = await self._earlier_messages(asked)
@@ -274,7 +274,7 @@ class WorkflowRun:
                 return start_gate(turn, asked.gate)
             return start(turn, asked.text, contract=asked.contract)
 
-        await self.session.begin(asked.turn_id, self._settings(), make)
+        await self.session.begin(asked.turn_id, self._step_settings(), make)
 
     async def _earlier_messages(self, asked: StartAttempt | StartGate) -> tuple[Message, ...]:
         """Return the messages of the earlier attempts."""
@@ -283,9 +283,9 @@ class WorkflowRun:
         earlier = await self._services.worker(self._services.store.load_turn, asked.after)
         return (*earlier.history, *earlier.messages)
 
-    async def _release(self) -> None:
+    async def _release_session(self) -> None:
         try:
-            await self.session.release_from_run(self._settings())
+            await self.session.release_from_run(self._step_settings())
         except ChatopsError as error:
             self._block(error)
 
@@ -294,9 +294,9 @@ class WorkflowRun:
 
     def _on_event(self, published: Published) -> None:
         if isinstance(published.event, TurnFinished) and not self.over:
-            self._spawn(self._turn_over(published.event.id))
+            self._spawn(self._take_turn_end(published.event.id))
 
-    async def _turn_over(self, turn_id: TurnId) -> None:
+    async def _take_turn_end(self, turn_id: TurnId) -> None:
         state = self.session.state
         ended = turn_end_input(state) if state is not None and state.turn_id == turn_id else None
         if ended is None:
@@ -311,7 +311,7 @@ class WorkflowRun:
         self._blocked_by = error
         self.session.notify(f"The run is blocked: {error}", advice=error.advice)
 
-    async def _take_posted(self) -> None:
+    async def _take_posted_reviews(self) -> None:
         store, worker = self._services.store, self._services.worker
         for posted in await worker(store.posted_reviews, self.run_id):
             if posted is None or not (await self._may_review(posted) and await self._take(posted)):
@@ -342,7 +342,7 @@ class WorkflowRun:
                 version = await self._services.worker(self._services.store.data_version)
                 if version != last_version:
                     last_version = version
-                    await self._take_posted()
+                    await self._take_posted_reviews()
             except StoreError:
                 log.exception("posted reviews could not be read")
 

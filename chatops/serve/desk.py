@@ -16,7 +16,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, session_of
 from chatops.domain.tools import CONTAINED_APPLY, shown_verb
 from chatops.domain.wording import cut
-from chatops.runtime.call_sheet import asked_by, call_sheet, subject
+from chatops.runtime.call_sheet import asked_by, call_sheet, subject_line
 from chatops.runtime.descriptions import describe_time
 from chatops.runtime.services import changes
 from chatops.serve.pages import CallPage, call_page
@@ -260,7 +260,7 @@ class Desk:
         return Listed(
             id=pending.call.id,
             verb=shown_verb(pending.call.name, pending.capabilities, pending.call.arguments),
-            about=cut(subject(pending), most=LONGEST_ABOUT),
+            about=cut(subject_line(pending), most=LONGEST_ABOUT),
             role=asked_by(pending),
             model=f" ({pending.model})" if pending.model else "",
             session=title or row.session_id,

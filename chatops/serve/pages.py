@@ -21,7 +21,7 @@ from chatops.domain.sanitize import reveal, sanitize
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.domain.wording import plural
 from chatops.headless.pending import scope
-from chatops.runtime.call_sheet import Fact, Form, Weight, call_sheet, command_lines, in_order, question
+from chatops.runtime.call_sheet import Fact, Form, Weight, call_sheet, command_lines, question, reading_order
 
 if TYPE_CHECKING:
     from chatops.contained.text import ContainedReview
@@ -122,7 +122,7 @@ def call_page(pending: PendingCall, review: "ContainedReview | None", *, may_dec
     `may_decide`: False if it is not decided here.
     """
     sheet = call_sheet(pending, now=time.time())
-    shown = in_order([fact for fact in sheet.facts if fact.weight is not Weight.DETAIL])
+    shown = reading_order([fact for fact in sheet.facts if fact.weight is not Weight.DETAIL])
     details = [fact for fact in sheet.facts if fact.weight is Weight.DETAIL]
     return CallPage(
         question=question(pending),

@@ -25,7 +25,7 @@ from chatops.policy.registry_checks import registry_warnings, warnings_in_use
 from chatops.policy.resolve import User, sandbox_layers
 from chatops.policy.sandbox import resolve, stricter
 from chatops.policy.workflow import WorkflowSpec
-from chatops.runtime.services import Services, WorkerThread, is_workspace_gone, workspace_back, workspace_gone
+from chatops.runtime.services import Services, WorkerThread, is_workspace_gone, workspace_back_text, workspace_gone_text
 from chatops.runtime.session import Session, open_session
 from chatops.runtime.settings import SessionSettings, StepRights, stored_settings
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run
@@ -139,10 +139,10 @@ class App:
 
     def look_at_workspace(self) -> None:
         """Notify every open session if the workspace is gone, or there again."""
-        gone = workspace_gone(self.workspace) if is_workspace_gone(self.workspace) else ""
+        gone = workspace_gone_text(self.workspace) if is_workspace_gone(self.workspace) else ""
         if gone != self.workspace_error:
             self.workspace_error = gone
-            self.open_sessions.notify(gone or workspace_back(self.workspace))
+            self.open_sessions.notify(gone or workspace_back_text(self.workspace))
 
     def reload_registry(self) -> None:
         """Put the registry as it is now in force, including what it adds. Read skills and the user's tools again.

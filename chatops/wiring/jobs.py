@@ -51,7 +51,7 @@ from chatops.engine.view import is_in_flight
 from chatops.policy.budget import Budget
 from chatops.policy.registry import ModelSpec
 from chatops.runtime.call_sheet import budget_question
-from chatops.runtime.descriptions import named_call
+from chatops.runtime.descriptions import call_line
 from chatops.runtime.lease import LEASE_S
 from chatops.runtime.session import Session
 from chatops.store.base import JobRow, LeaseRow
@@ -136,7 +136,7 @@ class Job:
             case JobState.RUNNING if self.lease is not None:
                 return f"pid {self.lease.holder.pid}"
             case JobState.WAITING:
-                return "; ".join(budget_question(call) or named_call(call.call, call.facts) for call in self.pending)
+                return "; ".join(budget_question(call) or call_line(call.call, call.facts) for call in self.pending)
             case _:
                 return self.why
 

@@ -13,7 +13,7 @@ from chatops.domain.events import Notice, Published
 from chatops.domain.ids import CallId, MessageId, SessionId, child_session
 from chatops.domain.messages import AssistantMessage, UserMessage
 from chatops.domain.wording import cut, one_line, plural
-from chatops.runtime.descriptions import named_call, resume_summary
+from chatops.runtime.descriptions import call_line, resume_summary
 from chatops.runtime.session import Session
 from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import WorkflowRun
@@ -270,7 +270,7 @@ class SessionList:
         if any(info.pending for info in found):
             for row in store.pending_calls():
                 if row.decided is None:
-                    asks.setdefault(row.continues, []).append(named_call(row.pending.call, row.pending.facts))
+                    asks.setdefault(row.continues, []).append(call_line(row.pending.call, row.pending.facts))
         known = {info.id: info for info in found}
         return [
             SessionRow(

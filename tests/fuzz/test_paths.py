@@ -19,7 +19,7 @@ from chatops.contained.turns import ContainedTurns
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.ids import CallId
 from chatops.domain.tools import ToolCall
-from chatops.runtime.performer import attempt
+from chatops.runtime.performer import run_attempt
 from chatops.toolkit.base import inspect_call
 from chatops.tools.attach import attached_files
 from chatops.tools.catalog import CatalogSettings, builtin_catalog
@@ -131,7 +131,7 @@ def test_nothing_outside_is_read_or_changed_while_folders_turn_into_links(tmp_pa
         assert "could not be inspected" not in facts.refusal, facts
         if facts.problems or facts.refusal:
             return repr(facts.problems)
-        return f"{facts.diff} {(await attempt(tool, facts, context)).content}"
+        return f"{facts.diff} {(await run_attempt(tool, facts, context)).content}"
 
     def undone(race: Race) -> str:
         turns = ContainedTurns(race.data)

@@ -5,7 +5,7 @@ import re
 import time
 
 from chatops.domain.ids import SessionId
-from chatops.runtime.descriptions import UNKNOWN
+from chatops.runtime.descriptions import UNKNOWN_NOTE
 from tests.kill.at_screen import HOLDS, approve_elsewhere
 from tests.kill.ledger import left_to_say, read, watching
 from tests.kill.scene import LeaseRow
@@ -112,7 +112,7 @@ def _answers(stage: Stage) -> bool:
         if one["decision"] is not None:
             continue
         shown = stage.run("approvals", "show", one["id"]).out
-        word = "deny" if UNKNOWN in shown else "approve"
+        word = "deny" if UNKNOWN_NOTE in shown else "approve"
         doubtful = doubtful or word == "deny"
         done = stage.run("approvals", word, one["id"])
         assert done.code == 0, done.err

@@ -15,7 +15,7 @@ from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import CallFacts, ToolCall, ToolResult
 from chatops.mcp.process import ServerLimits
 from chatops.mcp.servers import Configured, Servers
-from chatops.runtime.performer import attempt
+from chatops.runtime.performer import run_attempt
 from chatops.toolkit.base import Ask, ToolContext, inspect_call
 from tests.support import mcp_server
 
@@ -96,7 +96,7 @@ class World:
         assert not facts.problems, facts.problems
         found = servers.get(name)
         assert found is not None
-        return await attempt(found, facts, self.context(seconds))
+        return await run_attempt(found, facts, self.context(seconds))
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ async def test_the_time_limit_stands_still_while_the_user_is_asked(
         return yes()
 
     world.ask = slow
-    result = await performer.attempt(Asking(), CallFacts(arguments="{}"), world.context(0.02))
+    result = await performer.run_attempt(Asking(), CallFacts(arguments="{}"), world.context(0.02))
     assert (result.outcome, result.content) == (Outcome.SUCCESS, "accept")
 
 

@@ -12,7 +12,7 @@ from chatops.domain.decisions import Answer, AnswerAction, ServerQuestion
 from chatops.domain.ids import CallId
 from chatops.domain.tools import CallFacts, Outcome, ToolResult
 from chatops.engine.inputs import QuestionInput, QuestionWithdrawnInput
-from chatops.runtime.performer import Questions, attempt
+from chatops.runtime.performer import Questions, run_attempt
 from chatops.toolkit.base import ToolContext
 from chatops.tools.function import FunctionTool, tool
 from tests.support.waiting import PATIENCE
@@ -41,7 +41,9 @@ async def stopped(body: Body, workspace: Path, *, read_only: bool = False) -> To
         begun.set()
         return await body(context)
 
-    running = asyncio.ensure_future(attempt(made(with_word, read_only=read_only), NO_ARGUMENTS, context_for(workspace)))
+    running = asyncio.ensure_future(
+        run_attempt(made(with_word, read_only=read_only), NO_ARGUMENTS, context_for(workspace))
+    )
     await begun.wait()
     running.cancel()
     return await running
@@ -104,7 +106,7 @@ async def test_the_outcome_of_a_thread_that_keeps_running_is_unknown(
         leave.wait(PATIENCE)
         return "done"
 
-    running = asyncio.ensure_future(attempt(change, NO_ARGUMENTS, context_for(tmp_path)))
+    running = asyncio.ensure_future(run_attempt(change, NO_ARGUMENTS, context_for(tmp_path)))
     await asyncio.to_thread(entered.wait, PATIENCE)
     running.cancel()
     result = await running
@@ -115,7 +117,7 @@ async def test_the_outcome_of_a_thread_that_keeps_running_is_unknown(
 
 async def test_the_time_limit_is_enforced_by_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chatops.runtime.performer.GRACE_S", 0.0)
-    result = await attempt(made(says_and_waits), NO_ARGUMENTS, context_for(tmp_path, timeout_s=0.05))
+    result = await run_attempt(made(says_and_waits), NO_ARGUMENTS, context_for(tmp_path, timeout_s=0.05))
     assert result.outcome is Outcome.UNKNOWN
     assert "Stopped after 0 s" in result.content
     assert result.content.endswith("Output so far:\nhalf way\n")
@@ -128,7 +130,7 @@ async def test_the_time_in_which_a_call_waits_for_the_user_is_not_its_own(monkey
     questions = Questions(asked.put_nowait)
     call = CallId("s.1.1.1")
     for number, answered_after in ((1, 40.0), (2, 2.5)):
-        ask = questions.of_call(call, number)
+        ask = questions.ask_function(call, number)
         waiting = asyncio.ensure_future(ask(ServerQuestion(server="h", message="?", schema="{}")))
         await asked.get()
         now += answered_after

@@ -26,9 +26,9 @@ from chatops.runtime.call_sheet import (
     asked_by,
     call_sheet,
     command_lines,
-    in_order,
     question,
-    subject,
+    reading_order,
+    subject_line,
 )
 from chatops.tui.dialogs.approval_list import ApprovalList, ListedCall
 from chatops.tui.dialogs.dialog_keys import (
@@ -319,7 +319,7 @@ def describe(
     """
     sheet = call_sheet(pending, now=time.time())
     shown, folded = sheet.since(before)
-    notes, above, call, below, blocks = in_order((*about, *shown))
+    notes, above, call, below, blocks = reading_order((*about, *shown))
     payload = [
         *(Row(text=line(fact.value), tone="caution") for fact in notes),
         *_gap(fact_rows(above)),
@@ -362,7 +362,7 @@ def change_of(pending: PendingCall, theme: BlockTheme) -> DiffRows:
 
 def title(pending: PendingCall) -> str:
     """Return one line for the list: the tool and the call's subject."""
-    return f"{pending_verb(pending)}  {subject(pending)}"
+    return f"{pending_verb(pending)}  {subject_line(pending)}"
 
 
 def _call(pending: PendingCall, facts: Iterable[Fact], *, theme: BlockTheme, side_by_side: bool) -> Iterator[Row]:

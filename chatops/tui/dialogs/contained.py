@@ -22,7 +22,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.domain.wording import plural, sentence
 from chatops.runtime.call_sheet import asked_by
-from chatops.runtime.descriptions import UNKNOWN, denial_sentence
+from chatops.runtime.descriptions import UNKNOWN_NOTE, denial_sentence
 from chatops.tui.composer import Composer
 from chatops.tui.dialogs.body import DialogFrame
 from chatops.tui.dialogs.changes import ChangesScreen, change_title
@@ -417,7 +417,7 @@ def about_changes(pending: PendingCall, review: "ContainedReview") -> Iterator[R
     undoes = is_undo(pending.call.arguments)
     yield Row(text=f"Role {line(asked_by(pending))}: {line(review.head)}", tone="heading")
     if pending.outcome_unknown:
-        yield Row(text=UNKNOWN, tone="caution")
+        yield Row(text=UNKNOWN_NOTE, tone="caution")
     if pending.denial is not None:
         yield Row(text=line(denial_sentence(pending.denial)), tone="caution")
     if pending.reason is not AskReason.POLICY or (_list_number(pending) > 1 and not undoes):
