@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
 _STRONG, _EMPHASIS, _STRIKE = Style(bold=True), Style(italic=True), Style(strike=True)
 _NONE, _EMPHATIC = Style(), Style(underline=True)
-_FALLBACK = Color.parse("#e0e0e0")
+_FALLBACK_FOREGROUND = Color.parse("#e0e0e0")
 _NO_ROLES: Mapping[str, str] = MappingProxyType({})
-_STANDS_OUT = 0.3
-"""Minimum difference in brightness (0 to 1) from the surroundings for a background to be meaningful."""
+_MIN_DIFFERENCE = 0.3
+"""Minimum difference in brightness (0 to 1) from the surroundings that makes a background meaningful.
+
+With less, the plain background of a panel would be drawn in reverse video too.
+"""
 
 
 @frozen_dataclass
@@ -77,6 +80,7 @@ ASCII = Symbols(
 )
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+"""The frames of a sign that moves, see `BlockTheme.spinner`."""
 
 
 def symbols_for(encoding: str | None) -> Symbols:
@@ -139,20 +143,21 @@ def theme_from(
 
     `roles` are the colours of roles by name.
     """
-    foreground = _color(variables, "foreground", _FALLBACK)
+    foreground = _color(variables, "foreground", _FALLBACK_FOREGROUND)
     background = _color(variables, "background", Color.parse("#121212" if dark else "#e0e0e0"))
     panel = _color(variables, "panel", background)
+    # A colour of the terminal cannot be blended with another one.
     plain = foreground.ansi is not None or background.ansi is not None
 
     def style(name: str, *, bold: bool = False) -> Style:
         return Style(color=_color(variables, name, foreground).rich_color, bold=bold or None)
 
-    def under(name: str, tint: str, share: float) -> Style:
-        """Return a background: of the theme, else so much of a tint over the background of everything."""
+    def background_of(name: str, *, tint: str, share: float) -> Style:
+        """Return a background: of the theme, else `share` (0 to 1) of a tint over the background of everything."""
         if plain:
             return Style()
-        colour = background.blend(_color(variables, tint, foreground), share)
-        return Style(bgcolor=_color(variables, name, colour).rich_color)
+        tinted = background.blend(_color(variables, tint, foreground), share)
+        return Style(bgcolor=_color(variables, name, tinted).rich_color)
 
     words = _EMPHATIC if plain else Style(color=foreground.rich_color)
     dim = _color(variables, "dim", foreground.blend(background, 0.38))
@@ -169,11 +174,11 @@ def theme_from(
         bad=style("text-error", bold=True),
         code=code,
         inline_code=style("text-accent"),
-        user_text=under("raised", "foreground", 0.08),
-        added=under("diff-added", "success", 0.15),
-        removed=under("diff-removed", "error", 0.15),
-        added_words=words + under("diff-added-words", "success", 0.35),
-        removed_words=words + under("diff-removed-words", "error", 0.35),
+        user_text=background_of("raised", tint="foreground", share=0.08),
+        added=background_of("diff-added", tint="success", share=0.15),
+        removed=background_of("diff-removed", tint="error", share=0.15),
+        added_words=words + background_of("diff-added-words", tint="success", share=0.35),
+        removed_words=words + background_of("diff-removed-words", tint="error", share=0.35),
         dark=dark,
         symbols=symbols,
         roles=tuple((name, Style(color=Color.parse(colour).rich_color, bold=True)) for name, colour in roles.items()),
@@ -215,16 +220,17 @@ class WithoutColours(LineFilter):
         """Return the same text without colours. `background` is the colour around it."""
         around = round(background.brightness, 2)
         return [
-            Segment(text, None if style is None else _plain(style, around), control)
+            Segment(text, None if style is None else _without_colours(style, around), control)
             for text, style, control in segments
         ]
 
 
 @lru_cache(1024)
-def _plain(style: Style, around: float) -> Style:
+def _without_colours(style: Style, around: float) -> Style:
+    """Return the style without colours. A background that stands out from the brightness `around` it is reversed."""
     reverse = bool(style.reverse)
     if style.bgcolor is not None and not style.bgcolor.is_default:
-        stands_out = abs(Color.from_rich_color(style.bgcolor).brightness - around) >= _STANDS_OUT
+        stands_out = abs(Color.from_rich_color(style.bgcolor).brightness - around) >= _MIN_DIFFERENCE
         reverse = reverse != stands_out
     return Style(
         bold=style.bold,

@@ -10,6 +10,7 @@ from chatops.domain.messages import RoleSwitchMessage
 from chatops.domain.tools import Outcome
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import AnswerDrawing
+from chatops.tui.transcript.block_lines import block_lines
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Block,
@@ -21,7 +22,6 @@ from chatops.tui.transcript.blocks import (
     ToolCardBlock,
     UserBlock,
 )
-from chatops.tui.transcript.layout import block_lines
 from chatops.tui.transcript.lines import strips_of
 
 MARKDOWN = """# What it does

@@ -9,7 +9,8 @@ from textual.color import Color
 from textual.theme import Theme
 
 from chatops.policy.registry import ROLE_COLOURS
-from chatops.tui.themes import AUTO, DARK, LIGHT, PALETTE, SIXTEEN, contrast, role_colours
+from chatops.tui.colours import DARK, LIGHT, PALETTE, SIXTEEN, contrast, role_colours
+from chatops.tui.themes import AUTO
 from tests.tui.app.support_app import stage
 
 BACKGROUNDS = ("raised", "diff-added", "diff-removed", "warning-muted", "error-muted")

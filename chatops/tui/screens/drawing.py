@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from chatops.tools.picture import Picture
     from chatops.tui.graphics import Graphics
     from chatops.tui.transcript.blocks import Block, Op
-    from chatops.tui.transcript.projector import FrameBuffer, Projector
+    from chatops.tui.transcript.frame_buffer import FrameBuffer
+    from chatops.tui.transcript.projector import Projector
     from chatops.tui.transcript.transcript import Transcript
 
 _DRAWING = tuple(f"chatops.tui.transcript.{name}" for name in ("transcript", "projector"))
@@ -80,7 +81,7 @@ class TranscriptPresenter:
 
     def subscribe(self, session: "SessionView") -> None:
         """Get the events of this session instead, from now on."""
-        from chatops.tui.transcript.projector import FrameBuffer
+        from chatops.tui.transcript.frame_buffer import FrameBuffer
 
         self.unsubscribe()
         buffer = self._buffer = FrameBuffer(lambda batch: self._screen.post_message(Batch(session, batch)))
@@ -182,7 +183,7 @@ class TranscriptPresenter:
 
     def draw(self, batch: Batch) -> "list[Event]":
         """Draw a batch of events. Return those that do more than continue a text."""
-        from chatops.tui.transcript.projector import is_delta
+        from chatops.tui.transcript.frame_buffer import is_delta
 
         if self._transcript is not None and self._projector is not None and self._current is not None:
             try:

@@ -1,4 +1,4 @@
-"""Finds a text in the transcript (ctrl+f)."""
+"""The bar that finds a text in the transcript (ctrl+f), and the presenter that opens it."""
 
 import asyncio
 import time
@@ -22,27 +22,29 @@ if TYPE_CHECKING:
     from chatops.tui.transcript.finding import TextSearch
     from chatops.tui.transcript.transcript import Transcript
 
-_KEYS = frozenset({"escape", "up", "down", "pageup", "pagedown"})
-_MOVE = (KeyHint("n", "older"), KeyHint("N", "newer"))
-_MOVING = (
-    KeyLegend([[*_MOVE, KeyHint(does="edit", id="find"), BACK]]),
-    KeyLegend([[*_MOVE, BACK]], "  "),
+_HANDLED_KEYS = frozenset({"escape", "up", "down", "pageup", "pagedown"})
+"""Keys that the bar takes while its field has the focus, and while it has the focus itself."""
+_OLDER_NEWER = (KeyHint("n", "older"), KeyHint("N", "newer"))
+_MOVING_KEYS = (
+    KeyLegend([[*_OLDER_NEWER, KeyHint(does="edit", id="find"), BACK]]),
+    KeyLegend([[*_OLDER_NEWER, BACK]], "  "),
     KeyLegend([[KeyHint("n N"), BACK]], "  "),
     KeyLegend([[KeyHint("n N Esc")]]),
 )
-_TYPING = (
+_TYPING_KEYS = (
     KeyLegend([[KeyHint(does="Enter, then n N"), BACK]]),
     KeyLegend([[KeyHint(does="Enter, n N"), KeyHint("escape")]], "  "),
     KeyLegend([[KeyHint("enter"), KeyHint("escape")]], "  "),
     KeyLegend([[KeyHint("enter")]]),
 )
-"""The keys, in as many words as there is room for."""
-_OTHERS = 15
+"""The keys while the bar has the focus, and while its field has it: in fewer and fewer words."""
+_CELLS_BESIDE = 15
 """Cells of the line outside count and keys: the label, the edges and some of the text."""
 _SLICE_S = 0.006
-"""Longest time that a part of the search may delay keys."""
+"""Seconds of the search between two pauses, in which keys have to wait."""
 _PAUSE_S = 0.002
-_MAX_NEAR = 500
+"""Seconds of a pause, in which keys are handled. With more, a long search takes longer."""
+_LONGEST_NEAR = 500
 """Characters that tell a message from others with the same text."""
 
 
@@ -74,14 +76,16 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
         self._composer = composer
         self._close = close
         self._search: TextSearch | None = None
+        """The places of the text; None while there is no text."""
         self._number = 0
         """The place that is shown, counted from 0."""
         self._from = 0
-        """The block from which on the nearest place is looked for upwards."""
+        """The index of the block from which on the nearest place is looked for upwards."""
         self._letter, self._letter_at = "", 0.0
         """The `n` or `N` that was pressed last, which may start a message, and when."""
         self._count = ""
-        self._keys: Sequence[KeyLegend] = _TYPING
+        """The words that are shown for number and count of the places."""
+        self._keys: Sequence[KeyLegend] = _TYPING_KEYS
 
     def compose(self) -> ComposeResult:
         """Yield label, field, count and keys."""
@@ -101,18 +105,18 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
 
     def on_focus(self) -> None:
         """Show the keys that move."""
-        self._keys = _MOVING
+        self._keys = _MOVING_KEYS
         self.show_keys()
 
     def on_blur(self) -> None:
         """Show the keys of the field."""
-        self._keys = _TYPING
+        self._keys = _TYPING_KEYS
         self.show_keys()
 
     @on(events.Resize)
     def show_keys(self) -> None:
         """Show the keys that act, in as many words as fit."""
-        room = self.size.width - _OTHERS - len(self._count)
+        room = self.size.width - _CELLS_BESIDE - len(self._count)
         fitting = (keys for keys in (legend.draw() for legend in self._keys) if keys.cell_length <= room)
         self.query_one("#find-keys", Static).update(next(fitting, ""))
 
@@ -141,26 +145,27 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
         """Handle a key. A letter without a meaning starts a message, with an `n` or `N` right before it."""
         typed = event.character if self.has_focus and event.is_printable and event.character else ""
         enter = self.has_focus and event.key == "enter"
-        if not (typed or enter or event.key in _KEYS):
+        if not (typed or enter or event.key in _HANDLED_KEYS):
             return
         event.stop()
         event.prevent_default()
         now = self._composer.note_typing()
-        begun = self._letter if now - self._letter_at < ALONE_S else ""
+        letter_before = self._letter if now - self._letter_at < ALONE_S else ""
         self._letter, self._letter_at = typed if typed in ("n", "N") else "", now
         match typed or event.key:
             case "n" | "up" | "enter":
-                self._step(-1)
+                self._move(-1)
             case "N" | "down":
-                self._step(1)
+                self._move(1)
             case "pageup" | "pagedown" as key:
                 self._transcript.press(key)
             case _:
-                if typed and begun:
-                    self._step(1 if begun == "n" else -1)
+                if typed and letter_before:
+                    # It was the start of a message: take its move back.
+                    self._move(1 if letter_before == "n" else -1)
                 self._close()
                 if typed:
-                    self._composer.append_typed(f"{begun}{typed}")
+                    self._composer.append_typed(f"{letter_before}{typed}")
 
     async def _find(self, text: str, *, near: str = "") -> None:
         """Search all blocks, with pauses for keys, and show the nearest place."""
@@ -172,11 +177,11 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
             transcript.show_places(None)
             self._show_count("")
             return
-        search, wanted = TextSearch(text), near[:_MAX_NEAR]
-        chosen, end = None, time.perf_counter() + _SLICE_S
+        search, wanted = TextSearch(text), near[:_LONGEST_NEAR]
+        wanted_index, end = None, time.perf_counter() + _SLICE_S
         for index, block in enumerate(transcript.blocks):
-            if search.add(block, at=index) and wanted and wanted in searched_text(block):
-                chosen = index
+            if search.add(block, index=index) and wanted and wanted in searched_text(block):
+                wanted_index = index
             if time.perf_counter() > end:
                 await asyncio.sleep(_PAUSE_S)
                 end = time.perf_counter() + _SLICE_S
@@ -184,12 +189,12 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
             return
         self._search = search
         transcript.show_places(search)
-        self._number = search.last_up_to(self._from) if chosen is None else search.first_in(chosen)
-        self._step(0)
+        self._number = search.last_up_to(self._from) if wanted_index is None else search.first_in(wanted_index)
+        self._move(0)
         if not len(search):
             self._show_count("not found")
 
-    def _step(self, by: int) -> None:
+    def _move(self, by: int) -> None:
         """Show the place `by` places on, and its number."""
         if (search := self._search) is not None and len(search):
             self._number = (self._number + by) % len(search)

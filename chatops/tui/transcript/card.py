@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import assert_never
 
 from rich.cells import cell_len
@@ -29,34 +29,36 @@ from chatops.tui.keys import key_of
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.blocks import CardStatus, ToolCardBlock
 from chatops.tui.transcript.diff import diff_lines
-from chatops.tui.transcript.lines import fold, one_line, prefixed, styled, truncated, wrap
+from chatops.tui.transcript.lines import fold, indented, one_line, prefixed, short_line, styled, truncated, wrap
 
-_WIDEST = 98
-"""Maximum columns of a folded card, so that its state stands near its text on a wide terminal."""
+# How much a folded card shows. With more, one call could fill the screen.
+_MAX_WIDTH = 98
+"""Maximum columns, so that its state stands near its text on a wide terminal."""
 _LONGEST_FAILURE = 300
 """Columns of an error or its likely cause, which is wrapped."""
 _LONGEST_ERROR_LINE = 160
-"""Characters of a line of output of a failed call, which is wrapped; of other calls a line is cut to the width."""
+"""Columns of a line of output of a failed call, which is wrapped; of other calls a line is cut to the width."""
+_MAX_CHANGED = 12
+"""Maximum lines of a diff."""
+_LAST_LINES = 5
+"""Lines of the end of an output."""
+_FIRST_LINES = 2
+"""Lines of the start of a result of an MCP or own tool."""
+_MAX_NAMES = 3
+"""Maximum names of files in the line of several reads."""
+_MIN_SUMMARY = 14
+"""Least columns for the subject of a call. With less room, the state goes to a line of its own."""
+_LONGEST_ARGUMENT = 400
+"""Characters of an argument in the headline. What is longer than any window is not even sanitised."""
+_LONGEST_REASON = 100
+"""Columns of a reason in the headline."""
+
 _MAX_LINES = 400
 """Maximum lines of a result in an opened card, taken from its start and end."""
-_MAX_CHANGED = 12
-"""Maximum lines of a diff in a folded card."""
-_LAST_LINES = 5
-"""Lines of output in a folded card."""
-_FIRST_LINES = 2
-"""Lines of the result of an MCP or own tool in a folded card."""
-_MAX_NAMES = 3
-"""Names of files in the line of several reads."""
-_MIN_SUMMARY = 14
-"""Columns for the subject of a call. With less room, the state goes to a line of its own."""
-_LONGEST_ARGUMENT = 400
-"""Characters of an argument in the headline."""
 _MAIN_ARGUMENTS = ("command", "path", "query", "url", "pattern", "code", "text")
 """Arguments that identify a call by themselves, after those that its tool declares. The first one present is used."""
 clock = time.time
 """The present time, as `ToolCardBlock.started_at` counts."""
-_LONGEST_REASON = 100
-"""Columns of a reason in the headline."""
 
 
 def card_lines(
@@ -75,46 +77,47 @@ def card_lines(
     """
     if capabilities is None:
         capabilities = built_in_capabilities(card.tool)
-    room = min(width, _WIDEST)
+    folded_width = min(width, _MAX_WIDTH)
     if further:
-        return _folded_line([card, *further], capabilities, width=room, theme=theme)
-    lines = _headline_text(card, capabilities, width=room, theme=theme)
+        return [_line_of_several([card, *further], capabilities, width=folded_width, theme=theme)]
+    lines = _headline(card, capabilities, width=folded_width, theme=theme)
     if expanded:
         bar = Text(f"{theme.symbols.bar} ", theme.muted, end="")
-        lines.extend(prefixed(_detail_rows(card, capabilities, width=width - 2, theme=theme), first=bar, rest=bar))
-    else:
-        indent = Text("  ", end="")
-        lines.extend(
-            prefixed(_body(card, capabilities, width=max(1, room - 2), theme=theme), first=indent, rest=indent)
-        )
-    return lines
+        return lines + prefixed(_detail_lines(card, capabilities, width=width - 2, theme=theme), first=bar, rest=bar)
+    return lines + indented(_folded_lines(card, capabilities, width=max(1, folded_width - 2), theme=theme), columns=2)
 
 
 def may_fold(card: ToolCardBlock, capabilities: Capabilities) -> bool:
     """Return True if the call may be folded into another one of its tool: it succeeded, and nothing else is to say."""
-    done = card.status is CardStatus.SETTLED and card.outcome is Outcome.SUCCESS and not card.files
-    return capabilities.folds and done and not card.imported and not card.end.aftermath and not login(card.decided_by)
+    succeeded = card.status is CardStatus.SETTLED and card.outcome is Outcome.SUCCESS and not card.imported
+    says_more = card.files or card.end.aftermath or login(card.decided_by)
+    return capabilities.folds and succeeded and not says_more
 
 
-def _folded_line(
+def hidden_lines(count: int, theme: BlockTheme, *, noun: str = "more line") -> Text:
+    """Return the line that says how many lines are not shown, and which key shows them."""
+    return Text(f"{theme.symbols.ellipsis} {plural(count, noun)} ({key_of('open-block')})", theme.muted, end="")
+
+
+def _line_of_several(
     cards: Sequence[ToolCardBlock], capabilities: Capabilities, *, width: int, theme: BlockTheme
-) -> list[Text]:
+) -> Text:
     """Return the one line of several calls of a tool."""
-    name = shown_verb(cards[0].tool, capabilities)
-    line = Text.assemble((f"{theme.symbols.done} ", theme.good), (name, theme.text + theme.strong), end="")
-    counted = plural(sum(card.count or 0 for card in cards), *capabilities.counts)
-    words = duration(sum(card.duration_ms for card in cards))
+    verb = shown_verb(cards[0].tool, capabilities)
+    line = Text.assemble((f"{theme.symbols.done} ", theme.good), (verb, theme.text + theme.strong), end="")
+    count = plural(sum(card.count or 0 for card in cards), *capabilities.counts)
+    took = duration(sum(card.duration_ms for card in cards))
     names = [one_line(name) for name in dict.fromkeys(_path(card.arguments, capabilities) for card in cards)]
-    room = width - line.cell_len - cell_len(f"    {counted}  {words}")
-    line.append(f"  {_list_names(names, width=room)}", theme.text).append(f"  {counted}", theme.muted)
-    return [_right_aligned(line, Text(words, theme.muted, end=""), width=width)]
+    names_width = width - line.cell_len - cell_len(f"    {count}  {took}")
+    line.append(f"  {_list_names(names, width=names_width)}", theme.text).append(f"  {count}", theme.muted)
+    return _with_right_part(line, Text(took, theme.muted, end=""), width=width)
 
 
 def _list_names(names: Sequence[str], *, width: int) -> str:
     """Return as many of the names of files as fit, at most `_MAX_NAMES`, and how many more there are."""
     for count in range(min(len(names), _MAX_NAMES), 0, -1):
-        more = len(names) - count
-        text = ", ".join(names[:count]) + (f" and {more} more" if more else "")
+        left_out = len(names) - count
+        text = ", ".join(names[:count]) + (f" and {left_out} more" if left_out else "")
         if cell_len(text) <= width:
             return text
     return plural(len(names), "file")
@@ -129,38 +132,34 @@ def _is_ours(tool: str) -> bool:
     return tool_name(tool) in BUILT_IN_TOOLS
 
 
-def _headline_text(card: ToolCardBlock, capabilities: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+def _headline(card: ToolCardBlock, capabilities: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+    """Return sign, tool, subject, counts and state of a call: on one line, or the state below if there is no room."""
     sign, style = sign_of(card, theme)
-    words, summary, counts = (
-        status_words(card, theme.symbols.dot),
-        _subject(card, capabilities),
-        _counts(card, capabilities, theme),
-    )
-    others = sum(cell_len(text) + 2 for text in (sign, summary, counts.plain, words) if text)
-    room = max(8, width // 3, width - others)
-    tool = truncated(shown_verb(card.tool, capabilities, card.arguments), width=room, ellipsis=theme.symbols.ellipsis)
+    status, subject = status_words(card, theme.symbols.dot), _subject(card, capabilities)
+    counts, ellipsis = _counts(card, capabilities, theme), theme.symbols.ellipsis
+    beside_tool = sum(cell_len(text) + 2 for text in (sign, subject, counts.plain, status) if text)
+    verb = shown_verb(card.tool, capabilities, card.arguments)
+    tool = truncated(verb, width=max(8, width // 3, width - beside_tool), ellipsis=ellipsis)
     line = Text.assemble((f"{sign} ", style), (tool, theme.text + theme.strong), end="")
-    used = cell_len(line.plain) + (counts.cell_len + 2 if counts.plain else 0)
-    room = width - used - 2 - (cell_len(words) + 2)
-    status_below = room < min(_MIN_SUMMARY, cell_len(summary))
-    if status_below:
-        room = width - used - 2
-    if summary:
-        line.append("  ")
-        line.append(truncated(summary, width=max(1, room), ellipsis=theme.symbols.ellipsis), theme.text)
+    subject_width = width - cell_len(line.plain) - 2 - (counts.cell_len + 2 if counts.plain else 0)
+    status_width = cell_len(status) + 2
+    status_below = subject_width - status_width < min(_MIN_SUMMARY, cell_len(subject))
+    if not status_below:
+        subject_width -= status_width
+    if subject:
+        line.append("  ").append(truncated(subject, width=max(1, subject_width), ellipsis=ellipsis), theme.text)
     if counts.plain:
         line.append("  ").append_text(counts)
     is_fine = card.outcome is Outcome.SUCCESS or card.status is CardStatus.RUNNING
-    status = Text(words, theme.muted if is_fine else style, end="")
+    status_text = Text(status, theme.muted if is_fine else style, end="")
     if status_below:
-        indent = Text("  ", end="")
-        return [line, *prefixed(wrap(status, width=width - 2), first=indent, rest=indent)]
-    return [_right_aligned(line, status, width=width)]
+        return [line, *indented(wrap(status_text, width=width - 2), columns=2)]
+    return [_with_right_part(line, status_text, width=width)]
 
 
-def _right_aligned(line: Text, words: Text, *, width: int) -> Text:
-    line.append(" " * (width - line.cell_len - words.cell_len))
-    return line.append_text(words)
+def _with_right_part(line: Text, part: Text, *, width: int) -> Text:
+    """Return the line with `part` at the right end of `width` columns."""
+    return line.append(" " * (width - line.cell_len - part.cell_len)).append_text(part)
 
 
 def _subject(card: ToolCardBlock, capabilities: Capabilities) -> str:
@@ -171,10 +170,9 @@ def _subject(card: ToolCardBlock, capabilities: Capabilities) -> str:
         only = (parsed_arguments(card.arguments) or {}).get("only")
         chosen = [path for path in card.paths if not isinstance(only, list) or path in only]
         return one_line(", ".join(chosen)[:_LONGEST_ARGUMENT])
-    hidden = capabilities.in_diff if capabilities.writes or card.diff else ()
     return argument_summary(
         card.arguments,
-        without=hidden,
+        without=capabilities.in_diff if capabilities.writes or card.diff else (),
         lead=(capabilities.command, capabilities.code, capabilities.url, capabilities.path),
     )
 
@@ -193,70 +191,66 @@ def _counts(card: ToolCardBlock, capabilities: Capabilities, theme: BlockTheme) 
     return counts
 
 
-def _body(card: ToolCardBlock, capabilities: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+def _folded_lines(card: ToolCardBlock, capabilities: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
     """Return what is shown of a folded card below its headline."""
+    end, ellipsis = card.end, theme.symbols.ellipsis
     lines: list[Text] = []
     if card.diff:
-        lines.extend(_diff_rows(card, capabilities, width=width, theme=theme))
-    output = card.output if card.status is CardStatus.RUNNING else card.end.tail
-    lines.extend(_last_lines(output, width=width, theme=theme, whole=card.outcome is Outcome.FAILED))
-    if card.outcome is Outcome.SUCCESS and not card.end.tail and not _is_ours(card.tool):
-        lines.extend(_first_lines(card.output, width=width, theme=theme))
-    if card.end.error_line:
-        failure = truncated(one_line(card.end.error_line), width=_LONGEST_FAILURE, ellipsis=theme.symbols.ellipsis)
-        lines.extend(wrap(Text(failure, theme.text, end=""), width=width))
-    lines.extend(_files(card, width=width, theme=theme))
-    if card.end.likely_cause:
-        cause = truncated(one_line(card.end.likely_cause), width=_LONGEST_FAILURE, ellipsis=theme.symbols.ellipsis)
-        lines.extend(wrap(Text(f"Likely cause: {cause}", theme.warn, end=""), width=width))
+        lines += _first_changes(card, capabilities, width=width, theme=theme)
+    output = card.output if card.status is CardStatus.RUNNING else end.tail
+    lines += _last_lines(output, width=width, theme=theme, whole=card.outcome is Outcome.FAILED)
+    if card.outcome is Outcome.SUCCESS and not end.tail and not _is_ours(card.tool):
+        lines += _first_lines(card.output, width=width, theme=theme)
+    if end.error_line:
+        failure = short_line(end.error_line, width=_LONGEST_FAILURE, ellipsis=ellipsis)
+        lines += wrap(Text(failure, theme.text, end=""), width=width)
+    lines += _file_lines(card, width=width, theme=theme)
+    if end.likely_cause:
+        cause = short_line(end.likely_cause, width=_LONGEST_FAILURE, ellipsis=ellipsis)
+        lines += wrap(Text(f"Likely cause: {cause}", theme.warn, end=""), width=width)
     return lines
 
 
-def _files(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
+def _file_lines(card: ToolCardBlock, *, width: int, theme: BlockTheme) -> list[Text]:
     """Return one line for each file that the call returned."""
-    names = (truncated(one_line(str(file)), width=width, ellipsis=theme.symbols.ellipsis) for file in card.files)
+    names = (short_line(str(file), width=width, ellipsis=theme.symbols.ellipsis) for file in card.files)
     return [Text(name, theme.text, end="") for name in names]
 
 
-def _diff_rows(card: ToolCardBlock, capabilities: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+def _first_changes(card: ToolCardBlock, capabilities: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+    """Return the first lines of the card's diff, cut to the width."""
     name = _path(card.arguments, capabilities)
     lines, shown = diff_lines(card.diff, name=name, width=width, theme=theme, most=_MAX_CHANGED, whole=False)
-    if (more := card.added + card.removed - shown) > 0:
-        lines.append(
-            Text(
-                f"{theme.symbols.ellipsis} {plural(more, 'more line')} ({key_of('open-block')})",
-                theme.muted,
-                end="",
-            )
-        )
+    if (hidden := card.added + card.removed - shown) > 0:
+        lines.append(hidden_lines(hidden, theme))
     return lines
 
 
 def _last_lines(output: str, *, width: int, theme: BlockTheme, whole: bool) -> list[Text]:
     """Return the last lines of an output, cut to the width, or wrapped if `whole`."""
     lines = output.rstrip().split("\n") if output.strip() else []
-    last = [styled((line, theme.muted)) for line in lines[-_LAST_LINES:]]
     # A program that draws a bar of its progress writes over its line; the last state is what it shows.
-    most = _LONGEST_ERROR_LINE if whole else width
-    shown = [truncated(line.plain.rpartition("␍")[2], width=most, ellipsis=theme.symbols.ellipsis) for line in last]
+    last = [styled((line, theme.muted)).plain.rpartition("␍")[2] for line in lines[-_LAST_LINES:]]
+    longest = _LONGEST_ERROR_LINE if whole else width
+    shown = [truncated(line, width=longest, ellipsis=theme.symbols.ellipsis) for line in last]
     drawn = [part for line in shown for part in wrap(Text(line, theme.muted, end=""), width=width)]
-    if (more := len(lines) - _LAST_LINES) > 0:
-        earlier = f"{theme.symbols.ellipsis} {plural(more, 'earlier line')} ({key_of('open-block')})"
-        drawn.insert(0, Text(earlier, theme.muted, end=""))
+    if (hidden := len(lines) - _LAST_LINES) > 0:
+        drawn.insert(0, hidden_lines(hidden, theme, noun="earlier line"))
     return drawn
 
 
 def _first_lines(result: str, *, width: int, theme: BlockTheme) -> list[Text]:
     """Return the first lines of the result of an MCP or own tool, cut to the width."""
     lines = [line for line in result.split("\n") if line.strip()]
-    first = [styled((line, theme.muted)) for line in lines[:_FIRST_LINES]]
-    shown = [truncated(line.plain, width=width, ellipsis=theme.symbols.ellipsis) for line in first]
-    if (more := len(lines) - _FIRST_LINES) > 0:
-        shown.append(f"{theme.symbols.ellipsis} {plural(more, 'more line')} ({key_of('open-block')})")
-    return [Text(line, theme.muted, end="") for line in shown]
+    first = [styled((line, theme.muted)).plain for line in lines[:_FIRST_LINES]]
+    shown = [Text(truncated(line, width=width, ellipsis=theme.symbols.ellipsis), theme.muted, end="") for line in first]
+    if (hidden := len(lines) - _FIRST_LINES) > 0:
+        shown.append(hidden_lines(hidden, theme))
+    return shown
 
 
-def _detail_rows(card: ToolCardBlock, capabilities: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+def _detail_lines(card: ToolCardBlock, capabilities: Capabilities, *, width: int, theme: BlockTheme) -> list[Text]:
+    """Return what is shown of an opened card below its headline."""
     facts = []
     if capabilities.verb and not _is_ours(card.tool):
         facts.append(("tool", card.tool))
@@ -269,15 +263,15 @@ def _detail_rows(card: ToolCardBlock, capabilities: Capabilities, *, width: int,
     lines: list[Text] = []
     for name, value in facts:
         lines.extend(fold(styled((f"{name}: ", theme.muted), (value, theme.text)), width=width))
-    lines.extend(_arguments(card.arguments, width=width, theme=theme))
+    lines.extend(_argument_lines(card.arguments, width=width, theme=theme))
     if card.diff:
         changed, shown = diff_lines(
             card.diff, name=_path(card.arguments, capabilities), width=width, theme=theme, most=_MAX_LINES, whole=True
         )
-        more = card.added + card.removed - shown
-        label = f"change (the first {plural(shown, 'line')} of {card.added + card.removed}):" if more > 0 else "change:"
+        total = card.added + card.removed
+        label = f"change (the first {plural(shown, 'line')} of {total}):" if total > shown else "change:"
         lines.extend([Text(label, theme.muted, end=""), *changed])
-    lines.extend(_files(card, width=width, theme=theme))
+    lines.extend(_file_lines(card, width=width, theme=theme))
     if not card.output:
         if card.status is CardStatus.SETTLED:
             lines.append(Text("(no output)", theme.muted, end=""))
@@ -285,30 +279,30 @@ def _detail_rows(card: ToolCardBlock, capabilities: Capabilities, *, width: int,
     label = "result" if card.status is CardStatus.SETTLED else "output so far"
     label += " (shortened)" if card.truncated else ""
     lines.append(Text(f"{label}:", theme.muted, end=""))
-    lines.extend(_cap_rows(fold(styled((card.output.rstrip("\n"), theme.text)), width=width), theme=theme))
+    lines.extend(_cap_lines(fold(styled((card.output.rstrip("\n"), theme.text)), width=width), theme=theme))
     return lines
 
 
-def _arguments(arguments: str, *, width: int, theme: BlockTheme) -> list[Text]:
+def _argument_lines(arguments: str, *, width: int, theme: BlockTheme) -> list[Text]:
     """Return each argument with its name. Text stands as it is, below its name if it has several lines."""
-    given = parsed_arguments(arguments)
-    if given is None:
+    values = parsed_arguments(arguments)
+    if values is None:
         return fold(styled(("arguments: ", theme.muted), (arguments, theme.text)), width=width)
     lines: list[Text] = []
-    for name, value in given.items():
+    for name, value in values.items():
         label = f"{one_line(str(name))}: "
-        text = value if isinstance(value, str) else _short_text(value)
-        if "\n" not in text.rstrip("\n"):
-            lines.extend(fold(styled((label, theme.muted), (text.rstrip("\n"), theme.text)), width=width))
+        text = (value if isinstance(value, str) else _short_json(value)).rstrip("\n")
+        if "\n" not in text:
+            lines.extend(fold(styled((label, theme.muted), (text, theme.text)), width=width))
             continue
         lines.append(Text(label.rstrip(), theme.muted, end=""))
-        indent = Text("  ", end="")
-        whole = fold(styled((text.rstrip("\n"), theme.text)), width=max(1, width - 2))
-        lines.extend(prefixed(_cap_rows(whole, theme=theme), first=indent, rest=indent))
+        folded = fold(styled((text, theme.text)), width=max(1, width - 2))
+        lines.extend(indented(_cap_lines(folded, theme=theme), columns=2))
     return lines
 
 
-def _cap_rows(lines: list[Text], *, theme: BlockTheme) -> list[Text]:
+def _cap_lines(lines: list[Text], *, theme: BlockTheme) -> list[Text]:
+    """Return at most `_MAX_LINES` of the lines: the first and the last ones, and how many are left out between."""
     if len(lines) <= _MAX_LINES:
         return lines
     half = _MAX_LINES // 2
@@ -322,13 +316,13 @@ def argument_summary(arguments: str, *, without: Collection[str] = (), lead: Seq
     The main one is the first of `lead` and `_MAIN_ARGUMENTS` that is given. Arguments that are no JSON object are
     returned as written.
     """
-    given = parsed_arguments(arguments)
-    if given is None:
+    values = parsed_arguments(arguments)
+    if values is None:
         return one_line(arguments[:_LONGEST_ARGUMENT])
-    named = {key: value for key, value in given.items() if key not in without}
-    main = next((key for key in (*lead, *_MAIN_ARGUMENTS) if isinstance(named.get(key), str)), None)
-    parts = [] if main is None else [str(named.pop(main))]
-    parts.extend(f"{key}={value if isinstance(value, str) else _short_text(value)}" for key, value in named.items())
+    shown = {name: value for name, value in values.items() if name not in without}
+    main = next((name for name in (*lead, *_MAIN_ARGUMENTS) if isinstance(shown.get(name), str)), None)
+    parts = [] if main is None else [str(shown.pop(main))]
+    parts.extend(f"{name}={value if isinstance(value, str) else _short_json(value)}" for name, value in shown.items())
     return "  ".join(one_line(part[:_LONGEST_ARGUMENT]) for part in parts)[:_LONGEST_ARGUMENT]
 
 
@@ -341,16 +335,17 @@ def _path(arguments: str, capabilities: Capabilities) -> str:
 def parsed_arguments(arguments: str) -> dict[str, object] | None:
     """Return the arguments of a call by their names; None if they are no JSON object."""
     try:
-        given = json.loads(arguments)
+        values = json.loads(arguments)
     except (ValueError, RecursionError):
         return None
-    return dict(given) if isinstance(given, Mapping) else None
+    return values if isinstance(values, dict) else None
 
 
-def _short_text(value: object) -> str:
+def _short_json(value: object) -> str:
     try:
         return json.dumps(value, ensure_ascii=False)[:_LONGEST_ARGUMENT]
     except RecursionError:
+        # The model has written it: it may be nested too deeply.
         return "…"
 
 
@@ -443,7 +438,7 @@ def _failure_words(card: ToolCardBlock, dot: str) -> str:
 
 
 def _aftermath_words(card: ToolCardBlock) -> str:
-    aftermath = truncated(one_line(card.end.aftermath), width=_LONGEST_REASON, ellipsis="…")
+    aftermath = short_line(card.end.aftermath, width=_LONGEST_REASON, ellipsis="…")
     return (f", {aftermath}" if aftermath.strip() else "") + (", result shortened" if card.truncated else "")
 
 
@@ -454,7 +449,7 @@ def _denial_words(card: ToolCardBlock) -> str:
 
 
 def _reason_line(card: ToolCardBlock) -> str:
-    return truncated(one_line(card.end.ended_because), width=_LONGEST_REASON, ellipsis="…")
+    return short_line(card.end.ended_because, width=_LONGEST_REASON, ellipsis="…")
 
 
 def login(decided_by: str) -> str:

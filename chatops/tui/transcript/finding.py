@@ -24,18 +24,19 @@ from chatops.tui.transcript.card import parsed_arguments
 from chatops.tui.transcript.lines import marked
 
 _CURRENT = Style(reverse=True, bold=True)
+"""The style of the place that is shown."""
 
 
-def copied_text(block: Block, known: Capabilities = NO_CAPABILITIES) -> str:
+def copied_text(block: Block, capabilities: Capabilities = NO_CAPABILITIES) -> str:
     """Return what is copied of a block: a message as written; of a tool call its command and output, or its change.
 
-    `known` are the capabilities of the tool.
+    `capabilities` are those of the tool.
     """
     match block:
         case UserBlock() | AnswerBlock() | ReasoningBlock():
             return block.text
         case ToolCardBlock():
-            return _call_text(block, known)
+            return _copied_call(block, capabilities)
         case RoleSwitchMessage():
             tools = {"+": block.added, "-": block.removed}
             named = [f"{sign} {', '.join(names)}" for sign, names in tools.items() if names]
@@ -75,54 +76,54 @@ def searched_text(block: Block) -> str:
         return " ".join([block.before, block.after, block.model, *block.added, *block.removed])
     if not isinstance(block, ToolCardBlock):
         return copied_text(block)
-    values, end = _strings(block.arguments) or [block.arguments], block.end
-    return "\n".join(
-        [block.tool, *values, end.ended_because, end.error_line, end.likely_cause, block.diff, block.output]
-    )
+    end, texts = block.end, _argument_texts(block.arguments)
+    return "\n".join([block.tool, texts, end.ended_because, end.error_line, end.likely_cause, block.diff, block.output])
 
 
-def _call_text(card: ToolCardBlock, known: Capabilities) -> str:
+def _copied_call(card: ToolCardBlock, capabilities: Capabilities) -> str:
     if card.diff:
         return card.diff
-    values = _strings(card.arguments)
-    about = "\n".join(values) if values else card.arguments
-    if known.command or not card.output:
-        return f"{about}\n{card.output}".rstrip("\n")
+    if capabilities.command or not card.output:
+        return f"{_argument_texts(card.arguments)}\n{card.output}".rstrip("\n")
     return card.output.rstrip("\n")
 
 
-def _strings(arguments: str) -> list[str]:
-    """Return the texts among the arguments of a call; none if they cannot be read."""
-    return [value for value in (parsed_arguments(arguments) or {}).values() if isinstance(value, str)]
+def _argument_texts(arguments: str) -> str:
+    """Return the texts among the arguments of a call, one below the other; all as written if there is none."""
+    texts = [value for value in (parsed_arguments(arguments) or {}).values() if isinstance(value, str)]
+    return "\n".join(texts or [arguments])
 
 
 class TextSearch:
-    """The places of a text in blocks, whatever the case. Blocks are added in the order of the transcript."""
+    """The places where blocks have a text, in any case. Places are counted from 0, in the order of the transcript.
+
+    Blocks are added in that order. `_ids`, `_starts` and `_indexes` have an item for each block with the text.
+    """
 
     def __init__(self, wanted: str) -> None:
         self.wanted = wanted
         self._pattern = re.compile(re.escape(wanted), re.IGNORECASE)
         self._ids: list[str] = []
         self._starts = [0]
-        """The number of the first place in each block that has one, then the number of all places."""
-        self._places: list[int] = []
-        """The place of each of these blocks in the transcript."""
+        """The number of the first place in each of these blocks, then the number of all places."""
+        self._indexes: list[int] = []
+        """The index of each of these blocks in the transcript."""
 
     def __len__(self) -> int:
         """Return the number of places."""
         return self._starts[-1]
 
-    def add(self, block: Block, *, at: int) -> bool:
-        """Search the block that is the `at`-th of the transcript. Return True if it has the text."""
+    def add(self, block: Block, *, index: int) -> bool:
+        """Search the block that has this index in the transcript. Return True if it has the text."""
         count = sum(1 for _ in self._pattern.finditer(searched_text(block)))
         if count:
             self._ids.append(block.id)
-            self._places.append(at)
+            self._indexes.append(index)
             self._starts.append(self._starts[-1] + count)
         return count > 0
 
     def place(self, number: int) -> tuple[str, int]:
-        """Return block and number within the block of the place `number`, which is counted from 0."""
+        """Return the block of a place, and the number of the place within the block."""
         at = bisect_right(self._starts, number) - 1
         return self._ids[at], number - self._starts[at]
 
@@ -132,20 +133,20 @@ class TextSearch:
         return self._starts[at + 1] - self._starts[at]
 
     def last_up_to(self, index: int) -> int:
-        """Return the last place in the blocks up to the `index`-th of the transcript, else the first place."""
-        return max(0, self._starts[bisect_right(self._places, index)] - 1)
+        """Return the last place in the blocks of the transcript up to `index`, else the first place."""
+        return max(0, self._starts[bisect_right(self._indexes, index)] - 1)
 
     def first_in(self, index: int) -> int:
-        """Return the first place at or after the `index`-th block of the transcript, else the last place."""
-        return min(self._starts[bisect_right(self._places, index - 1)], max(0, len(self) - 1))
+        """Return the first place in the blocks of the transcript from `index` on, else the last place."""
+        return min(self._starts[bisect_right(self._indexes, index - 1)], max(0, len(self) - 1))
 
     def spans(self, text: str) -> Iterable[tuple[int, int]]:
         """Return where a drawn line has the text."""
-        return (found.span() for found in self._pattern.finditer(text))
+        return (match.span() for match in self._pattern.finditer(text))
 
     def drawn(self, strip: Strip, theme: BlockTheme, *, current: int | None) -> Strip:
-        """Return a line with its places marked; `current` is the place in this line that is shown."""
-        style = theme.warn + Style(underline=True)
+        """Return a line with its places marked. `current` is the one in this line that is shown; None: none of them."""
+        other = theme.warn + Style(underline=True)
         for number, span in enumerate(self.spans(strip.text)):
-            strip = marked(strip, span, _CURRENT if number == current else style)
+            strip = marked(strip, span, _CURRENT if number == current else other)
         return strip

@@ -14,9 +14,9 @@ from textual.strip import Strip
 
 from chatops.domain.sanitize import JOINED_EMOJI, sanitize
 
-_BEGINS = re.compile(r"[\s\-*+#>|]|```|\d+[.)] ")
+_STARTS_ELEMENT = re.compile(r"[\s\-*+#>|]|```|\d+[.)] ")
 """Start of a line that does not continue a paragraph: in a list, a heading, a quotation, a table, code."""
-_PROSE = 60
+_MIN_FULL_LINE = 60
 """Characters from which on a line counts as broken because it was full, not because a new element starts."""
 PROSE = 100
 """Maximum columns of prose, which longer lines would make hard to read. Code and tables may be wider."""
@@ -47,6 +47,11 @@ def truncated(content: str, *, width: int, ellipsis: str) -> str:
     return set_cell_size(content, width - cell_len(ellipsis)).rstrip() + ellipsis
 
 
+def short_line(content: str, *, width: int, ellipsis: str) -> str:
+    """Return `content` on a single line of at most `width` cells, see `one_line` and `truncated`."""
+    return truncated(one_line(content), width=width, ellipsis=ellipsis)
+
+
 def wrap(text: Text, *, width: int) -> list[Text]:
     """Return `text` in lines of at most `width` cells (at least one line)."""
     width = max(1, width)
@@ -56,26 +61,27 @@ def wrap(text: Text, *, width: int) -> list[Text]:
             lines.append(line)
         else:
             line.expand_tabs(8)
-            lines.extend(line.divide(_between_words(line.plain, width)))
+            lines.extend(line.divide(_word_breaks(line.plain, width)))
     for line in lines:
         line.rstrip()
     return lines
 
 
-def _between_words(text: str, width: int) -> list[int]:
+def _word_breaks(text: str, width: int) -> list[int]:
     """Return where to break `text`: before words, and within those that are longer than a line."""
-    found: list[int] = []
-    used = 0
+    breaks: list[int] = []
+    cells_used = 0
+    """Cells of the present line that are taken by the words before."""
     for word in _WORD.finditer(text):
         begin, cells = word.start(), cell_len(word[0].rstrip())
-        if cells > width - used and begin:
-            found.append(begin)
-            used = 0
+        if cells > width - cells_used and begin:
+            breaks.append(begin)
+            cells_used = 0
         if cells > width:
-            found += [word.start() + at for at in cuts(word[0].rstrip(), width)]
-            begin = found[-1]
-        used += cell_len(text[begin : word.end()])
-    return found
+            breaks += [word.start() + cut for cut in cuts(word[0].rstrip(), width)]
+            begin = breaks[-1]
+        cells_used += cell_len(text[begin : word.end()])
+    return breaks
 
 
 def cuts(text: str, width: int, *, before: str = "", after: str = "/") -> list[int]:
@@ -84,24 +90,25 @@ def cuts(text: str, width: int, *, before: str = "", after: str = "/") -> list[i
     It breaks after one of the characters in `after`, or before one in `before`, if the last one is in the second half.
     """
     found: list[int] = []
+    start = 0
     if text.isascii():
-        at = 0
-        while len(text) - at > width:
-            at = _nice(text, at, at + width, before, after)
-            found.append(at)
-        return found
-    used, start = 0, 0
-    for begin, _, cells in split_graphemes(text)[0]:
-        if used + cells > width and begin > start:
-            start = _nice(text, start, begin, before, after)
+        # Each character takes one cell.
+        while len(text) - start > width:
+            start = _best_break(text, start, start + width, before=before, after=after)
             found.append(start)
-            used = cell_len(text[start:begin])
-        used += cells
+        return found
+    cells_used = 0
+    for begin, _, cells in split_graphemes(text)[0]:
+        if cells_used + cells > width and begin > start:
+            start = _best_break(text, start, begin, before=before, after=after)
+            found.append(start)
+            cells_used = cell_len(text[start:begin])
+        cells_used += cells
     return found
 
 
-def _nice(text: str, start: int, end: int, before: str, after: str) -> int:
-    """Return the best place between `start` and `end` for a break."""
+def _best_break(text: str, start: int, end: int, *, before: str, after: str) -> int:
+    """Return the best place between `start` and `end` for a break, see `cuts`; `end` if there is none."""
     half = start + (end - start) // 2
     places = (*(text.rfind(sign, half, end) + 1 for sign in after), *(text.rfind(sign, half, end) for sign in before))
     best = max(places)
@@ -112,7 +119,7 @@ def with_joined_paragraphs(text: str) -> str:
     """Return prose with each paragraph on one line. Short lines and lists, code or tables are left alone."""
     lines: list[str] = []
     for line in text.split("\n"):
-        if lines and len(lines[-1]) >= _PROSE and line and not _BEGINS.match(line):
+        if lines and len(lines[-1]) >= _MIN_FULL_LINE and line and not _STARTS_ELEMENT.match(line):
             lines[-1] = f"{lines[-1].rstrip()} {line}"
         else:
             lines.append(line)
@@ -130,11 +137,13 @@ def fold(text: Text, *, width: int) -> list[Text]:
 
 def prefixed(lines: Iterable[Text], *, first: Text, rest: Text) -> list[Text]:
     """Return `lines` with `first` before the first one and `rest` before the others."""
-    result = []
-    for index, line in enumerate(lines):
-        joined = Text(end="").append_text(rest if index else first).append_text(line)
-        result.append(joined)
-    return result
+    return [Text(end="").append_text(rest if index else first).append_text(line) for index, line in enumerate(lines)]
+
+
+def indented(lines: Iterable[Text], *, columns: int) -> list[Text]:
+    """Return `lines` with so many spaces before each."""
+    indent = Text(" " * columns, end="")
+    return prefixed(lines, first=indent, rest=indent)
 
 
 def strips_of(lines: Iterable[Text], *, width: int, base: Style | None) -> list[Strip]:
@@ -154,23 +163,22 @@ def _strip_of(line: Text, *, width: int, base: Style | None) -> Strip:
     cells = cell_len(line.plain)
     segments = list(line.render(_console()))
     if "\u200d" in line.plain:
-        segments = [part for segment in segments for part in _joined_apart(segment)]
+        segments = [part for segment in segments for part in _split_at_emoji(segment)]
     if base is None:
         return Strip(segments, cells)
-    under = [Segment(text, base + style if style else base) for text, style, _ in segments]
+    over_base = [Segment(text, base + style if style else base) for text, style, _ in segments]
     if cells < width:
-        under.append(Segment(" " * (width - cells), base))
-    return Strip(under, max(cells, width))
+        over_base.append(Segment(" " * (width - cells), base))
+    return Strip(over_base, max(cells, width))
 
 
-def _joined_apart(segment: Segment) -> Iterable[Segment]:
+def _split_at_emoji(segment: Segment) -> Iterable[Segment]:
     """Return `segment` split so that each joined emoji is alone.
 
     Rich measures a joined emoji alone correctly, but cuts a text that contains one wrongly.
     """
     text, style, control = segment
-    parts = re.split(JOINED_EMOJI, text)
-    return [Segment(part, style, control) for part in parts if part]
+    return [Segment(part, style, control) for part in re.split(JOINED_EMOJI, text) if part]
 
 
 def padded(line: Text, *, width: int, style: Style) -> Text:
@@ -182,7 +190,7 @@ def padded(line: Text, *, width: int, style: Style) -> Text:
 
 
 def marked(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
-    """Return `strip` with the characters of `span` in the selection style."""
+    """Return `strip` with the characters of `span` in `style`. An end of -1 is that of the strip."""
     begin, end = span
     length = len(strip.text)
     end = length if end == -1 else min(end, length)

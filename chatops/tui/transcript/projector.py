@@ -26,12 +26,10 @@ Rules:
 - Text stays unsanitised here. The code that draws a block sanitises it.
 """
 
-import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import assert_never
 
 from chatops.domain.events import (
@@ -89,25 +87,12 @@ from chatops.tui.transcript.blocks import (
     surplus_card,
 )
 
-_OURS = "[chatops] "
+_OUR_PREFIX = "[chatops] "
 """Beginning of messages to the model that are not the user's."""
-_LONGEST_ANSWER = 100_000
-"""Characters. A longer answer is shown as it was written instead of as fields."""
-_LIVE_OUTPUT = 8_000
-"""Characters kept of the output of a tool that is still running."""
-_FRAME_SECONDS = 0.05
-"""Twenty frames a second. More would cost CPU and bytes, and no one reads faster."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Open:
-    """The text of a block that is still growing, as a list so that nothing is copied per delta."""
-
-    parts: list[str]
-
-    @property
-    def text(self) -> str:
-        return "".join(self.parts)
+_LONGEST_FIELDS = 100_000
+"""Characters of an answer of fields. A longer one is shown as it was written, because reading it would hold keys up."""
+_MAX_LIVE_OUTPUT = 8_000
+"""Characters kept of the output of a tool that is still running. With more, each further line costs more to draw."""
 
 
 class Projector:
@@ -116,23 +101,27 @@ class Projector:
     def __init__(self) -> None:
         self.blocks: dict[str, Block] = {}
         """Blocks by id, in the order of the screen."""
-        self._streams: dict[str, _Open] = {}
+        self._growing: dict[str, list[str]] = {}
+        """The parts of each text that is still growing, by its block. Joining them at each delta would be slow."""
         self._turn = ""
-        self._turn_answer = ""
+        """The id of the turn that events belong to; empty before the first one."""
+        self._shown_answer = ""
+        """The last text of the model in this turn, which its end need not repeat."""
         self._surplus: Counter[str] = Counter()
+        """Number of calls beyond the limit, by round."""
         self._first_cards: dict[str, str] = {}
         """The first card of each round. The model's text is put before it."""
         self._run_turns: dict[str, str] = {}
         """The turns of a workflow run with the title of their step; empty for a gate, which its own message names."""
-        self._typed = False
-        """True while the calls are commands that the user has typed."""
-        self._retry = ""
+        self._is_command = False
+        """True in a turn whose calls are commands that the user has typed."""
+        self._retry_notice = ""
         """Id of the error that says that R retries; empty if none does."""
 
     def load(self, events: Iterable[Event]) -> list[Block]:
         """Return the blocks of a session that is opened. Call it first."""
         for event in events:
-            self._take(event)
+            self._take_event(event)
         return list(self.blocks.values())
 
     def feed_all(self, batch: Iterable[Published]) -> list[Op]:
@@ -149,9 +138,9 @@ class Projector:
 
     def feed(self, published: Published) -> list[Op]:
         """Return the operations for one event."""
-        return self._take(published.event, at=published.at)
+        return self._take_event(published.event, at=published.at)
 
-    def _take(self, event: Event, *, at: float = 0.0) -> list[Op]:
+    def _take_event(self, event: Event, *, at: float = 0.0) -> list[Op]:
         match event:
             case TurnStarted() | TurnCorrected():
                 return self._user_spoke(event)
@@ -160,15 +149,15 @@ class Projector:
             case ThoughtFinished():
                 return self._thought_finished(event)
             case CallProposed() | ApprovalRequested() | CallDecided() | ToolStarted() | ToolOutput() | ToolFinished():
-                return self._call(at, event)
+                return self._call_changed(event, at=at)
             case TurnFinished():
                 return self._turn_finished(event)
             case RoleSwitched() | Notice() | NoticeChanged():
-                return self._switch_or_notice(event)
+                return self._role_switched_or_noticed(event)
             case RoundClosed():
                 return self._round_closed(event.id)
             case StepStarted() | AnswerRefused() | WorkflowFinished():
-                return self._run_moved(event)
+                return self._run_changed(event)
             case RoundStarted() | TurnPaused() | WorkflowStarted() | GateChecked() | StepFinished() | ReviewRequested():
                 return []
             case CallStreamed() | CallProgressed():
@@ -178,10 +167,10 @@ class Projector:
 
     def permit(self, permitted: Mapping[CallId, str]) -> list[Op]:
         """Mark calls that wait for others of their round as permitted, with who or what allowed them."""
-        waiting = ((self.blocks.get(call_id), by) for call_id, by in permitted.items())
+        cards = ((self.blocks.get(call_id), decided_by) for call_id, decided_by in permitted.items())
         return [
-            self._put(replace(card, status=CardStatus.PERMITTED, decided_by=by))
-            for card, by in waiting
+            self._put(replace(card, status=CardStatus.PERMITTED, decided_by=decided_by))
+            for card, decided_by in cards
             if isinstance(card, ToolCardBlock) and card.status is CardStatus.UNSETTLED
         ]
 
@@ -189,15 +178,15 @@ class Projector:
         """Say at the last error of the session that R retries, or no longer say it."""
         blocks = reversed(self.blocks.values()) if offered else ()
         wanted = next((block.id for block in blocks if isinstance(block, NoticeBlock) and block.level == "error"), "")
-        if wanted == self._retry:
+        if wanted == self._retry_notice:
             return []
-        known = [self.blocks.get(key) for key in (self._retry, wanted)]
-        self._retry = wanted
+        notices = [self.blocks.get(key) for key in (self._retry_notice, wanted)]
+        self._retry_notice = wanted
         return [
-            self._put(replace(block, retry=block.id == wanted)) for block in known if isinstance(block, NoticeBlock)
+            self._put(replace(block, retry=block.id == wanted)) for block in notices if isinstance(block, NoticeBlock)
         ]
 
-    def _switch_or_notice(self, event: RoleSwitched | Notice | NoticeChanged) -> list[Op]:
+    def _role_switched_or_noticed(self, event: RoleSwitched | Notice | NoticeChanged) -> list[Op]:
         match event:
             case RoleSwitched(switch=switch):
                 last = next(reversed(self.blocks.values()), None)
@@ -209,51 +198,50 @@ class Projector:
                 notice = NoticeBlock(id=event.id, text=event.text, advice=event.advice, level=event.level)
                 return [self._put(notice)]
             case NoticeChanged(id=key, text=text):
-                known = self.blocks.get(key)
-                return [self._put(replace(known, text=text))] if isinstance(known, NoticeBlock) else []
+                block = self.blocks.get(key)
+                return [self._put(replace(block, text=text))] if isinstance(block, NoticeBlock) else []
 
     def _user_spoke(self, event: TurnStarted | TurnCorrected) -> list[Op]:
         if isinstance(event, TurnCorrected):
-            self._typed = False
-            said = UserBlock(id=event.id, text=event.text, files=event.files, role=event.role)
-            return [*self._close_open(""), self._put(said)]
-        self._turn, self._turn_answer, self._typed = event.id, "", event.by is Speaker.COMMAND
+            self._is_command = False
+            correction = UserBlock(id=event.id, text=event.text, files=event.files, role=event.role)
+            return [*self._close_growing(""), self._put(correction)]
+        self._turn, self._shown_answer, self._is_command = event.id, "", event.by is Speaker.COMMAND
         block_id = f"{event.id}.user"
         if event.by is Speaker.MACHINE:
             # A copy of a run's session does not know its steps.
-            unknown = "Delegated task" if is_child(event.parent_id) else "Workflow step"
-            title = self._run_turns.setdefault(event.id, unknown if event.model else "")
+            default = "Delegated task" if is_child(event.parent_id) else "Workflow step"
+            title = self._run_turns.setdefault(event.id, default if event.model else "")
             if title:
                 return [self._put(StepBlock(id=block_id, title=title, text=event.text))]
-            return [self._put(StepBlock(id=block_id, title=event.text.removeprefix(_OURS)))]
+            return [self._put(StepBlock(id=block_id, title=event.text.removeprefix(_OUR_PREFIX)))]
         if not event.model:
             # Of an undo, only its question and its result are shown.
             return []
         return [self._put(UserBlock(id=block_id, text=event.text, files=event.files, role=event.role))]
 
-    def _run_moved(self, event: StepStarted | AnswerRefused | WorkflowFinished) -> list[Op]:
+    def _run_changed(self, event: StepStarted | AnswerRefused | WorkflowFinished) -> list[Op]:
         match event:
             case StepStarted():
-                self._run_turns[event.turn_id] = _title(event)
+                self._run_turns[event.turn_id] = _step_title(event)
                 return []
             case AnswerRefused(final=True):
                 # The end of the attempt says it.
                 return []
             case AnswerRefused():
-                text = f"Answer not accepted. The model was told: {event.reason.removeprefix(_OURS)}"
+                text = f"Answer not accepted. The model was told: {event.reason.removeprefix(_OUR_PREFIX)}"
                 return [self._put(NoticeBlock(id=f"{event.id}.refused", text=text, level="warning"))]
             case WorkflowFinished():
                 return [self._put(_run_end_block(event))]
 
     def _grow(self, event: TextDelta | ReasoningDelta) -> list[Op]:
         block_id = event.id if isinstance(event, TextDelta) else f"{event.id}.reasoning"
-        stream = self._streams.get(block_id)
-        if stream is not None:
-            stream.parts.append(event.text)
+        if (parts := self._growing.get(block_id)) is not None:
+            parts.append(event.text)
             return [Extend(id=block_id, text=event.text)]
         if not event.text.strip():
             return []
-        self._streams[block_id] = _Open(parts=[event.text])
+        self._growing[block_id] = [event.text]
         if isinstance(event, TextDelta):
             return [self._put(AnswerBlock(id=block_id, text=event.text, open=True))]
         return [self._put(ReasoningBlock(id=block_id, text=event.text, open=True), before=event.id)]
@@ -263,12 +251,12 @@ class Projector:
         ops: list[Op] = []
         reasoning_id = f"{event.id}.reasoning"
         if event.reasoning or reasoning_id in self.blocks:
-            place = event.id if event.id in self.blocks else first_call
-            ops += self._finish(ReasoningBlock(id=reasoning_id, text=event.reasoning), before=place)
+            following = event.id if event.id in self.blocks else first_call
+            ops += self._put_final(ReasoningBlock(id=reasoning_id, text=event.reasoning), before=following)
         text = json_as_fields(event.text) if self._turn in self._run_turns else event.text
-        self._turn_answer = event.text or self._turn_answer
+        self._shown_answer = event.text or self._shown_answer
         answer = AnswerBlock(id=event.id, text=text, incomplete=event.status is Status.ERROR)
-        return [*ops, *self._finish(answer, before=first_call)]
+        return [*ops, *self._put_final(answer, before=first_call)]
 
     def _round_closed(self, round_id: RoundId) -> list[Op]:
         """Remove reasoning that led to neither text nor calls, because it is not stored either."""
@@ -282,20 +270,23 @@ class Projector:
         card = self._first_cards.get(round_id, "")
         return card if card in self.blocks else ""
 
-    def _finish(self, block: AnswerBlock | ReasoningBlock, *, before: str) -> list[Op]:
-        """Put the final text in place of the streamed one."""
-        self._streams.pop(block.id, None)
+    def _put_final(self, block: AnswerBlock | ReasoningBlock, *, before: str) -> list[Op]:
+        """Put the final text in place of the streamed one, or remove that if there is none."""
+        self._growing.pop(block.id, None)
         return [self._put(block, before=before)] if block.text.strip() else self._remove(block.id)
 
-    def _call(
-        self, at: float, event: CallProposed | ApprovalRequested | CallDecided | ToolStarted | ToolOutput | ToolFinished
+    def _call_changed(
+        self,
+        event: CallProposed | ApprovalRequested | CallDecided | ToolStarted | ToolOutput | ToolFinished,
+        *,
+        at: float,
     ) -> list[Op]:
-        known = self.blocks.get(event.id)
-        own = known.own if isinstance(known, ToolCardBlock) else self._typed
+        block = self.blocks.get(event.id)
+        own = block.own if isinstance(block, ToolCardBlock) else self._is_command
         self._first_cards.setdefault(event.parent_id, event.id)
         if isinstance(event, ToolFinished):
             return self._call_finished(event, own=own)
-        card = known if isinstance(known, ToolCardBlock) else ToolCardBlock(id=event.id, tool="", arguments="", own=own)
+        card = block if isinstance(block, ToolCardBlock) else ToolCardBlock(id=event.id, tool="", arguments="", own=own)
         match event:
             case CallProposed():
                 card = ToolCardBlock(id=event.id, tool=event.tool, arguments=event.arguments, own=own)
@@ -318,7 +309,7 @@ class Projector:
                     started_at=at,
                 )
             case ToolOutput():
-                output = (card.output + event.text)[-_LIVE_OUTPUT:]
+                output = (card.output + event.text)[-_MAX_LIVE_OUTPUT:]
                 card = replace(card, status=CardStatus.RUNNING, asks_because="", output=output)
             case _ as never:
                 assert_never(never)
@@ -341,41 +332,42 @@ class Projector:
                 return [self._put(finished_card(event.id, event, own=own))]
 
     def _turn_finished(self, event: TurnFinished) -> list[Op]:
-        ops = self._close_open(event.answer)
+        ops = self._close_growing(event.answer)
         step = self._run_turns.get(event.id)
         # The answer of an attempt is the accepted text of the model, which is shown already.
-        if step is None and event.answer.strip() and event.answer != self._turn_answer:
+        if step is None and event.answer.strip() and event.answer != self._shown_answer:
             ops.append(self._put(AnswerBlock(id=f"{event.id}.answer", text=event.answer)))
         end = _end_block(event, step)
         return [*ops, self._put(end)] if end is not None else ops
 
-    def _close_open(self, answer: str) -> list[Op]:
+    def _close_growing(self, answer: str) -> list[Op]:
         """Close the text of a stopped reply, which gets no ThoughtFinished. Reasoning alone is removed."""
         ops: list[Op] = []
-        spoken = any(isinstance(self.blocks.get(key), AnswerBlock) for key in self._streams)
-        for key in list(self._streams):
-            text = self._streams.pop(key).text
+        has_answer = any(isinstance(self.blocks.get(key), AnswerBlock) for key in self._growing)
+        for key in list(self._growing):
+            text = "".join(self._growing.pop(key))
             match self.blocks.get(key):
-                case ReasoningBlock() as block if spoken:
+                case ReasoningBlock() as block if has_answer:
                     ops.append(self._put(replace(block, text=text, open=False)))
                 case ReasoningBlock():
                     ops.extend(self._remove(key))
                 case AnswerBlock():
-                    self._turn_answer = answer or text
-                    ops.append(self._put(AnswerBlock(id=key, text=self._turn_answer, incomplete=True)))
+                    self._shown_answer = answer or text
+                    ops.append(self._put(AnswerBlock(id=key, text=self._shown_answer, incomplete=True)))
         return ops
 
     def _put(self, block: Block, *, before: str = "") -> Op:
-        moved = list[str]()
+        following = list[str]()
         if block.id not in self.blocks and before in self.blocks:
-            moved = list(self.blocks)[list(self.blocks).index(before) :]
+            following = list(self.blocks)[list(self.blocks).index(before) :]
         self.blocks[block.id] = block
-        for key in moved:
+        for key in following:
+            # A dict keeps the order of insertion: these go behind the new one.
             self.blocks[key] = self.blocks.pop(key)
         return Put(block=block, before=before)
 
     def _remove(self, block_id: str) -> list[Op]:
-        self._streams.pop(block_id, None)
+        self._growing.pop(block_id, None)
         return [Remove(id=block_id)] if self.blocks.pop(block_id, None) is not None else []
 
 
@@ -405,14 +397,14 @@ def _run_end_block(event: WorkflowFinished) -> NoticeBlock:
     )
 
 
-def _title(event: StepStarted) -> str:
+def _step_title(event: StepStarted) -> str:
     of = f" of {event.attempts}" if event.attempt <= event.attempts else ""
     return f"Step {event.step + 1}: {event.name}" + (f", attempt {event.attempt}{of}" if event.attempt > 1 else "")
 
 
 def json_as_fields(text: str) -> str:
     """Return an answer that is one JSON value as a code block with a line per field, any other as it is."""
-    if len(text) > _LONGEST_ANSWER or (fields := as_fields(text)) == text:
+    if len(text) > _LONGEST_FIELDS or (fields := as_fields(text)) == text:
         return text
     # Longer than any in the text, so that nothing in it ends the block.
     fence = "`" * max([3, *(len(ticks) + 1 for ticks in re.findall("`+", fields))])
@@ -430,82 +422,20 @@ def role_divider(switch: RoleSwitchMessage, *, after: Block | None = None) -> Ro
         switch,
         id=after.id,
         before=after.before,
-        added=_net(after.added, switch.added, switch.removed, after.removed),
-        removed=_net(after.removed, switch.removed, switch.added, after.added),
+        added=_net_tools(after.added, switch.added, undone=switch.removed, undoes=after.removed),
+        removed=_net_tools(after.removed, switch.removed, undone=switch.added, undoes=after.added),
     )
-    back = switch.before != switch.after == after.before and not (divider.added or divider.removed)
-    return None if back and not divider.suspended else divider
+    is_back = switch.before != switch.after == after.before and not (divider.added or divider.removed)
+    return None if is_back and not divider.suspended else divider
 
 
-def _net(earlier: Sequence[str], later: Sequence[str], undone: Sequence[str], undoes: Sequence[str]) -> tuple[str, ...]:
-    """Return the tools of one side after two changes: those of the first that the second kept, and its own new ones."""
-    kept = [name for name in earlier if name not in undone]
-    return (*kept, *(name for name in later if name not in undoes and name not in kept))
+def _net_tools(
+    first: Sequence[str], second: Sequence[str], *, undone: Sequence[str], undoes: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the tools that two switches together add, or remove.
 
-
-def is_delta(event: Event) -> bool:
-    """Return True if an event only continues a text or a call. There may be hundreds of them per second."""
-    return isinstance(event, TextDelta | ReasoningDelta | CallStreamed | ToolOutput | CallProgressed)
-
-
-class FrameBuffer:
-    """Passes events on in batches. Deltas wait for the next frame; the end of a text and any other event do not.
-
-    A timer runs only while something waits, so an idle session costs nothing. Call it on the event loop.
+    These are the `first` ones that the second switch has not `undone`, and the `second` ones that do not undo the
+    first switch.
     """
-
-    def __init__(self, flush: Callable[[list[Published]], object], *, seconds: float = _FRAME_SECONDS) -> None:
-        self._flush = flush
-        self._seconds = seconds
-        self._waiting: list[Published] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self._next = 0.0
-        """The earliest time of the next frame."""
-        self._at_once = False
-        self._holds = 0
-
-    def __call__(self, published: Published) -> None:
-        """Add an event. A listener for `Session.subscribe`."""
-        self._waiting.append(published)
-        if self._holds:
-            return
-        event = published.event
-        patient = is_delta(event) and not (isinstance(event, TextDelta) and not event.text)
-        if self._timer is not None and (patient or self._at_once):
-            return
-        self._stop_timer()
-        loop = asyncio.get_running_loop()
-        due = max(0.0, self._next - loop.time()) if patient else 0.0
-        self._at_once = not due
-        self._timer = loop.call_later(due, self.flush)
-
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Keep all events while the block runs, and pass them on after it."""
-        self._holds += 1
-        try:
-            yield
-        finally:
-            self._holds -= 1
-            if not self._holds:
-                self.flush()
-
-    def flush(self) -> None:
-        """Pass waiting events on now."""
-        self._stop_timer()
-        if self._waiting:
-            batch, self._waiting = self._waiting, []
-            if any(is_delta(published.event) for published in batch):
-                # The first delta of an answer does not wait for a frame that only drew the question.
-                self._next = asyncio.get_running_loop().time() + self._seconds
-            self._flush(batch)
-
-    def drop(self) -> None:
-        """Drop waiting events, because a snapshot taken now contains them."""
-        self._stop_timer()
-        self._waiting = []
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    remaining = [name for name in first if name not in undone]
+    return (*remaining, *(name for name in second if name not in undoes and name not in remaining))

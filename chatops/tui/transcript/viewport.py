@@ -138,7 +138,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         layout = self._blocks_layout
         if not layout.entries:
             return "", 0
-        index = layout.at(self.scroll_offset.y)
+        index = layout.index_at(self.scroll_offset.y)
         return layout.entries[index].block.id, self.scroll_offset.y - layout.start(index)
 
     def _show_changes(self, *, place: tuple[str, int] | None = None) -> None:
@@ -358,7 +358,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     def _entries_in_view(self) -> list[LaidOutBlock]:
         layout = self._blocks_layout
         top = self.scroll_offset.y
-        return layout.entries[layout.at(top) : layout.at(top + self.size.height) + 1]
+        return layout.entries[layout.index_at(top) : layout.index_at(top + self.size.height) + 1]
 
     def _note_unseen(self, keys: set[str]) -> None:
         """Set which blocks have arrived or grown below the view."""

@@ -195,14 +195,14 @@ async def test_a_place_in_a_folded_card_is_shown_open_and_folded_again() -> None
         await pilot.pause()
         search = TextSearch("line 7")
         for index, block in enumerate(app.transcript.blocks):
-            search.add(block, at=index)
+            search.add(block, index=index)
         app.transcript.show_places(search)
         app.transcript.show_place(*search.place(0))
         await pilot.pause()
         assert any("line 7" in line for line in screen(app))
         search = TextSearch("text 2")
         for index, block in enumerate(app.transcript.blocks):
-            search.add(block, at=index)
+            search.add(block, index=index)
         app.transcript.show_places(search)
         app.transcript.show_place(*search.place(0))
         await pilot.pause()

@@ -12,9 +12,9 @@ from chatops.domain.tools import Outcome
 from chatops.tui.output_writer import encoder_for
 from chatops.tui.theme import ASCII, PLAIN, symbols_for
 from chatops.tui.transcript.answer import warm_up
+from chatops.tui.transcript.block_lines import can_open
 from chatops.tui.transcript.blocks import Block, CardStatus, ToolCardBlock
 from chatops.tui.transcript.finding import noun_of
-from chatops.tui.transcript.layout import can_open
 from tests.support.cases import for_each
 from tests.support.transcript_blocks import card, render_block, samples
 

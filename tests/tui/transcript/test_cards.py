@@ -86,7 +86,7 @@ def test_reads_that_come_one_by_one_are_shown_as_those_that_are_loaded() -> None
     blocks = [read("x"), read("y"), card("s", "ls"), read("z"), read("u")]
     layout = laid_out()
     for at, block in enumerate(blocks):
-        layout.insert(block, at=at)
+        layout.insert(block, index=at)
         layout.redraw(at)
     assert shown(layout) == shown(laid_out(*blocks))
 
@@ -196,7 +196,7 @@ def test_an_own_tool_has_a_card_as_good_as_ours() -> None:
         layout.reset([call])
         layout.ensure(0)
         assert shown(layout) == [f"✓ {shown_name} Oban day=today 3 levels 2 ms"]
-        layout.insert(replace(call, id="b", arguments='{"station": "Brest"}', count=1), at=1)
+        layout.insert(replace(call, id="b", arguments='{"station": "Brest"}', count=1), index=1)
         layout.redraw(1)
         layout.ensure(0)
         layout.sum_from(0)

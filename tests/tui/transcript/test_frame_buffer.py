@@ -4,7 +4,7 @@ import asyncio
 
 from chatops.domain.events import Event, Notice, Published, TextDelta
 from chatops.domain.ids import RoundId
-from chatops.tui.transcript.projector import FrameBuffer
+from chatops.tui.transcript.frame_buffer import FrameBuffer
 
 
 def delta(text: str) -> Published:

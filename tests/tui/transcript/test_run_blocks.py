@@ -14,6 +14,7 @@ from chatops.engine.view import pending_calls
 from chatops.engine.workflow.inputs import Accept, Skip, StopRun, TryAgain
 from chatops.policy.workflow import CommandGate, OnFail, Validation
 from chatops.tui.theme import PLAIN
+from chatops.tui.transcript.block_lines import can_open
 from chatops.tui.transcript.blocks import (
     Block,
     Extend,
@@ -24,7 +25,6 @@ from chatops.tui.transcript.blocks import (
     StepBlock,
     UserBlock,
 )
-from chatops.tui.transcript.layout import can_open
 from chatops.tui.transcript.projector import Projector, json_as_fields
 from tests.support.runs import RUN, Played, flow, step
 from tests.support.transcript_blocks import render_block

@@ -1,0 +1,199 @@
+"""Draws a block that is no answer: its lines, gutter included. Answers are drawn by `answer`, cards by `card`."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import assert_never
+
+from rich.style import Style
+from rich.text import Text
+from textual.strip import Strip
+
+from chatops.domain.files import FileRef
+from chatops.domain.messages import RoleSwitchMessage
+from chatops.domain.tools import Capabilities
+from chatops.domain.wording import plural
+from chatops.tui.theme import BlockTheme
+from chatops.tui.transcript.blocks import Block, NoticeBlock, ReasoningBlock, StepBlock, ToolCardBlock, UserBlock
+from chatops.tui.transcript.card import card_lines, hidden_lines
+from chatops.tui.transcript.lines import (
+    GUTTER,
+    PROSE,
+    indented,
+    one_line,
+    padded,
+    prefixed,
+    short_line,
+    strips_of,
+    styled,
+    wrap,
+)
+from chatops.tui.transcript.picture import PictureOf, picture_lines
+
+_MAX_LINES, _MAX_CHARACTERS = 12, 2_000
+"""The longest message of the user that is shown in full; a longer one is folded to `FOLDED_LINES`."""
+FOLDED_LINES = 6
+_LISTS_GRANTS = " (/permissions)"
+"""Command that lists suspended grants. Left out if it would take another line."""
+_LAST_THOUGHTS = 12
+"""Lines shown of the end of reasoning that is still growing. All of it is shown once it is finished."""
+
+
+def block_lines(
+    block: UserBlock | ReasoningBlock | ToolCardBlock | RoleSwitchMessage | NoticeBlock | StepBlock,
+    *,
+    width: int,
+    theme: BlockTheme,
+    expanded: bool = False,
+    capabilities: Capabilities | None = None,
+    further: Sequence[ToolCardBlock] = (),
+    pictures: PictureOf = lambda file: None,
+) -> list[Text]:
+    """Return a block that is no answer in `width` columns, gutter included, without empty lines around it.
+
+    `capabilities` are those of the tool of a card; None: those of the built-in tool of its name. `further` are the
+    cards that are folded into this one. `pictures` is asked for what can be shown of its images.
+
+    Untrusted text is sanitised: no control character acts, and none is hidden.
+    """
+    room = max(1, width - GUTTER)
+    prose = min(room, PROSE)
+    match block:
+        case UserBlock():
+            bar = Text(theme.symbols.user.ljust(GUTTER), theme.role(block.role), end="")
+            lines = wrap(styled((block.text, theme.text), prose=True), width=prose)
+            if can_open(block) and not expanded and (hidden := len(lines) - FOLDED_LINES) > 0:
+                lines[FOLDED_LINES:] = [hidden_lines(hidden, theme)]
+            lines += [_file_line(file, width=prose, theme=theme) for file in block.files]
+            lines += picture_lines(block.files, pictures, width=prose, theme=theme)
+            return [padded(line, width=width, style=theme.user_text) for line in prefixed(lines, first=bar, rest=bar)]
+        case ReasoningBlock():
+            return indented(_thought_lines(block, width=prose, theme=theme, expanded=expanded), columns=GUTTER)
+        case ToolCardBlock():
+            lines = card_lines(
+                block, width=room, theme=theme, expanded=expanded, capabilities=capabilities, further=further
+            )
+            previews = picture_lines(block.files, pictures, width=max(1, prose - 2), theme=theme)
+            return indented([*lines, *indented(previews, columns=2)], columns=GUTTER)
+        case RoleSwitchMessage():
+            return _switch_lines(block, width=width, theme=theme)
+        case NoticeBlock():
+            return _notice_lines(block, width=prose, theme=theme)
+        case StepBlock():
+            return indented(_step_lines(block, width=room, theme=theme, expanded=expanded), columns=GUTTER)
+        case _ as never:
+            assert_never(never)
+
+
+def can_open(block: Block) -> bool:
+    """Return True if the block has details that are shown only on demand."""
+    match block:
+        case UserBlock():
+            return block.text.count("\n") >= _MAX_LINES or len(block.text) > _MAX_CHARACTERS
+        case StepBlock():
+            return bool(block.text)
+        case _:
+            return isinstance(block, ToolCardBlock | ReasoningBlock)
+
+
+def source_strips(block: Block, width: int, theme: BlockTheme) -> list[Strip]:
+    """Return the plain source text of a block that could not be drawn, because a bug must not hide it."""
+    values = (
+        getattr(block, field.name) for field in fields(block) if field.name not in ("id", "kind", "level", "status")
+    )
+    text = "\n".join(value for value in values if isinstance(value, str) and value)
+    source = styled(("! This could not be displayed. Source text:\n", theme.warn), (text, theme.text))
+    lines = indented(wrap(source, width=max(1, width - GUTTER)), columns=GUTTER)
+    return strips_of(lines, width=width, base=theme.base)
+
+
+def _file_line(file: FileRef, *, width: int, theme: BlockTheme) -> Text:
+    """Return one line about a file of a message."""
+    text = short_line(file.attachment, width=width, ellipsis=theme.symbols.ellipsis)
+    return Text(text, theme.warn if file.problem else theme.muted, end="")
+
+
+def _thought_lines(block: ReasoningBlock, *, width: int, theme: BlockTheme, expanded: bool) -> list[Text]:
+    signs = theme.symbols
+    words = len(block.text.split())
+    sign = signs.unfolded if expanded else signs.folded
+    state = f"thinking{signs.ellipsis}" if block.open else "thought"
+    lines = [Text(f"{sign} {state} ({plural(words, 'word')})", theme.muted, end="")]
+    if expanded:
+        thought = styled((block.text.strip(), theme.muted + theme.emphasis), prose=True)
+        wrapped = wrap(thought, width=width - 2)
+        lines += indented(wrapped[-_LAST_THOUGHTS:] if block.open else wrapped, columns=2)
+    return lines
+
+
+def _switch_lines(block: RoleSwitchMessage, *, width: int, theme: BlockTheme) -> list[Text]:
+    """Return the line of a role switch. Tools that do not fit are counted: first the lost ones, then also the new."""
+    added, removed = ", ".join(block.added), ", ".join(block.removed)
+    added_count, removed_count = plural(len(block.added), "tool"), plural(len(block.removed), "tool")
+    lines: list[Text] = []
+    for gained, lost in ((added, removed), (added, removed_count), (added_count, removed_count)):
+        lines = _switch_with(block, width=width, theme=theme, gained=gained, lost=lost)
+        if len(lines) == 1:
+            break
+    return lines
+
+
+def _switch_with(block: RoleSwitchMessage, *, width: int, theme: BlockTheme, gained: str, lost: str) -> list[Text]:
+    """Return the line of a role switch, with words for the tools `gained` and `lost`, and a rule up to its end."""
+    signs = theme.symbols
+    text = Text(f"{signs.rule * 2} ", theme.muted, end="")
+    if block.before != block.after:
+        text.append(one_line(block.before), theme.role(block.before)).append(f" {signs.arrow} ", theme.muted)
+    text.append(one_line(block.after), theme.role(block.after))
+    changes = [
+        (f"+ {gained}" if block.added else "", theme.good),
+        (f"{signs.minus} {lost}" if block.removed else "", theme.bad),
+        (f"{plural(block.suspended, 'grant')} suspended" if block.suspended else "", theme.warn),
+    ]
+    for content, style in changes:
+        if content:
+            text.append(f" {signs.dot} ", theme.muted).append(one_line(content), style)
+    if block.suspended and text.cell_len + len(_LISTS_GRANTS) <= width - GUTTER - 1:
+        text.append(_LISTS_GRANTS, theme.muted)
+    if block.model and text.cell_len + len(block.model) + 12 <= width:
+        text.append(f" {signs.dot} model {one_line(block.model)}", theme.muted)
+    # Its first line starts in the gutter.
+    indent = Text(" " * (GUTTER + 1), end="")
+    lines = prefixed(wrap(text, width=width - GUTTER - 1), first=Text(end=""), rest=indent)
+    last = lines[-1]
+    if last.cell_len + 1 < width:
+        last.append(" " + signs.rule * (width - last.cell_len - 1), theme.muted)
+    return lines
+
+
+def _step_lines(block: StepBlock, *, width: int, theme: BlockTheme, expanded: bool) -> list[Text]:
+    signs = theme.symbols
+    sign = f"{signs.unfolded if expanded else signs.folded} " if can_open(block) else f"{signs.rule} "
+    title = short_line(block.title, width=max(1, width - len(sign) - 1), ellipsis=signs.ellipsis)
+    line = Text.assemble((sign, theme.muted), (title, theme.user), " ", end="")
+    line.append(signs.rule * (width - line.cell_len), theme.muted)
+    message = wrap(styled((block.text, theme.muted)), width=width - 2) if expanded else []
+    return [line, *indented(message, columns=2)]
+
+
+def _notice_lines(block: NoticeBlock, *, width: int, theme: BlockTheme) -> list[Text]:
+    sign, word, style = _sign_of_level(block, theme)
+    text = styled((f"{word}: " if word else "", style), (block.text, theme.text))
+    lines = prefixed(wrap(text, width=width), first=Text(sign.ljust(GUTTER), style, end=""), rest=Text("  ", end=""))
+    if advice := " ".join(filter(None, (block.advice, "Press R to retry." if block.retry else ""))):
+        arrow = Text(f"  {theme.symbols.arrow} ", theme.muted, end="")
+        wrapped = wrap(styled((advice, theme.text)), width=width - 2)
+        lines += prefixed(wrapped, first=arrow, rest=Text(" " * arrow.cell_len, end=""))
+    return lines
+
+
+def _sign_of_level(block: NoticeBlock, theme: BlockTheme) -> tuple[str, str, Style]:
+    """Return the sign before a notice, the word that begins it, and the style of both."""
+    match block.level:
+        case "info":
+            return theme.symbols.dot, "", theme.muted
+        case "warning":
+            return "!", "Note", theme.warn
+        case "error":
+            return theme.symbols.failed, "Error", theme.bad
+        case _ as never:
+            assert_never(never)
