@@ -33,11 +33,11 @@ def main(argv: list[str] | None = None) -> int:
     An error that a user can cause never shows a traceback; a bug is logged and printed as one sentence. A command whose
     output could not be written has failed.
     """
-    code = _code(argv)
-    return code or (ERROR if _output_lost() else 0)
+    code = _exit_code(argv)
+    return code or (ERROR if _is_answer_lost() else 0)
 
 
-def _code(argv: list[str] | None) -> int:
+def _exit_code(argv: list[str] | None) -> int:
     try:
         arguments = parse(sys.argv[1:] if argv is None else argv)
     except SystemExit as stop:
@@ -47,9 +47,9 @@ def _code(argv: list[str] | None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except ChatopsError as error:
-        return _explain(error, arguments)
+        return _print_error(error, arguments)
     except Exception as error:
-        return _our_fault(error)
+        return _report_bug(error)
 
 
 def _run(arguments: "Namespace") -> int:
@@ -67,7 +67,7 @@ def _chat(arguments: "Namespace") -> int:
         from chatops.commands import ask
 
         return ask.run(arguments)
-    only_headless = _given_without_prompt(arguments)
+    only_headless = _option_that_needs_prompt(arguments)
     if only_headless:
         _screen().say(f"chatops: {only_headless} works with -p only. chatops --help shows how it is used.")
         return USAGE
@@ -81,7 +81,7 @@ def _chat(arguments: "Namespace") -> int:
     return chat.run(arguments)
 
 
-def _given_without_prompt(arguments: "Namespace") -> str:
+def _option_that_needs_prompt(arguments: "Namespace") -> str:
     given = {
         "--output-format": arguments.output_format != "text",
         "--approve": bool(arguments.approve),
@@ -96,7 +96,7 @@ def _given_without_prompt(arguments: "Namespace") -> str:
     return next((flag for flag, is_given in given.items() if is_given), "")
 
 
-def _explain(error: ChatopsError, arguments: "Namespace") -> int:
+def _print_error(error: ChatopsError, arguments: "Namespace") -> int:
     session = getattr(arguments, "session", None) or ""
     advice = error.advice
     if isinstance(error, NoSuchSessionError):
@@ -109,7 +109,7 @@ def _explain(error: ChatopsError, arguments: "Namespace") -> int:
     return USAGE if isinstance(error, ConfigError) else ERROR
 
 
-def _our_fault(error: Exception) -> int:
+def _report_bug(error: Exception) -> int:
     """Report our own error in one sentence; the traceback goes to the log or, with CHATOPS_DEBUG, to stderr."""
     import logging
     import traceback
@@ -129,7 +129,7 @@ def _our_fault(error: Exception) -> int:
     text = sanitize(without_keys(f"{type(error).__name__}: {error}"), newlines=False)
     _screen().say(
         f"chatops: unexpected error: {text}\n"
-        "Nothing stored is lost. For a bug report, run it again with CHATOPS_DEBUG=1."
+        "Nothing stored is is_output_lost. For a bug report, run it again with CHATOPS_DEBUG=1."
     )
     return ERROR
 
@@ -141,7 +141,7 @@ def _screen() -> "Screen":
     return screen()
 
 
-def _output_lost() -> bool:
-    from chatops.headless.screen import lost
+def _is_answer_lost() -> bool:
+    from chatops.headless.screen import is_output_lost
 
-    return lost(sys.stdout)
+    return is_output_lost(sys.stdout)

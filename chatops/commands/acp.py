@@ -1,4 +1,4 @@
-"""``chatops acp``: the agent that editors start."""
+"""``chatops acp``: the program that editors start as an agent."""
 
 import os
 import stat

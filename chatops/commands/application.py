@@ -1,4 +1,4 @@
-"""Opens the application for a command, and says what is to know of its configuration."""
+"""Open the application for a command, and print the notices about its configuration."""
 
 import asyncio
 from argparse import Namespace
@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from chatops.commands.context import in_its_workspace, options
 from chatops.domain.errors import ChatopsError, ConfigError
-from chatops.headless.screen import forget_said, screen
+from chatops.headless.screen import forget_messages, screen
 from chatops.policy.grant import Grant
 from chatops.toolkit.threads import DaemonThreadExecutor
 from chatops.wiring.app import App
@@ -15,7 +15,7 @@ from chatops.wiring.stored import Options, Storage
 
 
 @contextmanager
-def app(
+def open_app(
     arguments: Namespace, *, via: str = "headless", broken_ok: bool = False, storage: Storage = Storage.NEEDED
 ) -> Iterator[App]:
     """Open the application for a command that opens no session, and close it afterwards.
@@ -28,11 +28,11 @@ def app(
     opened = App(options(arguments, via=via, storage=storage))
     try:
         if not broken_ok:
-            check_configuration(opened)
+            print_notices(opened)
         yield opened
     finally:
         if broken_ok:
-            _tell_of_files(opened)
+            _print_file_notices(opened)
         asyncio.run(opened.aclose())
 
 
@@ -47,22 +47,22 @@ def with_app(
 ) -> int:
     """Run `work` with the application, for a command that runs a session. Closing happens in the same event loop.
 
-    With `session`, the workspace is that of the session, whatever the current folder is. `broken_ok` as in `app`.
+    With `session`, the workspace is that of the session, whatever the current folder is. `broken_ok` as in `open_app`.
     """
     chosen = options(arguments, via=via, storage=storage)
     return run_app(in_its_workspace(chosen, session) if session else chosen, work, broken_ok=broken_ok)
 
 
 def run_app(chosen: Options, work: Callable[[App], Awaitable[int]], *, broken_ok: bool = False) -> int:
-    """Run `work` with the application under these options. `broken_ok` as in `app`."""
-    forget_said()
+    """Run `work` with the application under these options. `broken_ok` as in `open_app`."""
+    forget_messages()
 
     async def run() -> int:
         asyncio.get_running_loop().set_default_executor(DaemonThreadExecutor())
         opened = App(chosen)
         try:
             if not broken_ok:
-                check_configuration(opened)
+                print_notices(opened)
             return await work(opened)
         finally:
             await opened.aclose()
@@ -70,17 +70,17 @@ def run_app(chosen: Options, work: Callable[[App], Awaitable[int]], *, broken_ok
     return asyncio.run(run())
 
 
-def _tell_of_files(opened: App) -> None:
+def _print_file_notices(opened: App) -> None:
     """Print the notices about folders and store, even if the command failed."""
     with suppress(ChatopsError):
         for notice in (*opened.paths.notices, *opened.store.notices):
             screen().say(notice)
 
 
-def check_configuration(opened: App) -> None:
-    """Raise the registry's ConfigError: with no user at the screen, a broken file stops the command.
+def print_notices(opened: App) -> None:
+    """Print the notices about the configuration, and about the role that is named or the default.
 
-    Otherwise print the notices about the configuration to stderr, and about the role that is named or the default.
+    Raises the registry's ConfigError: with no user at the screen, a broken file stops the command.
     """
     if opened.loaded.broken is not None:
         raise opened.loaded.broken
@@ -95,8 +95,8 @@ def check_configuration(opened: App) -> None:
         view.say(notice)
 
 
-def warn_of_use(opened: App, grant: Grant) -> None:
-    """Print the notices about role and models of a run, as far as `check_configuration` has not."""
+def print_use_notices(opened: App, grant: Grant) -> None:
+    """Print the notices about role and models of a run, except those that were printed already."""
     view = screen()
     for notice in opened.notices(grant):
         view.say_once(notice)

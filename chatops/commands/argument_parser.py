@@ -21,9 +21,9 @@ class Parser(argparse.ArgumentParser):
     _takes_prompt = False
     """True if ``-p`` is among the arguments, which takes its prompt as the next one."""
     _words: Sequence[str] = ()
-    """The arguments that are parsed."""
+    """The arguments being parsed, which `error` looks at again."""
     last_word: str | None = None
-    """The optional argument that comes last, if there is one."""
+    """Name of the optional argument that comes last; None without one."""
     actions: "argparse._SubParsersAction[Parser] | None" = None
     """The subcommands, one of which is required, if there are any. ``list`` is the default where it exists."""
 
@@ -41,28 +41,31 @@ class Parser(argparse.ArgumentParser):
         """
         self._words = sys.argv[1:] if args is None else args
         self._takes_prompt = not {*self._words}.isdisjoint({"-p", "--print"})
-        known, rest = super().parse_known_args(self._with_default_action(args), namespace)
-        if self.last_word and rest and getattr(known, self.last_word) is None:
-            words = rest[1:] if rest[0] == "--" else [] if rest[0].startswith("-") else rest
-            if len(words) == 1:
-                setattr(known, self.last_word, words[0])
-                return known, []
-        if rest:
-            if unknown := self._unknown_option(rest):
-                self.error(unknown)
-            quotes = self.last_word and not any(word.startswith("-") for word in rest)
-            hint = ". Words that belong together go in quotes" if quotes else ""
-            self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
-        return known, []
+        parsed, rest = super().parse_known_args(self._with_default_action(args), namespace)
+        if not rest:
+            return parsed, []
+        if self.last_word and getattr(parsed, self.last_word) is None:
+            # After -- a word may begin with a dash.
+            words = rest[1:] if rest[0] == "--" else rest
+            if len(words) == 1 and (words is not rest or not words[0].startswith("-")):
+                setattr(parsed, self.last_word, words[0])
+                return parsed, []
+        if unknown := self._unknown_option(rest):
+            self.error(unknown)
+        needs_quotes = self.last_word and not any(word.startswith("-") for word in rest)
+        hint = ". Words that belong together go in quotes" if needs_quotes else ""
+        self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
 
     def are_all_options(self, words: Sequence[str]) -> bool:
         """Return True if `words` are options of this parser with their values, and none asks for help."""
-        rest = iter(words)
-        for word in rest:
+        remaining = iter(words)
+        for word in remaining:
             option = self._option_string_actions.get(word)
             if option is None or option.dest == "help":
                 return False
-            if option.nargs != 0 and next(rest, "" if option.nargs == "?" else "-").startswith("-"):
+            takes_value = option.nargs != 0
+            # At the end of the line, "-" stands for a value that is missing. An optional one may be.
+            if takes_value and next(remaining, "" if option.nargs == "?" else "-").startswith("-"):
                 return False
         return True
 
@@ -76,34 +79,37 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and where to find help. For an unknown command, suggest the nearest one."""
-        found = re.match(r"argument (?:COMMAND|ACTION): invalid choice: '(.*?)' \(choose from (.*)\)", message, re.S)
-        if found:
-            known = self._known()
-            near = _nearest(found[1], known)
-            hint = f" Did you mean {self.prog} {near}?" if near else ""
-            message = f"there is no command {found[1]!r}.{hint}"
-            before = [*takewhile(lambda word: word != found[1], self._words)]
-            if unknown := self._unknown_option(before):
-                message = unknown
-            elif self.prog == "chatops" and self._takes_prompt:
-                message = "the prompt is the argument of -p and follows it: chatops --role ROLE -p PROMPT."
-            elif not near and self.prog == "chatops":
-                message += " To send a message without the screen: chatops -p PROMPT."
-            elif not near:
-                message += f" There are: {', '.join(known)}."
+        choice = re.match(r"argument (?:COMMAND|ACTION): invalid choice: '(.*?)' \(choose from (.*)\)", message, re.S)
+        if choice:
+            message = self._explain_unknown_command(choice[1])
         elif message.endswith("required: ACTION"):
-            message = f"one of these has to follow: {', '.join(self._known())}"
+            message = f"one of these has to follow: {', '.join(self._action_names())}"
         text = message.encode("utf-8", "backslashreplace").decode()
         text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
         self._print_message(f"{self.prog}: {text}\n{self.prog} --help shows how it is used.\n", sys.stderr)
         raise SystemExit(2)
 
+    def _explain_unknown_command(self, name: str) -> str:
+        """Return what is wrong with a command line that has `name` in place of a command or an action."""
+        if unknown := self._unknown_option([*takewhile(lambda word: word != name, self._words)]):
+            return unknown
+        is_top = self.prog == "chatops"
+        if is_top and self._takes_prompt:
+            return "the prompt is the argument of -p and follows it: chatops --role ROLE -p PROMPT."
+        if near := _nearest(name, self._action_names()):
+            return f"there is no command {name!r}. Did you mean {self.prog} {near}?"
+        names = f"There are: {', '.join(self._action_names())}."
+        advice = "To send a message without the screen: chatops -p PROMPT." if is_top else names
+        return f"there is no command {name!r}. {advice}"
+
     def _unknown_option(self, words: Sequence[str]) -> str:
-        """Return what is wrong with the first option in `words` that does not exist, as a sentence; else nothing."""
+        """Return a sentence about the first option in `words` that does not exist; empty if all do."""
         names = [word.partition("=")[0] for word in words if word.startswith("--") and word != "--"]
         unknown = next((name for name in names if name not in self._option_string_actions), "")
+        if not unknown:
+            return ""
         near = _nearest(unknown, self._option_string_actions)
-        return f"there is no option {unknown}." + (f" Did you mean {near}?" if near else "") if unknown else ""
+        return f"there is no option {unknown}." + (f" Did you mean {near}?" if near else "")
 
     def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
         """Print to the process's own streams. argparse would not notice if they are closed."""
@@ -115,12 +121,12 @@ class Parser(argparse.ArgumentParser):
         else:
             view.say(message)
 
-    def _known(self) -> list[str]:
+    def _action_names(self) -> list[str]:
         return [*self.actions.choices] if self.actions else []
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
     """Return the known word that was probably meant; empty if none is near."""
-    from difflib import get_close_matches
+    from difflib import get_close_matches  # only errors need it
 
     return next(iter(get_close_matches(word, [*known], n=1, cutoff=0.6)), "")

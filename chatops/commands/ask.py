@@ -8,7 +8,7 @@ import sys
 from argparse import Namespace
 from typing import TextIO
 
-from chatops.commands.application import warn_of_use, with_app
+from chatops.commands.application import print_use_notices, with_app
 from chatops.commands.context import find_session, last_session
 from chatops.commands.workspace import FOLDER_ADVICE, too_broad
 from chatops.domain.errors import ConfigError, SessionBusyError
@@ -21,9 +21,8 @@ from chatops.store.base import SessionInfo
 from chatops.wiring.app import App
 from chatops.wiring.stored import Storage
 
-MAX_INPUT = 4_000_000
-"""Maximum bytes of standard input: more than any model takes, so more is a mistake."""
-
+MAX_INPUT_BYTES = 4_000_000
+"""Standard input may be this long: more than any model takes, so more is a mistake."""
 COLLECT_AFTER_S = 1.0
 """Seconds from opening the session until the garbage collector runs: by then the request's modules are imported."""
 SAY_WAITING_AFTER_S = 3.0
@@ -50,11 +49,9 @@ def run(arguments: Namespace) -> int:
         session = await app.open_session(_session_id(app, arguments), attended=False, attaches=arguments.prompt)
         if arguments.contain:
             await session.actions.contain()
-        warn_of_use(app, session.grant())
-        for notice in (
-            *app.servers.failures(),
-            *app.rights.withheld(session.grant().role, but=app.catalog.unavailable),
-        ):
+        print_use_notices(app, session.grant())
+        withheld = app.rights.withheld(session.grant().role, but=app.catalog.unavailable)
+        for notice in (*app.servers.failures(), *withheld):
             view.say(notice)
         if arguments.background:
             from chatops.commands.jobs import begin_job
@@ -69,7 +66,7 @@ def run(arguments: Namespace) -> int:
             on_approval=OnApproval(arguments.on_approval),
         )
 
-    # Another process continues the turn from the store.
+    # The process of a background turn reads it from the store, so that has to work. Any other turn may go unsaved.
     storage = Storage.NEEDED if arguments.background else Storage.WANTED
     return with_app(arguments, work, session=arguments.session or "", storage=storage)
 
@@ -86,7 +83,8 @@ def check_folder(named: str | None) -> None:
 def read_prompt(argument: str, stdin: TextIO | None, view: Screen, *, usage: str = 'chatops -p "PROMPT"') -> str:
     """Return the argument, or standard input, or both: the input then follows as context.
 
-    Raises ConfigError, which names `usage`, if the prompt is empty.
+    `stdin` is None in a process that was started without one. Raises ConfigError, which names `usage`, if the prompt is
+    empty.
     """
     piped = _read_piped(stdin, view, needed=not argument) if stdin is not None else ""
     if argument.strip() and piped.strip():
@@ -121,20 +119,22 @@ def _read_piped(stdin: TextIO, view: Screen, *, needed: bool) -> str:
         descriptor = stdin.fileno()
         mode = os.fstat(descriptor).st_mode
     except (OSError, ValueError):
+        # No file of the system stands behind it: a caller inside the process has replaced it.
         return stdin.read() if needed else ""
     if stdin.isatty() or not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
         return ""
     if not select.select([descriptor], [], [], SAY_WAITING_AFTER_S)[0]:
         view.say("Waiting for standard input to end; < /dev/null if there is nothing to read.")
     try:
-        data = stdin.buffer.read(MAX_INPUT + 1)
+        data = stdin.buffer.read(MAX_INPUT_BYTES + 1)
     except OSError as error:
         raise ConfigError(
             f"Standard input cannot be read: {error.strerror or error}.",
             advice="< /dev/null if there is nothing to read.",
         ) from error
-    if len(data) > MAX_INPUT:
+    if len(data) > MAX_INPUT_BYTES:
         raise ConfigError(
-            f"Standard input is larger than {MAX_INPUT} bytes.", advice="Put it into a file and name the file instead."
+            f"Standard input is larger than {MAX_INPUT_BYTES} bytes.",
+            advice="Put it into a file and name the file instead.",
         )
     return data.decode("utf-8", "replace").removeprefix("\ufeff")

@@ -27,12 +27,14 @@ from chatops.store.store import Store
 
 MAX_LISTED = 1_000
 """Most rows that a list shows, the newest; an export has all."""
-NAMESPACE = "chatops-audit"
+SIGNATURE_NAMESPACE = "chatops-audit"
 """The namespace of signatures, ``-n`` of ssh-keygen."""
 NOTHING_PROVEN = (
     "This proves nothing: a program that can write the store can write a whole new chain. "
     "Compare it with an earlier export, or the system's log: chatops audit verify --anchor FILE"
 )
+_STORED_KINDS = {"denied": "rejected"}
+"""Kinds of decisions that are stored under another word than the command line has."""
 
 
 def run(arguments: Namespace) -> int:
@@ -42,18 +44,20 @@ def run(arguments: Namespace) -> int:
             return _verify(opened.store, arguments.anchor)
         session = find_session(opened.store, arguments.session).id if arguments.session else None
         rows = opened.store.audit(session_id=session)
-        lines = [audit.line(row, text=_prompt(opened.store, row, arguments)) for row in rows if audit.is_sound(row)]
+        lines = [
+            audit.line(row, text=_prompt_text(opened.store, row, arguments)) for row in rows if audit.is_sound(row)
+        ]
     entries = list(map(audit.entry_of, lines))
     if arguments.action == "export":
         _say_damaged(len(rows) - len(lines))
         return _export([value for value in entries if _is_wanted(value, arguments)], arguments)
-    wanted = [value for value in _by_time(entries) if _is_wanted(value, arguments)]
+    wanted = [value for value in _order_by_time(entries) if _is_wanted(value, arguments)]
     if left_out := len(wanted[:-MAX_LISTED]):
         screen().say(f"{plural(left_out, 'older row is', 'older rows are')} not listed: chatops audit export has all")
     wanted = wanted[-MAX_LISTED:]
-    found = [(value, shown) for value in wanted if (shown := _cells(value)) is not None]
-    _say_damaged(len(rows) - len(lines) + len(wanted) - len(found))
-    values, cells = [value for value, _ in found], [shown for _, shown in found]
+    listed = [(value, columns) for value in wanted if (columns := _columns(value)) is not None]
+    _say_damaged(len(rows) - len(lines) + len(wanted) - len(listed))
+    values, cells = [value for value, _ in listed], [columns for _, columns in listed]
     header = ("AT", "CALL", "TOOL", "BY", "DIGEST", "DECISION")
     return show_list(arguments, values, header, cells, empty="The log is empty.")
 
@@ -63,7 +67,7 @@ def _say_damaged(count: int) -> None:
         screen().say(f"{plural(count, 'row is', 'rows are')} damaged and left out: chatops audit verify")
 
 
-def _cells(value: Mapping[str, Any]) -> tuple[str, ...] | None:
+def _columns(value: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Return the columns of an entry; None if it has not the shape of its kind."""
     try:
         names = (value.get("call_id", value["session"]), value.get("tool", value["kind"]))
@@ -74,7 +78,7 @@ def _cells(value: Mapping[str, Any]) -> tuple[str, ...] | None:
     return cells if all(isinstance(cell, str) for cell in cells) else None
 
 
-def _by_time(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _order_by_time(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rows by time, those of a session in the order of its chain even if the clock was set back meanwhile."""
     latest: dict[str, float] = {}
     times = []
@@ -85,7 +89,7 @@ def _by_time(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [value for _, _, value in sorted(zip(times, itertools.count(), entries, strict=False))]
 
 
-def _prompt(store: Store, row: AuditRow, arguments: Namespace) -> str | None:
+def _prompt_text(store: Store, row: AuditRow, arguments: Namespace) -> str | None:
     """Return the text of the prompt that the row is about, if it is wanted, still stored, and the same."""
     entry = audit.entry_of(row.body)
     if entry.get("kind") != "prompt" or not getattr(arguments, "texts", False):
@@ -110,16 +114,16 @@ def _export(values: list[dict[str, Any]], arguments: Namespace) -> int:
     files = {file: data}
     if arguments.sign is not None:
         # These bytes are signed, not the file: another user could replace the file before ssh-keygen reads it.
-        files[Path(f"{file}.sig")] = _signature(data, arguments.sign, file=file)
+        files[Path(f"{file}.sig")] = _sign(data, arguments.sign, file=file)
     for path, content in files.items():
         write_new_private(path, content)
     if arguments.sign is not None:
-        screen().say(f"The signature is in {file}.sig, namespace {NAMESPACE}.")
+        screen().say(f"The signature is in {file}.sig, namespace {SIGNATURE_NAMESPACE}.")
     return 0
 
 
-def _signature(data: bytes, key: str, *, file: Path) -> bytes:
-    command = ["ssh-keygen", "-Y", "sign", "-f", key, "-n", NAMESPACE]
+def _sign(data: bytes, key: str, *, file: Path) -> bytes:
+    command = ["ssh-keygen", "-Y", "sign", "-f", key, "-n", SIGNATURE_NAMESPACE]
     try:
         done = subprocess.run(command, input=data, check=False, capture_output=True)
     except OSError as error:
@@ -149,18 +153,13 @@ def _verify(store: Store, anchor: str | None) -> int:
     if not faults:
         chains = len({row.session_id for row in rows})
         screen().answer(f"{plural(len(rows), 'row')} in {plural(chains, 'chain')} follow one another.")
-        sure = sum(proven.values())
+        unproven = len(rows) - sum(proven.values())
         if anchors:
-            screen().answer(
-                f"{plural(sure, 'row')} proven by the anchor, {len(rows) - sure} written after it or not in it."
-            )
-        if sure < len(rows):
+            proven_rows = plural(len(rows) - unproven, "row")
+            screen().answer(f"{proven_rows} proven by the anchor, {unproven} written after it or not in it.")
+        if unproven:
             screen().answer(NOTHING_PROVEN if not anchors else "Nothing is proven about those.")
     return 1 if faults else 0
-
-
-_KINDS = {"denied": "rejected"}
-"""The stored kind of a decision whose word is another one."""
 
 
 def _is_wanted(value: Mapping[str, Any], arguments: Namespace) -> bool:
@@ -168,7 +167,7 @@ def _is_wanted(value: Mapping[str, Any], arguments: Namespace) -> bool:
     kind = decision.get("kind") if isinstance(decision, dict) else None
     return (
         (arguments.since is None or value["at"] >= arguments.since)
-        and (arguments.decision is None or kind == _KINDS.get(arguments.decision, arguments.decision))
+        and (arguments.decision is None or kind == _STORED_KINDS.get(arguments.decision, arguments.decision))
         and (arguments.tool is None or value.get("tool") == arguments.tool)
     )
 
@@ -176,10 +175,11 @@ def _is_wanted(value: Mapping[str, Any], arguments: Namespace) -> bool:
 def _author_words(value: Mapping[str, Any]) -> str:
     """Return the principal of an entry, and the role that wrote it where it is another one."""
     by, writer = value.get("by"), value.get("written_by")
-    who = None if by is None else decode_principal(canonical(by))
-    own = () if who is None else (str(who), who.host, who.tty)
-    differs = writer and (who is None or who.member != writer)
-    return " ".join(filter(None, (*own, f"(written by {writer})" if differs else "")))
+    principal = None if by is None else decode_principal(canonical(by))
+    words = [] if principal is None else [str(principal), principal.host, principal.tty]
+    if writer and (principal is None or principal.member != writer):
+        words.append(f"(written by {writer})")
+    return " ".join(filter(None, words))
 
 
 def _entry_words(value: Mapping[str, Any]) -> str:
@@ -216,5 +216,6 @@ def _decision_words(decision: Recorded, tool: str) -> str:
         case MarkedDone(note=note):
             return f"marked as done: {note}" if note else "marked as done"
         case Answered(action=action, fields=fields, why=why):
-            rest = f", sent {', '.join(fields)}" if fields else f" without asking: {why}" if why else ""
-            return f"question of the server: {action.value}{rest}"
+            detail = f" without asking: {why}" if why else ""
+            detail = f", sent {', '.join(fields)}" if fields else detail
+            return f"question of the server: {action.value}{detail}"

@@ -1,10 +1,10 @@
 """The chat: shows the screen at once and loads everything else in the background."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from chatops.wiring.workspace import FirstSession
 
 USAGE = 2
-OPENING_S = 30.0
-"""Seconds to wait for a session to open, to keep what a user typed before leaving. Otherwise nothing waits."""
+MAX_OPENING_S = 30.0
+"""Seconds to wait for a session to open, to keep_as_draft what a user typed before leaving. Otherwise nothing waits."""
 
 
 def run(arguments: "Namespace") -> int:
@@ -53,6 +53,7 @@ def run(arguments: "Namespace") -> int:
 async def _chat(arguments: "Namespace", traits: TerminalTraits) -> NoReturn:
     """Run screen, session and shutdown in one event loop, then end the process."""
     opening: list[asyncio.Task[FirstSession]] = []
+    """The task that opens the session, once the screen has asked for it."""
 
     async def opener() -> "FirstSession":
         # Registry, store and tools: loaded only once the screen is there, and off its event loop.
@@ -62,9 +63,9 @@ async def _chat(arguments: "Namespace", traits: TerminalTraits) -> NoReturn:
         # It outlives the screen: a draft may have to be kept in the session that it opens.
         return await asyncio.shield(opening[0])
 
-    keep_unsent = _unsent(arguments)
+    keep_unsent = _unsent_keeper(arguments)
     charset = charset_of({}, stream=sys.stdout.encoding)
-    settings, themes = _settings()
+    settings, themes = _load_screen_settings()
     screen = ChatopsApp(
         opener,
         theme=settings.theme,
@@ -82,24 +83,24 @@ async def _chat(arguments: "Namespace", traits: TerminalTraits) -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # As if the user had left: the terminal is restored, pending calls stay pending.
         loop.add_signal_handler(number, screen.leave)
-    lost, kept = "", False
+    unsent, is_draft = "", False
     try:
         await screen.run_async()
     finally:
-        lost = screen.chat.unsent_text
-        if lost and screen.failure is None and await keep(lost, opener):
-            lost, kept = "", True
+        unsent = screen.chat.unsent_text
+        is_draft = bool(unsent) and screen.failure is None and await keep_as_draft(unsent, opener)
         for task in opening:
             await _close(task)
-        if kept:
+        if is_draft:
             keep_unsent(())
-    code = _parting_words(screen)
-    if lost and not screen.terminal_unresponsive:
-        _give_out(lost)
-    _leave(code)
+    code = _print_last_words(screen)
+    if unsent and not is_draft and not screen.terminal_unresponsive:
+        with suppress(OSError):
+            sys.stdout.write(f"Not sent:\n{sanitize(unsent)}\n")
+    _end_process(code)
 
 
-def _settings() -> "tuple[UserSettings, Path | None]":
+def _load_screen_settings() -> "tuple[UserSettings, Path | None]":
     """Return the user's settings for the screen, which the first paint needs, and the folder of the user's themes."""
     try:
         paths = find_paths(os.environ)
@@ -109,7 +110,7 @@ def _settings() -> "tuple[UserSettings, Path | None]":
         return UserSettings(), None
 
 
-def _unsent(arguments: "Namespace") -> "Callable[[Sequence[str]], bool]":
+def _unsent_keeper(arguments: "Namespace") -> "Callable[[Sequence[str]], bool]":
     """Return a function that stores messages sent before there is a session. It imports its modules on first use."""
 
     @cache
@@ -127,14 +128,13 @@ def _unsent(arguments: "Namespace") -> "Callable[[Sequence[str]], bool]":
     return keep_unsent
 
 
-async def keep(text: str, opener: "Callable[[], Awaitable[FirstSession]]") -> bool:
+async def keep_as_draft(text: str, opener: "Callable[[], Awaitable[FirstSession]]") -> bool:
     """Keep text typed before there was a session as a draft of the one that `opener` returns.
 
     Returns False if it could not be kept.
     """
-
     try:
-        async with asyncio.timeout(OPENING_S):
+        async with asyncio.timeout(MAX_OPENING_S):
             opened = await opener()
     except (ChatopsError, TimeoutError):
         return False
@@ -142,16 +142,8 @@ async def keep(text: str, opener: "Callable[[], Awaitable[FirstSession]]") -> bo
     return True
 
 
-def _give_out(text: str) -> None:
-    """Print what was typed and could not be kept."""
-
-    with contextlib.suppress(OSError):
-        sys.stdout.write(f"Not sent:\n{sanitize(text)}\n")
-
-
-def _parting_words(screen: ChatopsApp) -> int:
-    """Print the last messages on the restored terminal, and return the exit code."""
-
+def _print_last_words(screen: ChatopsApp) -> int:
+    """Print the last messages on the restored terminal, and return the exit code. Raises the fault of the screen."""
     if screen.terminal_unresponsive:
         return 1 if screen.fault or screen.failure else 0
     if screen.fault is not None:
@@ -163,21 +155,21 @@ def _parting_words(screen: ChatopsApp) -> int:
     session = screen.chat.session.session_id if screen.chat.opened else ""
     if session:
         # The terminal may be gone.
-        with contextlib.suppress(OSError):
-            sys.stdout.write(_way_on(screen.chat.session, draft=screen.chat.has_draft) + "\n")
+        with suppress(OSError):
+            sys.stdout.write(_resume_words(screen.chat.session, draft=screen.chat.has_draft) + "\n")
     return screen.return_code or 0
 
 
-def _way_on(session: "SessionView", *, draft: bool) -> str:
-    """Return what waits in the session and how to resume it, or what of it is not saved. `draft`: for a text typed."""
+def _resume_words(session: "SessionView", *, draft: bool) -> str:
+    """Return what waits in the session and how to resume it, or what of it is not saved. `draft`: it has a draft."""
     if not session.unsaved:
         kept = "   (your draft is kept)" if draft else ""
-        return "\n".join([*_waiting(session), f"To continue: chatops -r {session.session_id}{kept}"])
+        return "\n".join([*_waiting_sentences(session), f"To continue: chatops -r {session.session_id}{kept}"])
     what = "this session" if session.in_memory_only else "the end of this session"
     return f"Not saved: {what}. {session.unsaved.partition('.')[0]}."
 
 
-def _waiting(session: "SessionView") -> "Iterator[str]":
+def _waiting_sentences(session: "SessionView") -> "Iterator[str]":
     """Yield what waits for the user in a session that this process has owned, in sentences."""
     from chatops.runtime.descriptions import turn_summary
 
@@ -189,7 +181,7 @@ def _waiting(session: "SessionView") -> "Iterator[str]":
         yield f"{plural(queued, 'message')} {'is' if queued == 1 else 'are'} queued."
 
 
-def _leave(code: int) -> NoReturn:
+def _end_process(code: int) -> NoReturn:
     """End the process, once the session, its children and the store are closed and the terminal is restored.
 
     The interpreter's own shutdown frees a long session object by object and waits for imports that still run in a
@@ -198,7 +190,7 @@ def _leave(code: int) -> NoReturn:
     if "logging" in sys.modules:
         sys.modules["logging"].shutdown()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)
 
@@ -220,7 +212,6 @@ async def _open(arguments: "Namespace") -> "FirstSession":
 
 
 async def _close(opening: "asyncio.Task[FirstSession]") -> None:
-
     if not opening.done():
         opening.cancel()
     try:

@@ -19,9 +19,9 @@ from chatops.domain.errors import ChatopsError
 from chatops.headless.screen import screen
 
 FILES, FOLDERS = "<files>", "<folders>"
-"""Tell the script that the shell completes the word."""
-_NAME = re.compile(r"(?![A-Z]+$)[A-Za-z0-9][A-Za-z0-9._-]*")
-"""Excludes the headers of lists, which are in capitals."""
+"""Printed instead of words: the script then lets the shell complete names of files or folders."""
+_PLAIN_NAME = re.compile(r"(?![A-Z]+$)[A-Za-z0-9][A-Za-z0-9._-]*")
+"""A name that no shell expands. Words in capitals are left out: they are the headers of lists."""
 _BASH = f"""# chatops completion for bash
 _chatops() {{
   local word=${{COMP_WORDS[COMP_CWORD]}}
@@ -72,9 +72,10 @@ def run(arguments: Namespace) -> int:
     """Print the script, and on stderr how to install it; or what may stand for the last of some words."""
     view = screen()
     if arguments.words:
-        between = {"bash": "", "zsh": ":", "fish": "\t"}[arguments.shell]
+        # bash shows no help texts.
+        separator = {"bash": "", "zsh": ":", "fish": "\t"}[arguments.shell]
         for word, text in candidates(arguments.words[1:]):
-            view.line(f"{word}{between}{text}" if text and between else word)
+            view.line(f"{word}{separator}{text}" if text and separator else word)
         return 0
     script, hint = _SCRIPTS[arguments.shell]
     view.line(script)
@@ -86,6 +87,7 @@ def run(arguments: Namespace) -> int:
 def candidates(words: Sequence[str]) -> list[tuple[str, str]]:
     """Return what may stand for the last word, each with its help text."""
     *before, last = words or [""]
+    # The parser of the command that is typed, its words, and the option whose value comes next.
     parser, path, flag = build_parser(), "", None
     for word in before:
         if flag is not None:
@@ -96,11 +98,11 @@ def candidates(words: Sequence[str]) -> list[tuple[str, str]]:
         elif parser.actions is not None and word in parser.actions.choices:
             parser, path = parser.actions.choices[word], f"{path} {word}".lstrip()
     if flag is not None:
-        found = _values(path, flag)
+        found = _value_candidates(path, flag)
     elif last.startswith("-"):
-        found = _flags(parser)
+        found = _flag_candidates(parser)
     else:
-        found = _words(parser, path)
+        found = _argument_candidates(parser, path)
     return [(word, text) for word, text in found if word in (FILES, FOLDERS) or word.startswith(last)]
 
 
@@ -110,22 +112,22 @@ def _visible_actions(parser: Parser) -> list[argparse.Action]:
     ]
 
 
-def _flags(parser: Parser) -> Iterator[tuple[str, str]]:
+def _flag_candidates(parser: Parser) -> Iterator[tuple[str, str]]:
     for action in _visible_actions(parser):
         text = (action.help or "").replace("%(choices)s", ", ".join(map(str, action.choices or ())))
         yield from ((name, text) for name in action.option_strings)
 
 
-def _words(parser: Parser, path: str) -> Iterator[tuple[str, str]]:
+def _argument_candidates(parser: Parser, path: str) -> Iterator[tuple[str, str]]:
     """Yield the commands and the values that may follow a command."""
     if parser.actions is not None:
         yield from ((choice.dest, choice.help or "") for choice in parser.actions._choices_actions)
     for action in _visible_actions(parser):
         if not action.option_strings:
-            yield from _values(path, action)
+            yield from _value_candidates(path, action)
 
 
-def _values(path: str, action: argparse.Action) -> Iterator[tuple[str, str]]:
+def _value_candidates(path: str, action: argparse.Action) -> Iterator[tuple[str, str]]:
     """Yield the values that an option or argument of the command `path` may have."""
     # The one option that takes two words takes two files.
     metavar = "FILE" if isinstance(action.metavar, tuple) else str(action.metavar)
@@ -136,7 +138,7 @@ def _values(path: str, action: argparse.Action) -> Iterator[tuple[str, str]]:
     elif metavar == "DIR":
         yield FOLDERS, ""
     elif listing := _listed_by(path, metavar):
-        yield from ((name, "") for name in _names(listing))
+        yield from ((name, "") for name in _listed_names(listing))
 
 
 def _listed_by(path: str, metavar: str) -> str:
@@ -155,7 +157,7 @@ def _listed_by(path: str, metavar: str) -> str:
             return ""
 
 
-def _names(listing: str) -> Iterator[str]:
+def _listed_names(listing: str) -> Iterator[str]:
     """Run a command of chatops and yield the names in the first column."""
     arguments = build_parser().parse_args(listing.split())
     output = io.StringIO()
@@ -163,5 +165,5 @@ def _names(listing: str) -> Iterator[str]:
         handler(arguments)(arguments)
     for line in output.getvalue().splitlines():
         name = line.partition(" ")[0]
-        if _NAME.fullmatch(name):
+        if _PLAIN_NAME.fullmatch(name):
             yield name

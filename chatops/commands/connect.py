@@ -31,15 +31,13 @@ from chatops.toolkit.counting import count_work, shown_by
 from chatops.wiring.app import App
 from chatops.wiring.rows import unknown_name
 
-TRIES = 3
-"""How often a key may be typed."""
+MAX_KEY_PROMPTS = 3
+"""Prompts for a key, until the command gives up."""
 MAX_LISTED = 40
-"""Models that the picker lists. Any other can be named with --model."""
-
-TAKEN = frozenset(BUILT_IN_MODELS)
-"""Names with a special meaning."""
-
-CREDENTIALS = frozenset({"api_key", "api_key_env", "api_key_file", "api_key_command", "api_key_keyring", "headers"})
+"""Models that the picker lists, about a screen. Any other can be named with --model."""
+RESERVED_NAMES = frozenset(BUILT_IN_MODELS)
+"""Names that mean a model of chatops's own in every registry."""
+CREDENTIAL_KEYS = frozenset({"api_key", "api_key_env", "api_key_file", "api_key_command", "api_key_keyring", "headers"})
 """Keys of an entry that hold or name what only one server may see."""
 
 
@@ -49,10 +47,10 @@ def run(arguments: Namespace) -> int:
     async def work(opened: App) -> int:
         view = screen()
         host_type = HostType(arguments.host_type) if arguments.host_type else None
-        url, key = checked_url(arguments.url), _key(arguments.key_env)
+        url, key = require_public_url(arguments.url), _key_from_variable(arguments.key_env)
         found, typed = await _ask_endpoint(url, key, host_type=host_type, view=view)
         key = typed or key
-        model = pick(found, wanted=arguments.model, view=view)
+        model = pick_model(found, wanted=arguments.model, view=view)
         entry: dict[str, Json] = {
             "type": "openai",
             "host_type": found.host_type.value,
@@ -61,7 +59,7 @@ def run(arguments: Namespace) -> int:
         }
         with shown_by(view.show_progress), count_work("asking the server about the model"):
             stated = await details(found, model, key=key)
-        entry |= _limits(stated)
+        entry |= _stated_limits(stated)
         if arguments.key_env:
             entry["api_key_env"] = arguments.key_env
         elif typed:
@@ -69,10 +67,10 @@ def run(arguments: Namespace) -> int:
             entry |= place
             view.say(f"The key is in {place.get('api_key_file', 'the keyring')}.")
         target = file_to_edit(opened.loaded, opened.paths)
-        name = keep(target, entry, name=arguments.name)
+        name = write_model(target, entry, name=arguments.name)
         opened.store.set_setting("default_model", name)
         view.answer(f"{name}: {model} at {found.base_url}")
-        view.say(_limits_line(stated, found.host_type, entry=name))
+        view.say(_describe_limits(stated, found.host_type, entry=name))
         if others := len(found.names) - (model in found.names):
             view.say(f"The server has {plural(others, 'other model')}: /model in the chat, or --model {name}/NAME.")
         view.say(f"Written to {target}, and now your default model. Try it: chatops -p 'hello'")
@@ -84,24 +82,24 @@ def run(arguments: Namespace) -> int:
 async def _ask_endpoint(url: str, key: str, *, host_type: HostType | None, view: Screen) -> tuple[Probe, str]:
     """Ask the endpoint for its models. Returns also the key that the user had to type; empty without one.
 
-    A terminal is asked for a key at most `TRIES` times, unless one was given.
+    On a terminal, the user is asked for a key at most `MAX_KEY_PROMPTS` times, unless one was given.
     """
-    asks = 0 if key or not (sys.stdin.isatty() and sys.stderr.isatty()) else TRIES
+    prompts_left = 0 if key or not (sys.stdin.isatty() and sys.stderr.isatty()) else MAX_KEY_PROMPTS
     typed = ""
     while True:
         try:
             with shown_by(view.show_progress), count_work("asking the server for its models"):
                 return await probe(url, key=typed or key, host_type=host_type), typed
         except KeyRefusedError as refused:
-            if not asks:
+            if not prompts_left:
                 raise
             if typed:
                 view.say(f"{refused} Try again.")
-        asks -= 1
-        typed = typed_key(url)
+        prompts_left -= 1
+        typed = ask_for_key(url)
 
 
-def checked_url(url: str) -> str:
+def require_public_url(url: str) -> str:
     """Return `url` if it contains no key or password, because a registry is not secret. Raises ConfigError."""
     parts = split_url(url)
     if parts.username or parts.password or parts.query:
@@ -112,24 +110,19 @@ def checked_url(url: str) -> str:
     return url
 
 
-def _limits(model: ServedModel) -> dict[str, Json]:
+def _stated_limits(model: ServedModel) -> dict[str, Json]:
     """Return the limits that the server states for a model, as keys of the registry."""
-    stated: dict[str, Json] = {
-        "context_window": model.context_window,
-        "max_output_tokens": model.max_output_tokens,
-    }
+    stated: dict[str, Json] = {"context_window": model.context_window, "max_output_tokens": model.max_output_tokens}
     if model.price is not None:
         stated["price"] = {name: value for name, value in asdict(model.price).items() if value is not None}
     return {name: value for name, value in stated.items() if value is not None}
 
 
-def _limits_line(model: ServedModel, host_type: HostType, *, entry: str) -> str:
+def _describe_limits(model: ServedModel, host_type: HostType, *, entry: str) -> str:
     """Return one line about the limits that were written to `entry`."""
-    parts = []
-    if model.context_window is None:
-        parts.append(f"context window unknown (context_window of {entry} in the registry sets it)")
-    else:
-        parts.append(f"context window {model.context_window:,} tokens")
+    window = f"{model.context_window:,} tokens" if model.context_window is not None else "unknown"
+    advice = "" if model.context_window is not None else f" (context_window of {entry} in the registry sets it)"
+    parts = [f"context window {window}{advice}"]
     if model.max_output_tokens is not None:
         parts.append(f"answers up to {model.max_output_tokens:,} tokens")
     if model.price is not None:
@@ -139,7 +132,7 @@ def _limits_line(model: ServedModel, host_type: HostType, *, entry: str) -> str:
     return f"From the server: {'; '.join(parts)}."
 
 
-def pick(found: Probe, *, wanted: str | None, view: Screen) -> str:
+def pick_model(found: Probe, *, wanted: str | None, view: Screen) -> str:
     """Return the model to store: the wanted one, the only one, or the one that the user picks.
 
     Models that do not chat are not offered. One that is named explicitly is taken.
@@ -171,7 +164,7 @@ def pick(found: Probe, *, wanted: str | None, view: Screen) -> str:
     raise unknown_name("model", answer, models)
 
 
-def keep(target: Path, entry: dict[str, Json], *, name: str | None) -> str:
+def write_model(target: Path, entry: dict[str, Json], *, name: str | None) -> str:
     """Write `entry` under `models` of the registry at `target`, and return its name there.
 
     Everything else stays as it is written, comments too. Credentials of an entry stay only if its address does. A
@@ -183,26 +176,26 @@ def keep(target: Path, entry: dict[str, Json], *, name: str | None) -> str:
         nonlocal chosen
         models = value.get("models", {})
         assert isinstance(models, dict), "the registry has been read"
-        chosen = name or _free_name(entry, models)
-        if name in TAKEN:
+        chosen = name or _entry_name(entry, models)
+        if name in RESERVED_NAMES:
             raise ConfigError(
-                f"A model cannot be called {name!r}: that has a meaning.", advice="Choose another --name."
+                f"A model cannot be called {name!r}: that is one of chatops.", advice="Choose another --name."
             )
         before = models.get(chosen)
-        kept = before if isinstance(before, dict) else {}
-        if kept.get("api_url") != entry["api_url"]:
-            dropped = CREDENTIALS
+        old = before if isinstance(before, dict) else {}
+        if old.get("api_url") != entry["api_url"]:
+            dropped = CREDENTIAL_KEYS
         else:
             # An entry names one place of its key.
-            dropped = CREDENTIALS - {"headers"} if CREDENTIALS & entry.keys() else frozenset({"api_key_env"})
-        kept = {key: inner for key, inner in kept.items() if key not in dropped}
-        return with_value(text, ("models", chosen), {**kept, **entry})
+            dropped = CREDENTIAL_KEYS - {"headers"} if CREDENTIAL_KEYS & entry.keys() else frozenset({"api_key_env"})
+        staying = {key: value for key, value in old.items() if key not in dropped}
+        return with_value(text, ("models", chosen), {**staying, **entry})
 
     edit_registry(target, edit)
     return chosen
 
 
-def _free_name(entry: dict[str, Json], models: dict[str, Json]) -> str:
+def _entry_name(entry: dict[str, Json], models: dict[str, Json]) -> str:
     """Return a short name made from the model's. The same model at the same address keeps the name it has."""
     for name, other in models.items():
         if isinstance(other, dict) and all(other.get(key) == entry[key] for key in ("api_url", "model_name")):
@@ -210,13 +203,13 @@ def _free_name(entry: dict[str, Json], models: dict[str, Json]) -> str:
     tail = str(entry["model_name"]).rpartition("/")[2].lower()
     base = re.sub(r"[^a-z0-9_-]+", "-", tail).strip("-") or "model"
     number, name = 1, base
-    while name in models or name in TAKEN:
+    while name in models or name in RESERVED_NAMES:
         number += 1
         name = f"{base}-{number}"
     return name
 
 
-def typed_key(url: str) -> str:
+def ask_for_key(url: str) -> str:
     """Return the key that the user types, which is not shown. Raises ChatopsError without one."""
     try:
         key = getpass(f"{host_and_port(url)} requires a key. Key (not shown): ", sys.stderr).strip()
@@ -243,7 +236,7 @@ def store_key(key: str, *, server: str, paths: Paths) -> dict[str, Json]:
     return {"api_key_file": str(file)}
 
 
-def _key(variable: str | None) -> str:
+def _key_from_variable(variable: str | None) -> str:
     if not variable:
         return ""
     key = os.environ.get(variable, "").strip()

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from chatops.store.store import Store
     from chatops.wiring.rights import RegistryRights
 
-SHORTEST_NAME = 6
-"""Minimum characters of a call's id, from its beginning or end, that may stand for it."""
+MIN_ABBREVIATION = 6
+"""Characters of a call's id, at least, that may stand for it. Fewer would fit several calls too often."""
 
 
 def show_list(
@@ -54,7 +54,7 @@ def show_list(
 ) -> int:
     """Print `values` as JSON if that is wanted, else `rows` and after them `notes`. Return exit code 0.
 
-    Without any row, `empty` is printed instead, if there is such a sentence.
+    `empty` is a sentence to print instead of no rows; without one, the header and the notes are printed.
     """
     view = screen()
     if arguments.output_format == "json":
@@ -177,27 +177,24 @@ def last_session(store: "Store", workspace: Path) -> "SessionInfo":
 
 
 def find_call(store: "Store", name: str) -> "PendingCallRow":
-    """Return a pending call by its id, or by at least `SHORTEST_NAME` characters of its beginning or end.
+    """Return a pending call by its id, or by at least `MIN_ABBREVIATION` characters of its beginning or end.
 
     The abbreviation must fit one call only, and the full id is printed. A session's id is such an abbreviation if only
     one of its calls is pending.
 
     Raises ConfigError if several calls fit, ChatopsError if none does.
     """
-    queue = store.pending_calls()
-    if found := [queued for queued in queue if queued.pending.call.id == name]:
-        return found[0]
-    if len(name) >= SHORTEST_NAME:
-        found = [
-            queued
-            for queued in queue
-            if queued.pending.call.id.startswith(name) or queued.pending.call.id.endswith(name)
-        ]
-    if len(found) == 1:
-        screen().say(f"{name} means {found[0].pending.call.id}.")
-        return found[0]
-    if found:
-        ids = ", ".join(queued.pending.call.id for queued in found)
+    pending = {queued.pending.call.id: queued for queued in store.pending_calls()}
+    if queued := pending.get(CallId(name)):
+        return queued
+    fitting = (
+        [id for id in pending if id.startswith(name) or id.endswith(name)] if len(name) >= MIN_ABBREVIATION else []
+    )
+    if len(fitting) == 1:
+        screen().say(f"{name} means {fitting[0]}.")
+        return pending[fitting[0]]
+    if fitting:
+        ids = ", ".join(fitting)
         raise ConfigError(f"{name!r} could mean several pending calls: {ids}.", advice="Give the whole id.")
     from chatops.runtime.descriptions import describe_decision, find_decision
 
@@ -206,10 +203,10 @@ def find_call(store: "Store", name: str) -> "PendingCallRow":
             f"No pending call {name!r}: it was {describe_decision(answer)}, and the first decision counts.",
             advice="chatops audit list shows what was decided.",
         )
-    near = get_close_matches(name, [queued.pending.call.id for queued in queue], n=1, cutoff=0.9)
+    near = get_close_matches(name, pending, n=1, cutoff=0.9)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise ChatopsError(
         f"No pending call {name!r}.{hint}",
         advice="chatops approvals list shows pending calls, chatops audit list decided ones. "
-        f"An id may be shortened to {SHORTEST_NAME} or more characters of its beginning or end.",
+        f"An id may be shortened to {MIN_ABBREVIATION} or more characters of its beginning or end.",
     )

@@ -4,7 +4,7 @@ import json
 from argparse import Namespace
 from collections.abc import Mapping
 
-from chatops.commands.application import app, with_app
+from chatops.commands.application import open_app, with_app
 from chatops.commands.context import Stored, find_call, open_stored, options, show_list
 from chatops.config.paths import show_folder
 from chatops.domain.canonical import JsonValue, canonical
@@ -30,7 +30,7 @@ SHOWN_DIGEST = 16
 
 def list_pending(opened: Stored, arguments: Namespace, *, empty: str) -> int:
     """Print the queue, or `empty`, and the calls that a crash interrupted and no user was asked about."""
-    calls = PendingCalls(opened.store, rights=lambda: opened.rights, data=opened.paths.data)
+    calls = _pending_calls(opened)
     queue = calls.all()
     folders = {queued.session_id: opened.store.session(queued.session_id).workspace for queued in queue}
     view = screen()
@@ -54,10 +54,14 @@ def list_pending(opened: Stored, arguments: Namespace, *, empty: str) -> int:
     return show_list(arguments, values, ("ID", "ROLE", "SINCE", "STATE", "FOLDER", "TOOL", "ARGUMENTS"), rows)
 
 
+def _pending_calls(opened: Stored | App) -> PendingCalls:
+    return PendingCalls(opened.store, rights=lambda: opened.rights, data=opened.paths.data)
+
+
 def show(arguments: Namespace) -> int:
     """Print everything about a pending call, and how to decide it."""
     with open_stored(arguments) as opened:
-        calls = PendingCalls(opened.store, rights=lambda: opened.rights, data=opened.paths.data)
+        calls = _pending_calls(opened)
         queued = calls.with_changes(calls.as_of_now(find_call(opened.store, arguments.id)))
         then = stored_way_to_continue(opened.store, queued.session_id) if queued.decided is not None else ""
     view = screen()
@@ -71,11 +75,12 @@ def show(arguments: Namespace) -> int:
     elif queued.pending.denial is not None:
         view.say("Decide with: " + "\nor: ".join(answers(queued.pending)))
     else:
-        shown = queued.pending.digest[:SHOWN_DIGEST]
-        again = " --again" if queued.pending.outcome_unknown else ""
-        if again:
-            view.say(f"Decide with: chatops approvals approve {call} --done")
-        view.say(f"{'or' if again else 'Decide with'}: chatops approvals approve {call}{again} --digest {shown}")
+        approve = f"chatops approvals approve {call}"
+        digest = queued.pending.digest[:SHOWN_DIGEST]
+        if queued.pending.outcome_unknown:
+            view.say(f"Decide with: {approve} --done\nor: {approve} --again --digest {digest}")
+        else:
+            view.say(f"Decide with: {approve} --digest {digest}")
         view.say(f"or: chatops approvals deny {call} --reason TEXT")
     return 0
 
@@ -94,11 +99,11 @@ def _queued_json(queued: PendingCallRow) -> dict[str, JsonValue]:
 def decide(arguments: Namespace) -> int:
     """Approve or deny a call. Exit code 0, or 1 if the call is not pending any more."""
     if arguments.action == "deny":
-        return _post(arguments, Rejected(reason=arguments.reason))
+        return _decide_as_shown(arguments, Rejected(reason=arguments.reason))
     if arguments.edit is None:
         only = tuple(arguments.only) if arguments.only else None
-        return _post(arguments, MarkedDone() if arguments.done else Approved(only=only))
-    edited = edited_arguments(arguments.edit)
+        return _decide_as_shown(arguments, MarkedDone() if arguments.done else Approved(only=only))
+    edited = _parse_edit(arguments.edit)
     with open_store(registry=options(arguments).registry) as store:
         found = find_call(store, arguments.id)
         if found.pending.call.name in ENGINE_CALLS:
@@ -106,53 +111,51 @@ def decide(arguments: Namespace) -> int:
         check_digest(found.pending, arguments.digest)
         check_unknown_outcome(found.pending, done=arguments.done, again=arguments.again)
         call, session = found.pending.call.id, found.session_id
-    return with_app(arguments, lambda opened: _edit(opened, call, edited), via=VIA, session=session, broken_ok=True)
+    return with_app(
+        arguments, lambda opened: _decide_with_edit(opened, call, edited), via=VIA, session=session, broken_ok=True
+    )
 
 
-def edited_arguments(text: str) -> str:
+def _parse_edit(text: str) -> str:
     """Return the user's arguments as canonical JSON. Raises ConfigError unless they are one JSON object."""
+    advice = 'Write all of them, as in --edit \'{"path": "a"}\'.'
     try:
         value: JsonValue = json.loads(text)
-        if not isinstance(value, Mapping):
-            raise ConfigError(
-                "The edited arguments are not a JSON object.",
-                advice='Write all of them, as in --edit \'{"path": "a"}\'.',
-            )
-        return canonical(value)
+        if isinstance(value, Mapping):
+            return canonical(value)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"The edited arguments are not valid JSON: {error}.",
-            advice='Write all of them, as in --edit \'{"path": "a"}\'.',
-        ) from error
+        raise ConfigError(f"The edited arguments are not valid JSON: {error}.", advice=advice) from error
+    raise ConfigError("The edited arguments are not a JSON object.", advice=advice)
 
 
-def _post(arguments: Namespace, decision: Decision) -> int:
-    with app(arguments, via=VIA, broken_ok=True) as opened:
+def _decide_as_shown(arguments: Namespace, decision: Decision) -> int:
+    """Decide on the call as it is pending now, and print what continues its session."""
+    with open_app(arguments, via=VIA, broken_ok=True) as opened:
         queued = find_call(opened.store, arguments.id)
-        digest = None if isinstance(decision, Rejected) else arguments.digest
-        again = not isinstance(decision, Rejected) and arguments.again
-        calls = PendingCalls(opened.store, rights=lambda: opened.rights, data=opened.paths.data)
+        # `deny` has neither --digest nor --again.
+        digest, again = getattr(arguments, "digest", None), getattr(arguments, "again", False)
+        calls = _pending_calls(opened)
         if not calls.decide(queued, decision, by=opened.principal, digest=digest, again=again):
-            return _too_late(calls, queued)
+            return _say_decided_before(calls, queued)
         then = calls.continue_session(queued)
     view = screen()
-    word = _decision_word(decision, again=queued.pending.outcome_unknown)
+    word = _decision_word(decision, outcome_unknown=queued.pending.outcome_unknown)
     view.answer(f"{word}: {mention(queued.pending)}")
     view.say(then)
     return 0
 
 
-def _decision_word(decision: Decision, *, again: bool) -> str:
+def _decision_word(decision: Decision, *, outcome_unknown: bool) -> str:
     match decision:
         case Rejected():
-            return "Left unknown" if again else "Denied"
+            return "Left unknown" if outcome_unknown else "Denied"
         case MarkedDone():
             return "Marked as done"
         case _:
-            return "To be run again" if again else "Approved"
+            return "To be run again" if outcome_unknown else "Approved"
 
 
-async def _edit(opened: App, name: str, arguments: str) -> int:
+async def _decide_with_edit(opened: App, name: str, arguments: str) -> int:
     """Approve a call with other arguments, which are validated and judged again first.
 
     If another process has the session open, it does that and asks there. Otherwise it is done here: the changed call is
@@ -160,26 +163,26 @@ async def _edit(opened: App, name: str, arguments: str) -> int:
     """
     view = screen()
     queued = find_call(opened.store, name)
-    calls = PendingCalls(opened.store, rights=lambda: opened.rights, data=opened.paths.data)
+    calls = _pending_calls(opened)
     if queued.decided is not None:
-        return _too_late(calls, queued)
+        return _say_decided_before(calls, queued)
     opened.rights.check_surface(opened.principal.via)
     try:
         session = await opened.open_session(queued.session_id, attended=False)
     except SessionHeldError:
         if not calls.post(queued.pending, Edited(arguments=arguments), by=opened.principal):
-            return _too_late(calls, queued)
+            return _say_decided_before(calls, queued)
         view.answer(f"Edited: {queued.pending.call.id}")
         view.say("The session is open in another window, which checks the edit and asks again.")
         return 0
     try:
-        shown = await _inspect_edit(session, queued, arguments)
+        edited = await _inspect_edit(session, queued, arguments)
     finally:
         await session.aclose()
-    if not calls.post(shown, Approved(), by=opened.principal):
-        return _too_late(calls, queued)
-    view.exactly(describe(shown))
-    view.answer(f"\nApproved: {mention(shown)}")
+    if not calls.post(edited, Approved(), by=opened.principal):
+        return _say_decided_before(calls, queued)
+    view.exactly(describe(edited))
+    view.answer(f"\nApproved: {mention(edited)}")
     view.say(calls.continue_session(queued))
     return 0
 
@@ -200,10 +203,9 @@ async def _inspect_edit(session: Session, queued: PendingCallRow, arguments: str
     try:
         await session.resume()
         await session.settle()
-        waiting = _find_pending(session, call)
-        if waiting is None or not await session.decide(
-            call, digest=waiting.digest, decision=Edited(arguments=arguments)
-        ):
+        before = _find_pending(session, call)
+        edited = Edited(arguments=arguments)
+        if before is None or not await session.decide(call, digest=before.digest, decision=edited):
             raise ChatopsError(f"{call} is no longer pending.", advice="chatops approvals list shows what is.")
         await session.settle()
     finally:
@@ -223,7 +225,8 @@ def _find_pending(session: Session, call: str) -> PendingCall | None:
     return next((pending for pending in pending_calls(state) if pending.call.id == call), None) if state else None
 
 
-def _too_late(calls: PendingCalls, queued: PendingCallRow) -> int:
+def _say_decided_before(calls: PendingCalls, queued: PendingCallRow) -> int:
+    """Print the decision that came first, and return exit code 1."""
     view = screen()
     call = queued.pending.call.id
     view.say(

@@ -26,46 +26,45 @@ def run(arguments: Namespace) -> int:
     model of `--model` calls tools is stored in it.
     """
     if arguments.tasks:
-        return _play(arguments)
-    model = arguments.model
-    arguments.model = None
+        return _play_tasks(arguments)
+    # The model is one to check, not one for the role: `options` must not take it for that.
+    model, arguments.model = arguments.model, None
     storage = Storage.READ if model is None else Storage.WANTED
 
     async def work(opened: App) -> int:
-        return _print(await run_checks(opened, model=model, connect=True), arguments.output_format)
+        return _print_checks(await run_checks(opened, model=model, connect=True), arguments.output_format)
 
     try:
         return with_app(arguments, work, broken_ok=True, storage=storage)
     except ChatopsError as error:
         check = Check(name="configuration", grade=Grade.FAIL, text=str(error), advice=error.advice)
-        return _print([check], arguments.output_format)
+        return _print_checks([check], arguments.output_format)
 
 
-def _play(arguments: Namespace) -> int:
+def _play_tasks(arguments: Namespace) -> int:
     """Let a model do the tasks, after a yes. Exit code 0 if all were played, whatever the score."""
     name, arguments.model = arguments.model, None
     if not name:
         raise ConfigError("Which model? --tasks needs --model NAME.", advice="chatops models list shows them.")
 
-    # The tools and the runner, which no other check needs.
     async def work(opened: App) -> int:
         planned = await plan(opened, name)
         view = screen()
         if planned.left_out:
             view.say(f"{planned.left_out} Only the tasks that read are played.")
-        view.say(_costs(planned))
+        view.say(_describe_costs(planned))
         if not arguments.yes and not confirm("Type yes to start."):
             view.say("Nothing was sent. Where no one can be asked: --yes")
             return 2
-        found: list[TaskResult] = []
+        results: list[TaskResult] = []
 
-        def tell(played: "TaskResult") -> None:
-            found.append(played)
-            view.say(_line(played))
+        def show(played: "TaskResult") -> None:
+            results.append(played)
+            view.say(_result_line(played))
 
-        score = await play(opened, planned, played=tell)
+        score = await play(opened, planned, played=show)
         if arguments.output_format == "json":
-            view.json({"model": name, "done": score.done, "of": score.of, "tasks": [_json(task) for task in found]})
+            view.json({"model": name, "done": score.done, "of": score.of, "tasks": [_json(task) for task in results]})
         else:
             rest = f" The {len(TASKS) - score.of} others need what is missing here." if planned.left_out else ""
             view.answer(f"{name}: {score.done} of {score.of} tasks done.{rest}")
@@ -74,7 +73,7 @@ def _play(arguments: Namespace) -> int:
     return with_app(arguments, work, storage=Storage.WANTED)
 
 
-def _costs(planned: "Plan") -> str:
+def _describe_costs(planned: "Plan") -> str:
     """Return what the tasks will take, as sentences."""
     count = len(planned.tasks)
     usual = f"about {planned.requests} requests (at most {MAX_ROUNDS * count})"
@@ -86,7 +85,7 @@ def _costs(planned: "Plan") -> str:
     )
 
 
-def _line(played: "TaskResult") -> str:
+def _result_line(played: "TaskResult") -> str:
     sign = "done" if played.done else "not done"
     errors = f", {plural(played.errors, 'error')} fed back" if played.errors else ""
     return f"{sign:8}  {played.task.name:40} {plural(played.rounds, 'round')}{errors}, {played.seconds:.1f} s"
@@ -102,7 +101,7 @@ def _json(played: "TaskResult") -> JsonValue:
     }
 
 
-def _print(checks: list[Check], output: str) -> int:
+def _print_checks(checks: list[Check], output: str) -> int:
     view = screen()
     if output == "json":
         view.json([plain(check) for check in checks])

@@ -6,10 +6,10 @@ A job runs as ``chatops jobs resume ID --foreground`` in a process of its own, s
 import asyncio
 import time
 from argparse import Namespace
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from chatops.commands.application import app, run_app, warn_of_use
+from chatops.commands.application import open_app, print_use_notices, run_app
 from chatops.commands.context import find_session, open_stored, options, show_list
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionBusyError, SessionHeldError
@@ -17,7 +17,7 @@ from chatops.domain.events import Published, TurnFinished, TurnPaused, TurnStatu
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import reveal
 from chatops.headless.formats import OutputFormat, one_line
-from chatops.headless.notify import tell
+from chatops.headless.notify import run_notifier
 from chatops.headless.pending import next_steps, pending_json
 from chatops.headless.run import ExitCode, OnApproval, resume_turn, show_end
 from chatops.headless.screen import screen, when
@@ -45,8 +45,8 @@ from chatops.wiring.jobs import (
 from chatops.wiring.not_started import NotStarted, WhyNot
 from chatops.wiring.stored import Options, Storage, open_store
 
-LOOK_S = 0.3
-"""Seconds between two looks at a job that another process runs."""
+POLL_S = 0.3
+"""Seconds between two reads of a job that another process runs. Each costs a query of the store."""
 
 
 def run(arguments: Namespace) -> int:
@@ -85,7 +85,7 @@ def as_json(job: Job) -> dict[str, JsonValue]:
         "title": job.row.session.title,
         "state": job.state.value,
         "why": job.why,
-        "pending": [pending_json(one) for one in job.pending],
+        "pending": [pending_json(pending) for pending in job.pending],
         "pid": job.lease.holder.pid if job.lease is not None else None,
         "workspace": job.row.session.workspace,
         "role": job.row.session.role,
@@ -110,11 +110,11 @@ def _show(arguments: Namespace) -> int:
         "Started": when(job.row.created_at),
     }
     view.answer("\n".join(f"{name + ':':<9} {value}" for name, value in facts.items()))
-    view.say(_further(job))
+    view.say(_advice(job))
     return 0
 
 
-def _further(job: Job) -> str:
+def _advice(job: Job) -> str:
     """Return what a user can do with a job now."""
     match job.state:
         case JobState.WAITING:
@@ -144,38 +144,36 @@ def find_job(store: Store, name: str) -> JobRow:
 def _wait(arguments: Namespace) -> int:
     with open_stored(arguments, storage=Storage.NEEDED) as opened:
         row = find_job(opened.store, arguments.id)
-        job = _looked_at(opened.store, row.session.id, until=lambda job: job.state is not JobState.RUNNING)
+        job = _wait_until_stopped(opened.store, row.session.id)
         if job.state.is_over:
             opened.store.update_job(job.id, seen=True)
-    return _tell_end(arguments, job)
+    return _print_end(arguments, job)
 
 
-def _looked_at(store: Store, session_id: SessionId, *, until: Callable[[Job], bool]) -> Job:
-    """Look at a job until a condition holds."""
-    while True:
-        row = store.job(session_id)
-        if row is None:
-            raise NoSuchSessionError(f"Job {session_id} is gone: its session went on, or was deleted.")
+def _wait_until_stopped(store: Store, session_id: SessionId) -> Job:
+    """Return the job once it does not run any more. Raises NoSuchSessionError if it disappears."""
+    while (row := store.job(session_id)) is not None:
         job = job_of(store, row)
-        if until(job):
+        if job.state is not JobState.RUNNING:
             return job
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
+    raise NoSuchSessionError(f"Job {session_id} is gone: its session went on, or was deleted.")
 
 
-def _tell_end(arguments: Namespace, job: Job) -> int:
+def _print_end(arguments: Namespace, job: Job) -> int:
     """Print a job that does not run, as ``-p`` does, and return the exit code of ``-p``."""
     view = screen()
     if job.turn is None or job.state in (JobState.NOT_STARTED, JobState.INTERRUPTED):
         if arguments.output_format == "json":
             view.json(as_json(job))
         why = f": {job.why}" if job.why else ""
-        view.say(f"Job {job.id} is {job.state.value}{why}.\n{_further(job)}")
+        view.say(f"Job {job.id} is {job.state.value}{why}.\n{_advice(job)}")
         return ExitCode.ERROR
     output = OutputFormat(arguments.output_format)
     if job.state is JobState.WAITING:
         if output is OutputFormat.JSON:
             view.json(as_json(job))
-        view.say(_further(job))
+        view.say(_advice(job))
         return ExitCode.PAUSED
     return show_end(job.turn, workspace=job.row.session.workspace, screen=view, output=output, expected=True)
 
@@ -188,14 +186,14 @@ def _cancel(arguments: Namespace) -> int:
         data = opened.paths.data
 
     async def work(opened: App) -> int:
-        store, asked = opened.store, False
+        store, has_asked = opened.store, False
         while not (job := job_of(store, find_job(store, row.session.id))).state.is_over:
             if job.lease is None:
                 await _stop_here(opened, job.id)
-            elif not asked:
-                asked = True
+            elif not has_asked:
+                has_asked = True
                 store.ask_to_stop(job.id)
-            await asyncio.sleep(LOOK_S if job.lease is not None else 0)
+            await asyncio.sleep(POLL_S if job.lease is not None else 0)
         store.update_job(job.id, seen=True)
         ended = job.state.value
         screen().answer(f"{'Cancelled' if job.state is JobState.CANCELLED else f'It has ended ({ended})'}: {job.id}")
@@ -244,9 +242,9 @@ async def begin_job(opened: App, session: Session, prompt: str, arguments: Names
 
 
 def _resume(arguments: Namespace) -> int:
-    with app(arguments) as opened:
+    with open_app(arguments) as opened:
         row = find_job(opened.store, arguments.id)
-        by_itself = wait_for_lease(opened.store, row)
+        bound_already = wait_for_lease(opened.store, row)
         if not is_own(opened.store, row):
             raise ChatopsError(
                 f"Job {row.session.id} was not started: {FOREIGN_OPTIONS}.",
@@ -257,25 +255,31 @@ def _resume(arguments: Namespace) -> int:
             screen().say(f"Job {job.id} is open in process {job.lease.holder.pid} already.")
             return 0
     if job.state.is_over:
-        raise ChatopsError(f"Job {job.id} has ended: {job.state.value}.", advice=_further(job))
+        raise ChatopsError(f"Job {job.id} has ended: {job.state.value}.", advice=_advice(job))
     if job.state is JobState.WAITING:
-        screen().say(_further(job))
+        screen().say(_advice(job))
         return ExitCode.PAUSED
     try:
-        return run_app(options_of(row), lambda opened: _resume_here(opened, row, arguments, by_itself=by_itself))
+        return run_app(
+            options_of(row),
+            lambda opened: _resume_here(opened, row, arguments, bound_already=bound_already),
+        )
     except Exception as error:
+        # The list of jobs says why, also to a user who was not there.
         with open_store(registry=options(arguments).registry) as store:
             store.update_job(row.session.id, not_started=str(NotStarted(WhyNot.FAILED, str(error) or repr(error))))
         raise
 
 
-async def _resume_here(opened: App, row: JobRow, arguments: Namespace, *, by_itself: bool) -> int:
+async def _resume_here(opened: App, row: JobRow, arguments: Namespace, *, bound_already: bool) -> int:
     """Bind the job to this host, boot, folder, sandbox and addresses, because the user starts it here, and start it.
 
-    A job that continues by itself keeps what it is bound to: the folder may be another one since the decider looked.
+    `bound_already`: it continues by itself and keeps what it is bound to. The folder may be another one by now.
     """
     store, view = opened.store, screen()
-    bound = replace(row, not_started="", seen=False) if by_itself else await asyncio.to_thread(bind_here, opened, row)
+    bound = (
+        replace(row, not_started="", seen=False) if bound_already else await asyncio.to_thread(bind_here, opened, row)
+    )
     if (why := await asyncio.to_thread(why_not_here, store, bound)) is not None:
         store.update_job(row.session.id, not_started=str(why))
         view.say(f"Job {row.session.id} was not started: {why.sentence}.")
@@ -284,44 +288,45 @@ async def _resume_here(opened: App, row: JobRow, arguments: Namespace, *, by_its
         view.say(f"Another folder is at {one_line(path)} now than when the job was started.")
     store.put_job(bound)
     if arguments.foreground:
-        return await _run(opened, bound)
+        return await _run_job(opened, bound)
     pid = await asyncio.to_thread(start, store, bound)
     view.answer(f"Started: {row.session.id} (pid {pid})")
     return 0
 
 
-async def _run(opened: App, row: JobRow) -> int:
+async def _run_job(opened: App, row: JobRow) -> int:
     """Continue a job until it is over or needs the user. Return the exit code of ``-p``.
 
     A second process finds the session taken, or nothing to do, and ends quietly.
     """
-    view, store, before, code = screen(), opened.store, None, 0
+    view, store, last_decided, code = screen(), opened.store, None, 0
     while True:
         try:
             session = await opened.open_session(row.session.id, attended=False)
         except SessionHeldError:
             return code
         if session.unfinished:
-            warn_of_use(opened, session.grant())
-            on_approval, heard = OnApproval(on_approval_of(row)), list[Published]()
-            known = {(one.call.id, one.digest) for one in session.pending}
-            unsubscribe = session.subscribe(heard.append)
+            print_use_notices(opened, session.grant())
+            on_approval, events = OnApproval(on_approval_of(row)), list[Published]()
+            known = {(pending.call.id, pending.digest) for pending in session.pending}
+            unsubscribe = session.subscribe(events.append)
             code = await resume_turn(session, screen=view, output=OutputFormat.TEXT, on_approval=on_approval)
             unsubscribe()
             if session.taken_over is None:
-                await _notify(opened, row, heard, known=known)
+                await _notify_user(opened, row, events, known=known)
         await session.aclose()
-        # A decision that was posted before the lease was released has found it taken.
-        left = [call for call in store.pending_calls(session_id=row.session.id) if call.decided is not None]
-        if not left or left == before:
+        # Who posted a decision before the lease was released has found it taken, and started nothing. A decision that
+        # is still there after a second try cannot be applied.
+        decided = [call for call in store.pending_calls(session_id=row.session.id) if call.decided is not None]
+        if not decided or decided == last_decided:
             return code
-        before = left
+        last_decided = decided
 
 
-async def _notify(opened: App, row: JobRow, heard: Sequence[Published], *, known: Collection[tuple[str, str]]) -> None:
+async def _notify_user(opened: App, row: JobRow, events: Sequence[Published], *, known: Collection[object]) -> None:
     """Tell the user's program what a job waits for, or how it ended, unless the job is on a screen.
 
-    `known`: calls that waited before, each with its digest.
+    `known`: pairs of call and digest that waited before.
     """
     registries = opened.configuration.now().known
     command = next((registry.notify for registry in registries if registry.notify), ())
@@ -329,16 +334,17 @@ async def _notify(opened: App, row: JobRow, heard: Sequence[Published], *, known
         return
     title = reveal(opened.store.session(row.session.id).title, newlines=False)
     about: dict[str, JsonValue] = {"session_id": row.session.id, "title": title}
-    for published in heard:
+    for published in events:
         match published.event:
             case TurnPaused(pending=pending):
-                for one in pending:
-                    if (one.call.id, one.digest) not in known:
-                        call = {"id": one.call.id, "tool": one.call.name, "summary": call_line(one.call, one.facts)}
-                        await tell(command, {"event": "waits", **about, "call": call})
+                for waiting in pending:
+                    call = waiting.call
+                    if (call.id, waiting.digest) not in known:
+                        facts = {"id": call.id, "tool": call.name, "summary": call_line(call, waiting.facts)}
+                        await run_notifier(command, {"event": "waits", **about, "call": facts})
             case TurnFinished(result=TurnStatus.ANSWERED):
-                await tell(command, {"event": "ended", **about})
+                await run_notifier(command, {"event": "ended", **about})
             case TurnFinished(result=TurnStatus.FAILED | TurnStatus.LIMIT):
-                await tell(command, {"event": "failed", **about})
+                await run_notifier(command, {"event": "failed", **about})
             case _:
                 pass

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from chatops.commands.application import app, with_app
+from chatops.commands.application import open_app, with_app
 from chatops.commands.context import confirm, show_list
 from chatops.commands.registry import check_edit, edit_registry, file_to_edit, line_for_role
 from chatops.commands.trust import check_digest, confirm_trust, show_question
@@ -26,7 +26,8 @@ from chatops.wiring.app import App
 from chatops.wiring.rows import unknown_name
 from chatops.wiring.servers import LOGIN, status_lines
 
-_KEYS = ("mcp_servers", "mcpServers")
+_SERVER_KEYS = ("mcp_servers", "mcpServers")
+"""Keys of a registry that may hold servers: that of chatops, and that of other programs, whose entries it reads too."""
 
 
 def run(arguments: Namespace) -> int:
@@ -41,19 +42,19 @@ def run(arguments: Namespace) -> int:
         case "check":
             return _check(arguments)
         case _:
-            return _list(arguments)
+            return _list_servers(arguments)
 
 
-def _list(arguments: Namespace) -> int:
-    with app(arguments) as opened:
-        found = opened.servers.statuses()
+def _list_servers(arguments: Namespace) -> int:
+    with open_app(arguments) as opened:
+        servers = opened.servers.statuses()
         rows = [
             (server.name, str(len(server.tools)) if server.tools else "not known yet", server.origin)
-            for server in found
+            for server in servers
         ]
-        note = "chatops mcp check NAME connects to one." if found else "Add one: chatops mcp add NAME COMMAND|URL"
+        note = "chatops mcp check NAME connects to one." if servers else "Add one: chatops mcp add NAME COMMAND|URL"
         header = ("NAME", "TOOLS", "COMMAND OR URL")
-        return show_list(arguments, [_json(server) for server in found], header, rows, notes=(note,))
+        return show_list(arguments, [_json(server) for server in servers], header, rows, notes=(note,))
 
 
 def _json(status: ServerStatus) -> JsonValue:
@@ -81,21 +82,21 @@ def _add(arguments: Namespace) -> int:
             f"{words[0]} is not a command. Options stand before the name of the server.",
             advice=f"chatops mcp add {words[0]} … {arguments.name} COMMAND",
         )
-    entry = _entry(arguments, words)
+    entry = _entry_as_typed(arguments, words)
 
     def edit(text: str, value: dict[str, Json]) -> str:
-        if any(arguments.name in _servers(value, key) for key in _KEYS):
+        if any(arguments.name in _listed_servers(value, key) for key in _SERVER_KEYS):
             raise ConfigError(
                 f"A server named {arguments.name} already exists.",
                 advice=f"Remove it first: chatops mcp remove {arguments.name}",
             )
         return with_value(text, ("mcp_servers", arguments.name), entry)
 
-    with app(arguments) as opened:
+    with open_app(arguments) as opened:
         target = file_to_edit(opened.loaded, opened.paths)
         check_edit(target, edit)
         if "command" in entry:
-            entry |= _command(arguments, words, opened)
+            entry |= _command_or_installed(arguments, words, opened)
         edit_registry(target, edit)
         listing = line_for_role([f"{arguments.name}__*"], registry=opened.loaded.registry, target=target)
     view = screen()
@@ -111,8 +112,8 @@ def _add(arguments: Namespace) -> int:
     return code
 
 
-def _absolute(words: list[str], workspace: Path) -> Iterator[str]:
-    """Yield the command with absolute paths of its program and of files beside which it was typed."""
+def _absolute_words(words: list[str], workspace: Path) -> Iterator[str]:
+    """Yield the words of the command; its program and the files that it names get absolute paths."""
     program = look_up(words[0], workspace=workspace, cwd=Path.cwd())
     yield str(program or words[0])
     for word in words[1:]:
@@ -120,12 +121,12 @@ def _absolute(words: list[str], workspace: Path) -> Iterator[str]:
         yield os.path.abspath(word) if is_file else word
 
 
-def _command(arguments: Namespace, words: list[str], opened: App) -> dict[str, Json]:
-    """Return what the entry says of the command. What a runner would fetch at each start is installed, after a yes.
+def _command_or_installed(arguments: Namespace, words: list[str], opened: App) -> dict[str, Json]:
+    """Return what the entry says of the command. A package that a runner would fetch is installed first, after a yes.
 
-    Raises ChatopsError if the server could not start.
+    Raises ChatopsError if nothing was installed and the server could not start without.
     """
-    as_typed: dict[str, Json] = {"command": [*_absolute(words, opened.workspace)]}
+    as_typed: dict[str, Json] = {"command": [*_absolute_words(words, opened.workspace)]}
     can_ask = arguments.install or sys.stdin.isatty()
     if not (runner := runner_of(words)) or (arguments.network and not can_ask):
         return as_typed
@@ -150,55 +151,52 @@ def _command(arguments: Namespace, words: list[str], opened: App) -> dict[str, J
     raise ChatopsError("Nothing was installed, and nothing was written.")
 
 
-def _entry(arguments: Namespace, words: list[str]) -> dict[str, Json]:
-    """Return what the registry says of the server. Raises ConfigError."""
-    entry: dict[str, Json] = {}
-    if words[0].startswith(("http://", "https://")):
-        if len(words) > 1:
-            raise ConfigError("Nothing can follow a URL.", advice="Flags stand before the name of the server.")
-        entry["url"] = words[0]
-        entry |= {"transport": "sse"} if arguments.sse else {}
-        entry |= {"auth": "oauth"} if arguments.oauth else {}
-        if arguments.header:
-            entry["headers"] = dict(_name_and_value(text, ":", "--header") for text in arguments.header)
-    else:
-        entry["command"] = [*words]
+def _entry_as_typed(arguments: Namespace, words: list[str]) -> dict[str, Json]:
+    """Return the entry of the registry that the flags describe. Raises ConfigError for flags that do not fit it."""
+    if not words[0].startswith(("http://", "https://")):
+        if arguments.header or arguments.sse or arguments.oauth:
+            raise ConfigError("--header, --oauth and --sse are for a URL.", advice="A command gets --env NAME=VALUE.")
+        entry: dict[str, Json] = {"command": [*words]}
         if arguments.env:
             entry["env"] = dict(_name_and_value(text, "=", "--env") for text in arguments.env)
-        if arguments.network:
-            entry["sandbox"] = {"network": True}
-    if bool(arguments.header or arguments.sse or arguments.oauth) and "command" in entry:
-        raise ConfigError("--header, --oauth and --sse are for a URL.", advice="A command gets --env NAME=VALUE.")
-    if bool(arguments.env or arguments.network) and "url" in entry:
+        return entry | ({"sandbox": {"network": True}} if arguments.network else {})
+    if len(words) > 1:
+        raise ConfigError("Nothing can follow a URL.", advice="Flags stand before the name of the server.")
+    if arguments.env or arguments.network:
         raise ConfigError("--env and --network are for a command.", advice="A URL gets --header 'NAME: VALUE'.")
+    entry = {"url": words[0]}
+    entry |= {"transport": "sse"} if arguments.sse else {}
+    entry |= {"auth": "oauth"} if arguments.oauth else {}
+    if arguments.header:
+        entry["headers"] = dict(_name_and_value(text, ":", "--header") for text in arguments.header)
     return entry
 
 
 def _name_and_value(text: str, mark: str, flag: str) -> tuple[str, Json]:
-    name, found, value = text.partition(mark)
-    if not (found and name.strip()):
+    """Split the value of a flag at its mark. Blanks around the value of a header mean nothing."""
+    name, mark_found, value = text.partition(mark)
+    if not (mark_found and name.strip()):
         raise ConfigError(f"{flag} {text!r} has no {mark!r}.", advice=f"Write {flag} 'NAME{mark}VALUE'.")
     return name.strip(), value.strip() if mark == ":" else value
 
 
-def _servers(value: dict[str, Json], key: str) -> dict[str, Json]:
-    found = value.get(key, {})
-    assert isinstance(found, dict), "the registry has been read"
-    return found
+def _listed_servers(value: dict[str, Json], key: str) -> dict[str, Json]:
+    servers = value.get(key, {})
+    assert isinstance(servers, dict), "the registry has been read"
+    return servers
 
 
 def _remove(arguments: Namespace) -> int:
     def edit(text: str, value: dict[str, Json]) -> str:
-        for key in _KEYS:
-            servers = _servers(value, key)
+        for key in _SERVER_KEYS:
+            servers = _listed_servers(value, key)
             if arguments.name in servers:
-                return with_value(
-                    text, (key,), {name: server for name, server in servers.items() if name != arguments.name}
-                )
-        names = [name for key in _KEYS for name in _servers(value, key)]
+                remaining = {name: server for name, server in servers.items() if name != arguments.name}
+                return with_value(text, (key,), remaining)
+        names = [name for key in _SERVER_KEYS for name in _listed_servers(value, key)]
         raise unknown_name("MCP server", arguments.name, names)
 
-    with app(arguments) as opened:
+    with open_app(arguments) as opened:
         target = file_to_edit(opened.loaded, opened.paths)
         edit_registry(target, edit)
         opened.servers.forget_login(arguments.name)
@@ -214,7 +212,7 @@ def _login(arguments: Namespace) -> int:
         view = screen()
         await opened.servers.log_in(arguments.name, show=lambda url: view.answer(LOGIN.format(url=url)))
         await opened.servers.connect((arguments.name,))
-        status = next(status for status in opened.servers.statuses() if status.name == arguments.name)
+        status = _status_of(opened, arguments.name)
         view.answer("\n".join(("Logged in.", *status_lines(status))))
         return _exit_code(status)
 
@@ -226,9 +224,9 @@ def _check(arguments: Namespace) -> int:
 
     async def work(opened: App) -> int:
         status = await _show_state(opened, arguments)
-        said = {tool.spec.name: tool.spec.description for tool in opened.servers.tools()}
+        descriptions = {tool.spec.name: tool.spec.description for tool in opened.servers.tools()}
         for name in status.tools if arguments.output_format != "json" else ():
-            lines = (f"  | {line}" for line in reveal(said.get(name, "")).split("\n"))
+            lines = (f"  | {line}" for line in reveal(descriptions.get(name, "")).split("\n"))
             screen().answer("\n".join(("", f"{name}:", *lines)))
         return _exit_code(status)
 
@@ -241,9 +239,9 @@ async def _show_state(opened: App, arguments: Namespace) -> ServerStatus:
     if arguments.name not in names:
         raise unknown_name("MCP server", arguments.name, names)
     await opened.servers.connect((arguments.name,))
-    if _ask_permission(opened, arguments):
+    if _ask_and_store_trust(opened, arguments):
         await opened.servers.connect((arguments.name,))
-    status = next(found for found in opened.servers.statuses() if found.name == arguments.name)
+    status = _status_of(opened, arguments.name)
     if arguments.output_format == "json":
         screen().json(_json(status))
     else:
@@ -251,12 +249,16 @@ async def _show_state(opened: App, arguments: Namespace) -> ServerStatus:
     return status
 
 
+def _status_of(opened: App, name: str) -> ServerStatus:
+    return next(status for status in opened.servers.statuses() if status.name == name)
+
+
 def _exit_code(status: ServerStatus) -> int:
     return 0 if status.state is ServerState.READY else 1
 
 
-def _ask_permission(opened: App, arguments: Namespace) -> bool:
-    """Ask about a server that needs the user's yes to start, and store it. Return False if there was none."""
+def _ask_and_store_trust(opened: App, arguments: Namespace) -> bool:
+    """Ask about a server that needs the user's yes to start, and store the yes. Return True if one was stored."""
     question, view = opened.server_trust.question, screen()
     if not question.is_answerable:
         return False

@@ -4,19 +4,19 @@ import asyncio
 from argparse import Namespace
 from typing import assert_never
 
-from chatops.commands.application import app, with_app
+from chatops.commands.application import open_app, with_app
 from chatops.commands.context import show_list
 from chatops.config.extras import not_installed
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.headless.screen import screen, table
 from chatops.models.hosts import host_and_port
-from chatops.models.memory import TaskScore, known_price, memory_of, prices_available, refresh_prices
+from chatops.models.memory import EndpointMemory, TaskScore, known_price, memory_of, prices_available, refresh_prices
 from chatops.policy.registry import ModelSpec, Price
 from chatops.wiring.app import App
 from chatops.wiring.doctor import ModelReach, Reachability, probe_model
 
-_SHORT = {
+_STATUS_WORDS = {
     Reachability.THERE: "ready",
     Reachability.UNLISTED: "not on its server",
     Reachability.SILENT: "no answer",
@@ -24,7 +24,7 @@ _SHORT = {
     Reachability.KEYLESS: "no key",
     Reachability.ABSENT: "not available here",
 }
-"""Status in the table. What it means and what to do is printed below the table."""
+"""Words of the column STATUS. What it means and what to do is printed below the table."""
 
 
 def run(arguments: Namespace) -> int:
@@ -32,7 +32,6 @@ def run(arguments: Namespace) -> int:
 
     For the list, all servers are asked at once, for a few seconds at most. No answer is not an error here.
     """
-
     if arguments.action == "prices":
         return _prices(arguments)
 
@@ -42,7 +41,8 @@ def run(arguments: Namespace) -> int:
             screen().answer(table(("NAME", "TYPE", "MODEL"), configured))
             return 0
         require = opened.limits.sandbox().require
-        found = await asyncio.gather(*(probe_model(spec, require=require) for spec in opened.rights.models()))
+        reached = await asyncio.gather(*(probe_model(spec, require=require) for spec in opened.rights.models()))
+        listed = [(model, _score(model.spec, opened)) for model in reached]
         default = opened.rights.default_model()
         rows = [
             (
@@ -50,15 +50,15 @@ def run(arguments: Namespace) -> int:
                 str(model.spec.type),
                 model.spec.model_name,
                 host_and_port(model.spec.api_url) if model.spec.api_url else "-",
-                f"{score.done} of {score.of}" if (score := _score(model.spec, opened)) is not None else "-",
-                _SHORT[model.reachability],
+                f"{score.done} of {score.of}" if score is not None else "-",
+                _STATUS_WORDS[model.reachability],
             )
-            for model in found
+            for model, score in listed
         ]
-        problems = (f"{model.spec.name}: {_status(model)}" for model in found if not model.usable)
+        problems = (f"{model.spec.name}: {_problem(model)}" for model in reached if not model.usable)
         return show_list(
             arguments,
-            [_json(model, default, _score(model.spec, opened)) for model in found],
+            [_json(model, default, score) for model, score in listed],
             ("  NAME", "TYPE", "MODEL", "SERVER", "TASKS", "STATUS"),
             rows,
             notes=(*problems, "* is your default. Another one: chatops connect URL, or /model in the chat."),
@@ -68,39 +68,43 @@ def run(arguments: Namespace) -> int:
 
 
 def _prices(arguments: Namespace) -> int:
-    with app(arguments) as opened:
+    with open_app(arguments) as opened:
         if arguments.refresh:
             if not prices_available():
                 raise ConfigError(f"There is nothing to refresh: {not_installed('prices')}.")
             refresh_prices()
-        found = [(spec, *_price(spec, opened, again=arguments.refresh)) for spec in opened.rights.models()]
-        rows = [
-            (spec.name, *(("-", "-", "-") if price is None else _columns(price)), source)
-            for spec, price, source in found
-        ]
+        priced = [(spec, *_price(spec, opened, again=arguments.refresh)) for spec in opened.rights.models()]
+        rows = [(spec.name, *_price_columns(price), source) for spec, price, source in priced]
         notes = ["Per million tokens; known prices are in US dollars. A price in the registry takes precedence."]
         if not prices_available():
             notes.append(f"Prices of public providers are not known: {not_installed('prices')}.")
-        values = [{"name": spec.name, "price": _price_json(price), "from": source} for spec, price, source in found]
+        values = [{"name": spec.name, "price": _price_json(price), "from": source} for spec, price, source in priced]
         return show_list(arguments, values, ("MODEL", "INPUT", "OUTPUT", "CACHED INPUT", "FROM"), rows, notes=notes)
+
+
+def _memory(spec: ModelSpec, opened: App) -> EndpointMemory | None:
+    """Return what chatops has stored about a model; None for one that no server runs."""
+    return memory_of(spec, opened.settings) if spec.has_server else None
 
 
 def _score(spec: ModelSpec, opened: App) -> TaskScore | None:
     """Return how the model did the tasks of ``doctor --tasks``; None if it was not asked."""
-    memory = memory_of(spec, opened.settings) if spec.has_server else None
+    memory = _memory(spec, opened)
     return memory.score() if memory is not None else None
 
 
 def _price(spec: ModelSpec, opened: App, *, again: bool) -> tuple[Price | None, str]:
-    """Return the price of a model and its source."""
+    """Return the price of a model and its source. With `again`, a known price is looked up anew."""
     if spec.price is not None:
         return spec.price, "registry"
-    memory = memory_of(spec, opened.settings) if spec.has_server else None
+    memory = _memory(spec, opened)
     price = None if memory is None else known_price(spec, memory, again=again)
     return price, "-" if price is None else "genai-prices"
 
 
-def _columns(price: Price) -> tuple[str, str, str]:
+def _price_columns(price: Price | None) -> tuple[str, str, str]:
+    if price is None:
+        return "-", "-", "-"
     cached = price.input if price.cached_input is None else price.cached_input
     return f"{price.input:g}", f"{price.output:g}", f"{cached:g}"
 
@@ -111,9 +115,9 @@ def _price_json(price: Price | None) -> JsonValue:
     return {"input": price.input, "output": price.output, "cached_input": price.cached_input}
 
 
-def _reachable(one: ModelReach) -> bool | None:
+def _is_reachable(model: ModelReach) -> bool | None:
     """Return True if the server can be reached, whatever models it has; None if there is no server to ask."""
-    match one.reachability:
+    match model.reachability:
         case Reachability.THERE | Reachability.UNLISTED | Reachability.REFUSED:
             return True
         case Reachability.SILENT | Reachability.KEYLESS:
@@ -124,21 +128,21 @@ def _reachable(one: ModelReach) -> bool | None:
             assert_never(never)
 
 
-def _status(one: ModelReach) -> str:
-    return f"{one.text} {one.advice}".strip()
+def _problem(model: ModelReach) -> str:
+    return f"{model.text} {model.advice}".strip()
 
 
-def _json(one: ModelReach, default: str, score: TaskScore | None) -> JsonValue:
+def _json(model: ModelReach, default: str, score: TaskScore | None) -> JsonValue:
     return {
-        "name": one.spec.name,
-        "label": one.spec.label,
-        "type": str(one.spec.type),
-        "host_type": one.spec.host_type.value,
-        "model_name": one.spec.model_name,
-        "server": host_and_port(one.spec.api_url) if one.spec.api_url else None,
-        "default": one.spec.name == default,
-        "reachable": _reachable(one),
-        "status": _status(one),
-        "available": list(one.available),
+        "name": model.spec.name,
+        "label": model.spec.label,
+        "type": str(model.spec.type),
+        "host_type": model.spec.host_type.value,
+        "model_name": model.spec.model_name,
+        "server": host_and_port(model.spec.api_url) if model.spec.api_url else None,
+        "default": model.spec.name == default,
+        "reachable": _is_reachable(model),
+        "status": _problem(model),
+        "available": list(model.available),
         "tasks": {"done": score.done, "of": score.of} if score is not None else None,
     }

@@ -34,13 +34,13 @@ from chatops.headless.screen import screen
 
 def run(arguments: Namespace) -> int:
     """Answer lines until the input ends."""
-    offered = _from_file(arguments.tools) if arguments.tools else {}
+    default_tools = _read_tools(arguments.tools) if arguments.tools else {}
     view = screen()
     if sys.stdin.isatty():
         view.say('One JSON object per line, such as {"text": "...", "tools": {}}. Ctrl+D ends.')
     try:
         for line in sys.stdin.buffer:
-            view.line(_answer(line, offered))
+            view.line(_answer(line, default_tools))
             if view.closed:
                 break
     except OSError as error:
@@ -48,9 +48,9 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _answer(line: bytes, offered: Tools) -> str:
+def _answer(line: bytes, default_tools: Tools) -> str:
     try:
-        answer = _read_calls(_parse_line(line), offered)
+        answer = _read_line(_parse_line(line), default_tools)
     except ValueError as error:
         answer = {"error": str(error)}
     except Exception as error:  # A bug in chatops; the other texts must still be answered.
@@ -73,12 +73,14 @@ def _parse_line(line: bytes) -> Mapping[str, Any]:
     return value
 
 
-def _read_calls(value: Mapping[str, Any], offered: Tools) -> dict[str, JsonValue]:
+def _read_line(value: Mapping[str, Any], default_tools: Tools) -> dict[str, JsonValue]:
     tools = value.get("tools")
     reason = value.get("finish_reason") or "stop"
     if not isinstance(reason, str):
         raise ValueError('"finish_reason" is not a string')
-    return _reading_json(read_calls(value["text"], offered if tools is None else _tools(tools), finish_reason=reason))
+    return _reading_json(
+        read_calls(value["text"], default_tools if tools is None else _parse_tools(tools), finish_reason=reason)
+    )
 
 
 def _reading_json(reading: Reading) -> dict[str, JsonValue]:
@@ -102,26 +104,26 @@ def _reading_json(reading: Reading) -> dict[str, JsonValue]:
     }
 
 
-def _tools(value: Any) -> Tools:
+def _parse_tools(value: Any) -> Tools:
     """Return tools as name → schema, converting an array as in the chat API. Raises ValueError with a sentence."""
     if isinstance(value, list):
-        value = dict(map(_entry, value))
+        value = dict(map(_parse_tool, value))
     if not isinstance(value, dict) or not all(isinstance(schema, dict) for schema in value.values()):
         raise ValueError('"tools" is neither an object of name: JSON Schema nor an array of tools')
     return value
 
 
-def _entry(item: Any) -> tuple[str, JsonValue]:
+def _parse_tool(item: Any) -> tuple[str, JsonValue]:
     function = item.get("function", item) if isinstance(item, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise ValueError('a tool in "tools" has no name')
     return function["name"], function.get("parameters") or function.get("input_schema") or {}
 
 
-def _from_file(path: str) -> Tools:
+def _read_tools(path: str) -> Tools:
     """Return the tools of ``--tools FILE``. Raises ConfigError."""
     try:
-        return _tools(from_json(Path(path).expanduser().read_bytes()))
+        return _parse_tools(from_json(Path(path).expanduser().read_bytes()))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:

@@ -9,18 +9,19 @@ from importlib import import_module
 
 from chatops.commands.argument_parser import Parser
 
-# Spelled out, although enums of other packages have them: importing those would delay every start.
-FORMATS = ("text", "json")
-RUN_FORMATS = ("text", "json", "stream-json")
-LEVELS = ("viewer", "user", "operator", "admin")
+# Enums of other packages have these words too. Importing those packages would delay every start.
+OUTPUT_FORMATS = ("text", "json")
+RUN_OUTPUT_FORMATS = ("text", "json", "stream-json")
+ACCESS_LEVELS = ("viewer", "user", "operator", "admin")
 DECISIONS = ("approved", "edited", "denied", "marked_done", "answered")
-IMPORTS = ("openai", "jsonl", "openwebui")
-EXPORTS = ("md", "html", "jsonl", "openai")
+IMPORT_FORMATS = ("openai", "jsonl", "openwebui")
+EXPORT_FORMATS = ("md", "html", "jsonl", "openai")
 HOST_TYPES = ("openai", "openwebui", "ollama", "vllm", "llamacpp", "litellm", "openrouter", "lmstudio")
 SHELLS = ("bash", "zsh", "fish")
-CALL = "of the call, as approvals list shows it; 6 or more characters of its beginning or end will do"
-SESSION = "its id, as sessions list shows it"
-JOB = "the id of its session, as jobs list shows it"
+CALL_ID = "of the call, as approvals list shows it; 6 or more characters of its beginning or end will do"
+SESSION_ID = "its id, as sessions list shows it"
+JOB_ID = "the id of its session, as jobs list shows it"
+RUN_ID = "as workflow list shows it"
 
 DESCRIPTION = "A terminal chat app with role-based tool access: gated tools ask, and every approval survives a crash."
 EPILOG = (
@@ -42,7 +43,7 @@ def parse(words: Sequence[str]) -> Namespace:
 
 
 def build_parser(words: Sequence[str] | None = None) -> Parser:
-    """Return the parser of the whole command line, or the parts of it that `words` need.
+    """Return the parser of the whole command line, without commands if `words` are options alone.
 
     Options alone start a chat, which does not wait for the parsers of all commands.
     """
@@ -71,13 +72,9 @@ def _common_flags(*, workspace: bool = True) -> Parser:
     group.add_argument("--registry", metavar="PATH", help="use this model_registry.json")
     if workspace:
         group.add_argument("--workspace", metavar="DIR", help="work in this folder instead of the current one")
-    group.add_argument(
-        "--add-dir",
-        metavar="DIR[:ro]",
-        action="append",
-        help="let sandboxed commands write in this folder too; with :ro only read it",
-    )
-    group.add_argument("--access", metavar="LEVEL", choices=LEVELS, help="lower your access level: %(choices)s")
+    help_folder = "let sandboxed commands write in this folder too; with :ro only read it"
+    group.add_argument("--add-dir", metavar="DIR[:ro]", action="append", help=help_folder)
+    group.add_argument("--access", metavar="LEVEL", choices=ACCESS_LEVELS, help="lower your access level: %(choices)s")
     return common
 
 
@@ -89,24 +86,11 @@ def _add_chat_flags(parser: Parser) -> None:
     which.add_argument(
         "-c", "--continue", dest="last", action="store_true", help="continue the last session of this workspace"
     )
-    which.add_argument(
-        "-r",
-        "--resume",
-        dest="session",
-        metavar="SESSION",
-        nargs="?",
-        const="",
-        help="resume a session (or pick one)",
-    )
-    group.add_argument(
-        "-p",
-        "--print",
-        dest="prompt",
-        metavar="PROMPT",
-        nargs="?",
-        const="",
-        help="answer without the screen and exit; reads standard input too",
-    )
+    # Without a value the text is empty: -r then lets the user pick, and -p reads standard input alone.
+    help_session = "resume a session (or pick one)"
+    which.add_argument("-r", "--resume", dest="session", metavar="SESSION", nargs="?", const="", help=help_session)
+    help_prompt = "answer without the screen and exit; reads standard input too"
+    group.add_argument("-p", "--print", dest="prompt", metavar="PROMPT", nargs="?", const="", help=help_prompt)
     headless = parser.add_argument_group("with -p")
     _add_run_flags(headless)
     headless.add_argument("--max-rounds", metavar="N", type=_positive_number, help="stop after N rounds of tool calls")
@@ -122,32 +106,31 @@ def _add_chat_flags(parser: Parser) -> None:
     headless.add_argument("--summary", action="store_true", help="a short result, not in the persona's voice")
 
 
-def _add_formats(parser: argparse.ArgumentParser) -> None:
+def _add_output_format(parser: argparse.ArgumentParser) -> None:
     help_text = "%(choices)s (default: text)"
-    parser.add_argument("--output-format", choices=FORMATS, default=argparse.SUPPRESS, help=help_text)
+    parser.add_argument("--output-format", choices=OUTPUT_FORMATS, default=argparse.SUPPRESS, help=help_text)
 
 
 def _add_run_flags(group: "argparse._ActionsContainer") -> None:
-    group.add_argument("--output-format", choices=RUN_FORMATS, default="text", help="%(choices)s (default: text)")
+    group.add_argument(
+        "--output-format", choices=RUN_OUTPUT_FORMATS, default="text", help="%(choices)s (default: text)"
+    )
     group.add_argument(
         "--approve", metavar="RULE", action="append", default=[], help="allow matching calls in this run; repeatable"
     )
     group.add_argument(
         "--on-approval", choices=("pause", "deny"), default="pause", help="what a gated call does (default: pause)"
     )
-    group.add_argument(
-        "--budget",
-        metavar="LIMIT=N",
-        action="append",
-        default=[],
-        help="ask before a turn goes beyond cost=N, tokens=N or minutes=N; repeatable",
-    )
+    help_budget = "ask before a turn goes beyond cost=N, tokens=N or minutes=N; repeatable"
+    group.add_argument("--budget", metavar="LIMIT=N", action="append", default=[], help=help_budget)
 
 
-def _add_store(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Let an action that only reads the store read another one, such as a backup."""
-    command.add_argument("--store", metavar="FILE", help="read this store file, such as a backup")
-    return command
+def _add_id(command: argparse.ArgumentParser, help_text: str) -> None:
+    command.add_argument("id", metavar="ID", help=help_text)
+
+
+def _add_session_id(command: argparse.ArgumentParser) -> None:
+    command.add_argument("session", metavar="SESSION", help=SESSION_ID)
 
 
 def _positive_number(text: str) -> int:
@@ -165,6 +148,7 @@ def _port(text: str) -> int:
 
 
 def _point_in_time(text: str) -> float:
+    """Return a date, a time, or a duration before now, in seconds since the epoch."""
     from datetime import datetime
 
     try:
@@ -177,7 +161,7 @@ def _point_in_time(text: str) -> float:
         ) from None
 
 
-def _attempt(text: str) -> tuple[int, int]:
+def _step_and_attempt(text: str) -> tuple[int, int]:
     step, dot, attempt = text.partition(".")
     if not dot:
         raise argparse.ArgumentTypeError(f"it has to be a step and its attempt, such as 2.1, not {text!r}")
@@ -185,71 +169,70 @@ def _attempt(text: str) -> tuple[int, int]:
 
 
 class _Commands:
-    """The commands and their flags. It is a class only to hold the two objects that each command needs."""
+    """Adds the commands and their flags. It is a class only to hold the two objects that each command needs.
 
-    def __init__(self, commands: "argparse._SubParsersAction[Parser]", common: Parser) -> None:
-        self._commands = commands
+    A command is made by `_add_command`. A group is a command with actions, such as ``approvals list``: `_add_action`
+    adds one, and `_add_listing` one that also prints JSON.
+    """
+
+    def __init__(self, parsers: "argparse._SubParsersAction[Parser]", common: Parser) -> None:
+        self._parsers = parsers
         self._common = common
 
     def fill(self) -> None:
         """Add the commands in the order that help shows."""
-        self._approvals()
-        self._resume()
-        self._jobs()
-        self._workers()
-        self._serve()
-        self._sessions()
-        self._store()
-        self._rights()
-        self._models()
-        self._other_commands()
-        self._workflow()
+        self._add_approvals()
+        self._add_resume()
+        self._add_jobs()
+        self._add_workers()
+        self._add_serve_and_acp()
+        self._add_sessions()
+        self._add_store()
+        self._add_rights()
+        self._add_models()
+        self._add_audit()
+        self._add_other_commands()
+        self._add_workflow()
 
-    def _approvals(self) -> None:
-        actions = self._group("approvals", "the durable queue of gated calls")
-        self._listing(actions, "list", "calls that wait for a decision")
-        show = self._listing(actions, "show", "everything about one pending call")
-        show.add_argument("id", metavar="ID", help=CALL)
-        approve = self._action(actions, "approve", "let a call run, exactly as shown")
-        approve.add_argument("id", metavar="ID", help=CALL)
+    def _add_approvals(self) -> None:
+        actions = self._add_group("approvals", "the durable queue of gated calls")
+        self._add_listing(actions, "list", "calls that wait for a decision")
+        show = self._add_listing(actions, "show", "everything about one pending call")
+        _add_id(show, CALL_ID)
+        approve = self._add_action(actions, "approve", "let a call run, exactly as shown")
+        _add_id(approve, CALL_ID)
         approve.add_argument("--digest", metavar="HEX", help="only if this is still what would run, as show printed it")
-        approve.add_argument(
-            "--only",
-            metavar="PATH",
-            action="append",
-            help="of the changes of a contained turn: apply those to this file; repeatable",
-        )
+        help_only = "of the changes of a contained turn: apply those to this file; repeatable"
+        approve.add_argument("--only", metavar="PATH", action="append", help=help_only)
         what = approve.add_mutually_exclusive_group()
         what.add_argument("--edit", metavar="JSON", help="run it with these arguments instead")
         what.add_argument("--again", action="store_true", help="of a call whose outcome is unknown: run it once more")
         what.add_argument("--done", action="store_true", help="of a call whose outcome is unknown: it took effect")
-        deny = self._action(actions, "deny", "refuse a call, and tell the model")
-        deny.add_argument("id", metavar="ID", help=CALL)
+        deny = self._add_action(actions, "deny", "refuse a call, and tell the model")
+        _add_id(deny, CALL_ID)
         deny.add_argument("--reason", metavar="TEXT", default="", help="reason that the model gets")
 
-    def _resume(self) -> None:
+    def _add_resume(self) -> None:
         resume = self._add_command(
             "resume", "continue a turn whose calls have been decided, without the screen", "workflow.resume"
         )
-        resume.add_argument("session", metavar="SESSION", help=SESSION)
+        _add_session_id(resume)
         _add_run_flags(resume)
 
-    def _jobs(self) -> None:
-        actions = self._group("jobs", "turns that continue in the background")
-        self._listing(actions, "list", "jobs of all folders, and what each waits for")
+    def _add_jobs(self) -> None:
+        actions = self._add_group("jobs", "turns that continue in the background")
+        self._add_listing(actions, "list", "jobs of all folders, and what each waits for")
         for name, text in (
             ("show", "the state of a job, and what to do"),
             ("wait", "wait until a job is over or needs you; exit code as with -p"),
         ):
-            self._listing(actions, name, text).add_argument("id", metavar="ID", help=JOB)
-        self._action(actions, "cancel", "stop a job, wherever it runs or waits").add_argument(
-            "id", metavar="ID", help=JOB
-        )
-        resume = self._action(actions, "resume", "start a job again that was interrupted or not started")
-        resume.add_argument("id", metavar="ID", help=JOB)
+            _add_id(self._add_listing(actions, name, text), JOB_ID)
+        _add_id(self._add_action(actions, "cancel", "stop a job, wherever it runs or waits"), JOB_ID)
+        resume = self._add_action(actions, "resume", "start a job again that was interrupted or not started")
+        _add_id(resume, JOB_ID)
         resume.add_argument("--foreground", action="store_true", help="in this process, until it is over or needs you")
 
-    def _workers(self) -> None:
+    def _add_workers(self) -> None:
         worker = self._add_command(
             "worker", "drive turns of the queue, for a team with a database", common=_common_flags(workspace=False)
         )
@@ -257,13 +240,14 @@ class _Commands:
         worker.add_argument("--concurrency", metavar="N", type=_positive_number, default=2, help=help_slots)
         help_folder = "take turns of workspace ID and work in DIR; repeatable"
         worker.add_argument("--workspace", dest="folders", metavar="ID=DIR", action="append", help=help_folder)
-        actions = self._group("queue", "turns that wait for a worker or a decision", "worker.queue")
-        self._listing(actions, "list", "turns that are not over, and why no worker takes one")
-        cancel = self._action(actions, "cancel", "take back what you have queued and no worker has taken")
-        cancel.add_argument("id", metavar="ID", help=SESSION)
-        self._action(actions, "sweep", "let workers look at every turn that can go on")
+        actions = self._add_group("queue", "turns that wait for a worker or a decision", "worker.queue")
+        self._add_listing(actions, "list", "turns that are not over, and why no worker takes one")
+        _add_id(
+            self._add_action(actions, "cancel", "take back what you have queued and no worker has taken"), SESSION_ID
+        )
+        self._add_action(actions, "sweep", "let workers look at every turn that can go on")
 
-    def _serve(self) -> None:
+    def _add_serve_and_acp(self) -> None:
         serve = self._add_command("serve", "decide in a browser or on a phone what waits in all sessions")
         help_port = "listen at this port (default: 8322, or another one if that is taken)"
         serve.add_argument("--port", metavar="N", type=_port, help=help_port)
@@ -276,90 +260,97 @@ class _Commands:
         serve.add_argument("--url", metavar="https://NAME", help="the one address that browsers use, with TLS")
         self._add_command("acp", "work in an editor, which starts this (Agent Client Protocol)")
 
-    def _sessions(self) -> None:
-        actions = self._group("sessions", "stored sessions")
-        listing = _add_store(self._listing(actions, "list", "sessions of this folder, newest first (of all: --all)"))
+    def _add_sessions(self) -> None:
+        actions = self._add_group("sessions", "stored sessions")
+        listing = self._add_listing(actions, "list", "sessions of this folder, newest first (of all: --all)")
         listing.add_argument("--all", action="store_true", help="of all workspaces")
         listing.add_argument(
             "--limit", metavar="N", type=_positive_number, default=200, help="the newest N (default: 200)"
         )
-        show = _add_store(self._listing(actions, "show", "print a session"))
-        show.add_argument("session", metavar="SESSION", help=SESSION)
-        search = _add_store(self._listing(actions, "search", "find text in sessions of this folder (of all: --all)"))
+        show = self._add_listing(actions, "show", "print a session")
+        _add_session_id(show)
+        search = self._add_listing(actions, "search", "find text in sessions of this folder (of all: --all)")
         search.add_argument("text", metavar="TEXT")
         search.add_argument("--all", action="store_true", help="in all workspaces")
-        rename = self._action(actions, "rename", "give a session another title")
-        rename.add_argument("session", metavar="SESSION", help=SESSION)
+        rename = self._add_action(actions, "rename", "give a session another title")
+        _add_session_id(rename)
         rename.add_argument("title", metavar="TITLE")
-        fork = self._action(actions, "fork", "copy a session up to now")
-        fork.add_argument("session", metavar="SESSION", help=SESSION)
-        export = _add_store(self._action(actions, "export", "write a session to stdout or a file"))
-        export.add_argument("session", metavar="SESSION", help=SESSION)
-        export.add_argument("--format", choices=EXPORTS, default="md", help="%(choices)s (default: md)")
+        _add_session_id(self._add_action(actions, "fork", "copy a session up to now"))
+        export = self._add_action(actions, "export", "write a session to stdout or a file")
+        _add_session_id(export)
+        export.add_argument("--format", choices=EXPORT_FORMATS, default="md", help="%(choices)s (default: md)")
         export.add_argument("--output", metavar="FILE", help="write here instead of stdout; never overwrites")
-        adding = self._action(actions, "import", "store the conversations of a file as sessions of this folder")
+        for reading in (listing, show, search, export):
+            reading.add_argument("--store", metavar="FILE", help="read this store file, such as a backup")
+        adding = self._add_action(actions, "import", "store the conversations of a file as sessions of this folder")
         adding.add_argument("file", metavar="FILE", help="an export of chatops or Open WebUI, or OpenAI messages")
-        adding.add_argument("--format", choices=IMPORTS, help="%(choices)s (default: told from the content)")
-        delete = self._action(actions, "delete", "remove a session; its decisions stay in the audit log")
-        delete.add_argument("session", metavar="SESSION", help=SESSION)
+        adding.add_argument("--format", choices=IMPORT_FORMATS, help="%(choices)s (default: told from the content)")
+        delete = self._add_action(actions, "delete", "remove a session; its decisions stay in the audit log")
+        _add_session_id(delete)
         delete.add_argument("--yes", action="store_true", help="do not ask")
 
-    def _store(self) -> None:
-        actions = self._group("store", "the store of a team: copy sessions into it, check it, grant levels")
-        copy = self._action(actions, "copy", "copy the sessions of a file into a database")
+    def _add_store(self) -> None:
+        actions = self._add_group("store", "the store of a team: copy sessions into it, check it, grant levels")
+        copy = self._add_action(actions, "copy", "copy the sessions of a file into a database")
         help_for = "the member whose sessions they become (default: the role that copies)"
         copy.add_argument("--for", dest="member", metavar="ROLE", default="", help=help_for)
         copy.add_argument("source", metavar="sqlite://PATH", help="the file; it stays as it is")
         copy.add_argument("target", metavar="postgresql://…", help="the database; nothing in it is overwritten")
-        check = self._action(actions, "check", "read all rows and files of a store, and say what is wrong")
+        check = self._add_action(actions, "check", "read all rows and files of a store, and say what is wrong")
         help_address = "sqlite://PATH or postgresql://… (default: the store in use)"
         check.add_argument("address", metavar="STORE", nargs="?", help=help_address)
-        grant = self._action(actions, "grant", "give a member a level, as the owner; without ROLE: print all levels")
+        grant = self._add_action(
+            actions, "grant", "give a member a level, as the owner; without ROLE: print all levels"
+        )
         grant.add_argument("role", metavar="ROLE", nargs="?", help="a role of the database")
-        grant.add_argument("--level", choices=(*LEVELS, "none"), help="%(choices)s; none: may not even read any more")
+        grant.add_argument(
+            "--level", choices=(*ACCESS_LEVELS, "none"), help="%(choices)s; none: may not even read any more"
+        )
 
-    def _rights(self) -> None:
-        roles = self._group("roles", "what each role may do, for you, here", "rights.roles")
-        self._listing(roles, "list", "all roles")
-        show = self._listing(roles, "show", "one role: models, tools, prompt layers")
+    def _add_rights(self) -> None:
+        roles = self._add_group("roles", "what each role may do, for you, here", "rights.roles")
+        self._add_listing(roles, "list", "all roles")
+        show = self._add_listing(roles, "show", "one role: models, tools, prompt layers")
         show.add_last_word("role", metavar="ROLE", help="without it: the default role")
-        tools = self._group("tools", "the tools there are", "rights.tools")
-        listing = self._listing(tools, "list", "tools with their verdicts")
+        tools = self._add_group("tools", "the tools there are", "rights.tools")
+        listing = self._add_listing(tools, "list", "tools with their verdicts")
         listing.add_argument("--role", metavar="ROLE", help="as this role has them", default=argparse.SUPPRESS)
-        show = self._listing(tools, "show", "one tool: its arguments, and what a role may do with it")
+        show = self._add_listing(tools, "show", "one tool: its arguments, and what a role may do with it")
         show.add_argument("--role", metavar="ROLE", help="as this role has it", default=argparse.SUPPRESS)
         show.add_argument("tool", metavar="TOOL")
-        check = self._listing(tools, "check", "run a file with a tool of your own, and report its problems")
+        check = self._add_listing(tools, "check", "run a file with a tool of your own, and report its problems")
         check.add_argument("file", metavar="FILE", help="a Python file; its code runs as you, outside the sandbox")
         check.add_argument("--yes", action="store_true", help="do not ask before it runs")
-        policy = self._group("policy", "why a call is allowed, asked about or denied", "rights.policy")
-        explain = self._listing(policy, "explain", "the verdict and the layer that gave it")
+        policy = self._add_group("policy", "why a call is allowed, asked about or denied", "rights.policy")
+        explain = self._add_listing(policy, "explain", "the verdict and the layer that gave it")
         help_role = "under this role (default: the default role)"
         explain.add_argument("--role", metavar="ROLE", help=help_role, default=argparse.SUPPRESS)
         explain.add_argument("tool", metavar="TOOL")
         explain.add_last_word("call", metavar="JSON", help="the call's arguments")
-        matrix = self._listing(policy, "matrix", "the verdict on each tool in each role, for you")
+        matrix = self._add_listing(policy, "matrix", "the verdict on each tool in each role, for you")
         matrix.add_argument("--role", metavar="ROLE", help="this role first (default: the default role)")
-        test = self._listing(policy, "test", "judge the calls of a file; exit code 1 if a verdict is not as expected")
+        test = self._add_listing(
+            policy, "test", "judge the calls of a file; exit code 1 if a verdict is not as expected"
+        )
         test.set_defaults(handler="policy_cases")
         test.add_argument(
             "--from-history", action="store_true", help="write FILE, or to stdout, from what you decided in this folder"
         )
         test.add_last_word("file", metavar="FILE", help="cases: a call, its role and level, the expected verdict")
-        replay = self._listing(policy, "replay", "judge logged calls again, such as under another registry")
-        replay.add_argument("session", metavar="SESSION", nargs="*", help=f"{SESSION} (default: all sessions)")
+        replay = self._add_listing(policy, "replay", "judge logged calls again, such as under another registry")
+        replay.add_argument("session", metavar="SESSION", nargs="*", help=f"{SESSION_ID} (default: all sessions)")
         help_since = "calls from then on, such as 30d or 2026-11-22"
         replay.add_argument("--since", metavar="TIME", type=_point_in_time, help=help_since)
         replay.set_defaults(handler="policy_replay")
-        self._listing(policy, "list", "remembered rules and those of the configuration, with their source")
-        revoke = self._action(policy, "revoke", "take a remembered rule back")
+        self._add_listing(policy, "list", "remembered rules and those of the configuration, with their source")
+        revoke = self._add_action(policy, "revoke", "take a remembered rule back")
         revoke.add_argument("id", metavar="ID", help="of the rule, as policy list shows it")
 
-    def _models(self) -> None:
-        models = self._group("models", "configured models")
-        listed = self._listing(models, "list", "what is configured and reachable")
+    def _add_models(self) -> None:
+        models = self._add_group("models", "configured models")
+        listed = self._add_listing(models, "list", "what is configured and reachable")
         listed.add_argument("--offline", action="store_true", help="only what is configured; no server is asked")
-        known = self._listing(models, "prices", "what each configured model costs per million tokens")
+        known = self._add_listing(models, "prices", "what each configured model costs per million tokens")
         known.add_argument("--refresh", action="store_true", help="load the newest known prices first")
         connect = self._add_command("connect", "ask an endpoint for its models and keep one")
         connect.add_argument("url", metavar="URL", help="such as http://127.0.0.1:11434")
@@ -367,64 +358,55 @@ class _Commands:
         connect.add_argument("--name", metavar="NAME", help="what the registry calls it")
         connect.add_argument("--key-env", metavar="VARIABLE", help="the environment variable that holds the key")
         connect.add_argument("--host-type", metavar="TYPE", choices=HOST_TYPES, help="%(choices)s")
-        self._servers()
-        registry = self._group("registry", "check the registry file, print its schema, migrate an older one")
-        check = self._listing(registry, "check", "what is wrong, with line and column")
+        self._add_mcp()
+        registry = self._add_group("registry", "check the registry file, print its schema, migrate an older one")
+        check = self._add_listing(registry, "check", "what is wrong, with line and column")
         check.add_last_word("path", metavar="PATH", help="of the file (default: the one in use)")
-        self._action(registry, "schema", "the JSON Schema of model_registry.json")
-        migrate = self._action(registry, "migrate", "print a Cortex registry of version 1 or 2 as version 3")
+        self._add_action(registry, "schema", "the JSON Schema of model_registry.json")
+        migrate = self._add_action(registry, "migrate", "print a Cortex registry of version 1 or 2 as version 3")
         migrate.add_argument("path", metavar="PATH", help="of the old file, which stays as it is")
         migrate.add_argument("--output", metavar="FILE", help="write here instead of stdout; never overwrites")
 
-    def _servers(self) -> None:
-        servers = self._group("mcp", "MCP servers: list, add, remove, login, check")
-        self._listing(servers, "list", "the servers of the registry")
-        add = self._action(servers, "add", "write a server into your registry, and connect to it")
+    def _add_mcp(self) -> None:
+        servers = self._add_group("mcp", "MCP servers: list, add, remove, login, check")
+        self._add_listing(servers, "list", "the servers of the registry")
+        add = self._add_action(servers, "add", "write a server into your registry, and connect to it")
         add.add_argument("--env", metavar="NAME=VALUE", action="append", help="a variable of the command; repeatable")
         add.add_argument("--network", action="store_true", help="let the command use the network")
         add.add_argument("--header", metavar="NAME:VALUE", action="append", help="for a URL; repeatable")
         add.add_argument("--oauth", action="store_true", help="for a URL that asks for a login: chatops mcp login NAME")
         add.add_argument("--sse", action="store_true", help="for a URL that knows only the older transport, SSE")
-        add.add_argument(
-            "--install",
-            action="store_true",
-            help="do not ask: install a package once that is fetched otherwise (npx, uvx)",
-        )
+        help_install = "do not ask: install a package once that is fetched otherwise (npx, uvx)"
+        add.add_argument("--install", action="store_true", help=help_install)
         add.add_argument("name", metavar="NAME", help="what its tools are called by: NAME__TOOL")
         add.add_argument(
             "words", metavar="COMMAND|URL", nargs=argparse.REMAINDER, help="the command with its words, or the URL"
         )
         add.set_defaults(output_format="text", digest=None)
-        remove = self._action(servers, "remove", "take a server out of your registry, and its login")
-        remove.add_argument("name", metavar="NAME", help="of the server, as mcp list shows it")
-        login = self._action(servers, "login", "log in at a server with OAuth, in the browser")
-        login.add_argument("name", metavar="NAME", help="of the server, as mcp list shows it")
-        check = self._listing(servers, "check", "connect to a server, and list its tools")
-        check.add_argument("name", metavar="NAME", help="of the server, as mcp list shows it")
+        remove = self._add_action(servers, "remove", "take a server out of your registry, and its login")
+        login = self._add_action(servers, "login", "log in at a server with OAuth, in the browser")
+        check = self._add_listing(servers, "check", "connect to a server, and list its tools")
+        for parser in (remove, login, check):
+            parser.add_argument("name", metavar="NAME", help="of the server, as mcp list shows it")
         check.add_argument("--digest", metavar="HEX", help="do not ask: start it if this is still its digest")
 
-    def _other_commands(self) -> None:
-        audit = self._group("audit", "the decision log")
-        for name, text in (
-            ("list", "every verdict, decision, start and result"),
-            ("export", "the whole log, one JSON object per line"),
-        ):
-            parser = self._listing(audit, name, text) if name == "list" else self._action(audit, name, text)
+    def _add_audit(self) -> None:
+        audit = self._add_group("audit", "the decision log")
+        listing = self._add_listing(audit, "list", "every verdict, decision, start and result")
+        export = self._add_action(audit, "export", "the whole log, one JSON object per line")
+        help_since = "from then on, such as 2026-11-22 or 2026-11-22T18:30"
+        for parser in (listing, export):
             parser.add_argument("--session", metavar="SESSION", help="of one session only")
-            parser.add_argument(
-                "--since",
-                metavar="TIME",
-                type=_point_in_time,
-                help="from then on, such as 2026-11-22 or 2026-11-22T18:30",
-            )
+            parser.add_argument("--since", metavar="TIME", type=_point_in_time, help=help_since)
             parser.add_argument("--decision", choices=DECISIONS, help="%(choices)s")
             parser.add_argument("--tool", metavar="TOOL", help="of one tool only")
-            if name == "export":
-                parser.add_argument("--texts", action="store_true", help="with the prompts: a receipt to check")
-                parser.add_argument("-o", "--output", metavar="FILE", help="write to this file; never overwrites")
-                parser.add_argument("--sign", metavar="KEY", help="with -o: sign it with ssh-keygen, in FILE.sig")
-        verify = self._action(audit, "verify", "check that no row was removed, changed, moved or inserted")
+        export.add_argument("--texts", action="store_true", help="with the prompts: a receipt to check")
+        export.add_argument("-o", "--output", metavar="FILE", help="write to this file; never overwrites")
+        export.add_argument("--sign", metavar="KEY", help="with -o: sign it with ssh-keygen, in FILE.sig")
+        verify = self._add_action(audit, "verify", "check that no row was removed, changed, moved or inserted")
         verify.add_argument("--anchor", metavar="FILE", help="an earlier export, or lines of the system's log")
+
+    def _add_other_commands(self) -> None:
         trust = self._add_command("trust", "trust what a folder brings: notes, workflows, skills")
         trust.add_argument("folder", metavar="DIR", nargs="?", help="the folder (default: the current one)")
         answer = trust.add_mutually_exclusive_group()
@@ -436,7 +418,7 @@ class _Commands:
             "--tasks", action="store_true", help="with --model: let it do twenty small tasks, and keep its score"
         )
         doctor.add_argument("--yes", action="store_true", help="with --tasks: do not ask before it starts")
-        _add_formats(doctor)
+        _add_output_format(doctor)
         parse = self._add_command(
             "parse",
             "read tool calls out of text, JSON lines in and out",
@@ -448,13 +430,13 @@ class _Commands:
         completions.add_argument("shell", metavar="SHELL", choices=SHELLS, help="%(choices)s")
         completions.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
-    def _workflow(self) -> None:
-        actions = self._group("workflow", "multi-step workflows")
-        listing = self._listing(actions, "list", "workflows, and the runs in this folder")
+    def _add_workflow(self) -> None:
+        actions = self._add_group("workflow", "multi-step workflows")
+        listing = self._add_listing(actions, "list", "workflows, and the runs in this folder")
         listing.add_argument("--all", action="store_true", help="runs of all folders")
-        show = self._listing(actions, "show", "a workflow's steps, or the state of a run")
-        show.add_argument("name", metavar="NAME-OR-ID", help="as workflow list shows it")
-        run = self._action(actions, "run", "run a workflow until it ends or needs you")
+        show = self._add_listing(actions, "show", "a workflow's steps, or the state of a run")
+        show.add_argument("name", metavar="NAME-OR-ID", help=RUN_ID)
+        run = self._add_action(actions, "run", "run a workflow until it ends or needs you")
         run.add_argument("name", metavar="NAME", help="as workflow list shows it")
         run.add_last_word("query", metavar="QUERY", help="the request; also from standard input")
         run.add_argument("--model", metavar="MODEL", help="for steps that name none", default=argparse.SUPPRESS)
@@ -465,9 +447,8 @@ class _Commands:
         )
         run.add_argument("--max-retries", metavar="N", type=_positive_number, help="attempts at each step, in all")
         run.add_argument("--queue", metavar="ID", help="print the run's id and leave it to the workers of a workspace")
-        self._add_run_options(run)
-        resume = self._action(actions, "resume", "resume a run")
-        resume.add_argument("id", metavar="ID", help="as workflow list shows it")
+        resume = self._add_action(actions, "resume", "resume a run")
+        _add_id(resume, RUN_ID)
         review = resume.add_mutually_exclusive_group()
         for name, text in (
             ("accept", "the answer under review is good"),
@@ -478,17 +459,14 @@ class _Commands:
             review.add_argument(f"--{name}", dest="word", action="store_const", const=name, help=text)
         resume.add_argument("--tell", metavar="TEXT", help="with --retry: what the next attempt has to know")
         about = "the step and attempt under review, as shown; refused if the run is not waiting for it"
-        resume.add_argument("--attempt", metavar="STEP.ATTEMPT", type=_attempt, help=about)
-        self._add_run_options(resume)
-        cancel = self._action(actions, "cancel", "end a run, and the turn under way with it")
-        cancel.add_argument("id", metavar="ID", help="as workflow list shows it")
-        self._action(actions, "schema", "the JSON Schema of a workflow in a file of its own")
+        resume.add_argument("--attempt", metavar="STEP.ATTEMPT", type=_step_and_attempt, help=about)
+        for parser in (run, resume):
+            _add_run_flags(parser)
+            parser.add_argument("--summary", action="store_true", help="only the result, no progress")
+        _add_id(self._add_action(actions, "cancel", "end a run, and the turn under way with it"), RUN_ID)
+        self._add_action(actions, "schema", "the JSON Schema of a workflow in a file of its own")
 
-    def _add_run_options(self, parser: Parser) -> None:
-        _add_run_flags(parser)
-        parser.add_argument("--summary", action="store_true", help="only the result, no progress")
-
-    def _group(self, name: str, text: str, handler: str = "") -> "argparse._SubParsersAction[Parser]":
+    def _add_group(self, name: str, text: str, handler: str = "") -> "argparse._SubParsersAction[Parser]":
         parser = self._add_command(name, text, handler)
         parser.actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
         return parser.actions
@@ -497,16 +475,16 @@ class _Commands:
         self, name: str, text: str, handler: str = "", *, description: str = "", common: Parser | None = None
     ) -> Parser:
         """Add a command. It is run by `handler` (``module.function``), or by ``run`` of the module of its name."""
-        command = self._commands.add_parser(
+        command = self._parsers.add_parser(
             name, help=text, description=description or text, parents=[common or self._common], allow_abbrev=False
         )
         command.set_defaults(handler=handler or name)
         return command
 
-    def _action(self, actions: "argparse._SubParsersAction[Parser]", name: str, text: str) -> Parser:
+    def _add_action(self, actions: "argparse._SubParsersAction[Parser]", name: str, text: str) -> Parser:
         return actions.add_parser(name, help=text, description=text, parents=[self._common], allow_abbrev=False)
 
-    def _listing(self, actions: "argparse._SubParsersAction[Parser]", name: str, text: str) -> Parser:
-        parser = self._action(actions, name, f"{text} (default)" if name == "list" else text)
-        _add_formats(parser)
+    def _add_listing(self, actions: "argparse._SubParsersAction[Parser]", name: str, text: str) -> Parser:
+        parser = self._add_action(actions, name, f"{text} (default)" if name == "list" else text)
+        _add_output_format(parser)
         return parser

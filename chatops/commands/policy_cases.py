@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Len
 
-from chatops.commands.application import app, run_app
+from chatops.commands.application import open_app, run_app
 from chatops.commands.context import options
 from chatops.config.document import Document, read_document
 from chatops.config.entries import EntryReader
@@ -30,19 +30,19 @@ from chatops.headless.json_values import arguments_value
 from chatops.headless.screen import screen
 from chatops.policy.grant import rule_of
 from chatops.policy.spelled import STRICT, Access, Name, Spelled
+from chatops.store.base import ALL
 from chatops.wiring.app import App
 from chatops.wiring.explain import Explanation, explain_call, place_in
 from chatops.wiring.stored import Options
 
 _MAX_BYTES = 16_000_000
-_NO_LIMIT = 1_000_000_000
+"""Of a file of cases. About a hundred thousand; more than that is a mistake."""
+_OneOrMore = Verdict | Annotated[tuple[Verdict, ...], Len(1)]
 _Verdicts = Annotated[
-    tuple[Verdict, ...],
-    Spelled(
-        Verdict | Annotated[tuple[Verdict, ...], Len(1)], lambda given: (given,) if isinstance(given, str) else given
-    ),
+    tuple[Verdict, ...], Spelled(_OneOrMore, lambda given: (given,) if isinstance(given, str) else given)
 ]
 _NOT_DENIED, _NOT_ALLOWED = (Verdict.ALLOW, Verdict.ASK), (Verdict.ASK, Verdict.DENY)
+"""Verdicts that are right for a call that users approved, and for one that they denied."""
 
 
 @frozen_dataclass
@@ -91,30 +91,30 @@ class CaseFile:
 
 
 @frozen_dataclass
-class _Judged:
+class _JudgedCase:
     case: Case
     where: str
-    """Position in the file."""
-    found: Explanation
-    place: str
-    """File and line of the deciding rule or layer, if a registry has it."""
+    """Position of the case in its file."""
+    judged: Explanation
+    decided_at: str
+    """File and line of the deciding rule or layer; empty if no registry has it."""
 
     @property
     def is_expected(self) -> bool:
-        deciding = self.found.deciding
+        deciding = self.judged.deciding
         return deciding.verdict in self.case.verdict and self.case.layer in ("", deciding.reason)
 
 
 def run(arguments: Namespace) -> int:
     """Judge the cases of a file; exit code 1 if a verdict differs. With ``--from-history`` write such a file."""
     if arguments.from_history:
-        with app(arguments) as opened:
+        with open_app(arguments) as opened:
             return _write_history(opened, arguments)
     if arguments.file is None:
         raise ConfigError(
             "Which cases? No file was named.", advice="chatops policy test --from-history FILE writes one."
         )
-    judged = _judge_file(_read_document(Path(arguments.file).expanduser()), options(arguments))
+    judged = _judge_cases(_read_document(Path(arguments.file).expanduser()), options(arguments))
     return _report(judged, as_json=arguments.output_format == "json")
 
 
@@ -126,26 +126,26 @@ def _read_document(path: Path) -> Document:
     return read_document(data, source=str(path), advice="Correct it there.", most=_MAX_BYTES)
 
 
-def _judge_file(document: Document, chosen: Options) -> list[_Judged]:
+def _judge_cases(document: Document, chosen: Options) -> list[_JudgedCase]:
     """Judge the cases in the order of the file. Each folder that they name is opened once."""
     file = EntryReader(document, lambda key, why: None).read(CaseFile, document.located.value)
     base = (chosen.workspace or Path.cwd()).resolve()
-    judged: dict[int, _Judged] = {}
+    judged: dict[int, _JudgedCase] = {}
     for folder in dict.fromkeys(case.workspace for case in file.cases):
         cases = {index: case for index, case in enumerate(file.cases) if case.workspace == folder}
         if not (base / folder).is_dir():
             raise document.error(("cases", min(cases), "workspace"), f"there is no folder {folder!r} in {base}")
 
-        async def judge(opened: App, cases: dict[int, Case] = cases) -> int:
+        async def judge(opened: App, cases: dict[int, Case] = cases) -> int:  # bound now: the loop changes it
             for index, case in cases.items():
-                judged[index] = await _judge(opened, case, document, index)
+                judged[index] = await _judge_case(opened, case, document, index)
             return 0
 
         run_app(replace(chosen, workspace=base / folder), judge)
     return [judged[index] for index in sorted(judged)]
 
 
-async def _judge(opened: App, case: Case, document: Document, index: int) -> _Judged:
+async def _judge_case(opened: App, case: Case, document: Document, index: int) -> _JudgedCase:
     """Judge one case. Raises ConfigError for an unknown role, naming the place in the file."""
     where = document.where(("cases", index))
     try:
@@ -153,27 +153,27 @@ async def _judge(opened: App, case: Case, document: Document, index: int) -> _Ju
         grant = opened.rights.judging_grant(role, level=case.level, login=case.user)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}", advice=error.advice) from None
-    found = await explain_call(opened, grant, case.call.tool, case.call.arguments, workspace_read=case.after_reading)
-    return _Judged(case=case, where=where, found=found, place=place_in(opened.loaded, found.deciding.key))
+    judged = await explain_call(opened, grant, case.call.tool, case.call.arguments, workspace_read=case.after_reading)
+    decided_at = place_in(opened.loaded, judged.deciding.key)
+    return _JudgedCase(case=case, where=where, judged=judged, decided_at=decided_at)
 
 
-def _report(judged: list[_Judged], *, as_json: bool) -> int:
+def _report(judged: list[_JudgedCase], *, as_json: bool) -> int:
     differing = [result for result in judged if not result.is_expected]
     view = screen()
     if as_json:
-        view.json({"cases": [_json(result) for result in judged], "differing": len(differing)})
+        view.json({"cases": [_judged_json(result) for result in judged], "differing": len(differing)})
         return 1 if differing else 0
     for result in differing:
-        deciding, case = result.found.deciding, result.case
+        deciding, case = result.judged.deciding, result.case
         expected = " or ".join(case.verdict) + (f" by {case.layer}" if case.layer else "")
-        by = "  ".join(filter(None, (deciding.reason, rule_of(deciding), deciding.answered_by, result.place)))
+        by = "  ".join(filter(None, (deciding.reason, rule_of(deciding), deciding.answered_by, result.decided_at)))
         name = f" ({case.name})" if case.name else ""
-        view.answer(
-            reveal(f"{result.where}{name}: {case.call.tool} as {case.role or 'the default role'}", newlines=False)
-        )
+        title = f"{result.where}{name}: {case.call.tool} as {case.role or 'the default role'}"
+        view.answer(reveal(title, newlines=False))
         view.answer(f"  expected {expected}, found {deciding.verdict.value}, decided by {by}")
     for result in judged:
-        for problem in result.found.problems:
+        for problem in result.judged.problems:
             view.say(f"{result.where}: the call could not run: {problem.path}: {problem.message}")
     view.say(
         f"{plural(len(judged), 'case')}: {len(differing) or 'none'} {'differ' if len(differing) != 1 else 'differs'}."
@@ -181,8 +181,8 @@ def _report(judged: list[_Judged], *, as_json: bool) -> int:
     return 1 if differing else 0
 
 
-def _json(result: _Judged) -> JsonValue:
-    deciding, case = result.found.deciding, result.case
+def _judged_json(result: _JudgedCase) -> JsonValue:
+    deciding, case = result.judged.deciding, result.case
     return {
         "case": result.where,
         "name": case.name,
@@ -194,14 +194,14 @@ def _json(result: _Judged) -> JsonValue:
         "layer": deciding.reason,
         "rule": rule_of(deciding) or None,
         "answered_by": deciding.answered_by or None,
-        "place": result.place or None,
+        "place": result.decided_at or None,
         "as_expected": result.is_expected,
     }
 
 
 def _write_history(opened: App, arguments: Namespace) -> int:
     """Write the cases that follow from what users decided in this folder."""
-    cases, unjudged = _cases_of_decisions(opened)
+    cases, unjudged = _cases_from_decisions(opened)
     text = json.dumps({"version": 1, "cases": cases}, indent=2, ensure_ascii=False)
     if arguments.file is None:
         screen().answer(text)
@@ -214,10 +214,10 @@ def _write_history(opened: App, arguments: Namespace) -> int:
     return 0
 
 
-def _cases_of_decisions(opened: App) -> tuple[list[JsonValue], int]:
+def _cases_from_decisions(opened: App) -> tuple[list[JsonValue], int]:
     """Return a case for each call that a user has approved or denied, and the number of those that cannot be judged."""
     folder, level, unjudged = str(opened.workspace), opened.rights.level, 0
-    sessions = {info.id for info in opened.store.sessions(workspace=folder, limit=_NO_LIMIT)}
+    sessions = {info.id for info in opened.store.sessions(workspace=folder, limit=ALL)}
     arguments = {
         message.call_id: message.arguments
         for session in sessions
@@ -225,7 +225,7 @@ def _cases_of_decisions(opened: App) -> tuple[list[JsonValue], int]:
         if isinstance(message, ToolMessage)
     }
     verdicts: dict[tuple[str, str, str], tuple[Verdict, ...]] = {}
-    for row in opened.store.decisions(limit=_NO_LIMIT):
+    for row in opened.store.decisions(limit=ALL):
         if row.call_id not in arguments or not row.by.is_person:
             continue
         if not isinstance(row.decision, Approved | Edited | Rejected):
@@ -233,9 +233,10 @@ def _cases_of_decisions(opened: App) -> tuple[list[JsonValue], int]:
         if opened.catalog.get(row.tool) is None:
             unjudged += 1
             continue
-        found = _NOT_ALLOWED if isinstance(row.decision, Rejected) else _NOT_DENIED
+        right = _NOT_ALLOWED if isinstance(row.decision, Rejected) else _NOT_DENIED
         key = (row.role, row.tool, arguments[row.call_id])
-        verdicts[key] = tuple(verdict for verdict in verdicts.get(key, found) if verdict in found)
+        # A call that was decided both ways may do neither: it has to ask.
+        verdicts[key] = tuple(verdict for verdict in verdicts.get(key, right) if verdict in right)
     cases: list[JsonValue] = [
         {
             "role": role,

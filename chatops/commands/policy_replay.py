@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from chatops.commands.application import app
+from chatops.commands.application import open_app
 from chatops.commands.context import find_session
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import ExactArguments, RuleScope
@@ -32,7 +32,7 @@ from chatops.store.base import AuditRow
 from chatops.wiring.app import App
 from chatops.wiring.explain import place_in
 
-APPROVE = "--approve "
+APPROVE_PREFIX = "--approve "
 """Begins the source of an answer of the command line."""
 _FACTS = TypeAdapter(CallFacts)
 _LAYERS = TypeAdapter(tuple[Layer, ...])
@@ -41,9 +41,9 @@ _NO_LAYER = "no layer had decided"
 _NO_TOOL = "tools that are not here"
 
 
-@frozen_dataclass(kw_only=False)
-class _Changed:
-    """How the verdict on calls differs now. Equal ones are counted together."""
+@frozen_dataclass
+class _Difference:
+    """How the verdict on a call differs now. Calls with equal differences are counted together."""
 
     role: str
     tool: str
@@ -59,9 +59,9 @@ class _Changed:
 
 def run(arguments: Namespace) -> int:
     """Judge logged calls again, and print the verdicts that differ. Exit code 0, whatever differs."""
-    with app(arguments) as opened:
+    with open_app(arguments) as opened:
         names = [find_session(opened.store, name).id for name in arguments.session]
-        replay = _Replay(opened, since=arguments.since or 0)
+        replay = _LogReplay(opened, since=arguments.since or 0)
         for row in opened.store.audit():
             if not names or row.session_id in names:
                 replay.take(row)
@@ -69,25 +69,28 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _report(replay: "_Replay", *, as_json: bool) -> None:
-    ordered = sorted(replay.changed.items(), key=lambda one: (-len(one[1]), str(one[0])))
+def _report(replay: "_LogReplay", *, as_json: bool) -> None:
+    # Most calls first.
+    ordered = sorted(replay.changed.items(), key=lambda item: (-len(item[1]), str(item[0])))
     count = sum(map(len, replay.changed.values()))
     if as_json:
-        values: list[JsonValue] = [{**asdict(one), "count": len(calls), "call": calls[-1]} for one, calls in ordered]
+        values: list[JsonValue] = [
+            {**asdict(difference), "count": len(calls), "call": calls[-1]} for difference, calls in ordered
+        ]
         skipped = dict(replay.skipped)
         screen().json({"judged": replay.judged, "differing": count, "differences": values, "not_judged": skipped})
         return
     rows = [
         (
             str(len(calls)),
-            one.role,
-            one.tool,
-            f"{one.before} -> {one.verdict}",
-            one.answered_before or one.layer_before,
+            new.role,
+            new.tool,
+            f"{new.before} -> {new.verdict}",
+            new.answered_before or new.layer_before,
             calls[-1],
-            "  ".join(filter(None, (one.answered_by or one.layer, one.rule, one.place))),
+            "  ".join(filter(None, (new.answered_by or new.layer, new.rule, new.place))),
         )
-        for one, calls in ordered
+        for new, calls in ordered
     ]
     if rows:
         screen().answer(table(("CALLS", "ROLE", "TOOL", "VERDICT", "BY", "SUCH AS", "NOW BY"), rows))
@@ -96,7 +99,7 @@ def _report(replay: "_Replay", *, as_json: bool) -> None:
         screen().say(f"Not judged: {number} ({reason}).")
 
 
-class _Replay:
+class _LogReplay:
     """Judges entries of the log under the registries in force. Grants and rules are looked up once."""
 
     def __init__(self, opened: App, *, since: float) -> None:
@@ -105,7 +108,7 @@ class _Replay:
         self._grants: dict[tuple[str, str], Grant | ConfigError] = {}
         self._rules = tuple(row.rule for row in opened.store.rules(uid=opened.principal.uid))
         self.judged = 0
-        self.changed: dict[_Changed, list[str]] = {}
+        self.changed: dict[_Difference, list[str]] = {}
         """The calls on which the verdict differs."""
         self.skipped: Counter[str] = Counter()
         """Numbers of verdicts that cannot be judged again, by the reason."""
@@ -116,32 +119,34 @@ class _Replay:
             entry = entry_of(row.body)
             if entry.get("kind") != "verdict" or entry["at"] < self._since:
                 return
-            found = self.judge(entry)
-        except (ValueError, LookupError, TypeError, AttributeError):  # or one that no chatops wrote
+            judged = self.judge(entry)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            # The row is damaged, or no chatops wrote it: its values may be of any type.
             self.skipped["damaged rows"] += 1
             return
-        if isinstance(found, str):
-            self.skipped[found] += 1
+        if isinstance(judged, str):
+            self.skipped[judged] += 1
             return
         self.judged += 1
-        before = (str(entry.get("verdict")), str(entry["layer"]))
-        if before != (found.verdict.value, found.reason):
-            difference = _Changed(
-                entry["role"],
-                entry["tool"],
-                *before,
-                str(entry.get("answered_by", "")),
-                found.verdict.value,
-                found.reason,
-                found.answered_by,
-                rule_of(found),
-                place_in(self._opened.loaded, found.key),
+        before, layer_before = str(entry.get("verdict")), str(entry["layer"])
+        if (before, layer_before) != (judged.verdict.value, judged.reason):
+            difference = _Difference(
+                role=entry["role"],
+                tool=entry["tool"],
+                before=before,
+                layer_before=layer_before,
+                answered_before=str(entry.get("answered_by", "")),
+                verdict=judged.verdict.value,
+                layer=judged.reason,
+                answered_by=judged.answered_by,
+                rule=rule_of(judged),
+                place=place_in(self._opened.loaded, judged.key),
             )
             self.changed.setdefault(difference, []).append(str(entry.get("call_id")))
 
     def judge(self, entry: Mapping[str, Any]) -> Judgement | str:
         """Return the verdict on a logged call now, or why it cannot be judged."""
-        tool, kept = entry["tool"], entry.get("facts")
+        tool, logged_facts = entry["tool"], entry.get("facts")
         if not entry.get("layer"):
             return _NO_LAYER
         if self._opened.catalog.get(tool) is None:
@@ -149,33 +154,35 @@ class _Replay:
         grant = self._grant(entry["role"], entry.get("layers", ()))
         if isinstance(grant, ConfigError):
             return Judgement(verdict=Verdict.DENY, reason=str(grant))
-        if kept is None:
+        if logged_facts is None:
             permitted = grant.permits(tool)
             return permitted if permitted.verdict is Verdict.DENY else _NO_FACTS
-        if kept.get("arguments") is None:
+        if logged_facts.get("arguments") is None:
             return _NO_FACTS
         try:
-            facts = _FACTS.validate_python({**kept, "arguments": canonical(kept["arguments"])})
+            facts = _FACTS.validate_python({**logged_facts, "arguments": canonical(logged_facts["arguments"])})
         except ValidationError:
             return _NO_FACTS
-        answered = entry.get("answered_by", "")
-        if (given := answered.removeprefix(APPROVE)) != answered:
-            grant = replace(grant, answers=(*grant.answers, *self._approval(given, answered)))
+        answered_by = entry.get("answered_by", "")
+        if answered_by.startswith(APPROVE_PREFIX):
+            grant = replace(grant, answers=(*grant.answers, *self._approval_rules(answered_by)))
+        of_session = f"{entry['session']}."
         remembered = tuple(
             rule
             for rule in self._rules
-            if rule.scope is not RuleScope.SESSION or rule.source_call.startswith(f"{entry['session']}.")
+            if rule.scope is not RuleScope.SESSION or rule.source_call.startswith(of_session)
         )
         patterns = [answer.pattern for answer in grant.answers if answer.tool == tool]
         patterns += [rule.pattern for rule in remembered if rule.tool == tool]
-        exact = any(isinstance(pattern, ExactArguments) for pattern in patterns)
-        if exact and sha256(facts.arguments) != entry["sha256"]:
-            return _NO_FACTS  # The log keeps digests of some arguments, and the rule names them.
-        read = bool(entry.get("read"))
-        found = grant.judge(tool, facts, remembered=remembered, workspace_read=read)
-        if found.verdict is Verdict.ASK and answered == ANSWERED_BY:
-            return replace(found, verdict=Verdict.ALLOW, answered_by=ANSWERED_BY)
-        return found
+        names_arguments = any(isinstance(pattern, ExactArguments) for pattern in patterns)
+        if names_arguments and sha256(facts.arguments) != entry["sha256"]:
+            # Of some arguments the log keeps digests alone, so such a rule cannot be compared with them.
+            return _NO_FACTS
+        judged = grant.judge(tool, facts, remembered=remembered, workspace_read=bool(entry.get("read")))
+        if judged.verdict is Verdict.ASK and answered_by == ANSWERED_BY:
+            # The copy of a contained turn answers again.
+            return replace(judged, verdict=Verdict.ALLOW, answered_by=ANSWERED_BY)
+        return judged
 
     def _grant(self, role: str, layers: JsonValue) -> Grant | ConfigError:
         key = (role, json.dumps(layers))
@@ -186,9 +193,10 @@ class _Replay:
                 self._grants[key] = error
         return self._grants[key]
 
-    def _approval(self, text: str, source: str) -> tuple[ApprovalRule, ...]:
+    def _approval_rules(self, source: str) -> tuple[ApprovalRule, ...]:
+        """Return the rule of an ``--approve``; none if it cannot be read any more, as when its tool is gone."""
         with suppress(ConfigError):
             tools = {spec.name: spec.capabilities for spec in self._opened.catalog.specs}
-            tool, pattern = parse_rule(text, tools=tools)
+            tool, pattern = parse_rule(source.removeprefix(APPROVE_PREFIX), tools=tools)
             return (ApprovalRule(tool=tool, pattern=pattern, source=source),)
         return ()

@@ -13,7 +13,6 @@ from chatops.config.document import Json, parse
 from chatops.config.paths import SITE_REGISTRY, Paths, find_paths, packaged_registry, write_new_private, write_private
 from chatops.config.registry import Loaded, load_registry
 from chatops.config.registry_read import ALWAYS_THERE, MAX_BYTES, json_schema, read_registry
-from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.domain.wording import plural
 from chatops.headless.screen import screen
@@ -35,7 +34,7 @@ def run(arguments: Namespace) -> int:
         return 0
     if arguments.action == "migrate":
         return _migrate(Path(arguments.path).expanduser(), arguments.output)
-    path = _path(arguments)
+    path = _path_to_check(arguments)
     try:
         registry = read_registry(_read_file(path), source=str(path), site=path == SITE_REGISTRY)
     except ConfigError as error:
@@ -43,8 +42,9 @@ def run(arguments: Namespace) -> int:
             screen().json({"path": str(path), "ok": False, "error": str(error), "advice": error.advice})
             return 2
         raise
-    concerns = warnings_about(registry, file=path, paths=find_paths(os.environ), environ=os.environ)
-    _print(registry, (*(warning.text for warning in registry.warnings), *concerns), path, arguments.output_format)
+    found_here = warnings_about(registry, file=path, paths=find_paths(os.environ), environ=os.environ)
+    warnings = (*(warning.text for warning in registry.warnings), *found_here)
+    _print_registry(registry, warnings, path, arguments.output_format)
     return 0
 
 
@@ -65,12 +65,12 @@ def _migrate(path: Path, output: str | None) -> int:
     return 0
 
 
-def _path(arguments: Namespace) -> Path:
+def _path_to_check(arguments: Namespace) -> Path:
     """Return the named file, or the one that would be in force."""
     if arguments.path is not None:
         return Path(arguments.path).expanduser()
     named = getattr(arguments, "registry", None)
-    workspace_of(None)
+    workspace_of(None)  # Raises for a current folder that is gone.
     return load_registry(path=Path(named) if named else None, paths=find_paths(os.environ), env=os.environ).path
 
 
@@ -84,22 +84,16 @@ def _read_file(path: Path) -> bytes:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.", advice="Name a registry file.") from error
 
 
-def _print(registry: Registry, warnings: tuple[str, ...], path: Path, output: str) -> None:
-    view = screen()
+def _print_registry(registry: Registry, warnings: tuple[str, ...], path: Path, output: str) -> None:
+    view, unusable = screen(), unusable_models(registry)
     if output == "json":
-        found: JsonValue = {
-            "path": str(path),
-            "ok": True,
-            "warnings": list(warnings),
-            "unusable_models": list(unusable_models(registry)),
-        }
-        view.json(found)
+        view.json({"path": str(path), "ok": True, "warnings": list(warnings), "unusable_models": list(unusable)})
         return
     for warning in warnings:
         view.answer(f"warning: {warning}")
     counts = (plural(len(registry.models), "model"), plural(len(registry.roles), "role"))
-    unusable = ", ".join(unusable_models(registry))
-    usable = f"It is valid, but these models cannot answer: {unusable}." if unusable else "It can be used."
+    cannot_answer = f"It is valid, but these models cannot answer: {', '.join(unusable)}."
+    usable = cannot_answer if unusable else "It can be used."
     view.answer(f"{path}: {', '.join((*counts, plural(len(warnings), 'warning')))}. {usable}")
     built_in = [name for name in ALWAYS_THERE if registry.model(name) is None]
     if built_in:
@@ -112,10 +106,12 @@ def file_to_edit(loaded: Loaded, paths: Paths) -> Path:
 
 
 def line_for_role(tools: Sequence[str], *, registry: Registry, target: Path) -> str:
-    """Return the line for the registry at `target` that gives the default role `tools`, or say that it has them."""
+    """Return a sentence: what to write in the registry at `target` so that the default role has `tools`."""
     role = registry.role(registry.default_role)
-    if role is None or role.tools is None:
-        return f"Role {registry.default_role} lists no tools, so it gets them all." if role else ""
+    if role is None:
+        return ""
+    if role.tools is None:
+        return f"Role {role.name} lists no tools, so it gets them all."
     if set(tools) <= set(role.tools):
         return f"Role {role.name} lists {', '.join(tools)}."
     line = json.dumps([*role.tools, *(tool for tool in tools if tool not in role.tools)])
@@ -125,7 +121,7 @@ def line_for_role(tools: Sequence[str], *, registry: Registry, target: Path) -> 
 
 def check_edit(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> None:
     """Raise ConfigError if `edit_registry` would."""
-    _edited_bytes(target, edit)
+    _make_edit(target, edit)
 
 
 def edit_registry(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> None:
@@ -133,10 +129,11 @@ def edit_registry(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> 
 
     A missing file starts as a copy of the packaged one. Raises ConfigError, also for a result that cannot be read.
     """
-    write_private(target.resolve(), _edited_bytes(target, edit))
+    write_private(target.resolve(), _make_edit(target, edit))
 
 
-def _edited_bytes(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> bytes:
+def _make_edit(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> bytes:
+    """Return the edited file, which was read once more to check it."""
     source = target if target.exists() else packaged_registry()
     try:
         # Not as text: that would make each line end with a line feed.
@@ -144,11 +141,12 @@ def _edited_bytes(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> 
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{source} cannot be read: {error}.", advice="chatops registry check says more.") from error
     text = written.removeprefix(BOM)
+    mark = written[: len(written) - len(text)]
     read_registry(text.encode(), source=str(source))
     value = parse(text).value
     assert isinstance(value, dict), "read_registry has checked it"
     try:
-        data = (written[: -len(text)] + edit(text, value)).encode()
+        data = (mark + edit(text, value)).encode()
     except UnicodeEncodeError as error:
         raise ConfigError("A name is not valid UTF-8.", advice="Nothing was written.") from error
     read_registry(data, source=str(target))

@@ -11,7 +11,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from chatops.commands.application import app, with_app
+from chatops.commands.application import open_app, with_app
 from chatops.commands.context import Stored, confirm, open_stored, options, show_list
 from chatops.commands.registry import file_to_edit, line_for_role
 from chatops.config.document import dotted_path
@@ -43,11 +43,11 @@ def roles(arguments: Namespace) -> int:
     """Run ``list`` or ``show``."""
     if arguments.action == "show":
         return with_app(arguments, lambda opened: _show_role(opened, arguments))
-    with app(arguments) as opened:
+    with open_app(arguments) as opened:
         return _list_roles(opened, arguments)
 
 
-def _grant(opened: App, arguments: Namespace) -> Grant:
+def _grant_for(opened: App, arguments: Namespace) -> Grant:
     """Return what the named or default role may do. Raises ConfigError if there is no such role."""
     return opened.grant_for(arguments.role or opened.loaded.registry.default_role)
 
@@ -86,7 +86,7 @@ def _list_roles(opened: App, arguments: Namespace) -> int:
 
 
 async def _show_role(opened: App, arguments: Namespace) -> int:
-    grant = _grant(opened, arguments)
+    grant = _grant_for(opened, arguments)
     layers = (await opened.open_session(None, attended=False)).prompt_layers()
     view = screen()
     if arguments.output_format == "json":
@@ -141,20 +141,20 @@ def tools(arguments: Namespace) -> int:
     """Print all tools with their verdict in the named or default role; denied ones with the layer that denies."""
     if arguments.action == "check":
         return _check_file(Path(arguments.file).expanduser(), arguments)
-    with app(arguments) as opened:
-        grant = _grant(opened, arguments)
+    with open_app(arguments) as opened:
+        grant = _grant_for(opened, arguments)
         if arguments.action == "show":
             _show_tool(opened, grant, tool_name(arguments.tool), arguments.output_format)
             return 0
-        found = [(spec, *_standing(grant, spec)) for spec in opened.catalog.specs]
+        judged = [(spec, *_verdict_and_reason(grant, spec)) for spec in opened.catalog.specs]
         rows = [
             (spec.name, verdict.value, spec.min_access.word, reason or spec.description)
-            for spec, verdict, reason in found
+            for spec, verdict, reason in judged
         ]
         lacks = [f"{tool} is not offered: {reason}" for tool, reason in opened.catalog.unavailable.items()]
         return show_list(
             arguments,
-            [_tool_json(spec, verdict, reason) for spec, verdict, reason in found],
+            [_tool_json(spec, verdict, reason) for spec, verdict, reason in judged],
             ("TOOL", "VERDICT", "FROM LEVEL", "ABOUT"),
             rows,
             notes=(f"For role {grant.role} at access level {grant.level.word}.", *lacks),
@@ -162,7 +162,10 @@ def tools(arguments: Namespace) -> int:
 
 
 def _check_file(file: Path, arguments: Namespace) -> int:
-    """Run a file and print its tools and problems. Exit code 0, or 1 if there are problems or the user says no."""
+    """Run a file and print its tools and problems. Exit code 0, or 1 if there are problems or the user says no.
+
+    A file that sessions load already runs without a question.
+    """
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -170,27 +173,27 @@ def _check_file(file: Path, arguments: Namespace) -> int:
             f"{file} cannot be read: {error.strerror}.", advice="Name a Python file with functions under @tool."
         ) from None
     paths = find_paths(os.environ)
-    if not (arguments.yes or _is_trusted(file.resolve(), data, paths) or _confirmed_to_run(file)):
+    if not (arguments.yes or _is_trusted(file.resolve(), data, paths) or _confirm_run(file)):
         screen().say("Nothing was run.")
         return 1
-    found = load_file(data, file.resolve())
-    problems = list(found.notices)
-    problems += [fault for tool in found.tools if (fault := name_fault(tool.spec.name, taken=()))]
+    loaded_file = load_file(data, file.resolve())
+    problems = list(loaded_file.notices)
+    problems += [fault for tool in loaded_file.tools if (fault := name_fault(tool.spec.name, taken=()))]
     problems += [
         f"{tool.spec.name} has no docstring, so no model knows what it is for."
-        for tool in found.tools
+        for tool in loaded_file.tools
         if not tool.spec.description
     ]
     view = screen()
     if arguments.output_format == "json":
         tools = [
             {**_tool_json(tool.spec, tool.spec.verdict, ""), "schema": json_or_text(tool.spec.schema)}
-            for tool in found.tools
+            for tool in loaded_file.tools
         ]
         view.json({"tools": list[JsonValue](tools), "problems": list[JsonValue](problems)})
         return 1 if problems else 0
-    for tool in found.tools:
-        _describe(tool.spec)
+    for tool in loaded_file.tools:
+        _print_description(tool.spec)
         view.answer(f"\nFrom level {tool.spec.min_access.word}; verdict {tool.spec.verdict.value}.\n")
     for problem in problems:
         view.say(problem)
@@ -200,7 +203,7 @@ def _check_file(file: Path, arguments: Namespace) -> int:
     view.say(f"It can be used. {_how_to_load(file.resolve(), data, paths)}")
     loaded = load_registry(path=options(arguments).registry, paths=paths, env=os.environ)
     target = file_to_edit(loaded, paths)
-    view.say(line_for_role([tool.spec.name for tool in found.tools], registry=loaded.registry, target=target))
+    view.say(line_for_role([tool.spec.name for tool in loaded_file.tools], registry=loaded.registry, target=target))
     return 0
 
 
@@ -220,7 +223,7 @@ def _is_trusted(file: Path, data: bytes, paths: Paths) -> bool:
     return listed and file.parent == paths.tools.resolve()
 
 
-def _confirmed_to_run(file: Path) -> bool:
+def _confirm_run(file: Path) -> bool:
     """Ask on a terminal. Raises ConfigError without one."""
     what = f"To check it, {file} has to be run: as you, outside the sandbox."
     if not sys.stdin.isatty():
@@ -229,7 +232,7 @@ def _confirmed_to_run(file: Path) -> bool:
     return confirm(f"{what} Type yes to run it:")
 
 
-def _describe(spec: ToolSpec) -> None:
+def _print_description(spec: ToolSpec) -> None:
     """Print name, description and arguments of a tool."""
     rows = [
         (parameter.name, parameter.type, "" if parameter.required else "optional", parameter.about)
@@ -244,12 +247,12 @@ def _show_tool(opened: App, grant: Grant, name: str, output: str) -> None:
     spec = next((spec for spec in opened.catalog.specs if spec.name == name), None)
     if spec is None:
         raise unknown_name("tool", name, [spec.name for spec in opened.catalog.specs])
-    verdict, reason = _standing(grant, spec)
+    verdict, reason = _verdict_and_reason(grant, spec)
     view = screen()
     if output == "json":
         view.json({**_tool_json(spec, verdict, reason), "schema": json_or_text(spec.schema)})
         return
-    _describe(spec)
+    _print_description(spec)
     view.answer(f"\nFrom level {spec.min_access.word}; source: {spec.source}.")
     view.answer(f"Role {grant.role}, level {grant.level.word}: {reason or verdict.value}.")
 
@@ -266,7 +269,7 @@ def _tool_json(spec: ToolSpec, verdict: Verdict, reason: str) -> dict[str, JsonV
     }
 
 
-def _standing(grant: Grant, spec: ToolSpec) -> tuple[Verdict, str]:
+def _verdict_and_reason(grant: Grant, spec: ToolSpec) -> tuple[Verdict, str]:
     """Return the verdict, and for a denied tool the reason."""
     judged = grant.judge_tool(spec.name)
     return judged.verdict, f"denied by {judged.reason}" if judged.verdict is Verdict.DENY else ""
@@ -279,40 +282,37 @@ def policy(arguments: Namespace) -> int:
             return _revoke(opened_store, arguments.id)
     if arguments.action == "explain":
         return with_app(arguments, lambda opened: _explain(opened, arguments))
-    with app(arguments) as opened:
+    with open_app(arguments) as opened:
         return _matrix(opened, arguments) if arguments.action == "matrix" else _list_rules(opened, arguments)
 
 
 def _matrix(opened: App, arguments: Namespace) -> int:
     """Print the verdict on each tool in each role."""
     rules = tuple(row.rule for row in opened.rules(None))
-    found = rights_matrix(opened, _grant(opened, arguments), remembered=rules)
-    cells = {tool: {role: found.judged(tool, role) for role in found.grants} for tool in found.tools}
-    words = {tool: [one.verdict.value if one else "error" for one in of.values()] for tool, of in cells.items()}
-    values: list[JsonValue] = [
-        {
-            "tool": tool,
-            "verdicts": dict(zip(of, words[tool], strict=True)),
-            "why": {role: {"layer": one.reason, **_place_json(opened, one)} for role, one in of.items() if one},
-        }
-        for tool, of in cells.items()
-    ]
-    notes = [f"Your access level here: {found.level}. Why: chatops policy explain --role ROLE TOOL"]
-    notes += [f"{plural(found.left_out, 'more role')} left out: chatops roles list"] if found.left_out else []
-    rows = [(tool, *verdicts) for tool, verdicts in words.items()]
-    return show_list(arguments, values, ("TOOL", *found.grants), rows, notes=notes)
+    matrix = rights_matrix(opened, _grant_for(opened, arguments), remembered=rules)
+    rows: list[tuple[str, ...]] = []
+    values: list[JsonValue] = []
+    for tool in matrix.tools:
+        judged = {role: matrix.judged(tool, role) for role in matrix.grants}
+        verdicts = {role: cell.verdict.value if cell else "error" for role, cell in judged.items()}
+        why = {role: {"layer": cell.reason, **_place_json(opened, cell)} for role, cell in judged.items() if cell}
+        rows.append((tool, *verdicts.values()))
+        values.append({"tool": tool, "verdicts": dict(verdicts), "why": dict(why)})
+    notes = [f"Your access level here: {matrix.level}. Why: chatops policy explain --role ROLE TOOL"]
+    notes += [f"{plural(matrix.left_out, 'more role')} left out: chatops roles list"] if matrix.left_out else []
+    return show_list(arguments, values, ("TOOL", *matrix.grants), rows, notes=notes)
 
 
 async def _explain(opened: App, arguments: Namespace) -> int:
-    grant = _grant(opened, arguments)
+    grant = _grant_for(opened, arguments)
     rules = tuple(row.rule for row in opened.rules(None))
-    found = await explain_call(opened, grant, arguments.tool, arguments.call, remembered=rules)
+    explained = await explain_call(opened, grant, arguments.tool, arguments.call, remembered=rules)
     view = screen()
     if arguments.output_format == "json":
-        view.json(_explained_json(opened, arguments.tool, grant.role, found))
+        view.json(_explained_json(opened, arguments.tool, grant.role, explained))
         return 0
-    view.answer("\n".join(found.lines))
-    for notice in found.notices:
+    view.answer("\n".join(explained.lines))
+    for notice in explained.notices:
         view.say(notice)
     return 0
 
@@ -324,19 +324,19 @@ def _place_json(opened: App, judged: Judgement) -> dict[str, JsonValue]:
     return {"rule": rule_of(judged) or None, "file": file or None, "line": line, "key": key}
 
 
-def _explained_json(opened: App, tool: str, role: str, found: Explanation) -> JsonValue:
+def _explained_json(opened: App, tool: str, role: str, explained: Explanation) -> JsonValue:
     return {
         "tool": tool,
         "role": role,
-        "verdict": found.deciding.verdict.value,
-        "reason": found.deciding.reason,
-        "answered_by": found.deciding.answered_by or None,
-        **_place_json(opened, found.deciding),
+        "verdict": explained.deciding.verdict.value,
+        "reason": explained.deciding.reason,
+        "answered_by": explained.deciding.answered_by or None,
+        **_place_json(opened, explained.deciding),
         "layers": [
             {"verdict": layer.verdict.value, "reason": layer.reason, **_place_json(opened, layer)}
-            for layer in found.layers
+            for layer in explained.layers
         ],
-        "problems": [plain(problem) for problem in found.problems],
+        "problems": [plain(problem) for problem in explained.problems],
     }
 
 
@@ -352,13 +352,13 @@ def _list_rules(opened: App, arguments: Namespace) -> int:
         configured += [(role, show_rule(answer.tool, answer.pattern), answer.source) for answer in answers]
     values: list[JsonValue] = [_rule_json(row) for row in remembered]
     values += [{"role": role, "rule": rule, "source": source} for role, rule, source in configured]
-    rows = [_cells(row) for row in remembered]
+    rows = [_rule_cells(row) for row in remembered]
     rows += [("-", role, "", "", "", "", rule, source) for role, rule, source in configured]
     header = ("ID", "ROLE", "SCOPE", "MADE", "USES", "LAST USED", "RULE", "SOURCE")
     return show_list(arguments, values, header, rows, empty="No rule allows anything: every gated call asks.")
 
 
-def _cells(row: RuleRow) -> tuple[str, ...]:
+def _rule_cells(row: RuleRow) -> tuple[str, ...]:
     rule = row.rule
     scope = f"{rule.scope.value} {path_of(rule.folder)}" if rule.folder else rule.scope.value
     used = when(row.used_at) if row.used_at is not None else "never"

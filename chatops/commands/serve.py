@@ -13,7 +13,7 @@ from chatops.headless.screen import screen
 
 def run(arguments: Namespace) -> int:
     """Serve the page until it is stopped. Exit code 0."""
-    url = _check_address(arguments)
+    url = _public_address(arguments)
     if any(find_spec(name) is None for name in ("starlette", "uvicorn", "jinja2")):
         raise ConfigError(f"The page cannot be served: {not_installed('serve')}.")
     from chatops.serve.listening import ListenOptions, serve
@@ -25,7 +25,7 @@ def run(arguments: Namespace) -> int:
     return with_app(arguments, lambda opened: serve(opened, options, screen()), via="serve", broken_ok=True)
 
 
-def _check_address(arguments: Namespace) -> str:
+def _public_address(arguments: Namespace) -> str:
     """Return the address of the page as browsers write it; empty on loopback. Raises ConfigError."""
     encrypted = bool(arguments.tls or arguments.behind_proxy)
     if arguments.host and not encrypted:
@@ -38,10 +38,10 @@ def _check_address(arguments: Namespace) -> str:
             "--url https://NAME and TLS belong together: the page has this one address.",
             advice="Name both: --url https://NAME, and --tls CERT KEY or --behind-proxy.",
         )
-    return _origin(arguments.url) if arguments.url else ""
+    return _parse_origin(arguments.url) if arguments.url else ""
 
 
-def _origin(url: str) -> str:
+def _parse_origin(url: str) -> str:
     wrong = ConfigError(
         f"--url {url}: this is not an address of the form https://NAME or https://NAME:PORT.",
         advice="The page has no folder of its own: give it a name of its own.",

@@ -10,7 +10,7 @@ from chatops.commands.context import Stored, confirm, find_session, open_stored,
 from chatops.config.paths import write_new_private
 from chatops.domain.errors import AlreadyStoredError, ConfigError, SessionBusyError
 from chatops.domain.wording import excerpt, plural
-from chatops.headless.json_values import plain
+from chatops.headless.json_values import fields_json, plain
 from chatops.headless.screen import screen, table, when
 from chatops.store.base import ALL
 from chatops.store.files import Outputs
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from chatops.store.importing import Imported
     from chatops.store.store import Store
 
-AROUND = 40
+CHARACTERS_AROUND = 40
 """Characters shown on each side of a search hit."""
-
 MAX_HITS = 1_000
+"""Search hits that are printed: more than anybody reads."""
 
 
 def run(arguments: Namespace) -> int:
@@ -42,7 +42,7 @@ def run(arguments: Namespace) -> int:
         "import": _import,
         "delete": _delete,
     }
-    # Those that only read, as far as the store can still be read, may read a backup too.
+    # The parser gives --store to the actions that only read.
     storage = Storage.READ if "store" in arguments else Storage.NEEDED
     if getattr(arguments, "store", None):
         if not Path(arguments.store).expanduser().is_file():
@@ -54,13 +54,11 @@ def run(arguments: Namespace) -> int:
 
 
 def _list(opened: Stored, arguments: Namespace) -> int:
-    everything = opened.store.sessions(workspace=None if arguments.all else str(opened.workspace), limit=ALL)
-    found = everything[: arguments.limit]
-    if len(found) < len(everything):
-        screen().say(
-            f"The newest {len(found):,} of {len(everything):,} sessions. All of them: --limit {len(everything)}"
-        )
-    states = [_state(opened.store, info) for info in found]
+    stored = opened.store.sessions(workspace=None if arguments.all else str(opened.workspace), limit=ALL)
+    listed = stored[: arguments.limit]
+    if len(listed) < len(stored):
+        screen().say(f"The newest {len(listed):,} of {len(stored):,} sessions. All of them: --limit {len(stored)}")
+    states = [_unfinished_state(opened.store, info) for info in listed]
     header = ["ID", "CHANGED", "ROLE", "MESSAGES", *(["WORKSPACE"] if arguments.all else []), "TITLE"]
     header += ["STATE"] if any(states) else []
     rows = [
@@ -73,9 +71,9 @@ def _list(opened: Stored, arguments: Namespace) -> int:
             f"{_title(info)} [run: {run_state(info)}]" if info.run is not None else _title(info),
             *([state] if any(states) else []),
         ]
-        for info, state in zip(found, states, strict=True)
+        for info, state in zip(listed, states, strict=True)
     ]
-    values = [{**_info_json(info), "state": state} for info, state in zip(found, states, strict=True)]
+    values = [{**fields_json(info), "state": state} for info, state in zip(listed, states, strict=True)]
     empty = "No sessions yet." if arguments.all else "No sessions here yet. Those of other folders: --all"
     return show_list(arguments, values, header, rows, empty=empty)
 
@@ -85,7 +83,7 @@ def _title(info: "SessionInfo") -> str:
     return f"{'↳ ' if info.forked_from else ''}{info.title or NO_TITLE}"
 
 
-def _state(store: "Store", info: "SessionInfo") -> str:
+def _unfinished_state(store: "Store", info: "SessionInfo") -> str:
     """Return the resume summary of the session's turn, or who owns the session; empty if the turn is finished."""
     if not info.active_turn:
         return ""
@@ -106,7 +104,7 @@ def _show(opened: Stored, arguments: Namespace) -> int:
 
     messages = opened.store.history(info.id)
     if arguments.output_format == "json":
-        view.json({**_info_json(info), "message_list": [plain(message) for message in messages]})
+        view.json({**fields_json(info), "message_list": [plain(message) for message in messages]})
         return 0
     view.answer(to_markdown(messages, title=info.title or info.id))
     if info.run is not None:
@@ -116,7 +114,7 @@ def _show(opened: Stored, arguments: Namespace) -> int:
     elif info.active_turn:
         from chatops.runtime.descriptions import stored_way_to_continue
 
-        state, way = _state(opened.store, info), stored_way_to_continue(opened.store, info.id)
+        state, way = _unfinished_state(opened.store, info), stored_way_to_continue(opened.store, info.id)
         view.say(f"The last turn is not finished ({state}). To continue: {way}")
     return 0
 
@@ -133,7 +131,7 @@ def _search(opened: Stored, arguments: Namespace) -> int:
     workspace = None if arguments.all else str(opened.workspace)
     hits = opened.store.search(arguments.text, workspace=workspace, limit=MAX_HITS)
     if arguments.output_format == "json":
-        found: list[JsonValue] = [
+        values: list[JsonValue] = [
             {
                 "session_id": hit.session.id,
                 "title": hit.session.title,
@@ -142,13 +140,13 @@ def _search(opened: Stored, arguments: Namespace) -> int:
             }
             for hit in hits
         ]
-        view.json(found)
+        view.json(values)
     elif hits:
-        # Copies of a session share its messages; the one used last comes first.
-        once = {hit.message_id or hit.session.id: hit for hit in reversed(hits)}
+        # Copies of a session share its messages. Hits are ordered by the last use; of equal ones the first is kept.
+        distinct = {hit.message_id or hit.session.id: hit for hit in reversed(hits)}
         rows = [
-            (hit.session.id, _title(hit.session), excerpt(hit.text, wanted, around=AROUND))
-            for hit in reversed(once.values())
+            (hit.session.id, _title(hit.session), excerpt(hit.text, wanted, around=CHARACTERS_AROUND))
+            for hit in reversed(distinct.values())
         ]
         view.answer(table(("ID", "TITLE", "TEXT"), rows))
     else:
@@ -208,34 +206,36 @@ def _import(opened: Stored, arguments: Namespace) -> int:
     if data is None:
         raise ConfigError(f"{path} has more than {MAX_BYTES:,} bytes.", advice="Import it in parts.")
     format = ImportFormat(arguments.format) if arguments.format else None
-    workspace = str(opened.workspace)
-    view = screen()
-    with shown_by(view.show_progress), count_work("importing", unit="session") as counter:
-        found = read_file(data, format=format, source=str(path), workspace=workspace)
-        if not found:
+    with shown_by(screen().show_progress), count_work("importing", unit="session") as counter:
+        conversations = read_file(data, format=format, source=str(path), workspace=str(opened.workspace))
+        if not conversations:
             raise ConfigError(
                 f"{path} has no conversation.", advice="chatops sessions import --help names the formats."
             )
-        counter.expect(len(found))
+        counter.expect(len(conversations))
         role = load_registry(path=opened.options.registry, paths=opened.paths, env=os.environ).registry.default_role
-        for session in found:
-            _store(opened, session, role=role)
+        for conversation in conversations:
+            _store_imported(opened, conversation, role=role)
             counter.add()
     return 0
 
 
-def _store(opened: Stored, session: "Imported", *, role: str) -> None:
+def _store_imported(opened: Stored, conversation: "Imported", *, role: str) -> None:
     """Store one conversation of a file as a session, and print its id."""
-    view, left_out = screen(), f", {session.skipped} left out" if session.skipped else ""
+    view, left_out = screen(), f", {conversation.skipped} left out" if conversation.skipped else ""
     try:
         made = opened.store.create_session(
-            workspace=str(opened.workspace), role=role, persona="", title=session.title, messages=session.messages
+            workspace=str(opened.workspace),
+            role=role,
+            persona="",
+            title=conversation.title,
+            messages=conversation.messages,
         )
         session_id, what = made.id, f"{made.title}: {plural(made.messages, 'message')}{left_out}"
     except AlreadyStoredError as error:
-        session_id, what = error.session_id, f"{session.title or NO_TITLE}: imported before, so it was left out"
-    # Also of a session from before: that import may have been stopped between the two.
-    for name, content in session.files:
+        session_id, what = error.session_id, f"{conversation.title or NO_TITLE}: imported before, so it was left out"
+    # Also for a session that was there: its import may have been stopped before its files were kept.
+    for name, content in conversation.files:
         if (file := opened.store.files.keep(session_id, name, content)).problem:
             view.say(f"{file}.")
     view.answer(session_id)
@@ -252,14 +252,12 @@ def _delete(opened: Stored, arguments: Namespace) -> int:
             f"Session {info.id} is open in another chatops ({who}); what happens there could not be stored any more.",
             advice=f"Close it there, then: chatops sessions delete {info.id}",
         )
-    if info.run is not None and not info.run.result and not arguments.yes:
+    unfinished = f"has an unfinished turn ({info.pending} pending)" if info.active_turn else ""
+    if info.run is not None and not info.run.result:
+        unfinished = f"is a run of workflow {info.run.workflow} that is not over"
+    if unfinished and not arguments.yes:
         raise SessionBusyError(
-            f"Session {info.id} is a run of workflow {info.run.workflow} that is not over.",
-            advice=f"To delete it all the same: chatops sessions delete {info.id} --yes",
-        )
-    if info.active_turn and not arguments.yes:
-        raise SessionBusyError(
-            f"Session {info.id} has an unfinished turn ({info.pending} pending).",
+            f"Session {info.id} {unfinished}.",
             advice=f"To delete it all the same: chatops sessions delete {info.id} --yes",
         )
     if not arguments.yes and not _confirm_delete(info):
@@ -276,8 +274,3 @@ def _confirm_delete(info: "SessionInfo") -> bool:
         return False
     count = plural(info.messages, "message")
     return confirm(f"Delete session {info.id} ({count}, {info.title})? Type yes:")
-
-
-def _info_json(info: "SessionInfo") -> "dict[str, JsonValue]":
-    value = plain(info)
-    return dict(value) if isinstance(value, dict) else {}

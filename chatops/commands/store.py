@@ -18,7 +18,7 @@ from chatops.toolkit.counting import shown_by
 from chatops.wiring.doctor import as_checks, has_failed, lines
 from chatops.wiring.stored import database, file_at, open_address, start_logging
 
-NAMED = 5
+MAX_NAMED = 5
 """Most sessions that a sentence names."""
 
 
@@ -50,8 +50,8 @@ def _grant(address: str, role: str | None, level: str | None) -> int:
             view.answer(table(("ROLE", "LEVEL"), [(name, its.word) for name, its in sorted(rows.levels().items())]))
             return 0
         rows.grant(role, None if level == "none" else AccessLevel[level.upper()])
-    left = "may read and decide nothing any more" if level == "none" else f"has level {level}"
-    view.say(f"{role} {left}.")
+    state = "may read and decide nothing any more" if level == "none" else f"has level {level}"
+    view.say(f"{role} {state}.")
     return 0
 
 
@@ -74,72 +74,73 @@ def _copy(source: str, target: str, member: str) -> int:
             advice="chatops store copy sqlite:///FOLDER/chatops.db postgresql://host/database",
         )
     view = screen()
-    with closing(open_address(source)) as here, closing(open_address(target)) as there:
-        if member and there.level_of(member) is None:
+    with closing(open_address(source)) as file, closing(open_address(target)) as team:
+        if member and team.level_of(member) is None:
             raise ConfigError(
                 f"{member} has no level in the database, so nothing can belong to that role.",
                 advice=f"First: chatops store grant {member} --level L",
             )
         try:
             with shown_by(view.show_progress):
-                made = copy_sessions(here, there, member=member)
+                copied = copy_sessions(file, team, member=member)
         except NotSavedError as error:
             raise NotSavedError(
                 f"The copy is not complete. {error}",
                 advice=f"Give the same command again: it continues where it stopped. {error.advice}",
                 reason=error.reason,
             ) from error
-        for notice in (*here.notices, *there.notices):
+        for notice in (*file.notices, *team.notices):
             view.say(notice)
-    for line in _answer(made):
-        view.answer(line)
-    for line in _notes(made):
+    view.answer(_copied_line(copied))
+    for line in _copy_notes(copied):
         view.say(line)
-    return 1 if made.failed or made.lost else 0
+    return 1 if copied.failed or copied.lost else 0
 
 
-def _answer(made: Copied) -> list[str]:
-    sessions = plural(len(made.new), "session is", "sessions are")
-    counts = ", ".join(
-        plural(made.rows[table], *nouns)
-        for table, nouns in (
-            ("messages", ("message",)),
-            ("turns", ("turn",)),
-            ("audit", ("row of the log", "rows of the log")),
-        )
+def _copied_line(copied: Copied) -> str:
+    sessions = plural(len(copied.new), "session is", "sessions are")
+    before = f" {plural(len(copied.same), 'was', 'were')} there before." if copied.same else ""
+    rows = copied.rows
+    counts = (
+        f"{plural(rows['messages'], 'message')}, {plural(rows['turns'], 'turn')}, "
+        f"{plural(rows['audit'], 'row of the log', 'rows of the log')}"
     )
-    before = f"{plural(len(made.same), 'was', 'were')} there before. " if made.same else ""
-    return [
-        f"{sessions} copied, with {plural(made.files, 'file')}. {before}"
+    return (
+        f"{sessions} copied, with {plural(copied.files, 'file')}.{before} "
         f"Read back and the same as in the file: {counts}."
-    ]
+    )
 
 
-def _notes(made: Copied) -> list[str]:
+def _copy_notes(copied: Copied) -> list[str]:
     """Return what the user has to know beyond the counts, one sentence each."""
-    used = [session for session in made.differing if session]
-    found = [f"NOT COPIED  {session or 'the log outside of sessions'}: {why}" for session, why in made.failed.items()]
-    found += [f"NOT COPIED  file {lost}" for lost in made.lost]
-    if used:
-        found.append(f"Used since they were copied, here or there, and left as they are there: {_list_sessions(used)}.")
-    if len(used) < len(made.differing):
-        found.append("The log outside of sessions (trust, revoked rules) stays in the file: the database has its own.")
-    if made.open:
-        found.append(
-            f"Open in a chatops now; what happens there from now on stays in the file: {_list_sessions(made.open)}."
+    # An empty id stands for the log outside of sessions.
+    changed = [session for session in copied.differing if session]
+    notes = [f"NOT COPIED  {session or 'the log outside of sessions'}: {why}" for session, why in copied.failed.items()]
+    notes += [f"NOT COPIED  file {lost}" for lost in copied.lost]
+    if changed:
+        notes.append(
+            f"Used since they were copied, here or there, and left as they are there: {_list_sessions(changed)}."
         )
-    if made.hidden:
-        found.append(
-            f"{plural(made.hidden, 'row')} held a key that chatops knows. It was replaced, and `chatops audit verify` "
-            "reports that there if it was in the log."
+    if len(changed) < len(copied.differing):
+        notes.append("The log outside of sessions (trust, revoked rules) stays in the file: the database has its own.")
+    if copied.open:
+        notes.append(
+            f"Open in a chatops now; what happens there from now on stays in the file: {_list_sessions(copied.open)}."
         )
-    found.append(
+    if copied.hidden:
+        notes.append(
+            f"{plural(copied.hidden, 'row')} held a key that chatops knows. It was replaced, and "
+            "`chatops audit verify` reports that there if it was in the log."
+        )
+    notes.append(
         "In the copy no earlier approval counts: calls that wait, or were running, ask again. Remembered rules, what "
         "/undo takes back and contained copies are not copied. "
         'To use the database: "store" in the registry, or CHATOPS_STORE.'
     )
-    return found
+    return notes
 
 
 def _list_sessions(sessions: Sequence[str]) -> str:
-    return ", ".join(sessions[:NAMED]) + (f" and {len(sessions) - NAMED} more" if len(sessions) > NAMED else "")
+    return ", ".join(sessions[:MAX_NAMED]) + (
+        f" and {len(sessions) - MAX_NAMED} more" if len(sessions) > MAX_NAMED else ""
+    )

@@ -29,9 +29,10 @@ from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.headless.screen import Screen, screen, table
 from chatops.wiring.stored import Options, Storage, make_store, workspace_of
 
-_WORD = "trust"
+_CONFIRMATION = "trust"
 """Has to be typed whole, so that no stray key trusts anything."""
-_LEAST_DIGEST = 8
+_MIN_DIGITS = 8
+"""Hex digits of a digest, at least: 32 bits, so that hardly two contents begin alike by chance."""
 
 
 def run(arguments: Namespace) -> int:
@@ -42,16 +43,17 @@ def run(arguments: Namespace) -> int:
     folder = Path(arguments.folder).expanduser() if arguments.folder is not None else chosen.workspace
     workspace, paths, view = workspace_of(folder), find_paths(os.environ), screen()
     paths.prepare()
+    is_own_tools = workspace == paths.tools.resolve()
     if arguments.revoke:
-        place = paths.tools if workspace == paths.tools.resolve() else workspace
-        found = revoke_trust(place, folder=paths.trust)
-        if found:
-            _log(chosen, paths, str(place), TrustAnswer.REVOKED)
-        view.say(f"Nothing in {workspace} {'is trusted any more' if found else 'was trusted'}.")
+        trusted = paths.tools if is_own_tools else workspace
+        was_trusted = revoke_trust(trusted, folder=paths.trust)
+        if was_trusted:
+            _log_answer(chosen, paths, str(trusted), TrustAnswer.REVOKED)
+        view.say(f"Nothing in {workspace} {'is trusted any more' if was_trusted else 'was trusted'}.")
         return 0
     loaded = load_registry(path=chosen.registry, paths=paths, env=os.environ)
     trust: WorkspaceTrust
-    if workspace == paths.tools.resolve():
+    if is_own_tools:
         trust = OwnToolsTrust(paths.tools, folder=paths.trust)
     else:
         trust = WorkspaceTrust(workspace, folder=paths.trust, loaded=loaded)
@@ -67,7 +69,8 @@ def run(arguments: Namespace) -> int:
         return 0
     elif not confirm_trust(question, view, again=f"chatops trust {shlex.quote(str(workspace))}"):
         return 1
-    _log(chosen, paths, question.path, TrustAnswer.TRUSTED, [row.item for row in question.usable])
+    _log_answer(chosen, paths, question.path, TrustAnswer.TRUSTED, [row.item for row in question.usable])
+    # Sentences about items that have changed since they were shown, which are not trusted.
     changed = trust.trust(question)
     for sentence in changed:
         view.say(sentence)
@@ -75,7 +78,7 @@ def run(arguments: Namespace) -> int:
     return 1 if changed else 0
 
 
-def _log(chosen: Options, paths: Paths, folder: str, answer: TrustAnswer, items: Sequence[Item] = ()) -> None:
+def _log_answer(chosen: Options, paths: Paths, folder: str, answer: TrustAnswer, items: Sequence[Item] = ()) -> None:
     with closing(make_store(chosen.store, paths, Storage.NEEDED)) as store:
         store.surface = chosen.via
         store.log_trust(folder, answer, items)
@@ -99,8 +102,8 @@ def show_question(question: TrustQuestion, view: Screen) -> None:
 
 def check_digest(digest: str, question: TrustQuestion, *, again: str) -> None:
     """Raise ChatopsError unless `digest` is the beginning of the digest of what the command `again` has printed."""
-    if len(digest) < _LEAST_DIGEST:
-        raise ConfigError(f"--digest needs {_LEAST_DIGEST} digits or more.", advice=f"{again} prints it.")
+    if len(digest) < _MIN_DIGITS:
+        raise ConfigError(f"--digest needs {_MIN_DIGITS} digits or more.", advice=f"{again} prints it.")
     if not question.digest.startswith(digest.lower()):
         raise ChatopsError(
             "Nothing was trusted: the digest is not that of what is shown now.",
@@ -113,7 +116,7 @@ def confirm_trust(question: TrustQuestion, view: Screen, *, again: str) -> bool:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         view.say(f"Nothing was trusted. To trust this: {again} --digest {question.digest[:SHOWN_DIGEST]}")
         return False
-    if confirm(f"Type {_WORD} to trust this. Anything else leaves it as it is.", word=_WORD):
+    if confirm(f"Type {_CONFIRMATION} to trust this. Anything else leaves it as it is.", word=_CONFIRMATION):
         return True
     view.say("Nothing was trusted.")
     return False

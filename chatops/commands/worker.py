@@ -17,12 +17,11 @@ from chatops.store.store import Store
 from chatops.toolkit.threads import DaemonThreadExecutor
 from chatops.wiring.stored import Storage, open_store
 
-_DECISION = "a decision: chatops approvals list"
-_OF_THE_WORKER = (
+_REFUSED_OPTIONS = (
     *("background", "contain", "approve", "budget", "max_rounds", "max_iterations", "max_retries", "summary"),
     *("add_dir", "access"),
 )
-"""Options of a turn or run that ``--queue`` refuses."""
+"""Options of a turn or run that ``--queue`` refuses. The registry of the worker decides instead."""
 
 
 def run(arguments: Namespace) -> int:
@@ -31,7 +30,7 @@ def run(arguments: Namespace) -> int:
 
     chosen, folders, view = options(arguments), _folders(arguments.folders or ()), screen()
     if chosen.workspace is not None:
-        raise ConfigError("Which workspaces? --workspace ID=DIR follows the word worker.")
+        raise ConfigError("--workspace DIR is not for a worker.", advice="chatops worker --workspace ID=DIR")
 
     async def work() -> None:
         asyncio.get_running_loop().set_default_executor(DaemonThreadExecutor())
@@ -56,7 +55,7 @@ def _folders(named: Sequence[str]) -> dict[str, Path]:
             raise ConfigError(f"--workspace {text}: there is no such folder.", advice="Write it as ID=DIR.")
         folders[workspace_name(name)] = Path(folder).expanduser().resolve()
     if not folders:
-        raise ConfigError("Which workspaces? None was named.", advice="chatops worker --workspace ID=DIR")
+        raise ConfigError("No workspace was named.", advice="chatops worker --workspace ID=DIR")
     return folders
 
 
@@ -72,7 +71,7 @@ def queue_prompt(arguments: Namespace, prompt: str, *, workflow: str = "") -> in
         "-r and --role": in_session and arguments.role,
         "-r and --model": in_session and arguments.model,
         "--on-approval": arguments.on_approval != "pause",
-        **{f"--{name.replace('_', '-')}": chosen.get(name) not in (None, False, [], ()) for name in _OF_THE_WORKER},
+        **{f"--{name.replace('_', '-')}": chosen.get(name) not in (None, False, [], ()) for name in _REFUSED_OPTIONS},
     }
     if refused := next((name for name, is_given in not_for_queue.items() if is_given), ""):
         raise ConfigError(
@@ -82,7 +81,7 @@ def queue_prompt(arguments: Namespace, prompt: str, *, workflow: str = "") -> in
     workspace_name(arguments.queue)
     with open_stored(arguments, storage=Storage.NEEDED) as opened:
         if in_session:
-            session_id = _queue_further(opened.store, arguments, prompt)
+            session_id = _queue_in_session(opened.store, arguments, prompt)
         else:
             session_id = opened.store.queue_turn(
                 prompt,
@@ -102,7 +101,7 @@ def queue_prompt(arguments: Namespace, prompt: str, *, workflow: str = "") -> in
     return 0
 
 
-def _queue_further(store: Store, arguments: Namespace, prompt: str) -> SessionId:
+def _queue_in_session(store: Store, arguments: Namespace, prompt: str) -> SessionId:
     session = find_session(store, arguments.session)
     if session.queue != arguments.queue:
         where = f"in the queue of {session.queue}" if session.queue else "in no queue"
@@ -126,21 +125,32 @@ def _cancel(arguments: Namespace) -> int:
 
 def queue(arguments: Namespace) -> int:
     """Run the chosen action of ``chatops queue``."""
-    if arguments.action == "cancel":
-        return _cancel(arguments)
-    if arguments.action == "sweep":
-        with open_stored(arguments, storage=Storage.NEEDED) as opened:
-            opened.store.must_be_shared()
-            made, gone = opened.store.sweep()
-        screen().answer(f"{plural(made, 'hint')} made, {gone} deleted.")
-        return 0
+    match arguments.action:
+        case "cancel":
+            return _cancel(arguments)
+        case "sweep":
+            return _sweep(arguments)
+        case _:
+            return _list(arguments)
+
+
+def _sweep(arguments: Namespace) -> int:
+    """Make the hints from which workers know a turn that can go on, and delete those that lead to none."""
+    with open_stored(arguments, storage=Storage.NEEDED) as opened:
+        opened.store.must_be_shared()
+        made, deleted = opened.store.sweep()
+    screen().answer(f"{plural(made, 'hint')} made, {deleted} deleted.")
+    return 0
+
+
+def _list(arguments: Namespace) -> int:
     with open_stored(arguments) as opened:
         opened.store.must_be_shared()
         rows, workers = opened.store.queued(), opened.store.workers()
-    states = [_state(row, workers) for row in rows]
+    described = [(row, *_state_and_reason(row, workers)) for row in rows]
     lines = [
         (row.session.id, state, row.workspace, row.requester, when(row.session.created_at), why)
-        for row, (state, why) in zip(rows, states, strict=True)
+        for row, state, why in described
     ]
     values: list[JsonValue] = [
         {
@@ -152,7 +162,7 @@ def queue(arguments: Namespace) -> int:
             "hinted": row.hinted,
             "why": why,
         }
-        for row, (state, why) in zip(rows, states, strict=True)
+        for row, state, why in described
     ]
     alive = "; ".join(
         f"{worker.host} pid {worker.pid}: {', '.join(worker.workspaces)} ({worker.slots})" for worker in workers
@@ -162,16 +172,16 @@ def queue(arguments: Namespace) -> int:
     return show_list(arguments, values, header, lines, notes=notes, empty="Nothing is queued.")
 
 
-def _state(row: QueuedRow, workers: Sequence[WorkerRow]) -> tuple[str, str]:
-    """Return the state of a session of the queue, and in words who drives it or what it waits for."""
+def _state_and_reason(row: QueuedRow, workers: Sequence[WorkerRow]) -> tuple[str, str]:
+    """Return the state of a session of the queue, and who drives it or what it waits for; empty if it is ready."""
     if row.lease is not None:
         return "running", f"{row.lease.holder.host} pid {row.lease.holder.pid}"
     if not row.runnable:
-        session = row.session
-        reviewed = session.run is not None and session.active_turn is None
-        return "waiting", f"a review: chatops workflow show {session.id}" if reviewed else _DECISION
-    here = [worker for worker in workers if row.workspace in worker.workspaces]
-    if not here:
+        waits_for_review = row.session.run is not None and row.session.active_turn is None
+        review = f"a review: chatops workflow show {row.session.id}"
+        return "waiting", review if waits_for_review else "a decision: chatops approvals list"
+    of_workspace = [worker for worker in workers if row.workspace in worker.workspaces]
+    if not of_workspace:
         return "no worker", f"no worker of {row.workspace} is alive"
-    refused = [f"{worker.host}: {why}" for worker in here if (why := worker.refused.get(row.session.id))]
-    return ("no worker", "; ".join(refused)) if len(refused) == len(here) else ("ready", "")
+    refusals = [f"{worker.host}: {why}" for worker in of_workspace if (why := worker.refused.get(row.session.id))]
+    return ("no worker", "; ".join(refusals)) if len(refusals) == len(of_workspace) else ("ready", "")

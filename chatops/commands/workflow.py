@@ -4,7 +4,7 @@ import sys
 from argparse import Namespace
 from dataclasses import replace
 
-from chatops.commands.application import app, warn_of_use, with_app
+from chatops.commands.application import open_app, print_use_notices, with_app
 from chatops.commands.ask import check_folder, read_prompt
 from chatops.commands.context import find_session, options
 from chatops.commands.worker import queue_prompt
@@ -14,10 +14,10 @@ from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError,
 from chatops.engine.workflow.inputs import Accept, CancelRun, Review, ReviewStep, Skip, StopRun, TryAgain
 from chatops.engine.workflow.state import WorkflowState
 from chatops.headless.formats import OutputFormat
-from chatops.headless.json_values import plain
+from chatops.headless.json_values import fields_json, plain
 from chatops.headless.pending import next_steps
 from chatops.headless.report import RunReport, as_json, run_report
-from chatops.headless.run import OnApproval, drive, resume_turn, review_steps, review_target, show_end
+from chatops.headless.run import OnApproval, drive_run, resume_turn, review_steps, review_target, show_end
 from chatops.headless.screen import Screen, screen, table, when
 from chatops.policy.workflow import CommandGate, Definition, PassesWhen, StepSpec, Validation, WorkflowSpec
 from chatops.runtime.descriptions import describe_review, stored_way_to_continue
@@ -41,11 +41,11 @@ def run(arguments: Namespace) -> int:
         case "schema":
             return _schema()
         case "show":
-            with app(arguments, storage=Storage.READ) as opened:
+            with open_app(arguments, storage=Storage.READ) as opened:
                 return _show(opened, arguments)
         case _:
-            with app(arguments, storage=Storage.READ) as opened:
-                return _listing(opened, arguments)
+            with open_app(arguments, storage=Storage.READ) as opened:
+                return _list(opened, arguments)
 
 
 def _home(arguments: Namespace) -> str:
@@ -63,22 +63,23 @@ def _run(arguments: Namespace) -> int:
     check_folder(getattr(arguments, "workspace", None))
 
     async def work(opened: App) -> int:
-        found = opened.workflows().get(arguments.name)
-        definition = replace(found, spec=_with_budgets(found.spec, arguments))
+        stored = opened.workflows().get(arguments.name)
+        definition = replace(stored, spec=_with_budgets(stored.spec, arguments))
         role = arguments.role or opened.loaded.registry.default_role
         checked = await check_to_run(opened, definition, role=role)
         for warning in checked.warnings:
             view.say(warning)
         spec = checked.or_raise().spec
+        # The first step of each role.
         for step in {step.role: step for step in reversed(spec.steps)}.values():
-            warn_of_use(opened, opened.rights.grant(at_step(spec, step, role=role)))
+            print_use_notices(opened, opened.rights.grant(at_step(spec, step, role=role)))
         query = read_prompt(arguments.query or "", sys.stdin, view, usage=f'chatops workflow run {spec.name} "QUERY"')
-        return await drive(
+        return await drive_run(
             await opened.new_run(spec, query, attended=False),
             screen=view,
             output=OutputFormat(arguments.output_format),
             on_approval=OnApproval(arguments.on_approval),
-            summary=_summary(opened, arguments),
+            summary=_is_summary_wanted(opened, arguments),
         )
 
     return with_app(arguments, work)
@@ -87,47 +88,49 @@ def _run(arguments: Namespace) -> int:
 async def _resume_run(opened: App, arguments: Namespace) -> int:
     """Resume a run, with the user's review if the flags give one."""
     view = screen()
-    word = review_of(arguments)
-    info = find_session(opened.store, _id(arguments))
-    if info.queue and word is not None:
-        return _leave(opened, info.id, word, _chosen_attempt(arguments), view)
+    review, chosen = _review_from(arguments), _chosen_attempt(arguments)
+    info = find_session(opened.store, _run_id(arguments))
+    if info.queue and review is not None:
+        return _post_review(opened, info, review, chosen, view)
     try:
         run = await opened.open_run(info.id, attended=False)
     except SessionHeldError:
-        if word is None:
+        if review is None:
             raise
-        return _leave(opened, _id(arguments), word, _chosen_attempt(arguments), view)
-    return await drive(
+        return _post_review(opened, info, review, chosen, view)
+    return await drive_run(
         run,
         screen=view,
         output=OutputFormat(arguments.output_format),
         on_approval=OnApproval(arguments.on_approval),
-        summary=_summary(opened, arguments),
-        review=word,
-        about=_chosen_attempt(arguments),
+        summary=_is_summary_wanted(opened, arguments),
+        review=review,
+        chosen=chosen,
     )
 
 
 def _chosen_attempt(arguments: Namespace) -> tuple[int, int] | None:
-    about: tuple[int, int] | None = getattr(arguments, "attempt", None)
-    return about
+    """Return the step and attempt that ``--attempt`` names, both counted from 1; None for whatever is under review."""
+    chosen: tuple[int, int] | None = getattr(arguments, "attempt", None)
+    return chosen
 
 
-def _id(arguments: Namespace) -> str:
-    """Return the id: `chatops resume` calls it a session, `chatops workflow resume` an id."""
-    named: str = getattr(arguments, "id", None) or arguments.session
-    return named
+def _run_id(arguments: Namespace) -> str:
+    """Return the id of a run, which `chatops resume` calls a session, and `chatops workflow resume` an id."""
+    run_id: str = getattr(arguments, "id", None) or arguments.session
+    return run_id
 
 
-def _summary(opened: App, arguments: Namespace) -> bool:
+def _is_summary_wanted(opened: App, arguments: Namespace) -> bool:
     return getattr(arguments, "summary", False) or not opened.loaded.registry.respond_with_final
 
 
-def review_of(arguments: Namespace) -> Review | None:
+def _review_from(arguments: Namespace) -> Review | None:
     """Return the review that the flags give.
 
     Raises ConfigError for a message without a step to retry, and for an attempt without a review.
     """
+    # `chatops resume` has none of these flags.
     text: str | None = getattr(arguments, "tell", None)
     word: str | None = getattr(arguments, "word", None)
     if word is None and _chosen_attempt(arguments) is not None:
@@ -147,20 +150,19 @@ def review_of(arguments: Namespace) -> Review | None:
             return None
 
 
-def _leave(opened: App, name: str, word: Review, about: tuple[int, int] | None, view: Screen) -> int:
+def _post_review(opened: App, info: SessionInfo, review: Review, chosen: tuple[int, int] | None, view: Screen) -> int:
     """Post the review for the process that owns the run."""
-    info = find_session(opened.store, name)
-    wanted = review_target(opened.store.load_run(info.id), about)
-    review = ReviewStep(step=wanted.step, attempt=wanted.attempt, review=word, by=opened.principal)
-    if not opened.store.post_review(info.id, review):
-        left = (word for word in opened.store.posted_reviews(info.id) if isinstance(word, ReviewStep))
-        first = next((f": it was {describe_review(word)}" for word in left), "")
+    target = review_target(opened.store.load_run(info.id), chosen)
+    posted = ReviewStep(step=target.step, attempt=target.attempt, review=review, by=opened.principal)
+    if not opened.store.post_review(info.id, posted):
+        others = (other for other in opened.store.posted_reviews(info.id) if isinstance(other, ReviewStep))
+        first = next((f": it was {describe_review(other)}" for other in others), "")
         raise ChatopsError(f"Another process was first to review run {info.id}{first}.")
-    view.say(f"{_driver(opened, info)} takes the review.")
+    view.say(f"{_who_takes(opened, info)} takes the review.")
     return 0
 
 
-def _driver(opened: App, info: SessionInfo) -> str:
+def _who_takes(opened: App, info: SessionInfo) -> str:
     """Return who takes what is posted for a run, as the beginning of a sentence."""
     if info.queue:
         return f"A worker of {info.queue}"
@@ -169,6 +171,7 @@ def _driver(opened: App, info: SessionInfo) -> str:
 
 
 async def _cancel(opened: App, name: str) -> int:
+    """End a run, or ask its owner to. Exit code 1 if it has ended already."""
     view = screen()
     info = find_session(opened.store, name)
     try:
@@ -179,7 +182,7 @@ async def _cancel(opened: App, name: str) -> int:
         if not opened.store.post_review(info.id, CancelRun(by=opened.principal)):
             view.say(f"Run {info.id} has ended already, or is about to.")
             return 1
-        view.say(f"{_driver(opened, info)} ends it.")
+        view.say(f"{_who_takes(opened, info)} ends it.")
         return 0
     if not await run.cancel():
         await run.resume()
@@ -211,7 +214,7 @@ def _schema() -> int:
     return 0
 
 
-def _listing(opened: App, arguments: Namespace) -> int:
+def _list(opened: App, arguments: Namespace) -> int:
     """Print the workflows that can be run, and the runs of this folder."""
     view = screen()
     known = opened.workflows()
@@ -219,7 +222,7 @@ def _listing(opened: App, arguments: Namespace) -> int:
     if arguments.output_format == "json":
         view.json(
             {
-                "workflows": [_definition_json(definition.spec) for definition in known.found],
+                "workflows": [fields_json(definition.spec) for definition in known.found],
                 "unusable": [{"name": broken.name, "error": str(broken.error)} for broken in known.unusable],
                 "runs": [plain(run) for run in runs],
             }
@@ -267,7 +270,7 @@ def _show_definition(opened: App, definition: Definition, arguments: Namespace) 
     checked = check_here(opened, definition, role=opened.loaded.registry.default_role)
     if arguments.output_format == "json":
         value = {
-            **_definition_json(definition.spec),
+            **fields_json(definition.spec),
             "errors": list(checked.errors),
             "warnings": list(checked.warnings),
         }
@@ -277,11 +280,6 @@ def _show_definition(opened: App, definition: Definition, arguments: Namespace) 
     for problem in (*checked.errors, *checked.warnings):
         view.say(problem)
     return 0
-
-
-def _definition_json(spec: WorkflowSpec) -> dict[str, JsonValue]:
-    value = plain(spec)
-    return dict(value) if isinstance(value, dict) else {}
 
 
 def _definition_text(spec: WorkflowSpec) -> str:
@@ -361,7 +359,7 @@ def resume(arguments: Namespace) -> int:
         if info.active_turn is None:
             return _show_stored_end(app, info, view, output)
         session = await app.open_session(info.id, attended=False)
-        warn_of_use(app, session.grant())
+        print_use_notices(app, session.grant())
         return await resume_turn(session, screen=view, output=output, on_approval=OnApproval(arguments.on_approval))
 
     return with_app(arguments, work, session=arguments.session)

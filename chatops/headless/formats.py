@@ -56,8 +56,17 @@ MAX_SHOWN = 200
 """Maximum number of characters of a call's arguments, or of a reason, in a progress line."""
 EventLine = dict[str, JsonValue]
 
-_OPENING = (WorkflowStarted, StepStarted, TurnStarted, RoundStarted, CallProposed, TextDelta, ReasoningDelta)
-_CLOSING = (WorkflowFinished, StepFinished, TurnFinished, RoundClosed, ToolFinished, ThoughtFinished)
+_CLOSED_BY: Mapping[type[Event], type[Event]] = {
+    WorkflowStarted: WorkflowFinished,
+    StepStarted: StepFinished,
+    TurnStarted: TurnFinished,
+    RoundStarted: RoundClosed,
+    CallProposed: ToolFinished,
+    TextDelta: ThoughtFinished,
+    ReasoningDelta: ThoughtFinished,
+}
+"""Events that open a node of the tree, each with the one that closes it."""
+_CLOSING = frozenset(_CLOSED_BY.values())
 
 
 class OutputFormat(StrEnum):
@@ -80,7 +89,7 @@ class Reporter(Protocol):
     def finished(self, result: TurnReport | RunReport) -> None:
         """Print the result of what is paused or over."""
 
-    def broke(self, reason: str) -> None:
+    def broken_off(self, reason: str) -> None:
         """Handle that no result will follow, for `reason`."""
 
 
@@ -118,7 +127,7 @@ class TextReport:
         else:
             self._screen.say(result.answer)
 
-    def broke(self, reason: str) -> None:
+    def broken_off(self, reason: str) -> None:
         """Print nothing: every format reports the reason on stderr."""
 
 
@@ -153,9 +162,9 @@ class StreamJson:
         """Close all open nodes, unless it is paused: a later command continues those."""
         if result.status is not TurnStatus.PAUSED:
             what = "run" if isinstance(result, RunReport) else "turn"
-            self.broke(result.detail or f"the {what} ended: {result.status}")
+            self.broken_off(result.detail or f"the {what} ended: {result.status}")
 
-    def broke(self, reason: str) -> None:
+    def broken_off(self, reason: str) -> None:
         """Close all open nodes with ``error``."""
         self._write(self._tree.close(self._clock(), reason=reason))
 
@@ -212,8 +221,9 @@ class ProgressPrinter:
         self._screen = screen
         self._turn = turn
         self._steps: tuple[str, ...] = ()
-        self._at = ""
+        self._step_label = ""
         self._spent: Usage | None = None
+        """Usage of the turns that are over; None if no server has reported any."""
 
     def resumed(self, run: WorkflowState) -> None:
         """Restore steps and token counts of a stored run that is resumed."""
@@ -221,7 +231,7 @@ class ProgressPrinter:
         for record in run.attempts:
             self._spent = total(self._spent, record.usage)
         if not isinstance(run.phase, RunFinished):
-            self._go_to(run.phase.step)
+            self._enter_step(run.phase.step)
 
     def event(self, published: Published) -> None:
         """Print one line for an event, or nothing."""
@@ -230,19 +240,19 @@ class ProgressPrinter:
                 self._steps = steps
                 self._screen.say(f"workflow {workflow}: {', '.join(steps)} (run {run_id})")
             case StepStarted(step=step, attempt=attempt, attempts=attempts):
-                self._go_to(step)
-                self._say(f"attempt {attempt}" + (f" of {attempts}" if attempt <= attempts else ""))
+                self._enter_step(step)
+                self._say_of_step(f"attempt {attempt}" + (f" of {attempts}" if attempt <= attempts else ""))
             case RoundStarted():
-                self._say_iteration()
+                self._say_round()
             case AnswerRefused(why=why):
-                self._say(f"the answer is not accepted: {one_line(why)}")
+                self._say_of_step(f"the answer is not accepted: {one_line(why)}")
             case GateChecked(gate=gate, status=status, detail=detail):
                 word = "passed" if status is Status.SUCCESS else f"did not pass: {one_line(detail)}"
-                self._say(f"gate {gate} {word}")
+                self._say_of_step(f"gate {gate} {word}")
             case StepFinished(result=result, detail=detail):
-                self._say(result.value + (f": {one_line(detail)}" if detail else ""))
+                self._say_of_step(result.value + (f": {one_line(detail)}" if detail else ""))
             case ReviewRequested(reason=reason):
-                self._say(f"needs your review ({reason})")
+                self._say_of_step(f"needs your review ({reason})")
             case WorkflowFinished(result=result):
                 self._screen.say(f"workflow {result}, {tokens(self._spent)}")
             case ToolFinished(tool=tool, facts=ResultFacts(problems=problems)) if problems:
@@ -255,25 +265,25 @@ class ProgressPrinter:
                 if line:
                     self._screen.say(line)
 
-    def _go_to(self, step: int) -> None:
-        self._at = f"step {step + 1}/{len(self._steps)} {self._steps[step]}"
+    def _enter_step(self, step: int) -> None:
+        self._step_label = f"step {step + 1}/{len(self._steps)} {self._steps[step]}"
 
-    def _say(self, text: str) -> None:
-        self._screen.say(f"{self._at}: {text}")
+    def _say_of_step(self, text: str) -> None:
+        self._screen.say(f"{self._step_label}: {text}")
 
-    def _say_iteration(self) -> None:
+    def _say_round(self) -> None:
         turn = self._turn()
-        if turn is None or turn.contract is None or not self._at:
+        if turn is None or turn.contract is None or not self._step_label:
             return
-        most = turn.grant.max_rounds
-        number = turn.counters.rounds + 1
-        parts = [f"iteration {number}/{most}" if number <= most else "closing call"]
+        number, limit = turn.counters.rounds + 1, turn.grant.max_rounds
+        # After the last round the model is called once more, to answer without tools.
+        parts = [f"iteration {number}/{limit}" if number <= limit else "closing call"]
         statuses = [validation.status for validation in validation_states(turn.contract, turn.messages, turn.grant)]
         if statuses:
             passed, never = statuses.count(ValidationStatus.PASSED), statuses.count(ValidationStatus.NEVER)
             parts.append(f"validations {passed} passed, {len(statuses) - passed - never} failing, {never} not called")
         spent = total(self._spent, turn.usage)
-        self._say(", ".join([*parts, tokens(spent)]))
+        self._say_of_step(", ".join([*parts, tokens(spent)]))
 
 
 def _tool_line(event: Event) -> str:
@@ -323,7 +333,8 @@ def readable(answer: str) -> str:
 class _OpenNode:
     parent_id: str
     at: float
-    closes_as: type[Event]
+    """Seconds since the epoch."""
+    closed_by: type[Event]
 
 
 class Tree:
@@ -344,18 +355,19 @@ class Tree:
         """Return the lines for one event. A node that this stream has already opened is not opened again."""
         event, at = published.event, published.at
         line = {**_event_line(event, at), **self._fields_in_tree(event)}
-        if isinstance(event, _OPENING):
-            known = event.id in self._open
-            if not known:
-                self._open[event.id] = _OpenNode(parent_id=str(line["parent_id"]), at=at, closes_as=_closing(event))
+        if (closed_by := _CLOSED_BY.get(type(event))) is not None:
+            is_open = event.id in self._open
+            if not is_open:
+                self._open[event.id] = _OpenNode(parent_id=str(line["parent_id"]), at=at, closed_by=closed_by)
+            # The first delta of a thought opens it. A delta without text only tells that.
             if isinstance(event, TextDelta | ReasoningDelta):
-                line = {**line, "status": Status.STARTED.value} if not known else line
-                return [line] if event.text or not known else []
-            return [] if known and "status" in line else [line]
+                line = {**line, "status": Status.STARTED.value} if not is_open else line
+                return [line] if event.text or not is_open else []
+            return [] if is_open and "status" in line else [line]
         if event.id in self._cut_short:
             # A cancelled run ends before its turn does. The turn's node was closed with it, so skip the late event.
             return []
-        if isinstance(event, _CLOSING):
+        if type(event) in _CLOSING:
             opened = self._open_wordless(event, at)
             inner = self._close_inside(event.id, at, "the node around it ended first")
             return [*opened, *inner, self._close_node(line, event.id, at)]
@@ -385,9 +397,9 @@ class Tree:
 
         So this stream is a complete tree. What is over was closed by the previous stream.
         """
-        known = list(events)
-        over = {event.id for event in known if isinstance(event, _CLOSING)}
-        still_open = [event for event in known if isinstance(event, _OPENING) and event.id not in over]
+        stored = list(events)
+        over = {event.id for event in stored if type(event) in _CLOSING}
+        still_open = [event for event in stored if type(event) in _CLOSED_BY and event.id not in over]
         lines = [line for event in still_open for line in self.lines(Published(at=at, event=event))]
         return [{**line, "resumed": True} for line in lines]
 
@@ -416,7 +428,7 @@ class Tree:
 
     def _error_line(self, node_id: str, at: float, reason: str) -> EventLine:
         node = self._open[node_id]
-        kind = node.closes_as
+        kind = node.closed_by
         line: EventLine = {"type": _type_name(kind), "id": node_id, "parent_id": node.parent_id, "at": at}
         line |= {"status": Status.ERROR.value, "detail": reason}
         if kind is ToolFinished:
@@ -429,19 +441,6 @@ class Tree:
         measured = line.get("duration_ms")
         duration = measured if measured else round(max(0.0, at - started) * 1000)
         return {**line, "started_at": started, "duration_ms": duration}
-
-
-def _closing(event: Event) -> type[Event]:
-    closings: Mapping[type[Event], type[Event]] = {
-        WorkflowStarted: WorkflowFinished,
-        StepStarted: StepFinished,
-        TurnStarted: TurnFinished,
-        RoundStarted: RoundClosed,
-        CallProposed: ToolFinished,
-        TextDelta: ThoughtFinished,
-        ReasoningDelta: ThoughtFinished,
-    }
-    return closings[type(event)]
 
 
 def _event_line(event: Event, at: float) -> EventLine:

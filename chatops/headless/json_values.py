@@ -5,10 +5,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from chatops.domain.canonical import MAX_NESTED, JsonValue, json_or_text
 from chatops.domain.messages import Usage
 from chatops.domain.tools import AccessLevel
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 def dumps(value: JsonValue, *, indent: int | None = None) -> str:
@@ -19,11 +23,11 @@ def dumps(value: JsonValue, *, indent: int | None = None) -> str:
     try:
         return json.dumps(value, indent=indent, allow_nan=False)
     except (ValueError, RecursionError):
-        return json.dumps(_holdable(value, MAX_NESTED), indent=indent, allow_nan=False)
+        return json.dumps(_without_unholdable(value, levels=MAX_NESTED), indent=indent, allow_nan=False)
 
 
-def _holdable(value: JsonValue, levels: int) -> JsonValue:
-    """Return `value` with null for parts that JSON cannot hold."""
+def _without_unholdable(value: JsonValue, *, levels: int) -> JsonValue:
+    """Return `value` with null for parts that JSON cannot hold, or that are nested deeper than `levels`."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, str) or not isinstance(value, Mapping | Sequence):
@@ -31,12 +35,15 @@ def _holdable(value: JsonValue, levels: int) -> JsonValue:
     if levels == 0:
         return None
     if isinstance(value, Mapping):
-        return {name: _holdable(one, levels - 1) for name, one in value.items()}
-    return [_holdable(one, levels - 1) for one in value]
+        return {name: _without_unholdable(inner, levels=levels - 1) for name, inner in value.items()}
+    return [_without_unholdable(inner, levels=levels - 1) for inner in value]
 
 
 def plain(value: object, *, name: str = "") -> JsonValue:
-    """Return a domain value as JSON: enumerations as their value, arguments as the object that they encode."""
+    """Return a domain value as JSON: enumerations as their value, arguments as the object that they encode.
+
+    `name` is the field that holds it: `arguments` and `usage` have a form of their own.
+    """
     if isinstance(value, str) and name == "arguments":
         return arguments_value(value)
     if name == "usage" and (value is None or isinstance(value, Usage)):
@@ -48,10 +55,16 @@ def plain(value: object, *, name: str = "") -> JsonValue:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name), name=field.name) for field in dataclasses.fields(value)}
+        return fields_json(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def fields_json(value: "DataclassInstance", *names: str) -> dict[str, JsonValue]:
+    """Return the named fields of a dataclass, or all, as a JSON object."""
+    wanted = names or [field.name for field in dataclasses.fields(value)]
+    return {name: plain(getattr(value, name), name=name) for name in wanted}
 
 
 def usage_json(usage: Usage | None) -> dict[str, JsonValue]:

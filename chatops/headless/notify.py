@@ -1,6 +1,6 @@
-"""Tell a program of the user's what a turn in the background waits for, or how it ended.
+"""Run the user's ``notify`` program, which hears what a turn in the background waits for, or how it ended.
 
-The registry of the user or of the site names it. Its failure is logged, and changes nothing.
+The registry of the user or of the site names the program. Its failure is logged, and changes nothing.
 """
 
 import asyncio
@@ -18,15 +18,16 @@ from chatops.tools.clipboard import DISPLAY
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
-_DESKTOP = (*DISPLAY, "DBUS_SESSION_BUS_ADDRESS")
+"""Seconds until the program is killed. The job waits for it meanwhile."""
+_DESKTOP_VARIABLES = (*DISPLAY, "DBUS_SESSION_BUS_ADDRESS")
 """Variables that ``notify-send`` and the like need."""
 
 
-async def tell(command: Sequence[str], message: Mapping[str, JsonValue]) -> None:
+async def run_notifier(command: Sequence[str], message: Mapping[str, JsonValue]) -> None:
     """Run `command` with `message` as one line of JSON on its standard input. It and its processes end in `TIMEOUT_S`.
 
-    The JSON is ASCII: text of a model must not steer a terminal or a program that reads lines. The program gets none of
-    the variables that may hold a key: those of a command of the shell tool, and those that lead to the desktop.
+    The JSON is ASCII: text of a model must not steer a terminal or a program that reads lines. Variables that may hold
+    a key are left out: the program gets those that a command of the shell tool gets, and those of the desktop.
     """
     null = asyncio.subprocess.DEVNULL
     try:
@@ -36,7 +37,8 @@ async def tell(command: Sequence[str], message: Mapping[str, JsonValue]) -> None
             stdout=null,
             stderr=null,
             cwd="/",
-            env=clean_environment(os.environ) | {name: os.environ[name] for name in _DESKTOP if name in os.environ},
+            env=clean_environment(os.environ)
+            | {name: os.environ[name] for name in _DESKTOP_VARIABLES if name in os.environ},
             start_new_session=True,
         )
     except (OSError, ValueError) as error:

@@ -41,7 +41,7 @@ from chatops.engine.workflow.state import (
     WorkflowState,
 )
 from chatops.engine.workflow.view import StepView, present_turn, run_view
-from chatops.headless.json_values import plain
+from chatops.headless.json_values import fields_json
 from chatops.headless.pending import pending_json
 
 NOT_SAVED = "not_saved"
@@ -310,8 +310,8 @@ def as_json(value: TurnReport | RunReport) -> dict[str, JsonValue]:
 
 def _turn_json(value: TurnReport) -> dict[str, JsonValue]:
     return {
-        **_members(value, "session_id", "turn_id", "role", "model", "status", "answer", "calls", "usage"),
-        "rounds": [_members(one, "model", "finish_reason", "usage") for one in value.rounds],
+        **fields_json(value, "session_id", "turn_id", "role", "model", "status", "answer", "calls", "usage"),
+        "rounds": [fields_json(one, "model", "finish_reason", "usage") for one in value.rounds],
         "files": list(value.files),
         "pending": [pending_json(one) for one in value.pending],
     }
@@ -319,32 +319,28 @@ def _turn_json(value: TurnReport) -> dict[str, JsonValue]:
 
 def _run_json(value: RunReport) -> dict[str, JsonValue]:
     return {
-        **_members(value, "session_id", "workflow", "query", "role", "status", "answer", "detail"),
+        **fields_json(value, "session_id", "workflow", "query", "role", "status", "answer", "detail"),
         "steps": [
             {
-                **_members(step, "name", "status"),
+                **fields_json(step, "name", "status"),
                 "attempts": step.attempt,
                 "iterations": step.requests,
                 "output": output_value(step) if step.status == TurnStatus.ANSWERED else None,
                 "reasoning": reasoning,
-                **_members(step, "detail", "usage"),
+                **fields_json(step, "detail", "usage"),
             }
             for step, reasoning in zip(value.steps, value.reasonings, strict=True)
         ],
-        **_members(value, "failed_steps", "calls", "usage", "files"),
+        **fields_json(value, "failed_steps", "calls", "usage", "files"),
         "pending": [pending_json(one) for one in value.pending],
         "review": None if value.review is None else _review_json(value, value.review),
     }
 
 
-def _members(value: object, *names: str) -> dict[str, JsonValue]:
-    return {name: plain(getattr(value, name), name=name) for name in names}
-
-
 def _review_json(value: RunReport, review: AwaitingReview) -> JsonValue:
     return {
         "step": value.steps[review.step].name,
-        **_members(review, "attempt", "reason", "answer", "detail"),
+        **fields_json(review, "attempt", "reason", "answer", "detail"),
     }
 
 

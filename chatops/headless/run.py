@@ -1,7 +1,7 @@
 """Run one turn, or a workflow, without a UI: wait until it is paused or over, print, return the exit code.
 
 No user can be asked: a call that needs approval pauses the turn or run, which is stored, or is denied. A review waits.
-It never runs by itself, and nothing is ever read from the terminal.
+A gated call never runs unasked, and nothing is ever read from the terminal.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ CANNOT_WAIT = "nothing can be saved here, so it cannot wait for approval"
 T = TypeVar("T")
 
 
-class Stop:
+class StopSignals:
     """Signal handlers. The first SIGINT calls `on_interrupt`.
 
     SIGTERM, SIGHUP and a second SIGINT stop the work and leave the stored state as it is. So does a first SIGINT while
@@ -41,20 +41,25 @@ class Stop:
     """
 
     def __init__(self) -> None:
-        self.wanted = asyncio.Event()
         self.interrupted = False
-        self.terminated = False
         self.on_interrupt: Callable[[], Coroutine[None, None, bool]] | None = None
+        """Cancels the work. Returns False if there is nothing to cancel. None: the work has not begun."""
+        self._terminated = asyncio.Event()
         self._cancelling: asyncio.Task[None] | None = None
+
+    @property
+    def terminated(self) -> bool:
+        """True if the work was stopped without being cancelled."""
+        return self._terminated.is_set()
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Handle the signals inside the block."""
         loop = asyncio.get_running_loop()
-        handlers = {signal.SIGINT: self._interrupt, signal.SIGTERM: self._terminate}
+        handlers = {signal.SIGINT: self._interrupt, signal.SIGTERM: self._terminated.set}
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             # Under nohup SIGHUP stays ignored. Otherwise tools must not continue after the terminal was closed.
-            handlers[signal.SIGHUP] = self._terminate
+            handlers[signal.SIGHUP] = self._terminated.set
         try:
             for number, handler in handlers.items():
                 loop.add_signal_handler(number, handler)
@@ -67,10 +72,10 @@ class Stop:
             for number in handlers:
                 loop.remove_signal_handler(number)
 
-    async def first(self, work: Coroutine[None, None, T]) -> T | None:
+    async def unless_terminated(self, work: Coroutine[None, None, T]) -> T | None:
         """Return the result of `work`, or None if a terminating signal arrived first."""
         task = asyncio.ensure_future(work)
-        stopped = asyncio.ensure_future(self.wanted.wait())
+        stopped = asyncio.ensure_future(self._terminated.wait())
         try:
             await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
             return await task if task.done() or not self.terminated else None
@@ -81,18 +86,14 @@ class Stop:
 
     def _interrupt(self) -> None:
         if self.interrupted or self.on_interrupt is None:
-            self._terminate()
+            self._terminated.set()
             return
         self.interrupted = True
         self._cancelling = asyncio.get_running_loop().create_task(self._cancel(self.on_interrupt))
 
     async def _cancel(self, cancel: Callable[[], Coroutine[None, None, bool]]) -> None:
         if not await cancel():
-            self._terminate()
-
-    def _terminate(self) -> None:
-        self.terminated = True
-        self.wanted.set()
+            self._terminated.set()
 
 
 class ExitCode(IntEnum):
@@ -116,9 +117,9 @@ class OnApproval(StrEnum):
 async def ask(session: Session, prompt: str, *, screen: Screen, output: OutputFormat, on_approval: OnApproval) -> int:
     """Send `prompt` and run the turn. If the last turn is still open, do not send the prompt."""
     before = session.state
-    if before is not None and turn_status(before) in (TurnStatus.PAUSED, TurnStatus.RUNNING):
-        return _print_occupied(session, before, screen, reporter(output, screen))
     printer = reporter(output, screen)
+    if before is not None and turn_status(before) in (TurnStatus.PAUSED, TurnStatus.RUNNING):
+        return _print_occupied(session, before, screen, printer)
 
     async def begin() -> None:
         await session.submit(prompt)
@@ -147,7 +148,7 @@ def show_end(state: TurnState, *, workspace: str, screen: Screen, output: Output
     """Print the result of a turn that is over, and return its exit code. Say that it is over, unless `expected`."""
     if not expected:
         screen.say("The last turn of this session has already ended:")
-    return _end(report(state, workspace=workspace), screen, reporter(output, screen), over=True)
+    return _print_end(report(state, workspace=workspace), screen, reporter(output, screen), over=True)
 
 
 async def _drive_turn(
@@ -158,17 +159,19 @@ async def _drive_turn(
     printer: Reporter,
     on_approval: OnApproval,
 ) -> int:
-    stop = Stop()
+    stop = StopSignals()
     could_not_wait: list[PendingCall] = []
     unsubscribe = session.subscribe(printer.event)
     try:
         with stop.listening():
             stop.on_interrupt = session.cancel
-            state = await stop.first(_run_until_settled(session, begin, on_approval, could_not_wait)) or session.state
+            state = (
+                await stop.unless_terminated(_settle_turn(session, begin, on_approval, could_not_wait)) or session.state
+            )
         if stop.terminated and not _is_over(state):
-            return _print_stopped(session, state, screen, printer)
+            return _print_stopped_turn(session, state, screen, printer)
         if state is None:
-            return _lost(session.blocked_by, screen, printer)
+            return _print_no_turn(session.blocked_by, screen, printer)
         result = report(state, workspace=session.snapshot().workspace, blocked_by=session.blocked_by)
         if could_not_wait and result.status is TurnStatus.ANSWERED:
             tools = ", ".join(dict.fromkeys(call.call.name for call in could_not_wait))
@@ -178,19 +181,19 @@ async def _drive_turn(
                 reason=NOT_SAVED,
                 detail=f"Not run: {tools} needs approval, and {CANNOT_WAIT}. {session.unsaved}",
             )
-        code = _end(result, screen, printer, over=_is_over(state), blocked_by=session.blocked_by)
+        code = _print_end(result, screen, printer, over=_is_over(state), blocked_by=session.blocked_by)
         return ExitCode.INTERRUPTED if stop.interrupted or stop.terminated else code
     except NotSavedError as error:
-        return _lost(error, screen, printer)
+        return _print_no_turn(error, screen, printer)
     except BaseException as error:
-        printer.broke(str(error) or type(error).__name__)
+        printer.broken_off(str(error) or type(error).__name__)
         raise
     finally:
         screen.show_progress(None)
         unsubscribe()
 
 
-async def _run_until_settled(
+async def _settle_turn(
     session: Session,
     begin: Callable[[], Awaitable[None]],
     on_approval: OnApproval,
@@ -229,9 +232,9 @@ def _is_over(state: TurnState | None) -> bool:
     return state is not None and isinstance(state.phase, Finished)
 
 
-def _print_stopped(session: Session, state: TurnState | None, screen: Screen, printer: Reporter) -> int:
+def _print_stopped_turn(session: Session, state: TurnState | None, screen: Screen, printer: Reporter) -> int:
     """Print the turn as it is stored, after a signal."""
-    printer.broke("stopped by a signal")
+    printer.broken_off("stopped by a signal")
     if state is not None:
         printer.finished(report(state, workspace=session.snapshot().workspace))
     if session.session_id:
@@ -241,11 +244,11 @@ def _print_stopped(session: Session, state: TurnState | None, screen: Screen, pr
     return ExitCode.INTERRUPTED
 
 
-def _lost(error: ChatopsError | None, screen: Screen, printer: Reporter) -> int:
+def _print_no_turn(error: ChatopsError | None, screen: Screen, printer: Reporter) -> int:
     """Report that there is no turn here: another process owns the session now, or no turn was started."""
     if error is None:
         error = ChatopsError("The turn could not be started.", advice="chatops doctor shows what is wrong.")
-    printer.broke(str(error))
+    printer.broken_off(str(error))
     # Use the session's own wording, so that say_once prints it only once.
     problem = unsaved_sentence(error) if isinstance(error, NotSavedError) else str(error)
     screen.say_once(f"{problem} {error.advice}".strip())
@@ -269,18 +272,18 @@ def _print_occupied(session: Session, state: TurnState, screen: Screen, printer:
     return ExitCode.ERROR
 
 
-def _end(
+def _print_end(
     result: TurnReport, screen: Screen, printer: Reporter, *, over: bool, blocked_by: ChatopsError | None = None
 ) -> int:
     printer.finished(result)
-    _explain(result, screen, unsaved=blocked_by is not None and not over)
+    _print_further(result, screen, unsaved=blocked_by is not None and not over)
     if blocked_by is not None and over:
         screen.say_once(f"{unsaved_sentence(blocked_by)} {blocked_by.advice}".strip())
         return ExitCode.ERROR
     return exit_code(result.status)
 
 
-def _explain(result: TurnReport, screen: Screen, *, unsaved: bool) -> None:
+def _print_further(result: TurnReport, screen: Screen, *, unsaved: bool) -> None:
     """Print what the user has to know besides the answer and was not printed as it happened."""
     match result.status:
         case TurnStatus.ANSWERED:
@@ -318,7 +321,7 @@ def exit_code(status: TurnStatus) -> ExitCode:
             assert_never(never)
 
 
-async def drive(
+async def drive_run(
     run: WorkflowRun,
     *,
     screen: Screen,
@@ -326,22 +329,22 @@ async def drive(
     on_approval: OnApproval,
     summary: bool,
     review: Review | None = None,
-    about: tuple[int, int] | None = None,
+    chosen: tuple[int, int] | None = None,
 ) -> int:
     """Start the run or resume it.
 
-    `review` is the user's review of what the run waits for; `about` limits it to one step and attempt, both counted
-    from 1. Without `review`, a stopped run is resumed, and a run that waits for a review is printed again.
+    `review` is the user's review of what the run waits for. With `chosen`, a step and an attempt counted from 1, it
+    counts for nothing else. Without `review`, a stopped run is resumed, and a run that waits for one is printed again.
     """
     printer = reporter(output, screen, summary=summary, turn=lambda: run.session.state)
     if run.stored:
         printer.resumed(run.session.state, run=run.state)
-    stop = Stop()
+    stop = StopSignals()
     unsubscribe = run.session.subscribe(printer.event)
     try:
         with stop.listening():
             stop.on_interrupt = run.session.cancel
-            settled = await stop.first(_run_settled(run, review, about, on_approval))
+            settled = await stop.unless_terminated(_settle_run(run, review, chosen, on_approval))
         result = run_report(
             run.state, await run.turns(), workspace=str(run.session.workspace), blocked_by=run.blocked_by
         )
@@ -350,28 +353,28 @@ async def drive(
             undecided = await run.undecided()
             result = replace(result, pending=tuple(call for call in result.pending if call.call.id in undecided))
         if settled is None and not run.over:
-            return _run_stopped(result, run, screen, printer)
+            return _print_stopped_run(result, run, screen, printer)
         printer.finished(result)
-        _explain_run(result, run, screen)
+        _print_further_of_run(result, run, screen)
         return ExitCode.INTERRUPTED if stop.interrupted or stop.terminated else exit_code(result.status)
     except BaseException as error:
-        printer.broke(str(error) or type(error).__name__)
+        printer.broken_off(str(error) or type(error).__name__)
         raise
     finally:
         screen.show_progress(None)
         unsubscribe()
 
 
-async def _run_settled(
-    run: WorkflowRun, review: Review | None, about: tuple[int, int] | None, on_approval: OnApproval
+async def _settle_run(
+    run: WorkflowRun, review: Review | None, chosen: tuple[int, int] | None, on_approval: OnApproval
 ) -> bool:
     """Run until nothing more happens without the user, then return True.
 
     Raises ChatopsError if the review does not apply.
     """
-    word = review or _implied_review(run.pending_review)
-    if word is not None:
-        await _post_review(run, word, about)
+    review = review or _implied_review(run.pending_review)
+    if review is not None:
+        await _post_review(run, review, chosen)
     await run.resume()
     await run.settle()
     while on_approval is OnApproval.DENY and (state := run.session.state) and (waiting := pending_calls(state)):
@@ -381,66 +384,67 @@ async def _run_settled(
     return True
 
 
-async def _post_review(run: WorkflowRun, word: Review, about: tuple[int, int] | None) -> None:
-    wanted = review_target(run.state, about)
-    if not await run.review(word, step=wanted.step, attempt=wanted.attempt):
-        name = run.state.spec.step(wanted.step).name
+async def _post_review(run: WorkflowRun, review: Review, chosen: tuple[int, int] | None) -> None:
+    target = review_target(run.state, chosen)
+    if not await run.review(review, step=target.step, attempt=target.attempt):
+        name = run.state.spec.step(target.step).name
         raise ChatopsError(
             f"Step {name} cannot be reviewed like that now; nothing was done.", advice=review_steps(run.state)
         )
 
 
-def review_target(run: WorkflowState, about: tuple[int, int] | None) -> AwaitingReview:
+def review_target(run: WorkflowState, chosen: tuple[int, int] | None) -> AwaitingReview:
     """Return what a review refers to.
 
-    Raises ChatopsError if the run does not wait for a review, or waits for one of another step or attempt than `about`:
-    a review of an earlier answer must not be applied to a later one.
+    Raises ChatopsError if the run does not wait for a review, or waits for one of another step or attempt than
+    `chosen`: a review of an earlier answer must not be applied to a later one.
     """
-    wanted = run.phase
-    if not isinstance(wanted, AwaitingReview):
+    target = run.phase
+    if not isinstance(target, AwaitingReview):
         raise ChatopsError(
             f"Run {run.session_id} is not waiting for a review.",
             advice=f"To see its state: chatops workflow show {run.session_id}",
         )
-    if about is not None and about != _step_and_attempt(wanted):
-        step, attempt = about
+    if chosen is not None and chosen != _step_and_attempt(target):
+        step, attempt = chosen
         raise ChatopsError(
             f"Run {run.session_id} is not waiting for a review of step {step}, attempt {attempt}; nothing was done.",
             advice=review_steps(run),
         )
-    return wanted
+    return target
 
 
-def _step_and_attempt(wanted: AwaitingReview) -> tuple[int, int]:
-    return wanted.step + 1, wanted.attempt
+def _step_and_attempt(target: AwaitingReview) -> tuple[int, int]:
+    """Return step and attempt as users see them, both counted from 1."""
+    return target.step + 1, target.attempt
 
 
-def _implied_review(wanted: AwaitingReview | None) -> Review | None:
+def _implied_review(target: AwaitingReview | None) -> Review | None:
     """Return the review that resuming implies: repeat a step that the user stopped or no model could answer."""
-    again = (ReviewReason.STOPPED, ReviewReason.UNANSWERED)
-    return TryAgain() if wanted is not None and wanted.reason in again else None
+    repeated = (ReviewReason.STOPPED, ReviewReason.UNANSWERED)
+    return TryAgain() if target is not None and target.reason in repeated else None
 
 
-def _run_stopped(result: RunReport, run: WorkflowRun, screen: Screen, printer: Reporter) -> int:
+def _print_stopped_run(result: RunReport, run: WorkflowRun, screen: Screen, printer: Reporter) -> int:
     """Print the run as it is stored, after a signal."""
-    printer.broke("stopped by a signal")
+    printer.broken_off("stopped by a signal")
     stopped = replace(
         result,
         status=TurnStatus.CANCELLED,
         reason="stopped",
         detail="Stopped by a signal.",
-        advice=_to_continue(run),
+        advice=_continue_sentence(run),
     )
     printer.finished(stopped)
-    screen.say(f"Stopped. {_to_continue(run)}")
+    screen.say(f"Stopped. {_continue_sentence(run)}")
     return ExitCode.INTERRUPTED
 
 
-def _to_continue(run: WorkflowRun) -> str:
+def _continue_sentence(run: WorkflowRun) -> str:
     return f"To continue: {run.way_to_continue}"
 
 
-def _explain_run(result: RunReport, run: WorkflowRun, screen: Screen) -> None:
+def _print_further_of_run(result: RunReport, run: WorkflowRun, screen: Screen) -> None:
     """Print what the user has to know besides the result."""
     match result.status:
         case TurnStatus.ANSWERED:
@@ -452,7 +456,7 @@ def _explain_run(result: RunReport, run: WorkflowRun, screen: Screen) -> None:
             if result.review is not None:
                 screen.say(review_steps(run.state))
             elif result.pending:
-                screen.say(_approvals(result, run))
+                screen.say(_approval_text(result, run))
         case TurnStatus.LIMIT | TurnStatus.FAILED:
             screen.say_once(f"{one_line(result.detail or 'The run failed.')} {result.advice}".strip())
             if not run.over:
@@ -462,12 +466,12 @@ def _explain_run(result: RunReport, run: WorkflowRun, screen: Screen) -> None:
         case TurnStatus.CANCELLED:
             screen.say(f"Cancelled. To see what was done: chatops workflow show {result.session_id}")
         case TurnStatus.RUNNING:
-            screen.say(_to_continue(run))
+            screen.say(_continue_sentence(run))
         case never:
             assert_never(never)
 
 
-def _approvals(result: RunReport, run: WorkflowRun) -> str:
+def _approval_text(result: RunReport, run: WorkflowRun) -> str:
     steps, phase = next_steps(result.pending, then=run.way_to_continue), run.state.phase
     if not isinstance(phase, CheckingGate):
         return steps
@@ -477,34 +481,34 @@ def _approvals(result: RunReport, run: WorkflowRun) -> str:
 
 def review_steps(run: WorkflowState) -> str:
     """Return what the user is asked about a step, and the exact commands that answer."""
-    wanted = run.phase
-    if not isinstance(wanted, AwaitingReview):
+    target = run.phase
+    if not isinstance(target, AwaitingReview):
         return ""
-    step = run.spec.step(wanted.step)
-    number, attempt = _step_and_attempt(wanted)
+    step = run.spec.step(target.step)
+    number, attempt = _step_and_attempt(target)
 
     def resume(word: str) -> str:
         return f"chatops workflow resume {run.session_id} --{word} --attempt {number}.{attempt}"
 
-    lines = [_review_sentence(step.name, wanted)]
-    if wanted.answer:
-        lines += [f"  {line}" for line in readable(wanted.answer).splitlines()]
-    if wanted.reason is ReviewReason.REVIEW:
+    lines = [_review_sentence(step.name, target)]
+    if target.answer:
+        lines += [f"  {line}" for line in readable(target.answer).splitlines()]
+    if target.reason is ReviewReason.REVIEW:
         lines.append(f"Accept it: {resume('accept')}")
     lines.append(f"Retry the step: {resume('retry')}    (--tell TEXT says what is missing)")
-    if step.may_skip and wanted.reason is not ReviewReason.REVIEW:
+    if step.may_skip and target.reason is not ReviewReason.REVIEW:
         lines.append(f"Skip the step: {resume('skip')}")
     lines.append(f"End the run: {resume('stop')}")
     return "\n".join(lines)
 
 
-def _review_sentence(step: str, wanted: AwaitingReview) -> str:
-    match wanted.reason:
+def _review_sentence(step: str, target: AwaitingReview) -> str:
+    match target.reason:
         case ReviewReason.REVIEW:
             return f"Paused: the answer of step {step} needs your review."
         case ReviewReason.FAILED:
-            return f"Paused: step {step} failed at attempt {wanted.attempt}: {one_line(wanted.detail)}"
+            return f"Paused: step {step} failed at attempt {target.attempt}: {one_line(target.detail)}"
         case ReviewReason.STOPPED:
             return f"Paused: step {step} was stopped."
         case ReviewReason.UNANSWERED:
-            return f"Paused: no model answered for step {step}: {one_line(wanted.detail)}"
+            return f"Paused: no model answered for step {step}: {one_line(target.detail)}"

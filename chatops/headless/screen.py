@@ -23,30 +23,30 @@ if TYPE_CHECKING:
     from chatops.domain.progress import Progress
 
 MAX_CELL = 60
-"""Maximum characters of a cell. The last column is never cut."""
+"""Maximum characters of a cell, so that a table fits a wide terminal. The last column is never cut."""
 _LOST: WeakSet[TextIO] = WeakSet()
 """Streams that could not be written. Kept per stream, because a command may have several screens."""
-_SAID: WeakKeyDictionary[TextIO, set[str]] = WeakKeyDictionary()
+_PRINTED: WeakKeyDictionary[TextIO, set[str]] = WeakKeyDictionary()
 """Messages printed to each stream, for the same reason."""
-_LINES: "WeakKeyDictionary[TextIO, ProgressLine]" = WeakKeyDictionary()
+_PROGRESS_LINES: "WeakKeyDictionary[TextIO, ProgressLine]" = WeakKeyDictionary()
 """The line of progress on each stream, for the same reason."""
 _CONTINUATION = "    » "
 """Begins the further lines of a terminal that one line takes."""
 _FRAME_S, _CALM_FRAME_S = 0.1, 1.0
-"""Seconds between two drawings of the progress. The second one counts where nothing may move but the clock."""
+"""Seconds between two drawings of the progress: smooth, or where nothing may move but the clock with its seconds."""
 
 
-def lost(stream: TextIO) -> bool:
-    """Return True if output to `stream` was lost, as on a full disk.
+def is_output_lost(stream: TextIO) -> bool:
+    """Return True if output to `stream` was is_output_lost, as on a full disk.
 
     The user was told so, and the command must not succeed.
     """
     return stream in _LOST
 
 
-def forget_said() -> None:
+def forget_messages() -> None:
     """Forget what was printed: another command begins in this process."""
-    _SAID.clear()
+    _PRINTED.clear()
 
 
 class ProgressLine:
@@ -91,7 +91,7 @@ class ProgressLine:
             if (progress := self._progress) is None or not progress.is_due(time.monotonic()):
                 continue
             if calm is None:
-                calm = _is_calm(stream)
+                calm = _is_motion_unwanted(stream)
             with self._lock:
                 if self._progress is progress:
                     self._write(self._line(stream, progress, calm=calm))
@@ -120,8 +120,9 @@ def _columns(stream: TextIO) -> int:
         return 79
 
 
-def _wrap(line: str, width: int) -> Iterator[str]:
+def _wrap_line(line: str, width: int) -> Iterator[str]:
     """Yield the lines of the terminal that a line takes."""
+    # The line that is being filled: its beginning, where its text begins in `line`, and its cells so far.
     lead, begin, used = "", 0, 0
     for at, character in enumerate(line):
         cells = _width(character)
@@ -132,7 +133,7 @@ def _wrap(line: str, width: int) -> Iterator[str]:
     yield lead + line[begin:]
 
 
-def _is_calm(stream: TextIO) -> bool:
+def _is_motion_unwanted(stream: TextIO) -> bool:
     """Return True if nothing may move but the clock: without UTF-8 or colours, or because the user wants that."""
     from chatops.config.paths import find_paths  # only long work needs them
     from chatops.config.settings import load_settings
@@ -150,8 +151,8 @@ class Screen:
         self.err = err
         self.closed = False
         """True if the reader of stdout has gone (``| head``); further output is dropped silently."""
-        self._said = _SAID.setdefault(err, set())
-        self._progress = _LINES.setdefault(err, ProgressLine(err))
+        self._said = _PRINTED.setdefault(err, set())
+        self._progress = _PROGRESS_LINES.setdefault(err, ProgressLine(err))
 
     def answer(self, text: str) -> None:
         """Print text of any origin to stdout, ending in a newline."""
@@ -165,7 +166,7 @@ class Screen:
         text = with_code_points(text, getattr(self.out, "encoding", None) or "utf-8")
         if self.out.isatty():
             width = _columns(self.out)
-            text = "\n".join(part for line in sanitize(text).split("\n") for part in _wrap(line, width))
+            text = "\n".join(part for line in sanitize(text).split("\n") for part in _wrap_line(line, width))
         self.answer(text)
 
     def line(self, text: str) -> None:
@@ -193,7 +194,7 @@ class Screen:
             self.say(text)
 
     def _print(self, stream: TextIO, text: str) -> None:
-        if stream is self.out and (self.closed or lost(stream)):
+        if stream is self.out and (self.closed or is_output_lost(stream)):
             return
         try:
             with self._progress.erased():

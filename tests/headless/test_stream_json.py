@@ -124,7 +124,7 @@ def test_usage_and_times_are_on_the_closing_lines_and_arguments_are_objects() ->
 def test_a_failure_in_the_middle_leaves_nothing_open() -> None:
     stream = Recorder()
     stream.play(*BEGIN, SAID, *CALLED)
-    stream.reporter.broke("the disk is full")
+    stream.reporter.broken_off("the disk is full")
     lines = stream.lines
     assert_closed_tree(lines)
     assert [(line["type"], line["status"]) for line in lines[-3:]] == [
@@ -201,7 +201,7 @@ def test_a_call_that_has_its_result_is_not_opened_again() -> None:
     done = Settled(result=ToolResult(outcome=Outcome.SUCCESS, content="text"), arguments="{}")
     stream = Recorder()
     stream.reporter.resumed(paused(others=(done,)))
-    stream.reporter.broke("stopped")
+    stream.reporter.broken_off("stopped")
     assert_closed_tree(stream.lines)
     assert {line["id"] for line in stream.lines if line["type"] == "tool_finished"} == {CALL}
 

@@ -534,10 +534,10 @@ async def test_leaving_before_the_session_is_open_keeps_what_was_typed_and_sent_
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press(*"first", "enter", *"second", "ctrl+q")
     assert app.chat.unsent_text == "first\n\nsecond"
-    assert await chat.keep(app.chat.unsent_text, opened)
+    assert await chat.keep_as_draft(app.chat.unsent_text, opened)
     assert workspace.user.drafts()[SESSION] == "before\n\nfirst\n\nsecond"
     for _ in range(2):
-        assert await chat.keep("for", opened)
+        assert await chat.keep_as_draft("for", opened)
     assert workspace.user.drafts()[SESSION] == "before\n\nfirst\n\nsecond\n\nfor", (
         "once, and not because other words have it"
     )
