@@ -9,7 +9,7 @@ from pathlib import Path
 
 from chatops.safe_path import leave_out_current_folder
 
-_STARTED_WITH = Path("/proc/self/environ")
+_FIRST_ENVIRONMENT = Path("/proc/self/environ")
 
 
 def fill_closed_streams() -> None:
@@ -17,9 +17,9 @@ def fill_closed_streams() -> None:
 
     Otherwise the next file that is opened takes its number, and printed text goes into that file.
     """
-    number = os.open(os.devnull, os.O_RDWR)
-    while number <= 2:
-        number = os.open(os.devnull, os.O_RDWR)
+    # Each opening takes the lowest free number. The first one above 2 is not needed.
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
     os.close(number)
     sys.stdin = sys.stdin or open(0, encoding="utf-8")
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8")
@@ -30,14 +30,14 @@ def use_utf8() -> None:
     """Start again in UTF-8 mode if Python takes names and arguments for ASCII.
 
     Otherwise no path and no message could hold any other character, whatever the terminal sends. Output to the terminal
-    is set by `settle_streams`.
+    is set by `set_encodings`.
     """
     if codecs.lookup(sys.getfilesystemencoding()).name == "ascii" and os.environ.get("PYTHONUTF8") != "1":
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-def settle_streams() -> None:
+def set_encodings() -> None:
     """Make output fit the terminal: a character that it cannot show is spelled in ASCII and never an error.
 
     A pipe gets what Python would write, which is UTF-8 in a C locale too: scripts must read unchanged text.
@@ -52,9 +52,9 @@ def settle_streams() -> None:
 
 
 def _environment() -> Mapping[str, str]:
-    """Return the environment as of the start, which Linux keeps: in a C locale Python changes its own LC_CTYPE."""
+    """Return the environment as of the start, which Linux keeps: in a C locale Python changes LC_CTYPE in its own."""
     try:
-        text = _STARTED_WITH.read_bytes().decode("utf-8", "replace")
+        text = _FIRST_ENVIRONMENT.read_bytes().decode("utf-8", "replace")
     except OSError:
         return os.environ
     return dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)
@@ -69,23 +69,23 @@ def main() -> int:
         leave_out_current_folder()
         fill_closed_streams()
         use_utf8()
-        settle_streams()
+        set_encodings()
         from chatops.cli import main as run
 
-        return _flushed(run(None))
+        return _flush_output(run(None))
     except KeyboardInterrupt:
         return 130
 
 
-def _flushed(code: int) -> int:
-    """`code`, or 1 if what was printed last cannot be written."""
+def _flush_output(code: int) -> int:
+    """Write what was printed. Return `code`, or 1 if that cannot be written."""
     try:
         sys.stdout.flush()
     except OSError as error:
         # The interpreter would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
-            # Whoever read the output has gone (`chatops … | head`), which is no error.
+            # The reader of the output has gone (`chatops … | head`), which is no error.
             return 0
         sys.stderr.write(f"chatops: standard output cannot be written: {error.strerror}.\n")
         return 1

@@ -67,9 +67,9 @@ def _chat(arguments: "Namespace") -> int:
         from chatops.commands import ask
 
         return ask.run(arguments)
-    only_headless = _option_that_needs_prompt(arguments)
-    if only_headless:
-        _screen().say(f"chatops: {only_headless} works with -p only. chatops --help shows how it is used.")
+    needs_prompt = _option_that_needs_prompt(arguments)
+    if needs_prompt:
+        _screen().say(f"chatops: {needs_prompt} works with -p only. chatops --help shows how it is used.")
         return USAGE
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         _screen().say(NO_TERMINAL)
@@ -82,6 +82,7 @@ def _chat(arguments: "Namespace") -> int:
 
 
 def _option_that_needs_prompt(arguments: "Namespace") -> str:
+    """Return the first option given that has an effect only with ``-p``; empty if there is none."""
     given = {
         "--output-format": arguments.output_format != "text",
         "--approve": bool(arguments.approve),

@@ -29,7 +29,7 @@ def leave_out_current_folder() -> None:
     if here in {os.path.dirname(os.path.dirname(package)), os.path.dirname(python)}:
         return
     sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry or here) != here]
-    # Resolving the path of each file would take a hundredth of a start.
+    # Resolving the path of each file would take a hundredth of a start, so that of each folder is resolved once.
     real: dict[str, str] = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Iterator
 
 _SWITCH_S = 0.0005
+"""Seconds for which a thread may keep the interpreter: a key waits no longer than that."""
 _THRESHOLDS = (20_000, 50, 1_000)
-"""Young objects are collected often enough to bound memory, old ones rarely."""
+"""Of `gc.set_threshold`. Young objects are collected often enough to bound memory, old ones rarely."""
 
 
 def pause_collector() -> None:
@@ -31,7 +32,7 @@ def without_module(name: str) -> Iterator[None]:
 
 
 def answer_keys_first() -> None:
-    """Let threads that import modules yield to the event loop within 0.5 ms instead of Python's 5 ms."""
+    """Let threads that import modules yield to the event loop within `_SWITCH_S` instead of Python's 5 ms."""
     sys.setswitchinterval(_SWITCH_S)
 
 

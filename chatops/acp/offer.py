@@ -19,27 +19,23 @@ from chatops.domain.tools import ENGINE_CALLS, shown_verb
 from chatops.runtime.call_sheet import Weight, asked_by, call_sheet
 
 LONGEST_LINE = 120
-"""Characters of a call that is asked about in an editor."""
+"""Characters of a call that is asked about in an editor: a longer one may be cut there."""
 SOONEST_S = 0.5
 """Seconds after the question was sent in which nobody can have read it. An allow that comes sooner is void."""
 _MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 _OTHER_MARKS = re.compile(r"[~^$|<>\\`]|==|\+\+|:\w+:| {2}|\*.*\*")
 """Marks that some editors draw beyond the standard: math, highlights, signs. Blanks in a row are drawn as one."""
-_KNOWN_LETTERS = re.compile(r"[ -~À-ÖØ-öø-ÿ]+")
+_LATIN_LETTERS = re.compile(r"[ -~À-ÖØ-öø-ÿ]+")
 """Characters none of which looks like another one: a file may be named with letters that are drawn like Latin ones."""
 _RIGHT_TO_LEFT = ("R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI", "FSI", "PDF", "PDI")
 
 
-def offered(pending: PendingCall) -> str:
+def offer_line(pending: PendingCall) -> str:
     """Return the line that says all of a call that an editor may be asked about; empty for any other call."""
     sheet, facts = call_sheet(pending, now=time.time()), pending.facts
-    lacks = facts.extra != NARROWEST or facts.lacks
-    if (
-        sheet.warnings
-        or lacks
-        or pending.call.name in ENGINE_CALLS
-        or not any(offer.key == "a" for offer in sheet.offers)
-    ):
+    sandbox_differs = facts.extra != NARROWEST or facts.lacks
+    can_approve_once = any(offer.key == "a" for offer in sheet.offers)
+    if sheet.warnings or sandbox_differs or pending.call.name in ENGINE_CALLS or not can_approve_once:
         return ""
     said = [fact.value for fact in sheet.facts if fact.weight is Weight.CALL]
     said += [f"{fact.label} {fact.value}" for fact in sheet.facts if fact.weight is Weight.EFFECT]
@@ -48,7 +44,7 @@ def offered(pending: PendingCall) -> str:
     verb = pending.call.name if facts.server is not None else verb
     line = f"{verb}: {'; '.join(said)}" if said else verb
     line += f" (asked by {asked_by(pending)})" if pending.caller else ""
-    return line if len(line) <= LONGEST_LINE and _KNOWN_LETTERS.fullmatch(line) and is_plain(line) else ""
+    return line if len(line) <= LONGEST_LINE and _LATIN_LETTERS.fullmatch(line) and is_plain(line) else ""
 
 
 def is_plain(line: str) -> bool:
@@ -57,6 +53,8 @@ def is_plain(line: str) -> bool:
         return False
     if any(unicodedata.bidirectional(character) in _RIGHT_TO_LEFT for character in line):
         return False
+    # As Markdown it is one paragraph that holds nothing but this text.
     tokens = _MARKDOWN.parse(line)
-    inside = tokens[1].children or [] if [token.type for token in tokens][:2] == ["paragraph_open", "inline"] else []
-    return len(tokens) == 3 and [(one.type, one.content) for one in inside] == [("text", line)]
+    if [token.type for token in tokens] != ["paragraph_open", "inline", "paragraph_close"]:
+        return False
+    return [(part.type, part.content) for part in tokens[1].children or []] == [("text", line)]

@@ -7,11 +7,11 @@ again. This process owns it, or follows it if another one does. Events go into o
 in order. Each is shown once, by its kind and id, so that it does not matter whether it was published, replayed, or read
 by a follower.
 
-Whenever something has changed, `_look` compares what waits with what was asked. A new question gets a card with all
-its facts. The editor is asked about it only if `offer.offered` finds a line for it, and then a task of its own waits
-for the answer. A question that waits no longer was decided elsewhere: its task ends, so that a late answer of the
-editor has no effect, and its card says so. A decision is bound to the digest that was kept here, never to anything that
-the editor sends. An answer that decides nothing leaves the call as it is: pending, for every other surface.
+Whenever something has changed, `_ask_what_waits` compares what waits with what was asked. A new question gets a card
+with all its facts. The editor is asked about it only if `offer.offer_line` finds a line for it, and then a task of its
+own waits for the answer. A question that waits no longer was decided elsewhere: its task ends, so that a late answer of
+the editor has no effect, and its card says so. A decision is bound to the digest that was kept here, never to anything
+that the editor sends. An answer that decides nothing leaves the call as it is: pending, for every other surface.
 
 It does not stand on `api.chat.Chat`, which opens a session for one message and lets go of it when a call waits. An
 editor has to hear of what happens between messages: decisions and role changes elsewhere, another owner, a run.
@@ -26,8 +26,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from chatops.acp import commands
-from chatops.acp.offer import SOONEST_S, offered
-from chatops.acp.show import Card, Commands, Settings, Update, Window, asked, notice, plan, updates
+from chatops.acp.offer import SOONEST_S, offer_line
+from chatops.acp.show import Card, Commands, Settings, Update, Window, notice, pending_card, plan, updates
 from chatops.domain.canonical import json_or_text
 from chatops.domain.decisions import Answer, AnswerAction, Approved, Decision, OpenQuestion, Rejected, ServerQuestion
 from chatops.domain.errors import ChatopsError, ConfigError, SessionHeldError, StoreError
@@ -73,12 +73,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 VIA = "acp"
-TRIES = 3
-"""How often a form is shown again whose answers its server does not accept."""
-LONGEST_REASON = 4_000
-REASON: "dict[str, JsonValue]" = {
+MAX_FORMS = 3
+"""Forms that are shown until answers fit that a server does not accept; then its question is declined."""
+MAX_REASON = 4_000
+"""Characters of a reason: the model reads all of it."""
+REASON_FORM: "dict[str, JsonValue]" = {
     "type": "object",
-    "properties": {"reason": {"type": "string", "title": "Reason, for the model", "maxLength": LONGEST_REASON}},
+    "properties": {"reason": {"type": "string", "title": "Reason, for the model", "maxLength": MAX_REASON}},
     "required": ["reason"],
 }
 ROLES_OWN = ":role"
@@ -112,27 +113,32 @@ class EditorSession:
         self._notices = list(notices)
         """Sentences to show with the next prompt."""
         self._noticed: set[str] = set()
-        self._work: asyncio.Queue[Event | asyncio.Event] = asyncio.Queue()
-        self._moved = asyncio.Event()
-        """Set whenever the session may have changed."""
-        self._begun = self._cancelled = self._prompting = self._closed = False
-        self._serving: set[asyncio.Task[Any]] = set()
-        """What the user has asked for and is not done yet."""
+        self._to_show: asyncio.Queue[Event | asyncio.Event] = asyncio.Queue()
+        self._may_have_changed = asyncio.Event()
+        self._may_ask = False
+        """True once the editor has heard of the session, and can be asked about what waits."""
+        self._prompting = False
+        """True while a prompt of the editor is answered."""
+        self._cancelled = False
+        """True from a cancel until the next prompt."""
+        self._closed = False
+        self._requests: set[asyncio.Task[Any]] = set()
+        """What the user wants done and is not done yet."""
         self._reopening = asyncio.Lock()
-        self._seen: set[tuple[str, str]] = set()
-        self._streamed: set[str] = set()
+        self._shown_events: set[tuple[str, str]] = set()
+        self._streamed_rounds: set[str] = set()
         """Rounds whose text was shown as it came."""
-        self._cards: set[str] = set()
-        self._asked: dict[tuple[CallId, str], asyncio.Task[None] | None] = {}
+        self._opened_cards: set[str] = set()
+        self._asked_calls: dict[tuple[CallId, str], asyncio.Task[None] | None] = {}
         """Calls that wait and were shown, by id and digest; None: the editor is not asked."""
-        self._decided: set[CallId] = set()
+        self._decided_here: set[CallId] = set()
         """Calls that the user has decided here."""
-        self._questions: dict[str, asyncio.Task[None]] = {}
-        self._shown: dict[type, Update] = {}
+        self._asked_by_servers: dict[str, asyncio.Task[None]] = {}
+        self._last_updates: dict[type, Update] = {}
         """The last update of each kind that the editor got about role, model, steps and context window."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._leave: Callable[[], None] = lambda: None
-        self._show_task = asyncio.create_task(self._show(), name="editor session")
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self._show_task = asyncio.create_task(self._show_events(), name="editor session")
 
     # State
 
@@ -155,30 +161,30 @@ class EditorSession:
         """Show the session from now on, after what was before it if that is wanted."""
         self._follow()
         if not replay:
-            self._seen |= {key for event in self.view.events() if (key := _key(event)) is not None}
-            self._cards |= {key[1] for key in self._seen if key[0] == "CallProposed"}
+            self._shown_events |= {key for event in self.view.events() if (key := _event_key(event)) is not None}
+            self._opened_cards |= {key[1] for key in self._shown_events if key[0] == "CallProposed"}
         for event in self.view.events() if replay else ():
-            self._work.put_nowait(event)
-        await self._drained()
+            self._to_show.put_nowait(event)
+        await self._wait_until_shown()
         if (run := self._workspace.runs.run_of(self.view)) is not None:
             self._spawn(run.resume())
         # What waits comes after the answer that opens the session: nothing is awaited until that is sent.
-        self._begun = True
-        self._spawn(self._nudge())
+        self._may_ask = True
+        self._spawn(self._catch_up())
 
     def _follow(self) -> None:
         """Hear of every change of the session."""
-        self._leave()
-        self._leave = self.view.subscribe(lambda published: self._work.put_nowait(published.event))
+        self._unsubscribe()
+        self._unsubscribe = self.view.subscribe(lambda published: self._to_show.put_nowait(published.event))
         if isinstance(self.view, SessionFollower):
-            self.view.on_change(self._changed)
+            self.view.on_change(self._show_what_was_read)
 
     async def aclose(self) -> None:
         """Close the session. What waits stays pending."""
         self._closed = True
-        self._leave()
-        questions = (*filter(None, self._asked.values()), *self._questions.values())
-        work = (self._show_task, *self._tasks, *questions, *self._serving)
+        self._unsubscribe()
+        questions = (*filter(None, self._asked_calls.values()), *self._asked_by_servers.values())
+        work = (self._show_task, *self._tasks, *questions, *self._requests)
         for task in work:
             task.cancel()
         # None of it may go on over a closed store.
@@ -198,30 +204,32 @@ class EditorSession:
             raise ConfigError("The last message is still being answered.", advice="Wait for it, or cancel it.")
         self._prompting, self._cancelled = True, False
         try:
-            return await self._served(self._prompted(text)) or (TurnStatus.CANCELLED, None)
+            return await self._until_closed(self._send_prompt(text)) or (TurnStatus.CANCELLED, None)
         finally:
             self._prompting = False
 
-    async def _prompted(self, text: str) -> tuple[TurnStatus, Usage | None]:
+    async def _send_prompt(self, text: str) -> tuple[TurnStatus, Usage | None]:
         name, argument = commands.split(text)
-        session = await self._owned()
-        await self._tell_once(*self._notices, *self.app.notices(session.grant()))
+        session = await self._own_session()
+        await self._show_notices_once(*self._notices, *self.app.notices(session.grant()))
         if name:
             shown = await commands.run(name, argument, session, self._workspace)
             if shown:
-                await self._drained()
+                await self._wait_until_shown()
                 await self._client.show(notice(shown))
                 return TurnStatus.ANSWERED, session.snapshot().usage
         elif not await session.submit(text) and session.pending:
             # Some editors drop a question that comes while they wait for no answer, as when they load a session.
-            for one in session.pending:
-                await self._decide_elsewhere(one, "Your message is sent once this call is decided.")
-        await self._tell_once(*self.app.servers.failures())
+            for pending in session.pending:
+                await self._decide_elsewhere(pending, "Your message is sent once this call is decided.")
+        await self._show_notices_once(*self.app.servers.failures())
         if self._cancelled:
             await session.cancel()
-        self._asked = {key: task for key, task in self._asked.items() if task is not None and not task.done()}
-        await self._look()
-        return await self._over(session)
+        self._asked_calls = {
+            key: task for key, task in self._asked_calls.items() if task is not None and not task.done()
+        }
+        await self._ask_what_waits()
+        return await self._wait_for_end(session)
 
     async def cancel(self) -> None:
         """Stop what runs. A call that waits stays pending, and the prompt ends all the same.
@@ -229,38 +237,38 @@ class EditorSession:
         An answer that comes later decides nothing: the next message asks again.
         """
         self._cancelled = True
-        for task in filter(None, self._asked.values()):
+        for task in filter(None, self._asked_calls.values()):
             task.cancel()
         await self.view.cancel()
-        self._moved.set()
+        self._may_have_changed.set()
 
     async def switch_role(self, name: str) -> None:
         """Switch to another role from the next model call on."""
 
         async def switch() -> None:
-            await (await self._owned()).switch_role(name)
+            await (await self._own_session()).switch_role(name)
 
-        await self._served(switch())
+        await self._until_closed(switch())
 
     async def choose_model(self, name: str) -> None:
         """Use another model in this session."""
 
         async def choose() -> None:
-            await (await self._owned()).pin_model(None if name == ROLES_OWN else name, as_default=False)
+            await (await self._own_session()).pin_model(None if name == ROLES_OWN else name, as_default=False)
 
-        await self._served(choose())
+        await self._until_closed(choose())
 
-    async def _served(self, work: Coroutine[None, None, T]) -> T | None:
+    async def _until_closed(self, work: Coroutine[None, None, T]) -> T | None:
         """Do what the user has asked for, until the session is closed: None."""
         task = asyncio.create_task(work)
         if self._closed:
             task.cancel()
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
         await asyncio.wait([task])
         return None if task.cancelled() else task.result()
 
-    async def _owned(self) -> Session:
+    async def _own_session(self) -> Session:
         """Return the session, opened again if another process had it meanwhile. Raises SessionHeldError."""
         await self._reopen()
         if isinstance(self.view, Session):
@@ -279,69 +287,71 @@ class EditorSession:
             self.view = view
             self._follow()
             await before.aclose()
-            self._changed()
+            self._show_what_was_read()
 
-    async def _over(self, session: Session) -> tuple[TurnStatus, Usage | None]:
+    async def _wait_for_end(self, session: Session) -> tuple[TurnStatus, Usage | None]:
         """Wait until nothing is left to do, or the user has cancelled."""
         while True:
-            self._moved.clear()
+            self._may_have_changed.clear()
             run = self._workspace.runs.run_of(session)
             await (run or session).settle()
             now = session.snapshot()
             blocked = session.taken_over or (run or session).blocked_by
-            going = session.unfinished or (run is not None and not run.over)
-            if blocked or not (going or (now.queued and not now.queue_held)):
-                await self._drained()
-                await self._tell(blocked.full if blocked else "" if now.noticed else f"{now.detail} {now.advice}")
+            is_running = session.unfinished or (run is not None and not run.over)
+            if blocked or not (is_running or (now.queued and not now.queue_held)):
+                await self._wait_until_shown()
+                await self._show_notices(
+                    blocked.full if blocked else "" if now.noticed else f"{now.detail} {now.advice}"
+                )
                 return now.status or TurnStatus.FAILED, now.usage
             if self._cancelled:
-                await self._drained()
+                await self._wait_until_shown()
                 return TurnStatus.CANCELLED, now.usage
-            await self._moved.wait()
+            await self._may_have_changed.wait()
 
     # Showing
 
-    def _changed(self) -> None:
+    def _show_what_was_read(self) -> None:
         """Show what a follower has read."""
         for event in self.view.events():
-            self._work.put_nowait(event)
-        self._spawn(self._nudge())
+            self._to_show.put_nowait(event)
+        self._spawn(self._catch_up())
 
-    async def _drained(self) -> None:
+    async def _wait_until_shown(self) -> None:
         """Wait until everything so far was shown."""
         done = asyncio.Event()
-        self._work.put_nowait(done)
+        self._to_show.put_nowait(done)
         await done.wait()
 
-    async def _show(self) -> None:
+    async def _show_events(self) -> None:
         while True:
-            event = await self._work.get()
+            event = await self._to_show.get()
             try:
                 if isinstance(event, asyncio.Event):
                     event.set()
-                elif isinstance(event, ThoughtFinished) and event.parent_id in self._streamed:
-                    self._seen |= {("ThoughtFinished", event.parent_id)}
-                elif (key := _key(event)) is None or key not in self._seen:
-                    self._seen |= {key} if key is not None else set()
+                elif isinstance(event, ThoughtFinished) and event.parent_id in self._streamed_rounds:
+                    self._shown_events |= {("ThoughtFinished", event.parent_id)}
+                elif (key := _event_key(event)) is None or key not in self._shown_events:
+                    self._shown_events |= {key} if key is not None else set()
                     await self._show_event(event)
                     if not isinstance(event, TextDelta | ReasoningDelta | CallStreamed):
-                        await self._look()
+                        await self._ask_what_waits()
                 if self.view.taken_over is not None:
                     self._spawn(self._reopen())
             except Exception:
                 # One event that cannot be shown ends neither the session nor what is shown of it.
                 log.exception("an event was not shown in the editor")
-            self._moved.set()
+            self._may_have_changed.set()
 
     async def _show_event(self, event: Event) -> None:
         if isinstance(event, CallDecided):
             # Not by the principal: another window of this editor is the same one.
-            if event.id in self._decided:
+            if event.id in self._decided_here:
                 return
             self._end_question(event.id)
         if isinstance(event, TextDelta | ReasoningDelta):
-            self._streamed.add(event.parent_id)
-        if isinstance(event, ToolFinished) and event.id not in self._cards:
+            self._streamed_rounds.add(event.parent_id)
+        if isinstance(event, ToolFinished) and event.id not in self._opened_cards:
             # A replayed call has only its end.
             opening = CallProposed(id=event.id, parent_id=event.parent_id, tool=event.tool, arguments=event.arguments)
             await self._show_event(opening)
@@ -350,22 +360,22 @@ class EditorSession:
             await self._show_update(update)
         if isinstance(event, ReviewRequested):
             way = way_to_continue(self.view.session_id, self._run.spec if self._run is not None else None)
-            await self._tell(f"Step {event.name} waits for your review. Review it in chatops: {way}")
+            await self._show_notices(f"Step {event.name} waits for your review. Review it in chatops: {way}")
         if isinstance(event, RoleSwitched | TurnFinished):
-            await self._look_at_settings()
+            await self._show_settings()
 
     async def _show_update(self, update: Update) -> None:
         if isinstance(update, Card):
-            self._cards.add(update.id)
+            self._opened_cards.add(update.id)
         await self._client.show(update)
 
-    async def _tell(self, *sentences: str) -> None:
+    async def _show_notices(self, *sentences: str) -> None:
         for text in sentences:
             if text.strip():
                 await self._client.show(notice(text))
 
-    async def _tell_once(self, *sentences: str) -> None:
-        await self._tell(*(one for one in dict.fromkeys(sentences) if one not in self._noticed))
+    async def _show_notices_once(self, *sentences: str) -> None:
+        await self._show_notices(*(text for text in dict.fromkeys(sentences) if text not in self._noticed))
         self._noticed.update(sentences)
 
     @property
@@ -373,7 +383,7 @@ class EditorSession:
         own = self._workspace.runs.run_of(self.view)
         return own.state if own is not None else self.view.run if isinstance(self.view, SessionFollower) else None
 
-    async def _look_at_settings(self) -> None:
+    async def _show_settings(self) -> None:
         """Show role, model, steps and usage if they have changed, wherever that was done."""
         now, turn, run = self.view.snapshot(), self.view.state, self._run
         updates: list[Update] = [Commands(), self.settings]
@@ -383,115 +393,115 @@ class EditorSession:
             cost = now.usage.cost if now.usage is not None else None
             updates.append(Window(now.context_used, now.context_window, cost))
         for update in updates:
-            if self._shown.get(type(update)) != update:
-                self._shown[type(update)] = update
+            if self._last_updates.get(type(update)) != update:
+                self._last_updates[type(update)] = update
                 await self._client.show(update)
 
-    async def _nudge(self) -> None:
-        await self._look_at_settings()
-        await self._look()
-        self._moved.set()
+    async def _catch_up(self) -> None:
+        await self._show_settings()
+        await self._ask_what_waits()
+        self._may_have_changed.set()
 
     # What waits
 
-    async def _look(self) -> None:
+    async def _ask_what_waits(self) -> None:
         """Ask about what waits now, and end the questions about what waits no longer."""
-        if not self._begun:
+        if not self._may_ask:
             return
-        waiting = {(one.call.id, one.digest): one for one in self.view.pending}
-        for key in [key for key in self._asked if key not in waiting]:
+        waiting = {(pending.call.id, pending.digest): pending for pending in self.view.pending}
+        for key in [key for key in self._asked_calls if key not in waiting]:
             if self._end_question(key[0]):
                 await self._show_update(Card(id=key[0], status="in_progress", text="Decided elsewhere."))
         for key, pending in waiting.items():
-            if key not in self._asked:
-                self._asked[key] = None
+            if key not in self._asked_calls:
+                self._asked_calls[key] = None
                 await self._ask(key, pending)
         if self._run is not None:
-            await self._look_at_settings()
+            await self._show_settings()
         if isinstance(self.view, Session):
-            asked_now = open_questions(self.view.state) if self.view.state is not None else ()
-            questions = {one.question.id: one for one in asked_now}
-            for name in [name for name in self._questions if name not in questions]:
-                self._questions.pop(name).cancel()
+            still_open = open_questions(self.view.state) if self.view.state is not None else ()
+            questions = {question.question.id: question for question in still_open}
+            for name in [name for name in self._asked_by_servers if name not in questions]:
+                self._asked_by_servers.pop(name).cancel()
             for name, question in questions.items():
-                if name not in self._questions:
-                    self._questions[name] = asyncio.create_task(self._answer(self.view, question))
+                if name not in self._asked_by_servers:
+                    self._asked_by_servers[name] = asyncio.create_task(self._answer_server(self.view, question))
 
     def _end_question(self, call: CallId) -> bool:
         """Make a late answer void. Return True if the editor was being asked."""
-        tasks = [self._asked.pop(key) for key in list(self._asked) if key[0] == call]
-        open_ones = [task for task in tasks if task is not None and not task.done()]
-        for task in open_ones:
+        tasks = [self._asked_calls.pop(key) for key in list(self._asked_calls) if key[0] == call]
+        asking = [task for task in tasks if task is not None and not task.done()]
+        for task in asking:
             task.cancel()
-        return bool(open_ones)
+        return bool(asking)
 
     async def _ask(self, key: tuple[CallId, str], pending: PendingCall) -> None:
-        opens = pending.call.id not in self._cards
-        card = asked(pending, workspace=str(self.view.workspace), opens=opens)
-        line = offered(pending)
+        opens = pending.call.id not in self._opened_cards
+        card = pending_card(pending, workspace=str(self.view.workspace), opens=opens)
+        line = offer_line(pending)
         try:
             self.app.rights.check_surface(VIA)
         except ConfigError as error:
             line = ""
-            await self._tell(error.full)
+            await self._show_notices(error.full)
         if not line:
             await self._show_update(card)
             await self._decide_elsewhere(pending)
             return
         card = replace(card, title=line)
         await self._show_update(card)
-        if key in self._asked:
-            self._asked[key] = asyncio.create_task(self._answered(key, pending, replace(card, opens=False)))
+        if key in self._asked_calls:
+            self._asked_calls[key] = asyncio.create_task(self._ask_and_decide(key, pending, replace(card, opens=False)))
 
     async def _decide_elsewhere(self, pending: PendingCall, why: str = "") -> None:
         desk = await asyncio.to_thread(self.app.store.desk)
         place = f"{desk}/call/{pending.call.id} or " if desk else ""
         ways = f"{place}chatops approvals show {pending.call.id}"
-        await self._tell(f"{why or 'A call waits for your decision.'} Decide in chatops: {ways}")
+        await self._show_notices(f"{why or 'A call waits for your decision.'} Decide in chatops: {ways}")
 
-    async def _answered(self, key: tuple[CallId, str], pending: PendingCall, card: Card) -> None:
+    async def _ask_and_decide(self, key: tuple[CallId, str], pending: PendingCall, card: Card) -> None:
         """Ask the editor about a call, and decide as its user answers."""
         try:
             reply, seconds = await self._client.ask(card)
             # From here on nothing ends this task: a decision that has begun is recorded.
-            self._asked[key] = None
+            self._asked_calls[key] = None
             if not reply:
                 if not self._cancelled:
                     await self._decide_elsewhere(pending, "Nothing was decided.")
                 return
-            soon = reply == "allow" and seconds < SOONEST_S
+            is_too_soon = reply == "allow" and seconds < SOONEST_S
             client = self.app.options.client
             with suppress(StoreError):
-                await asyncio.to_thread(note_answer, self.app.store, client, seconds=seconds, void=soon)
-            if soon:
+                await asyncio.to_thread(note_answer, self.app.store, client, seconds=seconds, void=is_too_soon)
+            if is_too_soon:
                 why = f"{client} allowed this call {seconds:.2f} s after it was asked, before anyone could read it. "
                 await self._decide_elsewhere(pending, f"{why}Nothing was decided.")
                 return
             decision: Decision = Approved() if reply == "allow" else Rejected()
             if reply == "reason":
-                action, content = await self._client.form("Why do you reject this call?", REASON)
+                action, content = await self._client.form("Why do you reject this call?", REASON_FORM)
                 reason = content.get("reason") if isinstance(content, dict) else None
                 if action is not AnswerAction.ACCEPT or not isinstance(reason, str) or not reason.strip():
                     await self._decide_elsewhere(pending, "No reason was given, and nothing was decided.")
                     return
-                decision = Rejected(reason=reason.strip()[:LONGEST_REASON])
-            self._decided.add(pending.call.id)
+                decision = Rejected(reason=reason.strip()[:MAX_REASON])
+            self._decided_here.add(pending.call.id)
             if not await self.view.decide(pending.call.id, digest=pending.digest, decision=decision):
-                self._decided.discard(pending.call.id)
-                await self._tell("Another decision on this call came first, and counts.")
+                self._decided_here.discard(pending.call.id)
+                await self._show_notices("Another decision on this call came first, and counts.")
         except ChatopsError as error:
-            await self._tell(error.full)
+            await self._show_notices(error.full)
         except ConnectionError:
             # The editor is gone. The call stays pending.
             return
 
-    async def _answer(self, session: Session, question: OpenQuestion) -> None:
+    async def _answer_server(self, session: Session, question: OpenQuestion) -> None:
         """Let the user answer a question of a server. Where that is not possible, decline it and say why."""
         schema, asks = json_or_text(question.question.schema), question.question
         message, why = f"{asks.server} asks: {asks.message}", ""
         with suppress(ConnectionError):
             try:
-                for _ in range(TRIES):
+                for _ in range(MAX_FORMS):
                     if why := self._why_not_asked(asks, schema):
                         break
                     action, content = await self._client.form(sanitize(message), schema)
@@ -508,7 +518,7 @@ class EditorSession:
                 declined = Answer(action=AnswerAction.DECLINE)
                 await session.actions.answer(question, declined, why=why or "no answer has fitted its form")
             except ChatopsError as error:
-                await self._tell(error.full)
+                await self._show_notices(error.full)
 
     def _why_not_asked(self, asks: ServerQuestion, schema: "JsonValue") -> str:
         """Return why the user is not asked what a server wants to know, as a clause; empty if the user is asked."""
@@ -533,7 +543,7 @@ class EditorSession:
         task.add_done_callback(done)
 
 
-def _key(event: Event) -> tuple[str, str] | None:
+def _event_key(event: Event) -> tuple[str, str] | None:
     """Return what tells if an event was shown; None for pieces and steps that come once."""
     match event:
         case TurnStarted() | TurnCorrected() | CallProposed() | ToolFinished() | Notice() | AnswerRefused():

@@ -42,7 +42,7 @@ from chatops.runtime.call_sheet import subject_line
 Kind = Literal["read", "edit", "execute", "fetch", "other"]
 Progress = Literal["pending", "in_progress", "completed", "failed"]
 LONGEST_TITLE, LONGEST_RESULT = 200, 20_000
-"""Characters."""
+"""Characters of what an editor shows. The terminal has all of it."""
 
 
 @frozen_dataclass
@@ -113,20 +113,20 @@ class Commands:
 Update = Text | Card | Plan | Window | Settings | Commands
 
 
-def code(text: str) -> str:
+def code_block(text: str) -> str:
     """Return text as a block of code that nothing in it can end."""
     fence = _fence(text, least=3)
     return f"{fence}\n{sanitize(text)}\n{fence}"
 
 
-def said(text: str) -> str:
+def inert(text: str) -> str:
     """Return a sentence of chatops. One that Markdown would change is shown as code."""
-    return text if is_plain(text) else code(text)
+    return text if is_plain(text) else code_block(text)
 
 
 def notice(text: str) -> Text:
     """Return a sentence of chatops as a message."""
-    return Text(f"\n\n{said(text.strip())}\n\n")
+    return Text(f"\n\n{inert(text.strip())}\n\n")
 
 
 def updates(event: Event, known: Capabilities, *, workspace: str, typed_here: bool) -> Iterator[Update]:
@@ -146,13 +146,13 @@ def updates(event: Event, known: Capabilities, *, workspace: str, typed_here: bo
             yield Text(sanitize(event.reasoning, prose=True), by="thought")
             yield Text(sanitize(event.text, prose=True))
         case CallProposed():
-            yield proposed(event.id, event.tool, event.arguments, known, workspace=workspace)
+            yield proposed_card(event.id, event.tool, event.arguments, known, workspace=workspace)
         case ToolStarted():
             yield Card(id=event.id, status="in_progress")
         case CallDecided():
-            yield Card(id=event.id, status="in_progress", text=said(f"{event.decision.kind} by {event.by}"))
+            yield Card(id=event.id, status="in_progress", text=inert(f"{event.decision.kind} by {event.by}"))
         case ToolFinished():
-            yield ended(event, workspace=workspace)
+            yield ended_card(event, workspace=workspace)
         case _ if text := _sentence(event):
             yield notice(text)
 
@@ -171,7 +171,7 @@ def _sentence(event: Event) -> str:
             return ""
 
 
-def proposed(call: str, tool: str, arguments: str, known: Capabilities, *, workspace: str) -> Card:
+def proposed_card(call: str, tool: str, arguments: str, known: Capabilities, *, workspace: str) -> Card:
     """Return the card of a call that the model has proposed."""
     values = json_or_text(arguments)
     given = values if isinstance(values, dict) else {}
@@ -179,38 +179,38 @@ def proposed(call: str, tool: str, arguments: str, known: Capabilities, *, works
     about = about or written_path(known, arguments) or (arguments if given else "")
     return Card(
         id=call,
-        title=_title(shown_verb(tool, known, arguments), about if isinstance(about, str) else json.dumps(about)),
-        kind=_kind(known),
-        paths=_inside(workspace, [given.get(known.path) if known.path else None]),
+        title=_card_title(shown_verb(tool, known, arguments), about if isinstance(about, str) else json.dumps(about)),
+        kind=_card_kind(known),
+        paths=_paths_in_workspace(workspace, [given.get(known.path) if known.path else None]),
         arguments=arguments_value(arguments),
         opens=True,
     )
 
 
-def asked(pending: PendingCall, *, workspace: str, opens: bool) -> Card:
+def pending_card(pending: PendingCall, *, workspace: str, opens: bool) -> Card:
     """Return the card of a call that waits for a decision, with everything that the approval dialog shows."""
     facts, known = pending.facts, pending.capabilities
     return Card(
         id=pending.call.id,
-        title=_title(shown_verb(pending.call.name, known, pending.call.arguments), subject_line(pending)),
-        kind=_kind(known),
-        text=code(describe(pending)),
+        title=_card_title(shown_verb(pending.call.name, known, pending.call.arguments), subject_line(pending)),
+        kind=_card_kind(known),
+        text=code_block(describe(pending)),
         diffs=tuple(diffs(facts.diff, facts.paths[0])) if facts.diff and facts.paths else (),
-        paths=_inside(workspace, facts.paths),
+        paths=_paths_in_workspace(workspace, facts.paths),
         arguments=arguments_value(facts.arguments),
         opens=opens,
     )
 
 
-def ended(event: ToolFinished, *, workspace: str) -> Card:
+def ended_card(event: ToolFinished, *, workspace: str) -> Card:
     """Return the card of a call that is over."""
     content, facts = event.content, event.facts
     cut = content[:LONGEST_RESULT] + ("\n…" if len(content) > LONGEST_RESULT else "")
-    paths = _inside(workspace, [facts.wrote])
+    paths = _paths_in_workspace(workspace, [facts.wrote])
     return Card(
         id=event.id,
         status="completed" if event.status is Status.SUCCESS else "failed",
-        text=code(cut) if cut.strip() else "",
+        text=code_block(cut) if cut.strip() else "",
         diffs=tuple(diffs(facts.diff, paths[0])) if paths else (),
         paths=paths,
     )
@@ -220,7 +220,8 @@ def diffs(unified: str, path: str) -> Iterator[Diff]:
     """Yield the changed places of a unified diff of one file."""
     for hunk in re.split(r"^@@.*\n", unified, flags=re.MULTILINE)[1:]:
         lines = [line for line in re.findall(r"[^\n]*\n|[^\n]+", hunk) if line[0] in " +-"]
-        old, new = ("".join(line[1:] for line in lines if line[0] != other) for other in "+-")
+        # The old text has no added lines, and the new one no removed ones.
+        old, new = ("".join(line[1:] for line in lines if line[0] != sign) for sign in "+-")
         yield Diff(path=path, old=sanitize(old), new=sanitize(new))
 
 
@@ -235,7 +236,7 @@ def plan(run: RunView) -> Plan:
     return Plan(tuple((reveal(text, newlines=False), state(mark)) for text, mark in named))
 
 
-def _title(verb: str, about: str) -> str:
+def _card_title(verb: str, about: str) -> str:
     text = one_line(reveal(about, newlines=False), most=LONGEST_TITLE)
     if not text or is_plain(f"{verb}: {text}"):
         return f"{verb}: {text}" if text else verb
@@ -248,7 +249,7 @@ def _fence(text: str, *, least: int) -> str:
     return "`" * max([least, *(1 + len(run) for run in re.findall("`+", text))])
 
 
-def _kind(known: Capabilities) -> Kind:
+def _card_kind(known: Capabilities) -> Kind:
     if known.runs_anything:
         return "execute"
     if known.writes:
@@ -258,8 +259,8 @@ def _kind(known: Capabilities) -> Kind:
     return "read" if known.reads_workspace else "other"
 
 
-def _inside(workspace: str, paths: object) -> tuple[str, ...]:
+def _paths_in_workspace(workspace: str, paths: object) -> tuple[str, ...]:
     """Return those of `paths` that are in the workspace, absolute. An editor may open what it is named."""
     named = [path for path in paths if isinstance(path, str) and path] if isinstance(paths, list | tuple) else []
-    found = (posixpath.normpath(posixpath.join(workspace, one)) for one in named)
-    return tuple(one for one in found if one.startswith(f"{workspace.rstrip('/')}/") and one.isprintable())
+    absolute = (posixpath.normpath(posixpath.join(workspace, path)) for path in named)
+    return tuple(path for path in absolute if path.startswith(f"{workspace.rstrip('/')}/") and path.isprintable())

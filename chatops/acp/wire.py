@@ -1,15 +1,11 @@
 """The Agent Client Protocol, version 1: what an editor sends and gets. Only this module knows the SDK.
 
-A later version is another module beside this one, over the same `acp.session`.
-
-The SDK checks each message against the schema. `Stdio` stands below it, because the SDK takes some things for granted:
-a frame that is no object, or answers that nobody asked for, end its loop; ``_meta`` may replace checked values; and
-neither frames nor the number of requests have a limit.
+A later version is another module beside this one, over the same `acp.session`. The SDK checks each message against the
+schema, above `acp.stdio`. `Agent` has the methods that the editor calls, and `Editor` calls those of the editor.
 """
 
 import asyncio
 import base64
-import json
 import logging
 import os
 import re
@@ -32,8 +28,9 @@ from acp import helpers, schema
 from chatops.acp.commands import COMMANDS
 from chatops.acp.session import EditorSession, Reply, open_editor_session
 from chatops.acp.show import Card, Commands, Plan, Settings, Text, Update, Window
+from chatops.acp.stdio import MAX_FRAME_BYTES, Stdio
 from chatops.domain import __version__
-from chatops.domain.canonical import JsonValue, parse_json
+from chatops.domain.canonical import JsonValue
 from chatops.domain.decisions import AnswerAction
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError
 from chatops.domain.events import TurnStatus
@@ -46,24 +43,23 @@ from chatops.wiring.stored import Options, at_home
 
 log = logging.getLogger(__name__)
 
-LARGEST_FRAME = 32 * 1024 * 1024
-"""Bytes of a message: an image, and some text. A longer one is refused without being kept."""
-MAX_REQUESTS = 64
-"""Requests that are answered at a time."""
 MAX_SESSIONS = 16
-LONGEST_MESSAGE = 1_000_000
-"""Characters of a prompt."""
-LONGEST_FORM = 64_000
-"""Characters of the answers in a form."""
-PAGE = 50
+"""Open at a time in one process. Each has an application of its own, with its files watched."""
+MAX_PROMPT = 1_000_000
+"""Characters of a prompt: more than any model takes."""
+MAX_FORM = 64_000
+"""Characters of the answers in a form, as JSON."""
+PAGE_SIZE = 50
 """Sessions of one page of a list."""
 LINGER_S = 5.0
 """Seconds in which an editor that has gone may still read what was written to it."""
-_STOPPED: dict[TurnStatus, Literal["end_turn", "max_turn_requests", "cancelled"]] = {
+_INVALID_PARAMS = -32602
+"""Code of JSON-RPC 2.0 for every error of the user."""
+_STOP_REASONS: dict[TurnStatus, Literal["end_turn", "max_turn_requests", "cancelled"]] = {
     TurnStatus.LIMIT: "max_turn_requests",
     TurnStatus.CANCELLED: "cancelled",
 }
-_TEXTS = {
+_TEXT_UPDATES = {
     "user": helpers.update_user_message_text,
     "agent": helpers.update_agent_message_text,
     "thought": helpers.update_agent_thought_text,
@@ -72,114 +68,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Stdio:
-    """Messages on two file descriptors: lines of JSON."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._sending = asyncio.Lock()
-        self._answering = 0
-        self.asked: dict[str, float] = {}
-        """When each question about a call was written, in monotonic seconds, by its first option."""
-
-    async def send(self, message: dict[str, Any]) -> None:
-        """Write a message. Raises ConnectionError."""
-        if "error" in message:
-            # It repeats what was sent, and may hold what is no JSON.
-            message["error"].pop("data", None)
-        try:
-            async with self._sending:
-                self._writer.write(dumps(message).encode() + b"\n")
-                await self._writer.drain()
-        finally:
-            # An answer that an editor does not read counts as well.
-            self._answering -= "method" not in message
-        if message.get("method") == "session/request_permission":
-            # Several sessions may ask about one call: that of a child turn, in its own session and in its parent's.
-            self.asked[message["params"]["options"][0]["optionId"]] = time.monotonic()
-
-    async def receive(self) -> dict[str, Any] | None:
-        """Return the next message that can be one; None at the end, also if a refusal cannot be written any more."""
-        try:
-            return await self._next()
-        except ConnectionError:
-            return None
-
-    async def _next(self) -> dict[str, Any] | None:
-        while (line := await self._line()) is not None:
-            # A flood must not keep everything else from running.
-            await asyncio.sleep(0)
-            message = _parse_message(line)
-            if not line:
-                await self._refuse(
-                    None, -32700, f"A message is longer than {LARGEST_FRAME // 2**20} MB. Nothing was sent."
-                )
-            elif message is None:
-                await self._refuse(None, -32700, "This is no message of the protocol.")
-            elif not message:
-                continue
-            elif not {"method", "id"} <= message.keys():
-                return message
-            elif self._answering >= MAX_REQUESTS:
-                await self._refuse(message["id"], -32600, "Too many requests at a time.")
-            else:
-                self._answering += 1
-                return message
-        return None
-
-    async def _refuse(self, id: object, code: int, text: str) -> None:
-        self._answering += 1
-        await self.send({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": text}})
-
-    async def _line(self) -> bytes | None:
-        """Return the next line, empty if it was too long; None at the end, also amid a line."""
-        dropped = False
-        while True:
-            try:
-                line = await self._reader.readuntil(b"\n")
-                return b"" if dropped else line
-            except asyncio.LimitOverrunError as error:
-                await self._reader.readexactly(error.consumed)
-                dropped = True
-            except asyncio.IncompleteReadError:
-                return None
-
-    async def close(self) -> None:
-        """Stop reading and writing."""
-        self._writer.close()
-
-
-def _parse_message(line: bytes) -> dict[str, Any] | None:
-    """Return a request, notification or response, without what chatops does not use.
-
-    None: it is none of them. Empty: it is to be ignored.
-    """
-    try:
-        message: Any = parse_json(line.decode())
-        if b"\\ud" in line.lower():
-            # Half of a character can be neither stored nor sent on.
-            message = json.loads(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(message, dict):
-        return None
-    if "method" in message:
-        params = message.get("params")
-        if isinstance(params, dict):
-            # The SDK would let it replace what it has checked.
-            params.pop("_meta", None)
-        known = isinstance(message["method"], str) and isinstance(params, dict | None)
-        return message if known and isinstance(message.get("id"), int | str | None) else None
-    error = message.get("error")
-    if "id" in message and message["id"] is None and error is not None:
-        # Such an answer is about a notification. An answer to it could go on for ever.
-        return {}
-    fault = error is not None and not (isinstance(error, dict) and isinstance(error.get("message"), str))
-    fault = fault or (error is not None and "result" in message)
-    return message if type(message.get("id")) is int and not fault else None
-
-
-def _answers(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+def _answer_errors(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
     """Answer with the message for the user where a method raises ChatopsError."""
 
     @wraps(method)
@@ -187,7 +76,7 @@ def _answers(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
         try:
             return await method(*args, **kwargs)
         except ChatopsError as error:
-            raise acp.RequestError(-32602, error.full) from error
+            raise acp.RequestError(_INVALID_PARAMS, error.full) from error
 
     return answer
 
@@ -201,30 +90,31 @@ class Editor:
 
     async def show(self, update: Update) -> None:
         """Show what has happened or changed."""
-        sent: Any = None
+        message: Any = None
         match update:
             case Text(text=text, by=by):
-                sent = _TEXTS[by](text) if text else None
+                message = _TEXT_UPDATES[by](text) if text else None
             case Card(opens=True):
-                sent = schema.ToolCallStart(session_update="tool_call", **_call(update))
+                message = schema.ToolCallStart(session_update="tool_call", **_call_fields(update))
             case Card():
-                sent = schema.ToolCallProgress(session_update="tool_call_update", **_call(update))
+                message = schema.ToolCallProgress(session_update="tool_call_update", **_call_fields(update))
             case Plan(steps=steps):
-                sent = helpers.update_plan([helpers.plan_entry(text, status=state) for text, state in steps])
+                message = helpers.update_plan([helpers.plan_entry(text, status=state) for text, state in steps])
             case Window(used=used, size=size, cost=cost):
                 spent = None if cost is None else schema.Cost(amount=cost, currency="USD")
-                sent = schema.UsageUpdate(session_update="usage_update", used=used, size=size, cost=spent)
+                message = schema.UsageUpdate(session_update="usage_update", used=used, size=size, cost=spent)
             case Commands():
-                sent = helpers.update_available_commands(map(_command, COMMANDS))
+                message = helpers.update_available_commands(map(_command, COMMANDS))
             case Settings(role=role):
                 await self._conn.session_update(self.session_id, helpers.update_current_mode(role))
-                options = _options(update)
-                sent = schema.ConfigOptionUpdate(session_update="config_option_update", config_options=options)
-        if sent is not None:
-            await self._conn.session_update(self.session_id, sent)
+                options = _config_options(update)
+                message = schema.ConfigOptionUpdate(session_update="config_option_update", config_options=options)
+        if message is not None:
+            await self._conn.session_update(self.session_id, message)
 
     async def ask(self, card: Card) -> tuple[Reply, float]:
         """Ask about a call. An answer that was not offered is none."""
+        # The options of each question are new ones, so that no answer to an earlier question fits.
         mark = secrets.token_hex(4)
         offers: dict[str, tuple[Reply, str, Literal["reject_once", "allow_once"]]] = {
             f"reject-{mark}": ("reject", "Reject", "reject_once"),
@@ -234,7 +124,7 @@ class Editor:
         options = [
             schema.PermissionOption(option_id=id, name=name, kind=kind) for id, (_, name, kind) in offers.items()
         ]
-        call = schema.ToolCallUpdate(**_call(card))
+        call = schema.ToolCallUpdate(**_call_fields(card))
         try:
             reply = await self._conn.request_permission(self.session_id, call, options)
         except (acp.RequestError, ValueError) as error:
@@ -242,21 +132,21 @@ class Editor:
             return "", 0.0
         finally:
             now = time.monotonic()
-            seconds = now - self._stdio.asked.pop(options[0].option_id, now)
+            seconds = now - self._stdio.asked_at.pop(options[0].option_id, now)
         chosen = reply.outcome.option_id if isinstance(reply.outcome, schema.AllowedOutcome) else ""
         return offers[chosen][0] if chosen in offers else "", seconds
 
-    async def form(self, message: str, schema_: JsonValue) -> tuple[AnswerAction | None, JsonValue]:
+    async def form(self, message: str, fields: JsonValue) -> tuple[AnswerAction | None, JsonValue]:
         """Show a form, and return what was answered; None if the editor has failed."""
         try:
-            wanted = schema.ElicitationSchema.model_validate(schema_)
-            mode = schema.ElicitationFormSessionMode(session_id=self.session_id, requested_schema=wanted)
+            requested = schema.ElicitationSchema.model_validate(fields)
+            mode = schema.ElicitationFormSessionMode(session_id=self.session_id, requested_schema=requested)
             reply = await self._conn.create_elicitation(message, mode)
         except (acp.RequestError, ValueError) as error:
             log.info("the editor did not show a form: %s", error)
             return None, None
         if isinstance(reply, schema.AcceptElicitationResponse):
-            fits = len(dumps(reply.content)) <= LONGEST_FORM
+            fits = len(dumps(reply.content)) <= MAX_FORM
             return (AnswerAction.ACCEPT, reply.content or {}) if fits else (None, None)
         declined = isinstance(reply, schema.DeclineElicitationResponse)
         return AnswerAction.DECLINE if declined else AnswerAction.CANCEL, None
@@ -268,33 +158,34 @@ def _command(name: str) -> schema.AvailableCommand:
     return schema.AvailableCommand(name=name, description=about, input=typed)
 
 
-def _call(card: Card) -> dict[str, Any]:
+def _call_fields(card: Card) -> dict[str, Any]:
     """Return the fields of a call. An update without a field changes nothing of it."""
     content: list[Any] = [helpers.tool_content(helpers.text_block(card.text))] if card.text else []
     content += [helpers.tool_diff_content(diff.path, diff.new, diff.old) for diff in card.diffs]
-    described = {"title": card.title, "kind": card.kind, "raw_input": card.arguments} if card.title else {}
-    found = {"content": content, "locations": [schema.ToolCallLocation(path=path) for path in card.paths]}
-    return {
-        "tool_call_id": card.id,
-        "status": card.status,
-        **described,
-        **{name: value for name, value in found.items() if value},
-    }
+    fields: dict[str, Any] = {"tool_call_id": card.id, "status": card.status}
+    if card.title:
+        fields |= {"title": card.title, "kind": card.kind, "raw_input": card.arguments}
+    if content:
+        fields["content"] = content
+    if card.paths:
+        fields["locations"] = [schema.ToolCallLocation(path=path) for path in card.paths]
+    return fields
 
 
 class Agent:
     """The methods that an editor calls."""
 
-    def __init__(self, app: App, stdio: Stdio, *, is_whole: Callable[[str], str]) -> None:
-        """Create it over an application that lists sessions. `is_whole` tells what home and root folders are."""
-        self._app, self._stdio, self._is_whole = app, stdio, is_whole
+    def __init__(self, app: App, stdio: Stdio, *, too_broad: Callable[[str], str]) -> None:
+        """Create it over an application that lists sessions. `too_broad`: see `commands.workspace`."""
+        self._app, self._stdio, self._too_broad = app, stdio, too_broad
         self._client = ""
         self._has_forms = False
         self._sessions: dict[str, EditorSession] = {}
         self._opening = asyncio.Lock()
+        """Held while a session is opened or closed, so that one of an id exists at a time."""
 
     def on_connect(self, conn: acp.Client) -> None:
-        """Keep the way to the editor."""
+        """Store the connection to the editor. The SDK calls this first."""
         self._conn = conn
 
     async def aclose(self) -> None:
@@ -303,7 +194,7 @@ class Agent:
             for session in self._sessions.values():
                 await session.aclose()
 
-    @_answers
+    @_answer_errors
     async def initialize(
         self,
         protocol_version: int,
@@ -313,7 +204,9 @@ class Agent:
         """Learn who the client is, once, and say what chatops can do."""
         if self._client:
             raise ConfigError("The connection is initialized already.")
-        self._client = _name(f"{client_info.name} {client_info.version}" if client_info else "") or "an unnamed editor"
+        self._client = (
+            _safe_name(f"{client_info.name} {client_info.version}" if client_info else "") or "an unnamed editor"
+        )
         forms = client_capabilities.elicitation if client_capabilities is not None else None
         self._has_forms = forms is not None and forms.form is not None
         return schema.InitializeResponse(
@@ -332,21 +225,21 @@ class Agent:
             ),
         )
 
-    @_answers
-    async def new_session(self, **asked: Any) -> schema.NewSessionResponse:
+    @_answer_errors
+    async def new_session(self, **params: Any) -> schema.NewSessionResponse:
         """Open a new session."""
-        session_id, settings = await self._open(replay=False, **asked)
+        session_id, settings = await self._open(replay=False, **params)
         return schema.NewSessionResponse(session_id=session_id, **settings)
 
-    @_answers
-    async def load_session(self, **asked: Any) -> schema.LoadSessionResponse:
+    @_answer_errors
+    async def load_session(self, **params: Any) -> schema.LoadSessionResponse:
         """Open a stored session, and show all of it."""
-        return schema.LoadSessionResponse(**(await self._open(replay=True, **asked))[1])
+        return schema.LoadSessionResponse(**(await self._open(replay=True, **params))[1])
 
-    @_answers
-    async def resume_session(self, **asked: Any) -> schema.ResumeSessionResponse:
+    @_answer_errors
+    async def resume_session(self, **params: Any) -> schema.ResumeSessionResponse:
         """Open a stored session whose messages the editor has."""
-        return schema.ResumeSessionResponse(**(await self._open(replay=False, **asked))[1])
+        return schema.ResumeSessionResponse(**(await self._open(replay=False, **params))[1])
 
     async def _open(
         self,
@@ -377,58 +270,58 @@ class Agent:
             session = await open_editor_session(options, wanted, editor, notices=notices)
             self._sessions[session.view.session_id] = session
             editor.session_id = session.view.session_id
-            settings = await _settings(session)
+            settings = await _settings_fields(session)
             # Until all of it is shown, the next request must not close the session again.
             await session.begin(replay=replay)
         return session.view.session_id, settings
 
     def _options(self, cwd: str) -> Options:
         """Return the options of a session in the folder `cwd`. Raises ConfigError."""
-        limit = self._app.options.workspace
-        folder = _real(cwd)
+        outer = self._app.options.workspace
+        folder = _real_path(cwd)
         if not os.path.isabs(cwd) or not folder.is_dir():
             raise ConfigError(f"{cwd!r} is not an absolute path of a folder.")
-        if limit is not None and not folder.is_relative_to(limit.resolve()):
-            raise ConfigError(f"{folder} is not in {limit}.", advice="chatops acp was started with --workspace.")
-        if limit is None and (what := self._is_whole(str(folder))):
+        if outer is not None and not folder.is_relative_to(outer.resolve()):
+            raise ConfigError(f"{folder} is not in {outer}.", advice="chatops acp was started with --workspace.")
+        if outer is None and (what := self._too_broad(str(folder))):
             raise ConfigError(
                 f"{folder} is {what}: the model could ask to read anything in it.",
                 advice=f"Open the folder of a project, or start chatops acp --workspace {folder}",
             )
         return replace(self._app.options, workspace=folder, client=self._client)
 
-    def _ignored(self, further: list[str] | None, servers: list[Any] | None) -> list[str]:
+    def _ignored(self, folders: list[str] | None, servers: list[Any] | None) -> list[str]:
         """Return sentences about what the editor wants and does not get."""
-        found, limits = [], self._app.options.sandbox
-        if names := ", ".join(dict.fromkeys(_name(str(getattr(one, "name", ""))) for one in servers or [])):
-            found.append(f"MCP servers of the editor are ignored: {names}. chatops mcp add adds one to chatops.")
-        added = [Path(one) for one in (*limits.read, *limits.write)]
-        outside = [one for one in further or [] if not any(_real(one).is_relative_to(base) for base in added)]
-        if named := ", ".join(_name(one, most=300) for one in outside):
-            found.append(f"Further folders are ignored: {named}. chatops acp --add-dir DIR adds one for commands.")
-        return found
+        sentences, limits = [], self._app.options.sandbox
+        if names := ", ".join(dict.fromkeys(_safe_name(str(getattr(server, "name", ""))) for server in servers or [])):
+            sentences.append(f"MCP servers of the editor are ignored: {names}. chatops mcp add adds one to chatops.")
+        added = [Path(folder) for folder in (*limits.read, *limits.write)]
+        outside = [folder for folder in folders or [] if not any(map(_real_path(folder).is_relative_to, added))]
+        if named := ", ".join(_safe_name(folder, longest=300) for folder in outside):
+            sentences.append(f"Further folders are ignored: {named}. chatops acp --add-dir DIR adds one for commands.")
+        return sentences
 
-    @_answers
+    @_answer_errors
     async def list_sessions(self, cwd: str | None = None, cursor: str | None = None) -> schema.ListSessionsResponse:
         """List stored sessions, the last used first."""
-        limit = self._app.options.workspace
-        after = int(cursor) if cursor is not None and re.fullmatch(r"\d{1,9}", cursor) else 0
-        found = await asyncio.to_thread(self._app.store.sessions, workspace=cwd, limit=ALL)
-        if limit is not None:
-            found = [one for one in found if Path(one.workspace).is_relative_to(limit.resolve())]
+        outer = self._app.options.workspace
+        begin = int(cursor) if cursor is not None and re.fullmatch(r"\d{1,9}", cursor) else 0
+        end = begin + PAGE_SIZE
+        stored = await asyncio.to_thread(self._app.store.sessions, workspace=cwd, limit=ALL)
+        if outer is not None:
+            stored = [info for info in stored if Path(info.workspace).is_relative_to(outer.resolve())]
         listed = [
             schema.SessionInfo(
-                session_id=one.id,
-                cwd=one.workspace,
-                title=_name(one.title, most=200) or None,
-                updated_at=datetime.fromtimestamp(one.updated_at, UTC).isoformat(),
+                session_id=info.id,
+                cwd=info.workspace,
+                title=_safe_name(info.title, longest=200) or None,
+                updated_at=datetime.fromtimestamp(info.updated_at, UTC).isoformat(),
             )
-            for one in found[after : after + PAGE]
+            for info in stored[begin:end]
         ]
-        more = str(after + PAGE) if len(found) > after + PAGE else None
-        return schema.ListSessionsResponse(sessions=listed, next_cursor=more)
+        return schema.ListSessionsResponse(sessions=listed, next_cursor=str(end) if len(stored) > end else None)
 
-    @_answers
+    @_answer_errors
     async def close_session(self, session_id: str) -> schema.CloseSessionResponse:
         """Close a session. What waits stays pending."""
         async with self._opening:
@@ -437,17 +330,19 @@ class Agent:
             await session.aclose()
         return schema.CloseSessionResponse()
 
-    @_answers
+    @_answer_errors
     async def prompt(self, session_id: str, prompt: list[Any]) -> schema.PromptResponse:
         """Send a message and answer when its turn is over."""
         session = self._session(session_id)
-        text = await asyncio.to_thread(_message, prompt, session.view.workspace, session.app.files.keep_pasted)
-        if len(text) > LONGEST_MESSAGE:
-            raise ConfigError(f"The message has more than {LONGEST_MESSAGE:,} characters.")
+        text = await asyncio.to_thread(_message_text, prompt, session.view.workspace, session.app.files.keep_pasted)
+        if len(text) > MAX_PROMPT:
+            raise ConfigError(f"The message has more than {MAX_PROMPT:,} characters.")
         status, used = await session.prompt(text)
-        given, made = (used.input_tokens, used.output_tokens) if used is not None else (0, 0)
-        usage = schema.Usage(input_tokens=given, output_tokens=made, total_tokens=given + made) if used else None
-        return schema.PromptResponse(stop_reason=_STOPPED.get(status, "end_turn"), usage=usage)
+        usage = None
+        if used is not None:
+            total = used.input_tokens + used.output_tokens
+            usage = schema.Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens, total_tokens=total)
+        return schema.PromptResponse(stop_reason=_STOP_REASONS.get(status, "end_turn"), usage=usage)
 
     async def cancel(self, session_id: str) -> None:
         """Stop what runs. A call that waits stays pending."""
@@ -455,13 +350,13 @@ class Agent:
             with suppress(ChatopsError):
                 await session.cancel()
 
-    @_answers
+    @_answer_errors
     async def set_session_mode(self, session_id: str, mode_id: str) -> schema.SetSessionModeResponse:
         """Switch to another role."""
         await self._session(session_id).switch_role(mode_id)
         return schema.SetSessionModeResponse()
 
-    @_answers
+    @_answer_errors
     async def set_config_option(
         self, config_id: str, session_id: str, value: str | bool
     ) -> schema.SetSessionConfigOptionResponse:
@@ -470,7 +365,7 @@ class Agent:
         if config_id != "model" or not isinstance(value, str):
             raise ConfigError(f"There is no option {config_id!r} of that kind.")
         await session.choose_model(value)
-        return schema.SetSessionConfigOptionResponse(config_options=_options(session.settings))
+        return schema.SetSessionConfigOptionResponse(config_options=_config_options(session.settings))
 
     def _session(self, session_id: str) -> EditorSession:
         if session_id not in self._sessions:
@@ -478,14 +373,14 @@ class Agent:
         return self._sessions[session_id]
 
 
-async def _settings(session: EditorSession) -> dict[str, Any]:
+async def _settings_fields(session: EditorSession) -> dict[str, Any]:
     roles, now = await session.roles(), session.settings
     modes = [schema.SessionMode(id=name, name=name, description=about or None) for name, about in roles]
     state = schema.SessionModeState(current_mode_id=now.role, available_modes=modes)
-    return {"modes": state, "config_options": _options(now)}
+    return {"modes": state, "config_options": _config_options(now)}
 
 
-def _options(settings: Settings) -> list[Any]:
+def _config_options(settings: Settings) -> list[Any]:
     choices = [schema.SessionConfigSelectOption(value=value, name=label) for value, label in settings.models]
     option = schema.SessionConfigOptionSelect(
         type="select", id="model", name="Model", category="model", current_value=settings.model, options=choices
@@ -493,17 +388,17 @@ def _options(settings: Settings) -> list[Any]:
     return [option]
 
 
-def _name(text: str, *, most: int = 60) -> str:
+def _safe_name(text: str, *, longest: int = 60) -> str:
     """Return a name that an editor has sent, with nothing in it that could be taken for anything else."""
-    return re.sub(r"[^\w .,:/@+-]", "?", text[:most]).strip()
+    return re.sub(r"[^\w .,:/@+-]", "?", text[:longest]).strip()
 
 
-def _real(path: str) -> Path:
+def _real_path(path: str) -> Path:
     """Return a path without links. One that no file can have leads nowhere."""
     return Path(os.path.realpath(path.replace("\0", "?")))
 
 
-def _message(blocks: Sequence[Any], workspace: Path, keep_image: Callable[[bytes], FileRef]) -> str:
+def _message_text(blocks: Sequence[Any], workspace: Path, keep_image: Callable[[bytes], FileRef]) -> str:
     """Return a prompt as a message, in which ``@path`` attaches a file."""
     parts: list[str] = []
     for block in blocks:
@@ -511,9 +406,9 @@ def _message(blocks: Sequence[Any], workspace: Path, keep_image: Callable[[bytes
             case schema.TextContentBlock():
                 parts.append(block.text)
             case schema.ResourceContentBlock():
-                parts.append(_mention_of(block.uri, workspace))
+                parts.append(_mention(block.uri, workspace))
             case schema.EmbeddedResourceContentBlock():
-                parts.append(_mention_of(block.resource.uri, workspace))
+                parts.append(_mention(block.resource.uri, workspace))
             case schema.ImageContentBlock():
                 parts.append(f"@{_keep_image(block.data, keep_image)}")
             case _:
@@ -532,7 +427,7 @@ def _keep_image(data: str, keep_image: Callable[[bytes], FileRef]) -> str:
     return file.path
 
 
-def _mention_of(uri: str, workspace: Path) -> str:
+def _mention(uri: str, workspace: Path) -> str:
     """Return ``@path`` for the address of a file in the workspace, else the address as text."""
     try:
         parts = urlsplit(uri)
@@ -543,20 +438,20 @@ def _mention_of(uri: str, workspace: Path) -> str:
     name = os.path.relpath(path, workspace) if inside else ""
     if name and not re.search(r'["\x00-\x1f]', name):
         return f'@"{name}"'
-    return f"(not attached, because it is no file of this folder: {_name(uri, most=300)})"
+    return f"(not attached, because it is no file of this folder: {_safe_name(uri, longest=300)})"
 
 
-async def run(app: App, *, is_whole: Callable[[str], str]) -> int:
+async def run(app: App, *, too_broad: Callable[[str], str]) -> int:
     """Answer the editor until it closes standard input. Return the exit code."""
     loop = asyncio.get_running_loop()
     incoming, outgoing = os.dup(0), os.dup(1)
-    # Whatever else reads or prints must not touch the protocol.
+    # Other code that reads or prints must not touch the protocol.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    # Answers that nobody reads keep the end of the input from being read: `gone` tells of it all the same.
-    gone = select.epoll()
-    gone.register(incoming, select.EPOLLRDHUP)
-    reader = asyncio.StreamReader(limit=LARGEST_FRAME)
+    # While the editor reads no answers, no further input is read, so its end would go unnoticed. This poll notices it.
+    hangup = select.epoll()
+    hangup.register(incoming, select.EPOLLRDHUP)
+    reader = asyncio.StreamReader(limit=MAX_FRAME_BYTES)
     source, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(incoming))
     control = asyncio.streams.FlowControlMixin(loop)
     target, _ = await loop.connect_write_pipe(lambda: control, os.fdopen(outgoing, "wb"))
@@ -570,17 +465,17 @@ async def run(app: App, *, is_whole: Callable[[str], str]) -> int:
         give_up_later()
 
     def input_closed() -> None:
-        loop.remove_reader(gone)
+        loop.remove_reader(hangup)
         give_up_later()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop)
-    agent = Agent(app, stdio, is_whole=is_whole)
-    loop.add_reader(gone, input_closed)
+    agent = Agent(app, stdio, too_broad=too_broad)
+    loop.add_reader(hangup, input_closed)
     try:
         await acp.run_agent(cast(Any, agent), stdio, use_unstable_protocol=True)
     finally:
-        loop.remove_reader(gone)
-        gone.close()
+        loop.remove_reader(hangup)
+        hangup.close()
         await agent.aclose()
     return 0

@@ -22,7 +22,7 @@ def run(arguments: Namespace) -> int:
         )
     from chatops.acp import wire
 
-    return with_app(arguments, lambda opened: wire.run(opened, is_whole=too_broad), via="acp", broken_ok=True)
+    return with_app(arguments, lambda opened: wire.run(opened, too_broad=too_broad), via="acp", broken_ok=True)
 
 
 def _is_pipe(descriptor: int) -> bool:

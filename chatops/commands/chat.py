@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 USAGE = 2
 MAX_OPENING_S = 30.0
-"""Seconds to wait for a session to open, to keep_as_draft what a user typed before leaving. Otherwise nothing waits."""
+"""Seconds that leaving waits for a session to open, if what the user typed is to be kept in it as a draft."""
 
 
 def run(arguments: "Namespace") -> int:

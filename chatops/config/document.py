@@ -25,6 +25,9 @@ Path = tuple[str | int, ...]
 """Keys and indexes from the top level down to a value."""
 
 MAX_DEPTH = 64
+"""Levels of objects and lists below each other. Far more would end the recursion with an error of Python."""
+_MAX_DIGITS = 40
+"""Characters of a number. The conversion of one takes time that grows with their square."""
 _INDENT = "  "
 
 _SPACE = re.compile(r"(?:[ \t\n\r]+|//[^\n\r]*)*")
@@ -60,7 +63,7 @@ class Located:
 
 def parse(text: str) -> Located:
     """Parse JSON. Raises MalformedFileError."""
-    reader = _Reader(text)
+    reader = _JsonReader(text)
     value = reader.document()
     return Located(value=value, places=reader.places, spans=reader.spans)
 
@@ -152,7 +155,7 @@ def place_at(text: str, index: int) -> Place:
 
 
 def key_of(path: Path) -> str:
-    """Return the part of a message that names a key; empty at the top level."""
+    """Return the part of a message that names the key at `path`; empty at the top level."""
     return f", key {dotted_path(path)}" if path else ""
 
 
@@ -162,7 +165,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
     return f"; {near[0]!r} may be meant" if near else ""
 
 
-class _Reader:
+class _JsonReader:
     """One pass over the text that records positions."""
 
     def __init__(self, text: str) -> None:
@@ -261,16 +264,16 @@ class _Reader:
         return text
 
     def _number(self, path: Path) -> Json:
-        found = _NUMBER.match(self.text, self.index)
-        if found is None:
+        number = _NUMBER.match(self.text, self.index)
+        if number is None:
             missing = "the text ends where a value is expected" if self.index >= len(self.text) else "expected a value"
             raise self._error(missing, path)
-        if len(found[0]) > 40:
+        if len(number[0]) > _MAX_DIGITS:
             raise self._error("this number is too long", path)
-        self.index = found.end()
-        if found[1] is None and found[2] is None:
-            return int(found[0])
-        value = float(found[0])
+        self.index = number.end()
+        if number[1] is None and number[2] is None:
+            return int(number[0])
+        value = float(number[0])
         if value in (float("inf"), float("-inf")):
             raise self._error("this number is too large", path)
         return value
@@ -282,8 +285,8 @@ class _Reader:
         return True
 
     def _space(self) -> None:
-        found = _SPACE.match(self.text, self.index)
-        self.index = found.end() if found else self.index
+        if space := _SPACE.match(self.text, self.index):
+            self.index = space.end()
 
     def _place(self, index: int) -> Place:
         # Except for errors, positions are requested in rising order, so each line is counted once.

@@ -1,4 +1,4 @@
-"""The extras of chatops: word what is missing, with the command that installs it for the way this copy was installed.
+"""The extras of chatops: say what is missing, and the command that adds it to a copy installed in this way.
 
 pipx and `uv tool` own the environment that they made, so they have to add to it; what is installed past `uv tool` is
 gone with its next upgrade. Where chatops came from, such as a checkout or a wheel, is in ``direct_url.json``: no
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 DISTRIBUTION = "chatops-tui"
 """Name on an index. The import package and the command are called ``chatops``."""
-_REQUIRES = re.compile(r"""(?P<requirement>[^;]+?)\s*;\s*extra == ['"](?P<extra>[^'"]+)['"]""")
-_UV_CACHE = "archive-v"
+_REQUIREMENT_OF_EXTRA = re.compile(r"""(?P<requirement>[^;]+?)\s*;\s*extra == ['"](?P<extra>[^'"]+)['"]""")
+_UVX_FOLDER = "archive-v"
 """Folder of the environments that `uvx` makes, with a number after it."""
 
 
@@ -33,23 +33,21 @@ def not_installed(extra: str) -> str:
 
 def install_command(extra: str) -> str:
     """Return the command that adds an extra to this copy, for a shell."""
-    return shlex.join(_pip_arguments(extra, prefix=Path(sys.prefix)))
+    return shlex.join(_install_words(extra, prefix=Path(sys.prefix)))
 
 
-def _pip_arguments(extra: str, *, prefix: Path) -> list[str]:
+def _install_words(extra: str, *, prefix: Path) -> list[str]:
     distribution = _distribution()
     if distribution is None:
         checkout = Path(__file__).resolve().parents[2]
         return [*_installer_words(), "-e", f"{checkout}[{extra}]"]
-    found = [_REQUIRES.fullmatch(line) for line in distribution.requires or ()]
-    packages = [
-        requirement["requirement"] for requirement in found if requirement is not None and requirement["extra"] == extra
-    ]
+    matches = [_REQUIREMENT_OF_EXTRA.fullmatch(line) for line in distribution.requires or ()]
+    packages = [match["requirement"] for match in matches if match is not None and match["extra"] == extra]
     if (prefix / "pipx_metadata.json").is_file():
         return ["pipx", "inject", prefix.name, *packages]
     if (prefix / "uv-receipt.toml").is_file() and (source := _install_source(distribution)):
         return ["uv", "tool", "install", *_tool_install_words(extra, source=source, receipt=prefix / "uv-receipt.toml")]
-    if prefix.parent.name.startswith(_UV_CACHE) and (source := _install_source(distribution)):
+    if prefix.parent.name.startswith(_UVX_FOLDER) and (source := _install_source(distribution)):
         return ["uvx", "--from", _requirement(source, (extra,)), "chatops"]
     return [*_installer_words(), *packages]
 
@@ -86,10 +84,10 @@ def _install_source(distribution: "Distribution") -> str:
         return f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
     if not url.startswith("file:"):
         return url
-    place = unquote(urlsplit(url).path)
-    if not os.path.exists(place):
+    path = unquote(urlsplit(url).path)
+    if not os.path.exists(path):
         return ""
-    return place if origin.get("dir_info", {}).get("editable") else url
+    return path if origin.get("dir_info", {}).get("editable") else url
 
 
 def _requirement(source: str, extras: tuple[str, ...]) -> str:

@@ -13,8 +13,8 @@ from pathlib import Path
 from chatops.config.paths import folder_identity, plain_file, write_private
 from chatops.domain.errors import ConfigError
 
-MAX_READ = 100_000
-"""Maximum bytes of a memory. A longer file is not used."""
+MAX_MEMORY_BYTES = 100_000
+"""Of a memory, which every request carries. A longer file is not used."""
 
 
 class MemoryScope(StrEnum):
@@ -43,7 +43,8 @@ class Memories:
             MemoryScope.USER: folder / "user.md",
             MemoryScope.WORKSPACE: folder / "workspaces" / f"{name}.md",
         }
-        self._known: dict[MemoryScope, tuple[object, str]] = {}
+        self._cached: dict[MemoryScope, tuple[object, str]] = {}
+        """What a file was when it was read, and its text."""
 
     def path(self, scope: MemoryScope) -> Path:
         """Return the file of a memory, which may not exist."""
@@ -55,10 +56,10 @@ class Memories:
         try:
             with plain_file(path) as (file, found):
                 version = (found.st_ino, found.st_size, found.st_mtime_ns)
-                known, text = self._known.get(scope, (None, ""))
-                if known == version:
+                cached_version, text = self._cached.get(scope, (None, ""))
+                if cached_version == version:
                     return text
-                data = file.read(MAX_READ + 1)
+                data = file.read(MAX_MEMORY_BYTES + 1)
         except FileNotFoundError:
             return ""
         except OSError as error:
@@ -66,13 +67,13 @@ class Memories:
                 f"The {scope.label} {path} cannot be read: {error.strerror or error}.",
                 advice="Check the file and its owner; it has to be a plain file.",
             ) from None
-        if len(data) > MAX_READ:
+        if len(data) > MAX_MEMORY_BYTES:
             raise ConfigError(
-                f"The {scope.label} {path} is larger than {MAX_READ:,} bytes, so it is not used.",
+                f"The {scope.label} {path} is larger than {MAX_MEMORY_BYTES:,} bytes, so it is not used.",
                 advice="Shorten it: /memory edit",
             )
         text = data.decode("utf-8-sig", "replace")
-        self._known[scope] = (version, text)
+        self._cached[scope] = (version, text)
         return text
 
     def write(self, scope: MemoryScope, text: str) -> None:
@@ -81,12 +82,12 @@ class Memories:
 
     def texts(self) -> Sequence[tuple[str, str]]:
         """Return label and text of each memory that is not empty. One that cannot be read says so in its text."""
-        found = []
+        texts = []
         for scope in (MemoryScope.WORKSPACE, MemoryScope.USER):
             try:
                 text = self.read(scope)
             except ConfigError as error:
                 text = f"[{error}]"
             if text.strip():
-                found.append((scope.label, text))
-        return found
+                texts.append((scope.label, text))
+        return texts

@@ -43,7 +43,7 @@ PACKAGE = Path(__file__).parents[1]
 _TEMPORARY_PREFIX = f"{APP}-run-"
 HOME_VARIABLE = "CHATOPS_HOME"
 REGISTRY_VARIABLE = "CHATOPS_REGISTRY"
-_WAY_OUT = f"Set HOME, or {HOME_VARIABLE} to an absolute folder for the files of chatops."
+_HOME_ADVICE = f"Set HOME, or {HOME_VARIABLE} to an absolute folder for the files of chatops."
 SITE_REGISTRY = Path("/etc/chatops/model_registry.json")
 """The site's registry. A constant: if it could be moved, the ceiling could be lifted."""
 
@@ -150,13 +150,16 @@ class Paths:
 
 
 def find_paths(env: Mapping[str, str]) -> Paths:
-    """Return the folders for this process. Raises ConfigError if there is no usable place for them."""
+    """Return the folders for this process. Raises ConfigError if there is no usable place for them.
+
+    The first call may also move the folder for temporary files, see `_leave_shared_temporary_folder`.
+    """
     _leave_shared_temporary_folder()
     chosen = env.get(HOME_VARIABLE, "")
     if chosen:
         base = Path(chosen)
         if not base.is_absolute():
-            raise ConfigError(f"{HOME_VARIABLE} is {chosen!r}, which is not an absolute path.", advice=_WAY_OUT)
+            raise ConfigError(f"{HOME_VARIABLE} is {chosen!r}, which is not an absolute path.", advice=_HOME_ADVICE)
         return Paths(config=base / "config", data=base / "data", log=base / "log")
     config, data, log = _platform_folders()
     home = Path(os.path.expanduser("~"))
@@ -172,7 +175,7 @@ def find_paths(env: Mapping[str, str]) -> Paths:
             config=config if has_config else base / "config",
             data=base / "data",
             log=base / "log",
-            notices=(f"{notice} {_WAY_OUT}",),
+            notices=(f"{notice} {_HOME_ADVICE}",),
         )
     notice = f"HOME is not set: chatops keeps its files in the system's home for you, {home}."
     return Paths(config=config, data=data, log=log, notices=() if env.get("HOME") else (notice,))
@@ -214,17 +217,17 @@ def _temporary_home(obstacle: str) -> Path:
     Raises ConfigError with the reason `obstacle` if there is none.
     """
     try:
-        place = Path(tempfile.gettempdir()) / f"{APP}-{os.getuid()}"
+        folder = Path(tempfile.gettempdir()) / f"{APP}-{os.getuid()}"
         with suppress(FileExistsError):
-            place.mkdir(mode=0o700)
-        found = place.lstat()
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
-            return place
+            folder.mkdir(mode=0o700)
+        status = folder.lstat()
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077:
+            return folder
         # Another user took the name first.
         return Path(tempfile.mkdtemp(prefix=f"{APP}-"))
     except OSError as error:
         raise ConfigError(
-            f"{obstacle} There is no folder for temporary files either: {error}.", advice=_WAY_OUT
+            f"{obstacle} There is no folder for temporary files either: {error}.", advice=_HOME_ADVICE
         ) from None
 
 
@@ -290,7 +293,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def file_version(file: Path) -> tuple[int, ...]:
-    """Return what changes whenever a file does; empty if there is none."""
+    """Return numbers that change whenever the file does; none if there is no file."""
     try:
         status = os.lstat(file)
     except OSError:
@@ -337,8 +340,8 @@ def write_new_private(path: Path, data: bytes) -> None:
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Make a temporary folder and remove it at the end. If the process is killed, `remove_left_folders` does it."""
-    made = tempfile.TemporaryDirectory(prefix=_TEMPORARY_PREFIX, ignore_cleanup_errors=True)
-    with made as name, _lock_own_folder(Path(name)):
+    folder = tempfile.TemporaryDirectory(prefix=_TEMPORARY_PREFIX, ignore_cleanup_errors=True)
+    with folder as name, _lock_own_folder(Path(name)):
         yield Path(name)
 
 
@@ -371,8 +374,8 @@ def plain_file(path: Path, *, follow: bool = False) -> Iterator[tuple[IO[bytes],
     if not follow and path.is_symlink():
         raise OSError(errno.EINVAL, "it is a link", str(path))
     # Without O_NONBLOCK opening a named pipe would block.
-    more = os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | more)) as file:
+    further_flags = os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | further_flags)) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a plain file", str(path))
@@ -398,7 +401,7 @@ def complete_file(folder: Path, prefix: str, data: bytes) -> Iterator[Path]:
 
 
 def _rename_new(file: Path, name: Path) -> None:
-    """Rename a file. Raises FileExistsError if the name is taken."""
+    """Rename a file without replacing another one. Raises FileExistsError if the name is taken."""
     try:
         os.link(file, name)
     except FileExistsError:
@@ -417,24 +420,25 @@ def _exists_error(path: Path) -> ChatopsError:
     return ChatopsError(f"{path} exists and is not overwritten.", advice="Name another file.")
 
 
+# Of statx(2): the folder that means the current one, the bit of stx_mask for the time of creation, and struct statx,
+# which is the same on all architectures: its size, stx_mask at its beginning, and stx_btime, so many bytes after that.
 _AT_FDCWD = -100
 _STATX_BTIME = 0x800
 _STATX_SIZE = 256
 _MASK_FIELD = struct.Struct("=I")
 _TIME_FIELD = struct.Struct("=qI")
 _TIME_OFFSET = 80
-"""Bytes before stx_btime in struct statx, which is the same on all architectures: see statx(2)."""
 
 
 def folder_identity(folder: Path) -> str:
     """Return the identity of `folder`; empty if it cannot be told from a folder that replaces it."""
     try:
         resolved = os.path.realpath(folder, strict=True)
-        found = os.stat(resolved)
-        born = _creation_time_ns(resolved, found)
+        status = os.stat(resolved)
+        created_ns = _creation_time_ns(resolved, status)
     except OSError:
         return ""
-    return f"{found.st_ino}:{born}:{resolved}" if born else ""
+    return f"{status.st_ino}:{created_ns}:{resolved}" if created_ns else ""
 
 
 def path_of(identity: str) -> str:
@@ -449,10 +453,10 @@ def show_folder(folder: str) -> str:
     return show_path(f"~{folder.removeprefix(home)}" if inside else folder)
 
 
-def _creation_time_ns(path: str, found: os.stat_result) -> int:
+def _creation_time_ns(path: str, status: os.stat_result) -> int:
     """Return when a file was created, in nanoseconds since the epoch; 0 if the file system does not tell."""
     if sys.platform != "linux":
-        return int(getattr(found, "st_birthtime", 0) * 1_000_000_000)
+        return int(getattr(status, "st_birthtime", 0) * 1_000_000_000)
     import ctypes
 
     statx = _statx()

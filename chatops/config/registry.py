@@ -39,7 +39,7 @@ from chatops.config.document import Located, MalformedFileError, parse
 from chatops.config.paths import REGISTRY_VARIABLE, Paths, is_open, packaged_registry, plain_file, write_private
 from chatops.config.registry_read import MAX_BYTES, read_registry
 from chatops.config.site_files import SitePlace, UntrustedFileError, read_trusted
-from chatops.config.workflow_files import Unusable, Workflows, find_workflows, folder_of, packaged_workflows
+from chatops.config.workflow_files import Unusable, Workflows, find_workflows, packaged_workflows, user_workflow_folder
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import ASSUMED_WINDOW
@@ -103,8 +103,9 @@ class Loaded:
         """Return the file that `key` is in, and the line there, or the nearest one; no line if the file has changed."""
         if not key:
             return "", None
-        site = key[0] == "site" and self.site is not None
-        registry, path = (self.site or self.registry, self.lookup.site.path) if site else (self.registry, self.path)
+        registry, path = self.registry, self.path
+        if key[0] == "site" and self.site is not None:
+            registry, path = self.site, self.lookup.site.path
         places = _positions_in(path, registry.digest)
         return registry.source, places.place(key[1:])[0] if places is not None else None
 
@@ -125,7 +126,7 @@ class Loaded:
     @property
     def workflow_folder(self) -> Path:
         """Folder of the user's workflow files, which may not exist."""
-        return folder_of(self.path, paths=self.lookup.paths, packaged=self.lookup.packaged)
+        return user_workflow_folder(self.path, paths=self.lookup.paths, packaged=self.lookup.packaged)
 
     def reload_if_changed(self) -> "Loaded | None":
         """Load the registries again if a file has changed, otherwise return None. Never raises.
@@ -165,12 +166,12 @@ def load_registry(
 
     Raises ConfigError for a named file that does not exist and for a site registry that cannot be trusted.
     """
-    wanted = {REGISTRY_VARIABLE, "OPENAI_BASE_URL", "OPENAI_MODEL"}
+    variables = {REGISTRY_VARIABLE, "OPENAI_BASE_URL", "OPENAI_MODEL"}
     return _load(
         _Lookup(
             path=path,
             paths=paths,
-            env=tuple(sorted((name, value) for name, value in env.items() if name in wanted)),
+            env=tuple(sorted((name, value) for name, value in env.items() if name in variables)),
             site=site if site is not None else SitePlace(),
             packaged=packaged if packaged is not None else packaged_registry(),
             by_name=by_name,
@@ -233,9 +234,9 @@ def _site_error(path: Path, why: str) -> ConfigError:
 
 
 def _without_links_past_ceiling(registry: Registry, site: Registry | None, notices: list[str]) -> Registry:
-    """Return the registry without paths of the sandbox that the site permits by name only: a link leads them elsewhere.
+    """Return the registry without paths of the sandbox that a link leads out of what the site permits.
 
-    Limits compare paths as they are written.
+    The ceiling compares paths as they are written, so such a path would pass it by its name. A notice names each one.
     """
     if site is None or (ceiling := site.sandbox) is None:
         return registry
@@ -300,9 +301,9 @@ def _read(path: Path) -> bytes:
 
 def _replacement_for(lookup: _Lookup, path: Path) -> tuple[Registry, AccessLevel | None, str]:
     """Return the replacement for a broken file, its level cap, and the sentence about it for the user."""
-    kept = _last_good_copy(lookup, path)
-    if kept is not None:
-        return kept, None, "The last version of it that could be read stays in force."
+    last_good = _last_good_copy(lookup, path)
+    if last_good is not None:
+        return last_good, None, "The last version of it that could be read stays in force."
     note = "There is no earlier version of it, so the built-in registry is used, at level viewer."
     try:
         return read_registry(_read(lookup.packaged), source=str(lookup.packaged)), AccessLevel.VIEWER, note
@@ -337,6 +338,7 @@ def _keep_copy(paths: Paths, path: Path, data: bytes, notices: list[str]) -> Non
 def _last_good_copy(lookup: _Lookup, path: Path) -> Registry | None:
     try:
         with lookup.paths.last_good_copy(path).open("rb") as file:
+            # The digest on its line takes less than 100 bytes.
             digest, _, data = file.read(MAX_BYTES + 100).partition(b"\n")
         if hashlib.sha256(data).hexdigest().encode() != digest:
             return None
@@ -346,6 +348,7 @@ def _last_good_copy(lookup: _Lookup, path: Path) -> Registry | None:
 
 
 def _access_notices(path: Path) -> Iterator[str]:
+    """Yield what the user has to know if others could change the registry, or its folder."""
     with suppress(OSError):
         for place in (path, path.resolve().parent):
             status = place.stat()

@@ -40,14 +40,16 @@ from chatops.policy.spelled import LENIENT, Matches, Name, Rounds, Spelled, item
 from chatops.policy.workflow import Definition
 
 MAX_BYTES = 4_000_000
+"""Of a file. A registry of thousands of entries has less; more would delay every start."""
 KNOWN_TOOLS = (*BUILT_IN_TOOLS, *ALIASES)
 """Names of built-in tools. A near miss of one of them, in a setting that decides rights, is an error."""
 
 ALWAYS_THERE = ("env", "demo", "claude_cli")
 """Models that exist unless the file defines one of that name."""
 BUILT_IN_MODELS = ("default", *ALWAYS_THERE)
+"""Names that a role may use without an entry. ``default`` means the user's default model."""
 FREE_FORMATS = frozenset({"auto", "native"})
-"""Values of tool_format that do not name a format."""
+"""Values of tool_format that name no format of calls in text."""
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai"
 """Google's OpenAI-compatible endpoint: https://ai.google.dev/gemini-api/docs/openai"""
 GEMINI_KEY = "GEMINI_API_KEY"
@@ -139,11 +141,15 @@ def read_located(document: Document, *, data: bytes, site: bool = False) -> Regi
 
     Raises ConfigError.
     """
-    return _Reader(document, site=site).registry(digest=hashlib.sha256(data).hexdigest())
+    return _RegistryReader(document, site=site).registry(digest=hashlib.sha256(data).hexdigest())
 
 
-class _Reader:
-    """Validates one document and converts it to values, collecting warnings."""
+class _RegistryReader:
+    """Validates one document and converts it to values, collecting warnings.
+
+    `_resolve_…` returns an entry as it counts: aliases of tools replaced, and what was left out filled in. It raises
+    ConfigError for an entry that could mean two things.
+    """
 
     def __init__(self, document: Document, *, site: bool) -> None:
         self.document = document
@@ -181,12 +187,16 @@ class _Reader:
         self.warnings.append(RegistryWarning(text, (str(path[0]), str(path[1])) if about_entry else None))
 
     def _to_registry(self, file: RegistryFile, value: dict[str, Json], *, digest: str) -> Registry:
-        models = tuple(self._without_half_price(self._checked_model(spec), value["models"]) for spec in file.models)
+        models = tuple(self._without_half_price(self._resolve_model(spec), value["models"]) for spec in file.models)
         names = [role.name for role in file.roles]
-        roles = tuple(self._checked_role(role, [spec.name for spec in models]) for role in file.roles)
-        users = None if file.users is None else tuple(self._checked_user(user) for user in file.users)
+        roles = tuple(self._resolve_role(role, [spec.name for spec in models]) for role in file.roles)
+        users = None if file.users is None else tuple(self._resolve_user(user) for user in file.users)
         for path, why in _ignored_keys(file, value, site=self.site):
             self._warn(path, why)
+        for source in file.knowledge:
+            if source.name in KNOWN_TOOLS or SERVER_MARK in source.name:
+                why = "a tool may have this name already, so give the source another"
+                raise self.error(("knowledge", source.name), why)
         default_role = file.default_role
         if "default_role" not in value and names and default_role not in names:
             default_role = names[0]
@@ -201,8 +211,8 @@ class _Reader:
             models=models,
             roles=roles,
             users=users,
-            tools=tuple(self._checked_tool(name, setting, dict(file.tools)) for name, setting in file.tools),
-            knowledge=tuple(self._checked_source(source) for source in file.knowledge),
+            tools=tuple(self._resolve_tool(name, setting, dict(file.tools)) for name, setting in file.tools),
+            knowledge=file.knowledge,
             may_contain=file.sandbox.contain,
             may_accept_level=file.sandbox.accept_level,
             sandbox=file.sandbox.spec if "sandbox" in value else None,
@@ -227,12 +237,6 @@ class _Reader:
         entries = {key: _without_notes(value) for key, value in servers.items()}
         return servers_in(EntryReader(self.document, self._warn), entries)
 
-    def _checked_source(self, source: KnowledgeSource) -> KnowledgeSource:
-        if source.name in KNOWN_TOOLS or SERVER_MARK in source.name:
-            why = "a tool may have this name already, so give the source another"
-            raise self.error(("knowledge", source.name), why)
-        return source
-
     def _read_workflows(self, file: RegistryFile) -> tuple[Definition, ...]:
         if not file.workflows:
             return ()
@@ -252,7 +256,7 @@ class _Reader:
         self._warn(("models", spec.name, "price"), "a price needs input and output; this one is left out")
         return replace(spec, price=None)
 
-    def _checked_model(self, spec: ModelSpec) -> ModelSpec:
+    def _resolve_model(self, spec: ModelSpec) -> ModelSpec:
         path: Path = ("models", spec.name)
         if not isinstance(spec.type, ModelType) and not any(
             entry.name == spec.type for entry in installed_entries(ENGINES)
@@ -261,8 +265,8 @@ class _Reader:
             raise self.error((*path, "type"), f"is not a model type: expected {types}, or an engine of a package")
         if "\0" in spec.key.file:
             raise self.error((*path, "api_key_file"), "a NUL character cannot be part of a path")
-        given = [word for word in astuple(spec.key) if word]
-        if len(given) > 1:
+        key_sources = [source for source in astuple(spec.key) if source]
+        if len(key_sources) > 1:
             raise self.error(path, "more than one source of a key is given, and only one can count")
         if spec.api_key and spec.api_key.casefold() != "none":
             why = "a key in the file can be read by whoever reads the file; api_key_env or api_key_file is safer"
@@ -274,27 +278,26 @@ class _Reader:
                 raise self.error((*path, "headers", header), "this is not a valid header value")
         if spec.type is not ModelType.GEMINI:
             return spec
-        key_env = spec.api_key_env if given else GEMINI_KEY
+        key_env = spec.api_key_env if key_sources else GEMINI_KEY
         return replace(spec, host_type=HostType.GEMINI, api_url=spec.api_url or GEMINI_URL, api_key_env=key_env)
 
-    def _checked_role(self, role: RoleSpec, models: Collection[str]) -> RoleSpec:
+    def _resolve_role(self, role: RoleSpec, models: Collection[str]) -> RoleSpec:
         path: Path = ("roles", role.name)
         known = [*models, *BUILT_IN_MODELS]
         for key in ("primary", "backup_1", "backup_2", "backup_3", "backup_4", "responder"):
             model = str(getattr(role, key) or "")
             if model and model not in known and model.partition("/")[0] not in known:
                 self._warn((*path, key), f"there is no model {model!r}{nearest(model, known)}")
-        tools = None if role.tools is None else self._resolve_aliases(role.tools, (*path, "tools"))
-        rules = tuple(self._checked_rule(rule, (*path, "rules", index)) for index, rule in enumerate(role.rules))
+        tools = role.tools and tuple(
+            self._resolve_alias(tool, (*path, "tools", index)) for index, tool in enumerate(role.tools)
+        )
+        rules = tuple(self._resolve_rule(rule, (*path, "rules", index)) for index, rule in enumerate(role.rules))
         return replace(role, tools=tools, rules=rules)
 
-    def _resolve_aliases(self, tools: tuple[str, ...], path: Path) -> tuple[str, ...]:
-        return tuple(self._resolve_alias(tool, (*path, index)) for index, tool in enumerate(tools))
-
-    def _checked_rule(self, rule: RoleRule, path: Path) -> RoleRule:
-        rule = replace(rule, tool=self._certain_name(rule.tool, (*path, "tool")))
+    def _resolve_rule(self, rule: RoleRule, path: Path) -> RoleRule:
+        rule = replace(rule, tool=self._resolve_name(rule.tool, (*path, "tool")))
         try:
-            _ = rule.pattern
+            _ = rule.pattern  # It is parsed when it is first asked for.
         except ConfigError as error:
             raise self.error((*path, "match"), str(error).rstrip("."), advice=error.advice) from None
         if rule.verdict is Verdict.ALLOW and not rule.match:
@@ -306,7 +309,7 @@ class _Reader:
             self._warn((*path, "workspace"), "this counts only in a rule that allows shell_exec")
         return rule
 
-    def _checked_user(self, user: UserSpec) -> UserSpec:
+    def _resolve_user(self, user: UserSpec) -> UserSpec:
         path: Path = ("users", user.name)
         for index, text in enumerate(user.confirm_allow):
             where: Path = (*path, "confirm_allow", index)
@@ -316,20 +319,20 @@ class _Reader:
                 raise self.error(where, str(error).rstrip("."), advice=error.advice) from None
             if isinstance(pattern, AnyArguments) and BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES).runs_anything:
                 self._warn(where, f"a bare {tool} would let the model run anything, so it answers nothing")
-        denied = (
-            self._certain_name(tool, (*path, "confirm_deny", index)) for index, tool in enumerate(user.confirm_deny)
+        denied = tuple(
+            self._resolve_name(tool, (*path, "confirm_deny", index)) for index, tool in enumerate(user.confirm_deny)
         )
-        return replace(user, confirm_deny=tuple(denied))
+        return replace(user, confirm_deny=denied)
 
-    def _checked_tool(self, name: str, setting: ToolSetting, tools: Collection[str]) -> tuple[str, ToolSetting]:
-        meant = self._certain_name(name, ("tools", name))
-        if meant != name and meant in tools:
-            raise self.error(("tools", name), f"this is another name of {meant}, which has settings of its own")
-        if setting.ports and not BUILT_IN_TOOLS.get(meant, NO_CAPABILITIES).url:
+    def _resolve_tool(self, name: str, setting: ToolSetting, tools: Collection[str]) -> tuple[str, ToolSetting]:
+        tool = self._resolve_name(name, ("tools", name))
+        if tool != name and tool in tools:
+            raise self.error(("tools", name), f"this is another name of {tool}, which has settings of its own")
+        if setting.ports and not BUILT_IN_TOOLS.get(tool, NO_CAPABILITIES).url:
             self._warn(("tools", name, "ports"), "this counts only for web_fetch")
-        return meant, setting
+        return tool, setting
 
-    def _certain_name(self, name: str, path: Path) -> str:
+    def _resolve_name(self, name: str, path: Path) -> str:
         """Return the tool that `name` means. A near miss is an error: a restriction on it would restrict nothing."""
         if (
             name not in KNOWN_TOOLS
@@ -341,10 +344,10 @@ class _Reader:
 
     def _resolve_alias(self, name: str, path: Path) -> str:
         """Return the tool that `name` is an alias of, with a warning, or `name` itself."""
-        meant = tool_name(name)
-        if meant != name:
-            self._warn(path, f"{name} is another name of {meant}, so that is what it means")
-        return meant
+        tool = tool_name(name)
+        if tool != name:
+            self._warn(path, f"{name} is another name of {tool}, so that is what it means")
+        return tool
 
 
 def _without_notes(entries: dict[str, JsonValue]) -> dict[str, JsonValue]:

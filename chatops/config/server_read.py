@@ -1,4 +1,4 @@
-"""Read the MCP servers of a registry into values, or raise an error that names the key."""
+"""Read the MCP servers of a registry into `McpServerSpec` values, or raise an error that names the key."""
 
 import os
 import re
@@ -10,9 +10,11 @@ from chatops.config.document import Document, Json, Path
 from chatops.config.entries import EntryReader, keys_of, variable_fault
 from chatops.policy.servers import SERVER_MARK, McpServerSpec, ServerTransport
 
-_NAME = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
+_SERVER_NAME = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
+"""No ``__``: that stands between server and tool in the name of a tool."""
 _MAX_NAME = 32
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""Characters: half of the 64 that a model's server takes as the name of a tool."""
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def servers_in(reader: EntryReader, entries: Mapping[str, Mapping[str, Json]]) -> tuple[McpServerSpec, ...]:
@@ -21,11 +23,11 @@ def servers_in(reader: EntryReader, entries: Mapping[str, Mapping[str, Json]]) -
     An unknown key is an error in the first, and a warning in the second, which other programs extend. Raises
     ConfigError.
     """
-    document, found = reader.document, dict[str, McpServerSpec]()
+    document, specs = reader.document, dict[str, McpServerSpec]()
     for key, servers in entries.items():
         for name, value in servers.items():
             path: Path = (key, name)
-            if name in found:
+            if name in specs:
                 raise document.error(path, f"there is a server {name!r} under mcp_servers already")
             if key == "mcpServers" and isinstance(value, dict):
                 known = keys_of(McpServerSpec)
@@ -36,20 +38,20 @@ def servers_in(reader: EntryReader, entries: Mapping[str, Mapping[str, Json]]) -
             if fault := _combination_fault(spec, value if isinstance(value, dict) else {}):
                 raise document.error(path, fault)
             if not spec.disabled:
-                found[name] = _check_server(document, spec, path)
-                for where, why in _doubtful_settings(spec, path):
+                specs[name] = _resolve_server(document, spec, path)
+                for where, why in _warnings_about(spec, path):
                     reader.warn(where, why)
-    return tuple(found.values())
+    return tuple(specs.values())
 
 
 def _combination_fault(spec: McpServerSpec, value: Mapping[str, Json]) -> str:
     """Return why the keys that are given do not go together; empty if they do."""
-    wanted = spec.transport or spec.type
+    transport = spec.transport or spec.type
     if bool(spec.command) == bool(spec.url):
         return "a server has either a command or a url"
     if spec.transport and spec.type and spec.transport is not spec.type:
         return "transport and type contradict each other"
-    if wanted and (wanted is ServerTransport.STDIO) != bool(spec.command):
+    if transport and (transport is ServerTransport.STDIO) != bool(spec.command):
         given = value.get("transport") or value.get("type")
         return f"a server with a {'command' if spec.command else 'url'} cannot use {given}"
     if spec.url and (spec.args or spec.env or spec.cwd or {"sandbox", "workspace", "accept_level"} & value.keys()):
@@ -61,8 +63,9 @@ def _combination_fault(spec: McpServerSpec, value: Mapping[str, Json]) -> str:
     return ""
 
 
-def _check_server(document: Document, spec: McpServerSpec, path: Path) -> McpServerSpec:
-    if len(spec.name) > _MAX_NAME or not _NAME.fullmatch(spec.name):
+def _resolve_server(document: Document, spec: McpServerSpec, path: Path) -> McpServerSpec:
+    """Return the server with its transport, one whole command, and no ``~`` in paths. Raises ConfigError."""
+    if len(spec.name) > _MAX_NAME or not _SERVER_NAME.fullmatch(spec.name):
         raise document.error(
             path,
             f"this is not a valid server name: use at most {_MAX_NAME} letters, digits, - and single _",
@@ -105,11 +108,11 @@ def _check_url(document: Document, spec: McpServerSpec, path: Path) -> None:
     if parts.username or parts.password:
         raise document.error((*path, "url"), "a URL holds no password", advice="Use headers, with ${NAME} for a key.")
     for header, text in spec.headers:
-        if not _HEADER.fullmatch(header) or not text.isascii() or any(char in "\r\n\0" for char in text):
+        if not _HEADER_NAME.fullmatch(header) or not text.isascii() or any(char in "\r\n\0" for char in text):
             raise document.error((*path, "headers", header), "this is not a valid header")
 
 
-def _doubtful_settings(spec: McpServerSpec, path: Path) -> Iterator[tuple[Path, str]]:
+def _warnings_about(spec: McpServerSpec, path: Path) -> Iterator[tuple[Path, str]]:
     """Yield path and warning of each setting that is doubtful."""
     for tool, _ in spec.tools:
         if spec.tool_names is not None and tool not in spec.tool_names:

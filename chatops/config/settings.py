@@ -57,27 +57,23 @@ def load_settings(path: Path) -> UserSettings:
     if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
         roles = []
         problems.append("favourite_roles has to be a list of names. It is not used.")
-    notifications = members.get("notifications", True)
-    if not isinstance(notifications, bool):
-        # The user has most likely meant to switch them off.
-        notifications = False
-        problems.append("notifications has to be true or false. They are off.")
-    turn_cost = members.get("turn_cost", False)
-    if not isinstance(turn_cost, bool):
-        turn_cost = False
-        problems.append("turn_cost has to be true or false. It is off.")
-    reduced_motion = members.get("reduced_motion", False)
-    if not isinstance(reduced_motion, bool):
-        # The user has most likely meant to switch it on.
-        reduced_motion = True
-        problems.append("reduced_motion has to be true or false. It is on.")
+    flags = {}
+    # A value that is neither true nor false counts as what the user has most likely meant by writing the key at all.
+    for name, default, if_unusable, words in (
+        ("notifications", True, False, "They are off"),
+        ("turn_cost", False, False, "It is off"),
+        ("reduced_motion", False, True, "It is on"),
+    ):
+        flag = members.get(name, default)
+        if not isinstance(flag, bool):
+            flag = if_unusable
+            problems.append(f"{name} has to be true or false. {words}.")
+        flags[name] = flag
     return UserSettings(
         theme=theme,
         keys=keys or {},
         favourite_roles=tuple(map(str, roles)),
-        notifications=notifications,
-        turn_cost=turn_cost,
-        reduced_motion=reduced_motion,
+        **flags,
         problem=" ".join(f"{path.name}: {problem}" for problem in problems),
     )
 
@@ -86,26 +82,27 @@ def _keys_by_id(value: object) -> dict[str, tuple[str, ...]] | None:
     """Return the keys by id, from texts with commas or lists; None if the value is of another form."""
     if not isinstance(value, dict):
         return None
-    found = {}
-    for name, keys in value.items():
-        each = keys.split(",") if isinstance(keys, str) else keys
-        if not isinstance(name, str) or not isinstance(each, list) or not all(isinstance(key, str) for key in each):
+    by_id = {}
+    for id, keys in value.items():
+        listed = keys.split(",") if isinstance(keys, str) else keys
+        if not isinstance(id, str) or not isinstance(listed, list) or not all(isinstance(key, str) for key in listed):
             return None
-        found[name] = tuple(key.strip() for key in each)
-    return found
+        by_id[id] = tuple(key.strip() for key in listed)
+    return by_id
 
 
 def store_theme(path: Path, name: str) -> None:
     """Write the theme into the file and leave everything else as it is. Raises ConfigError."""
     try:
         text = _read_text(path)
-        wanted = {**_parse_members(path, text), "theme": name}
+        members = _parse_members(path, text)
         line = f"theme: {name if re.fullmatch(_PLAIN_NAME, name) else json.dumps(name)}"
-        if "theme" in _parse_members(path, text):
+        if "theme" in members:
             changed = re.sub(_THEME_LINE, lambda _: line, text, count=1)
         else:
             changed = f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n"
-        if _parse_members(path, changed) != wanted:
+        # A value of several lines, or a key in quotes, is not what the line says.
+        if _parse_members(path, changed) != {**members, "theme": name}:
             raise ConfigError(f"{path.name} is written in a way that cannot be changed line by line.")
         write_private(path, changed.encode())
     except ConfigError as error:

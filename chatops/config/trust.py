@@ -54,6 +54,7 @@ _MAX_NAMED_TOOLS = 5
 """Files of tools that a notice names."""
 _TOOL_NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
 _MAX_RECORD_BYTES = 8_000_000
+"""A record with more answers than any workspace brings is damaged."""
 SHOWN_DIGEST = 16
 """Hex digits of a digest that are shown. The whole digest is compared."""
 ADVICE = "To see it: chatops trust, or /trust"
@@ -173,10 +174,10 @@ class TrustedWorkspace:
 
 
 @frozen_dataclass(kw_only=False)
-class _Reading:
+class _TrustReading:
     """Files and record as read at one time, and the content in force because of them."""
 
-    found: WorkspaceFiles
+    files: WorkspaceFiles
     question: TrustQuestion
     in_force: TrustedWorkspace
 
@@ -224,7 +225,7 @@ class WorkspaceTrust:
         if version == self._record_version:
             return False
         self._record_version = version
-        self._current = self._judge(self._current.found)
+        self._current = self._judge(self._current.files)
         return True
 
     def reread(self) -> TrustQuestion:
@@ -252,9 +253,9 @@ class WorkspaceTrust:
 
     def revoke(self) -> bool:
         """Forget all answers about this folder. Returns and raises as `revoke_trust`."""
-        found = revoke_trust(self._workspace, folder=self._file.parent)
+        was_trusted = revoke_trust(self._workspace, folder=self._file.parent)
         self.reread()
-        return found
+        return was_trusted
 
     def notices(self) -> tuple[str, ...]:
         """Return what is ignored and where to see it, in one line; empty if nothing is."""
@@ -296,26 +297,26 @@ class WorkspaceTrust:
                 continue
             if answer is TrustAnswer.DECLINED and row.state not in ASKED:
                 continue
-            given = answer if item.kind.is_used or answer is TrustAnswer.DECLINED else TrustAnswer.SEEN
-            entries[item.key] = TrustEntry(kind=item.kind.value, path=item.path, digest=item.digest, answer=given)
+            stored = answer if item.kind.is_used or answer is TrustAnswer.DECLINED else TrustAnswer.SEEN
+            entries[item.key] = TrustEntry(kind=item.kind.value, path=item.path, digest=item.digest, answer=stored)
         write_record(self._file, TrustRecord(folder=now.folder, entries=tuple(entries.values())))
         self._record_version = file_version(self._file)
         self._current = self._judge(now)
         return tuple(changed)
 
     def _read_files(self) -> WorkspaceFiles:
-        found = read_workspace(self._workspace, own=self._own)
+        files = read_workspace(self._workspace, own=self._own)
         # A checkout of chatops brings the file that an installed copy has too. There is nothing to say of it.
-        items = tuple(item for item in found.items if item.kind is not ItemKind.REGISTRY or not _is_packaged(item))
-        return replace(found, items=items)
+        items = tuple(item for item in files.items if item.kind is not ItemKind.REGISTRY or not _is_packaged(item))
+        return replace(files, items=items)
 
-    def _judge(self, found: WorkspaceFiles) -> _Reading:
-        record = read_record(self._file, folder=found.folder)
-        listed = tuple(Listed(item=item, state=_state_of(item, record.entry(item.key))) for item in found.items)
+    def _judge(self, files: WorkspaceFiles) -> _TrustReading:
+        record = read_record(self._file, folder=files.folder)
+        listed = tuple(Listed(item=item, state=_state_of(item, record.entry(item.key))) for item in files.items)
         trusted = [row.item for row in listed if row.state is ItemState.TRUSTED]
-        return _Reading(
-            found=found,
-            question=TrustQuestion(folder=found.folder, path=found.path, listed=listed, left_out=found.left_out),
+        return _TrustReading(
+            files=files,
+            question=TrustQuestion(folder=files.folder, path=files.path, listed=listed, left_out=files.left_out),
             in_force=TrustedWorkspace(
                 notes=tuple(item for item in trusted if item.kind is ItemKind.NOTES),
                 workflows=tuple(item for item in trusted if item.kind is ItemKind.WORKFLOW),
@@ -449,6 +450,7 @@ class OwnToolsTrust(WorkspaceTrust):
         """Read the folder `tools`, which need not exist, and its record in `folder`. Raises ConfigError."""
         self._tools = tools
         self._reasons: tuple[TrustQuestion, Mapping[str, str]] | None = None
+        """What `not_loaded` has returned, and for which question; None before its first call."""
         super().__init__(tools, folder=folder)
 
     def notices(self) -> tuple[str, ...]:
@@ -460,9 +462,8 @@ class OwnToolsTrust(WorkspaceTrust):
         ]
         if not waiting:
             return ()
-        named = ", ".join(waiting[:_MAX_NAMED_TOOLS]) + (
-            f" and {len(waiting) - _MAX_NAMED_TOOLS} more" if len(waiting) > _MAX_NAMED_TOOLS else ""
-        )
+        more = len(waiting) - _MAX_NAMED_TOOLS
+        named = ", ".join(waiting[:_MAX_NAMED_TOOLS]) + (f" and {more} more" if more > 0 else "")
         return (f"Your tools are not loaded until you trust them: {named}. To see them: chatops trust {self._tools}",)
 
     def not_loaded(self) -> Mapping[str, str]:

@@ -55,14 +55,10 @@ class Workflows:
                 raise unusable.error
         names = [definition.name for definition in self.found]
         near = get_close_matches(name, names, n=3)
-        known = (
-            f"Workflows here: {', '.join(names)}."
-            if names
-            else "There are no workflows here; `chatops workflow schema` describes one."
-        )
-        raise ConfigError(
-            f"There is no workflow {name!r}.", advice=f"Did you mean {' or '.join(near)}?" if near else known
-        )
+        advice = "There are no workflows here; `chatops workflow schema` describes one."
+        if names:
+            advice = f"Did you mean {' or '.join(near)}?" if near else f"Workflows here: {', '.join(names)}."
+        raise ConfigError(f"There is no workflow {name!r}.", advice=advice)
 
 
 def packaged_workflows() -> Path:
@@ -70,7 +66,7 @@ def packaged_workflows() -> Path:
     return PACKAGE / "_data" / WORKFLOWS
 
 
-def folder_of(registry: Path, *, paths: Paths, packaged: Path) -> Path:
+def user_workflow_folder(registry: Path, *, paths: Paths, packaged: Path) -> Path:
     """Return the folder of the user's workflow files: beside the registry in force, or beside the user's own."""
     return (paths.registry if registry == packaged else registry).parent / WORKFLOWS
 
@@ -107,7 +103,7 @@ def find_workflows(
         else:
             unusable.append(workflow)
 
-    for workflow in _before_packaged(site, own, site_place, folder):
+    for workflow in _workflows_before_packaged(site, own, site_place, folder):
         add(workflow)
     known_roles = role_names((site, own))
     for path in _workflow_files(packaged) if packaged is not None else ():
@@ -127,7 +123,7 @@ def workspace_workflow(item: Item, workspace: Path) -> Definition | Unusable:
     return _read_definition(workspace / item.path, lambda _: item.data)
 
 
-def _before_packaged(
+def _workflows_before_packaged(
     site: Registry | None, own: Registry, site_place: SitePlace | None, folder: Path
 ) -> Iterator[Definition | Unusable]:
     if site is not None:

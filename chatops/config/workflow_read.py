@@ -1,7 +1,7 @@
-"""A workflow's definition: how a file spells it, how that becomes values, and what is wrong with these.
+"""Read a workflow's definition from a file or a registry into values, and say what is wrong with it.
 
-It decides what runs, so every unknown key is an error, which names file, line, column and key. Problems are found
-before a run, and name these too. An output schema has to compile, and all its references have to be inside it.
+A definition decides what runs, so every unknown key is an error, which names file, line, column and key. `check` finds
+problems before a run, and names these too. An output schema has to compile, and its references have to be inside it.
 """
 
 import json
@@ -60,13 +60,13 @@ _LongText = Annotated[str, MaxLen(100_000)]
 _Tools = Annotated[tuple[str, ...], Spelled(tuple[Name, ...], lambda names: tuple(map(tool_name, names)))]
 
 
-def _checked_step_name(value: str) -> str:
+def _parse_step_name(value: str) -> str:
     if fault := step_name_fault(value):
         raise ValueError(fault)
     return value
 
 
-def _iteration_limit(value: int | str) -> int:
+def _parse_iterations(value: int | str) -> int:
     if value in ITERATIONS:
         return ITERATIONS[str(value)]
     if isinstance(value, int) and 1 <= value <= MAX_ROUNDS:
@@ -78,7 +78,7 @@ _Iterations = Annotated[
     int,
     Spelled(
         int | str,
-        _iteration_limit,
+        _parse_iterations,
         schema={"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_ROUNDS}, {"enum": list(ITERATIONS)}]},
     ),
 ]
@@ -150,8 +150,8 @@ class GateEntry:
 def _make_gate(given: GateEntry) -> Gate:
     if (given.pattern is None) == (given.command is None):
         raise ValueError("a gate has either a pattern or a command")
-    kind, foreign = ("pattern", ("timeout_s",)) if given.command is None else ("command", ("pointer", "negated"))
-    for key in foreign:
+    kind, foreign_keys = ("pattern", ("timeout_s",)) if given.command is None else ("command", ("pointer", "negated"))
+    for key in foreign_keys:
         if getattr(given, key) is not None:
             raise ValueError(f"a gate with a {kind} has no {key}")
     if given.command is not None:
@@ -167,7 +167,7 @@ class StepEntry:
 
     __pydantic_config__ = STRICT
 
-    name: Annotated[str, Spelled(str, _checked_step_name)]
+    name: Annotated[str, Spelled(str, _parse_step_name)]
     system_prompt: _LongText
     role: str = ""
     model: str = ""
@@ -275,16 +275,11 @@ class Checked:
 
 def check(definition: Definition, *, known: Known) -> Checked:
     """Check everything that can be checked before a run."""
-    problems = check_workflow(definition.spec, known=known, schema_fault=schema_fault)
-    return Checked(
-        definition=definition,
-        errors=tuple(
-            describe_problem(definition, fault) for fault in problems if fault.severity is ProblemSeverity.ERROR
-        ),
-        warnings=tuple(
-            describe_problem(definition, fault) for fault in problems if fault.severity is ProblemSeverity.WARNING
-        ),
-    )
+    sentences: dict[ProblemSeverity, list[str]] = {severity: [] for severity in ProblemSeverity}
+    for problem in check_workflow(definition.spec, known=known, schema_fault=schema_fault):
+        sentences[problem.severity].append(describe_problem(definition, problem))
+    errors, warnings = sentences[ProblemSeverity.ERROR], sentences[ProblemSeverity.WARNING]
+    return Checked(definition=definition, errors=tuple(errors), warnings=tuple(warnings))
 
 
 def describe_problem(definition: Definition, problem: WorkflowProblem) -> str:
@@ -308,10 +303,10 @@ def schema_fault(text: str) -> WorkflowProblem | None:
     if not isinstance(schema, dict):
         return _schema_problem((), "the schema has to be an object")
     try:
-        parts = list(_schema_strings(schema, ()))
+        strings = list(_schema_strings(schema, ()))
     except RecursionError:
         return _schema_problem((), "the schema is nested too deeply")
-    for path, value in parts:
+    for path, value in strings:
         if path[-1] in _REFERENCE_KEYWORDS and not value.startswith("#"):
             return _schema_problem(
                 path, f"it refers to {value!r}, and only what is inside the schema is followed (#/$defs/…)"
@@ -321,7 +316,7 @@ def schema_fault(text: str) -> WorkflowProblem | None:
     from chatops.config.json_schema import compile_fault  # slow to import, and few workflows have a schema
 
     fault = compile_fault(
-        schema, references=[(path, value) for path, value in parts if path[-1] in _REFERENCE_KEYWORDS]
+        schema, references=[(path, value) for path, value in strings if path[-1] in _REFERENCE_KEYWORDS]
     )
     return None if fault is None else _schema_problem(*fault)
 

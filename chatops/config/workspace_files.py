@@ -152,7 +152,7 @@ def read_workspace(workspace: Path, *, own: Sequence[Path] = ()) -> WorkspaceFil
             identity = folder_identity(workspace) or f"{inode}:0:{workspace}"
             if not identity.startswith(f"{inode}:"):
                 raise OSError("replaced meanwhile")
-            reader = _Reader(own={_device_and_inode(path) for path in own})
+            reader = _WorkspaceReader(own={_device_and_inode(path) for path in own})
             items = [*reader.read_notes(folder), *reader.read_others(folder)]
     except OSError:
         # The folder is gone or may not be read. Opening the workspace reports that.
@@ -162,7 +162,7 @@ def read_workspace(workspace: Path, *, own: Sequence[Path] = ()) -> WorkspaceFil
 
 def read_skills(folder: Path) -> list[Item]:
     """Read the user's own skills in `folder`, which is called ``skills``, as those of a workspace. Never raises."""
-    reader = _Reader(own=set())
+    reader = _WorkspaceReader(own=set())
     try:
         with _open_folder(str(folder.parent.resolve())) as parent:
             return list(reader.read_folder(parent, folder.name, ItemKind.SKILL, depth=_MAX_DEPTH))
@@ -175,7 +175,7 @@ def is_workflow_name(name: str) -> bool:
     return name.endswith(WORKFLOW_ENDINGS) and not name.startswith(".")
 
 
-class _Reader:
+class _WorkspaceReader:
     """Reads files within the limits of one reading."""
 
     def __init__(self, *, own: set[tuple[int, int] | None]) -> None:

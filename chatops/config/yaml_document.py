@@ -29,7 +29,7 @@ _PLAIN_MESSAGES = (
 
 def parse_yaml(text: str) -> Located:
     """Parse YAML. Raises MalformedFileError."""
-    reader = _Reader(text)
+    reader = _YamlReader(text)
     try:
         value = reader.document()
     except yaml.MarkedYAMLError as error:
@@ -44,7 +44,7 @@ def parse_yaml(text: str) -> Located:
     return Located(value=value, places=reader.places)
 
 
-class _Reader:
+class _YamlReader:
     """One pass over the events of a file that records positions."""
 
     def __init__(self, text: str) -> None:

@@ -12,13 +12,14 @@ from chatops.domain.wording import plural
 from chatops.headless.json_values import arguments_value
 from chatops.runtime.call_sheet import CallSheet, Fact, Form, OfferKey, asked_by, budget_question, call_sheet
 
-SHOWN_IN_LISTS = 100
+MAX_BEGINNING = 100
 """Maximum number of characters of the arguments in a one-line mention."""
 
 _LABEL_WIDTH = 13
-_FOREIGN = "  | "
+_FOREIGN_MARK = "  | "
 """Stands before each line that somebody else wrote, so that none looks like one of ours."""
-_GRANTS: dict[OfferKey, str] = {
+# What a key of the chat's dialog does beyond approving once.
+_OFFER_VERBS: dict[OfferKey, str] = {
     "s": "allows for this session",
     "S": "allows for this session",
     "r": "offers",
@@ -29,34 +30,32 @@ _GRANTS: dict[OfferKey, str] = {
 def describe(pending: PendingCall) -> str:
     """Return all facts that the user has to see before deciding, with invisible characters shown."""
     sheet = call_sheet(pending, now=time.time())
-    asked = [
-        _one_line(budget_question(pending) or f"Approve {pending.call.name}?"),
-        *_lines(sheet.facts),
-    ]
+    lines = [_on_one_line(budget_question(pending) or f"Approve {pending.call.name}?"), *_fact_lines(sheet.facts)]
     if pending.outcome_unknown and pending.denial is None:
-        asked += [
+        lines += [
             "",
             "Answers:  approve --done marks it as done, approve --again runs it once more exactly as shown,",
-            "          deny tells the model that the outcome is unknown.",
+            "          deny tells the model that the outcome is uninterruption.",
         ]
     elif covered := scope(pending, sheet):
-        asked += ["", *(f"{'' if at else 'Scope:':<10}{text}" for at, text in enumerate(covered))]
-    return "\n".join(asked)
+        lines += ["", *(f"{'' if index else 'Scope:':<10}{text}" for index, text in enumerate(covered))]
+    return "\n".join(lines)
 
 
-def _lines(facts: Iterable[Fact]) -> Iterator[str]:
+def _fact_lines(facts: Iterable[Fact]) -> Iterator[str]:
+    """Yield the facts: those of one line with their labels, the others as blocks between empty lines."""
     after_block = True
     for fact in facts:
-        block = not (fact.form.one_line or fact.form is Form.FILE)
-        if block or after_block:
+        is_block = not (fact.form.one_line or fact.form is Form.FILE)
+        if is_block or after_block:
             yield ""
-        if block:
-            lead = _FOREIGN if fact.form is Form.FOREIGN else "  "
+        if is_block:
+            lead = _FOREIGN_MARK if fact.form is Form.FOREIGN else "  "
             yield f"{fact.title}:"
             yield from (f"{lead}{line}" for line in reveal(fact.value, strict=fact.form is Form.PROGRAM).split("\n"))
         else:
-            yield f"{fact.title + ':':<{_LABEL_WIDTH}} {_one_line(fact.value)}"
-        after_block = block
+            yield f"{fact.title + ':':<{_LABEL_WIDTH}} {_on_one_line(fact.value)}"
+        after_block = is_block
 
 
 def describe_json(pending: PendingCall) -> dict[str, JsonValue]:
@@ -92,18 +91,18 @@ def pending_json(pending: PendingCall) -> dict[str, JsonValue]:
         "tool": pending.call.name,
         "arguments": arguments_value(pending.facts.arguments),
         "why": pending.why,
-        **({"interrupted": _interrupted_json(pending.interruption)} if pending.interruption is not None else {}),
+        **({"interrupted": _interruption_json(pending.interruption)} if pending.interruption is not None else {}),
     }
 
 
-def _interrupted_json(known: Interruption) -> JsonValue:
-    """Return what is known about an attempt whose outcome is unknown."""
+def _interruption_json(interruption: Interruption) -> JsonValue:
+    """Return what is known about an attempt whose outcome is uninterruption."""
     return {
-        "attempt": known.attempt,
-        "started_at": known.started_at,
-        "output": known.output,
-        "processes": known.processes.value,
-        "process_count": known.count,
+        "attempt": interruption.attempt,
+        "started_at": interruption.started_at,
+        "output": interruption.output,
+        "processes": interruption.processes.value,
+        "process_count": interruption.count,
     }
 
 
@@ -113,8 +112,8 @@ def _denial_json(denial: Denial) -> dict[str, JsonValue]:
 
 def mention(pending: PendingCall) -> str:
     """Return one line: id, tool, the beginning of the command, the changed files or the arguments."""
-    by = f"  ({_one_line(asked_by(pending))})" if pending.caller else ""
-    return f"{pending.call.id}  {_one_line(pending.call.name)}  {beginning(pending)}{by}"
+    by = f"  ({_on_one_line(asked_by(pending))})" if pending.caller else ""
+    return f"{pending.call.id}  {_on_one_line(pending.call.name)}  {beginning(pending)}{by}"
 
 
 def beginning(pending: PendingCall) -> str:
@@ -127,8 +126,8 @@ def beginning(pending: PendingCall) -> str:
     if pending.call.name == CONTAINED_APPLY:
         verb = "undo" if is_undo(facts.arguments) else "apply"
         text = f"{verb}: {', '.join(map(facts.relative, facts.paths)) or 'nothing'}"
-    shown = _one_line(text)
-    return shown if len(shown) <= SHOWN_IN_LISTS else f"{shown[:SHOWN_IN_LISTS]}… (cut; show has all of it)"
+    shown = _on_one_line(text)
+    return shown if len(shown) <= MAX_BEGINNING else f"{shown[:MAX_BEGINNING]}… (cut; show has all of it)"
 
 
 def answers(pending: PendingCall) -> list[str]:
@@ -158,16 +157,17 @@ def answers(pending: PendingCall) -> list[str]:
 
 def next_steps(pending: Sequence[PendingCall], *, then: str) -> str:
     """Return the pending calls of a session, the exact commands that decide them, and what continues it: `then`."""
-    what = "decision" if any(one.outcome_unknown for one in pending) else "approval"
+    what = "decision" if any(waiting.outcome_unknown for waiting in pending) else "approval"
     lines = [f"Paused: {plural(len(pending), what)} pending."]
-    for one in pending:
+    for waiting in pending:
+        call, warnings = waiting.call, call_sheet(waiting, now=time.time()).warnings
         lines += [
-            f"  {mention(one)}",
-            *(f"    path: {show_path(path)}" for path in one.facts.paths if one.call.name != CONTAINED_APPLY),
-            *(f"    {fact.label}: {_one_line(fact.value)}" for fact in call_sheet(one, now=time.time()).warnings),
-            f"    why: {_one_line(one.why)}",
-            f"    chatops approvals show {one.call.id}",
-            *(f"    {line}" for line in answers(one)),
+            f"  {mention(waiting)}",
+            *(f"    path: {show_path(path)}" for path in waiting.facts.paths if call.name != CONTAINED_APPLY),
+            *(f"    {fact.label}: {_on_one_line(fact.value)}" for fact in warnings),
+            f"    why: {_on_one_line(waiting.why)}",
+            f"    chatops approvals show {call.id}",
+            *(f"    {line}" for line in answers(waiting)),
         ]
     lines.append(f"Then: {then}")
     return "\n".join(lines)
@@ -186,12 +186,12 @@ def scope(pending: PendingCall, sheet: CallSheet) -> list[str]:
     return [
         "approving here runs this call once, as shown, and remembers nothing.",
         *(
-            f"In the chat, {offer.key} {_GRANTS[offer.key]}: {_one_line(offer.allows)}"
+            f"In the chat, {offer.key} {_OFFER_VERBS[offer.key]}: {_on_one_line(offer.allows)}"
             for offer in sheet.offers
-            if offer.key in _GRANTS
+            if offer.key in _OFFER_VERBS
         ),
     ]
 
 
-def _one_line(text: str) -> str:
+def _on_one_line(text: str) -> str:
     return reveal(text, newlines=False)

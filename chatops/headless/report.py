@@ -111,7 +111,7 @@ def report(state: TurnState, *, workspace: str = "", blocked_by: ChatopsError | 
     `blocked_by` is the storage error that blocks the next step: a turn that is not over has failed then.
     """
     status = turn_status(state)
-    calls = _calls(state)
+    calls = _call_reports(state)
     finished = state.phase if isinstance(state.phase, Finished) else None
     if finished is None and blocked_by is not None:
         status = TurnStatus.FAILED
@@ -129,13 +129,13 @@ def report(state: TurnState, *, workspace: str = "", blocked_by: ChatopsError | 
         rounds=state.rounds,
         files=_files(state, workspace),
         pending=pending_calls(state),
-        reason=_reason(state, status, blocked_by),
+        reason=_turn_reason(state, status, blocked_by),
         detail=finished.detail if finished else unsaved_sentence(blocked_by) if blocked_by else "",
         advice=finished.advice if finished else (blocked_by.advice if blocked_by else ""),
     )
 
 
-def _reason(state: TurnState, status: TurnStatus, blocked_by: ChatopsError | None) -> str:
+def _turn_reason(state: TurnState, status: TurnStatus, blocked_by: ChatopsError | None) -> str:
     failure = failure_of(state)
     match status:
         case TurnStatus.ANSWERED | TurnStatus.PAUSED:
@@ -152,14 +152,14 @@ def _reason(state: TurnState, status: TurnStatus, blocked_by: ChatopsError | Non
             return "stopped"
 
 
-def _calls(state: TurnState) -> tuple[CallReport, ...]:
+def _call_reports(state: TurnState) -> tuple[CallReport, ...]:
     results = (message for message in state.messages if isinstance(message, ToolMessage))
     # A placeholder for the lost result of an earlier turn is not a call of this turn.
     finished = [_call_report(message) for message in results if not is_stand_in(message)]
-    known = {call.id for call in finished}
+    reported = {call.id for call in finished}
     phase = state.phase
     current: Sequence[CallState] = phase.calls if isinstance(phase, InRound | Stopping) else ()
-    return (*finished, *(_current(one) for one in current if one.call.id not in known))
+    return (*finished, *(_current_report(call) for call in current if call.call.id not in reported))
 
 
 def _call_report(message: ToolMessage) -> CallReport:
@@ -174,40 +174,39 @@ def _call_report(message: ToolMessage) -> CallReport:
     )
 
 
-def _current(one: CallState) -> CallReport:
-    known = CallReport(id=one.call.id, tool=one.call.name, arguments=one.call.arguments)
-    match one.status:
+def _current_report(state: CallState) -> CallReport:
+    proposed = CallReport(id=state.call.id, tool=state.call.name, arguments=state.call.arguments)
+    match state.status:
         case Inspecting() | Deferred():
-            return known
+            return proposed
         case AwaitingDecision(facts=facts):
-            return replace(known, arguments=facts.arguments, verdict=Verdict.ASK)
+            return replace(proposed, arguments=facts.arguments, verdict=Verdict.ASK)
         case Permitted() | Rechecking() | Started() | Reconciling() as status:
             return replace(
-                known,
+                proposed,
                 arguments=status.facts.arguments,
                 verdict=status.verdict,
                 decided_by=status.decided_by or None,
             )
         case Settled() as status:
-            return _call_report(result_message(MessageId(one.call.id), one.call, status))
+            return _call_report(result_message(MessageId(state.call.id), state.call, status))
         case status:
             assert_never(status)
 
 
 def _files(state: TurnState, workspace: str) -> tuple[str, ...]:
     """Return each changed file once, in order; paths in the workspace are relative to it."""
-    results = (one for one in (*state.messages, *settled_so_far(state)) if isinstance(one, ToolMessage))
-    return tuple(
-        dict.fromkeys(_path_in_workspace(result.facts.wrote, workspace) for result in results if result.facts.wrote)
-    )
+    messages = (*state.messages, *settled_so_far(state))
+    written = (message.facts.wrote for message in messages if isinstance(message, ToolMessage))
+    return tuple(dict.fromkeys(_path_in_workspace(path, workspace) for path in written if path))
 
 
 def _path_in_workspace(path: str, workspace: str) -> str:
-    plain = os.path.normpath(path)
-    if not workspace or not os.path.isabs(plain):
-        return plain
-    relative = os.path.relpath(plain, workspace)
-    return plain if relative == ".." or relative.startswith("../") else relative
+    normal = os.path.normpath(path)
+    if not workspace or not os.path.isabs(normal):
+        return normal
+    relative = os.path.relpath(normal, workspace)
+    return normal if relative == ".." or relative.startswith("../") else relative
 
 
 def run_report(
@@ -230,14 +229,14 @@ def run_report(
         answer=phase.answer if isinstance(phase, RunFinished) else "",
         steps=run_view(run, turns).steps,
         reasonings=tuple(reasoning_of(run, index, turns) for index in range(len(run.spec.steps))),
-        calls=tuple(call for one in reports for call in one.calls),
+        calls=tuple(call for turn in reports for call in turn.calls),
         usage=total(*(turn.usage for turn in turns)),
-        files=tuple(dict.fromkeys(file for one in reports for file in one.files)),
+        files=tuple(dict.fromkeys(file for turn in reports for file in turn.files)),
         pending=pending,
         review=phase if isinstance(phase, AwaitingReview) else None,
         failed_steps=failed_steps(run),
         reason=_run_reason(run, turns, blocked_by),
-        detail=_detail(run, blocked_by),
+        detail=_run_detail(run, blocked_by),
         advice=blocked_by.advice if blocked_by is not None else "",
     )
 
@@ -261,7 +260,7 @@ def _run_status(run: WorkflowState, *, paused: bool, blocked_by: ChatopsError | 
             assert_never(never)
 
 
-def _detail(run: WorkflowState, blocked_by: ChatopsError | None) -> str:
+def _run_detail(run: WorkflowState, blocked_by: ChatopsError | None) -> str:
     """Return why the run is over, or why it does not continue."""
     match run.phase:
         case RunFinished(detail=detail) | AwaitingReview(reason=ReviewReason.UNANSWERED, detail=detail):
@@ -289,16 +288,17 @@ def _run_reason(run: WorkflowState, turns: Sequence[TurnState], blocked_by: Chat
 
 def reasoning_of(run: WorkflowState, step: int, turns: Sequence[TurnState]) -> str:
     """Return what the model says of the last answer to a step; empty if it says nothing, or there is no answer."""
-    made = [attempt.turn_id for attempt in run.attempts if attempt.step == step and not attempt.gate]
-    turn = next((turn for turn in turns if made and turn.turn_id == made[-1]), None)
+    # Of the attempts at the step, without the turns in which a gate ran.
+    turn_ids = [attempt.turn_id for attempt in run.attempts if attempt.step == step and not attempt.gate]
+    turn = next((turn for turn in turns if turn_ids and turn.turn_id == turn_ids[-1]), None)
     if turn is None or turn_status(turn) is not TurnStatus.ANSWERED:
         return ""
     from chatops.tools.answers import read_answer  # slow to import, and only runs need it
 
     texts = (message.text for message in reversed(turn.messages) if isinstance(message, AssistantMessage))
     answer = json_or_text(read_answer(next(texts, ""), schema="").value)
-    said = answer.get("reasoning") if isinstance(answer, Mapping) and "result" in answer else None
-    return said if isinstance(said, str) else ""
+    reasoning = answer.get("reasoning") if isinstance(answer, Mapping) and "result" in answer else None
+    return reasoning if isinstance(reasoning, str) else ""
 
 
 def as_json(value: TurnReport | RunReport) -> dict[str, JsonValue]:
@@ -311,9 +311,9 @@ def as_json(value: TurnReport | RunReport) -> dict[str, JsonValue]:
 def _turn_json(value: TurnReport) -> dict[str, JsonValue]:
     return {
         **fields_json(value, "session_id", "turn_id", "role", "model", "status", "answer", "calls", "usage"),
-        "rounds": [fields_json(one, "model", "finish_reason", "usage") for one in value.rounds],
+        "rounds": [fields_json(round, "model", "finish_reason", "usage") for round in value.rounds],
         "files": list(value.files),
-        "pending": [pending_json(one) for one in value.pending],
+        "pending": [pending_json(call) for call in value.pending],
     }
 
 
@@ -332,7 +332,7 @@ def _run_json(value: RunReport) -> dict[str, JsonValue]:
             for step, reasoning in zip(value.steps, value.reasonings, strict=True)
         ],
         **fields_json(value, "failed_steps", "calls", "usage", "files"),
-        "pending": [pending_json(one) for one in value.pending],
+        "pending": [pending_json(call) for call in value.pending],
         "review": None if value.review is None else _review_json(value, value.review),
     }
 

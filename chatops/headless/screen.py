@@ -37,7 +37,7 @@ _FRAME_S, _CALM_FRAME_S = 0.1, 1.0
 
 
 def is_output_lost(stream: TextIO) -> bool:
-    """Return True if output to `stream` was is_output_lost, as on a full disk.
+    """Return True if output to `stream` was lost, as on a full disk.
 
     The user was told so, and the command must not succeed.
     """

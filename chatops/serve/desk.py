@@ -28,14 +28,14 @@ from chatops.wiring.pending import PendingCalls, standing
 log = logging.getLogger(__name__)
 
 VIA = "serve"
-KEPT = 100
-"""Decisions whose consequences are remembered for their pages."""
+MAX_REMEMBERED = 100
+"""Decisions whose pages still say what followed. Older ones say how to continue instead."""
 LONGEST_REASON, LONGEST_ABOUT = 4_000, 300
 """Characters. The list shows the beginning of a call; its page shows all of it."""
 
 
 @frozen_dataclass
-class Listed:
+class ListedCall:
     """One line of the list."""
 
     id: str
@@ -57,7 +57,7 @@ class Listed:
 class Overview:
     """The list of what waits."""
 
-    calls: Sequence[Listed]
+    calls: Sequence[ListedCall]
     interrupted: Sequence[tuple[str, str]]
     """Sessions with a call that a crash interrupted: id and state."""
     jobs: Sequence[Job]
@@ -79,7 +79,7 @@ class ShownCall:
     digest: str
     state: str
     """Changes whenever the answers to the call do, or the changes that it would apply."""
-    listed: Listed | None
+    listed: ListedCall | None
     """None: it does not wait any more."""
     page: CallPage | None
     decided: str
@@ -102,11 +102,11 @@ class Desk:
     def version(self) -> str:
         """Return a value that changes with what waits, and tells nothing of it."""
         rows = self._app.store.pending_calls()
-        known = [
+        waiting = [
             *((row.pending.call.id, row.pending.digest, row.decided is not None) for row in rows),
             *((job.id, job.state.value, job.why) for job in self._jobs()),
         ]
-        return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr(waiting).encode()).hexdigest()[:16]
 
     def changes(self) -> AbstractContextManager[Callable[..., Awaitable[None]]]:
         """Return how to pause until what waits may have changed, see `runtime.services.changes`."""
@@ -116,7 +116,7 @@ class Desk:
         """Return a number that changes whenever another process writes to the store. Fast."""
         return self._app.store.data_version()
 
-    def _follow_registry(self) -> None:
+    def _apply_changed_registry(self) -> None:
         """Put what a changed registry adds in force: a page has no turn with which that would begin to count."""
         now = self._app.configuration.now()
         if now.changed is not None and not now.broken:
@@ -124,9 +124,9 @@ class Desk:
 
     def overview(self) -> Overview:
         """Return what waits in all sessions, first what can be decided. Raises StoreError."""
-        self._follow_registry()
+        self._apply_changed_registry()
         version = self.version()
-        calls = [self._listed(row) for row in self._calls.all()]
+        calls = [self._list_call(row) for row in self._calls.all()]
         interrupted = dict(self._calls.interrupted())
         return Overview(
             calls=[*(call for call in calls if call.open), *(call for call in calls if not call.open)],
@@ -140,8 +140,8 @@ class Desk:
         """Start jobs that were decided and not started: the program that decided died, or lacked what this one has."""
         store = self._app.store
         for job in self._jobs():
-            left = job.state is JobState.NOT_STARTED and job.lease is None
-            if left and why_not_here(store, job.row) is None:
+            is_waiting = job.state is JobState.NOT_STARTED and job.lease is None
+            if is_waiting and why_not_here(store, job.row) is None:
                 log.info("a decided job is started: %s", start_if_job(store, job.id))
 
     def _jobs(self) -> list[Job]:
@@ -151,12 +151,12 @@ class Desk:
 
     def call(self, call_id: str) -> ShownCall | None:
         """Return a call that waits, or was decided; None if there is no such call. Raises StoreError."""
-        self._follow_registry()
-        row = self._row(call_id)
+        self._apply_changed_registry()
+        row = self._find_pending(call_id)
         if row is None:
-            return self._gone(call_id)
+            return self._decided_call(call_id)
         row = self._calls.as_of_now(row)
-        pending, blocked = row.pending, self._blocked()
+        pending, blocked = row.pending, self._why_blocked()
         review = None
         if pending.call.name == CONTAINED_APPLY:
             try:
@@ -166,43 +166,41 @@ class Desk:
         page = call_page(pending, review, may_decide=not blocked and row.decided is None)
         now = (pending.digest, pending.denial, row.decided, blocked, review)
         decided = self._calls.decided(row.session_id, pending.call.id) if row.decided is not None else ""
+        then = self._then.get(call_id, "") or f"To continue it: {self._calls.way_to_continue(row)}"
         return ShownCall(
             id=call_id,
             digest=pending.digest,
             state=hashlib.sha256(repr(now).encode()).hexdigest()[:16],
-            listed=self._listed(row),
+            listed=self._list_call(row),
             page=page,
             decided=decided,
-            then=self._then.get(call_id, "") or f"To continue it: {self._calls.way_to_continue(row)}"
-            if decided
-            else "",
+            then=then if decided else "",
             blocked=blocked,
         )
 
     def decide(
         self, call_id: str, answer: str, *, digest: str, state: str, ticked: str, reason: str, place: str
     ) -> None:
-        """Decide on a call as it was shown. `ticked` are the boxes of its changes, with spaces between them.
+        """Decide on a call as it was shown. `answer` is the name of a button of `serve.pages`.
+
+        `ticked` are the boxes of the call's changes, with spaces between them. `place` goes into the log of decisions.
 
         Raises ChatopsError if nothing was decided.
         """
         decision = _decision(answer, reason)
-        self._follow_registry()
-        if blocked := self._blocked():
+        self._apply_changed_registry()
+        if blocked := self._why_blocked():
             raise ChatopsError(blocked)
-        row = self._row(call_id)
+        row = self._find_pending(call_id)
         if row is None:
-            gone = self._gone(call_id)
-            raise ChatopsError(
-                f"{gone.decided} The first decision counts."
-                if gone is not None
-                else "There is no such call; nothing was decided."
-            )
+            if (decided := self._decided_call(call_id)) is not None:
+                raise ChatopsError(f"{decided.decided} The first decision counts.")
+            raise ChatopsError("There is no such call; nothing was decided.")
         if row.pending.digest != digest:
             raise ChatopsError("The call has changed since you opened it. Nothing was decided: read it again.")
-        contained = row.pending.call.name == CONTAINED_APPLY
-        if contained and isinstance(decision, Approved) and row.decided is None:
-            decision = self._of_ticked(call_id, state=state, ticked=ticked)
+        is_contained = row.pending.call.name == CONTAINED_APPLY
+        if is_contained and isinstance(decision, Approved) and row.decided is None:
+            decision = self._approval_of_ticked(call_id, state=state, ticked=ticked)
         if not self._calls.decide(row, decision, by=replace(self._app.principal, via=VIA, tty=place), digest=digest):
             first = self._calls.decided(row.session_id, row.pending.call.id) or "It has been decided already."
             raise ChatopsError(f"{first} The first decision counts.")
@@ -211,10 +209,10 @@ class Desk:
         except ChatopsError as error:
             # The decision is stored all the same.
             self._then[call_id] = f"{error} To continue: {self._calls.way_to_continue(row)}"
-        for old in list(self._then)[:-KEPT]:
+        for old in list(self._then)[:-MAX_REMEMBERED]:
             del self._then[old]
 
-    def _of_ticked(self, call_id: str, *, state: str, ticked: str) -> Approved:
+    def _approval_of_ticked(self, call_id: str, *, state: str, ticked: str) -> Approved:
         """Return the approval of the ticked changes, if they still are as they were shown. Raises ChatopsError."""
         now = self.call(call_id)
         if now is not None and now.blocked:
@@ -228,11 +226,11 @@ class Desk:
             raise ChatopsError("Nothing was decided: no file is ticked.")
         return Approved(only=None if len(only) == len(boxes) else only)
 
-    def _row(self, call_id: str) -> PendingCallRow | None:
+    def _find_pending(self, call_id: str) -> PendingCallRow | None:
         rows = self._app.store.pending_calls()
         return next((row for row in rows if row.pending.call.id == call_id), None)
 
-    def _gone(self, call_id: str) -> ShownCall | None:
+    def _decided_call(self, call_id: str) -> ShownCall | None:
         """Return what was decided on a call that does not wait any more."""
         decided = self._calls.decided(session_of(call_id), CallId(call_id)) if "." in call_id else ""
         if not decided:
@@ -242,14 +240,14 @@ class Desk:
             id=call_id, digest="", state=decided, listed=None, page=None, decided=decided, then=then, blocked=""
         )
 
-    def _blocked(self) -> str:
+    def _why_blocked(self) -> str:
         try:
             self._app.rights.check_surface(VIA)
         except ChatopsError as error:
             return f"{error} {error.advice}"
         return self._app.store.unsaved and f"Nothing can be decided for now: {self._app.store.unsaved}."
 
-    def _listed(self, row: PendingCallRow) -> Listed:
+    def _list_call(self, row: PendingCallRow) -> ListedCall:
         pending = row.pending
         try:
             info = self._app.store.session(row.session_id)
@@ -257,7 +255,7 @@ class Desk:
         except NoSuchSessionError:
             title, folder = "", ""
         sheet = call_sheet(pending, now=0)
-        return Listed(
+        return ListedCall(
             id=pending.call.id,
             verb=shown_verb(pending.call.name, pending.capabilities, pending.call.arguments),
             about=cut(subject_line(pending), most=LONGEST_ABOUT),

@@ -87,16 +87,18 @@ class Guard:
             if message["type"] == "http.response.start":
                 started = True
                 own = {name.lower() for name, _ in message["headers"]}
-                further = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message["headers"], *(one for one in further if one[0] not in own)]
+                missing = [
+                    (name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in own
+                ]
+                message["headers"] = [*message["headers"], *missing]
             await send(message)
 
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         if len(hosts) != 1 or not self._address.is_named_by(hosts[0]):
-            await _plain(with_headers, 421, "This address does not lead to chatops.\n")
+            await _send_text(with_headers, 421, "This address does not lead to chatops.\n")
             return
         if not self._address.secure and not is_of_this_user(*scope["client"], *scope["server"]):
-            await _plain(with_headers, 403, "This page is for another user of this machine.\n")
+            await _send_text(with_headers, 403, "This page is for another user of this machine.\n")
             return
         try:
             await self._app(scope, receive, with_headers)
@@ -106,10 +108,10 @@ class Guard:
         except Exception:
             log.exception("a request failed")
             if not started:
-                await _plain(with_headers, 500, "chatops could not answer. The reason is in its log.\n")
+                await _send_text(with_headers, 500, "chatops could not answer. The reason is in its log.\n")
 
 
-async def _plain(send: Send, status: int, text: str) -> None:
+async def _send_text(send: Send, status: int, text: str) -> None:
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(text)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": text.encode()})
@@ -119,18 +121,19 @@ class LimitedSocket(socket.socket):
     """A listening socket that closes the oldest connection of too many that have not got through their handshake."""
 
     handshakes: ClassVar[dict[int, socket.socket]] = {}
-    """Accepted and not heard of since, the oldest first, by the number of the file."""
+    """Connections whose handshake is not over, the oldest first, by file descriptor."""
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection."""
-        made, address = super().accept()
-        self.handshakes.pop(made.fileno(), None)
-        self.handshakes[made.fileno()] = made
+        connection, address = super().accept()
+        # The number may be that of a connection that has been closed. The new one goes to the end.
+        self.handshakes.pop(connection.fileno(), None)
+        self.handshakes[connection.fileno()] = connection
         if len(self.handshakes) > LimitedConnection.MOST:
             # One that was closed stays here until its turn comes.
             with suppress(OSError):
                 self.handshakes.pop(next(iter(self.handshakes))).shutdown(socket.SHUT_RDWR)
-        return made, address
+        return connection, address
 
 
 class LimitedConnection(H11Protocol):
@@ -141,13 +144,13 @@ class LimitedConnection(H11Protocol):
     REQUEST_S: ClassVar[float] = 10.0
     """Seconds in which a request has to come whole, and a client has to read on."""
 
-    _limit: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Close another one if there are too many."""
         super().connection_made(transport)
         LimitedSocket.handshakes.pop(transport.get_extra_info("socket").fileno(), None)
-        self._wait()
+        self._start_waiting()
         if len(self.connections) > self.MOST:
             idle = [
                 connection
@@ -155,7 +158,7 @@ class LimitedConnection(H11Protocol):
                 if isinstance(connection, LimitedConnection) and connection is not self and connection.is_idle
             ]
             if idle:
-                min(idle, key=lambda one: one.waits_until).transport.abort()
+                min(idle, key=lambda connection: connection.closes_at).transport.abort()
             else:
                 transport.abort()
 
@@ -166,32 +169,32 @@ class LimitedConnection(H11Protocol):
         return cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused
 
     @property
-    def waits_until(self) -> float:
-        """When it will be closed if its client has done nothing by then, in the event loop's time."""
-        return self._limit.when() if self._limit is not None else 0.0
+    def closes_at(self) -> float:
+        """When it will be closed if its client does nothing until then, in seconds of the event loop."""
+        return self._timer.when() if self._timer is not None else 0.0
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
-        if self._limit is not None:
-            self._limit.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         """Wait for the client to read."""
         super().pause_writing()
-        self._wait()
+        self._start_waiting()
 
     def on_response_complete(self) -> None:
         """Wait for another request. One that was sent before this answer is not read: no browser or proxy does that."""
         if self.conn.trailing_data[0]:
             self.transport.close()
         super().on_response_complete()
-        self._wait()
+        self._start_waiting()
 
-    def _wait(self) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
-        self._limit = self.loop.call_later(self.REQUEST_S, self._close_if_idle)
+    def _start_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(self.REQUEST_S, self._close_if_idle)
 
     def _close_if_idle(self) -> None:
         if self.is_idle:

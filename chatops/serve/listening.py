@@ -29,8 +29,10 @@ from chatops.store.leases import this_process
 from chatops.wiring.app import App
 
 USUAL_PORT = 8322
+"""Tried first, so that a port that is forwarded to here stays the right one."""
 _LOOPBACK = ("127.0.0.1", "::1")
-_TRIES = 20
+_MAX_TRIES = 20
+"""Free ports that are tried: one that is free on the first loopback address may be taken on the second."""
 
 
 @frozen_dataclass
@@ -54,12 +56,12 @@ async def serve(app: App, options: ListenOptions, screen: Screen) -> int:
     # No other process of this user reads the tokens of logins.
     harden_process()
     _allow_many_files()
-    sockets = _sockets(options)
+    sockets = _open_sockets(options)
     try:
         return await _serve(app, options, screen, sockets)
     finally:
-        for one in sockets:
-            one.close()
+        for listening in sockets:
+            listening.close()
 
 
 async def _serve(app: App, options: ListenOptions, screen: Screen, sockets: list[socket.socket]) -> int:
@@ -68,7 +70,7 @@ async def _serve(app: App, options: ListenOptions, screen: Screen, sockets: list
     logins, ending, loop = Logins(), asyncio.Event(), asyncio.get_running_loop()
     proxied = options.behind_proxy
     pages = PageServer(Desk(app), address, logins, behind_proxy=proxied, ending=ending, say=screen.say)
-    server = _Server(_config(pages, options))
+    server = _Server(_server_config(pages, options))
 
     def stop() -> None:
         server.should_exit = True
@@ -76,25 +78,25 @@ async def _serve(app: App, options: ListenOptions, screen: Screen, sockets: list
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop)
-    for one in sockets if options.url else ():
-        host = one.getsockname()[0]
+    for listening in sockets if options.url else ():
+        host = listening.getsockname()[0]
         screen.say(f"Listening at {f'[{host}]' if ':' in host else host}:{port}")
     with contextlib.suppress(StoreError):
         # Other surfaces name the page. A store that cannot be written stops no page.
         await asyncio.to_thread(app.store.announce_desk, address.origin, this_process())
     _show_link(address, logins, screen)
-    tending = asyncio.create_task(pages.tend())
-    with _another_link_on_enter(loop, lambda: _show_link(address, logins, screen)):
+    starting_jobs = asyncio.create_task(pages.start_jobs_while_open())
+    with _print_link_on_enter(loop, lambda: _show_link(address, logins, screen)):
         try:
             await server.serve(sockets=sockets)
         finally:
             stop()
-            await asyncio.gather(tending, return_exceptions=True)
+            await asyncio.gather(starting_jobs, return_exceptions=True)
             await pages.aclose()
     return 0
 
 
-def _config(pages: PageServer, options: ListenOptions) -> uvicorn.Config:
+def _server_config(pages: PageServer, options: ListenOptions) -> uvicorn.Config:
     certificate, key = options.tls or (None, None)
     config = uvicorn.Config(
         pages.application(),
@@ -130,49 +132,50 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _sockets(options: ListenOptions) -> list[socket.socket]:
+def _open_sockets(options: ListenOptions) -> list[socket.socket]:
     """Return the listening sockets. Raises ConfigError."""
     names = (options.host,) if options.host else _LOOPBACK
     if options.port is not None:
-        return _bound(names, options.port)
+        return _bind(names, options.port)
     with contextlib.suppress(ConfigError):
-        return _bound(names, USUAL_PORT)
-    for _ in range(_TRIES - 1):
+        return _bind(names, USUAL_PORT)
+    for _ in range(_MAX_TRIES - 1):
         with contextlib.suppress(ConfigError):
-            return _bound(names, 0)
-    return _bound(names, 0)
+            return _bind(names, 0)
+    return _bind(names, 0)  # The last try may raise.
 
 
-def _bound(names: tuple[str, ...], port: int) -> list[socket.socket]:
-    made: list[socket.socket] = []
+def _bind(names: tuple[str, ...], port: int) -> list[socket.socket]:
+    """Return sockets that listen at all addresses of `names`. Port 0 stands for a free one. Raises ConfigError."""
+    opened: list[socket.socket] = []
     name = ""
     try:
         for name in names:
             for family, kind, protocol, _, where in socket.getaddrinfo(
                 name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             ):
-                if made and not port:
+                if opened and not port:
                     # All of them share the port that the first one got.
-                    where = (where[0], made[0].getsockname()[1], *where[2:])
-                one = LimitedSocket(family, kind, protocol)
-                made.append(one)
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    where = (where[0], opened[0].getsockname()[1], *where[2:])
+                listening = LimitedSocket(family, kind, protocol)
+                opened.append(listening)
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
-                    one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                one.bind(where)
-                one.listen(128)
+                    listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                listening.bind(where)
+                listening.listen(128)
     except OSError as error:
-        if names == _LOOPBACK and len(made) == 2 and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+        if names == _LOOPBACK and len(opened) == 2 and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
             # There is no IPv6 here, so nobody else can have that address either.
-            made.pop().close()
-            return made
-        for each in made:
-            each.close()
+            opened.pop().close()
+            return opened
+        for already in opened:
+            already.close()
         raise ConfigError(
             f"Port {port} of {name} cannot be listened at: {error.strerror}.",
             advice="Choose another one with --port N.",
         ) from None
-    return made
+    return opened
 
 
 def _allow_many_files() -> None:
@@ -207,7 +210,7 @@ def _is_terminal() -> bool:
 
 
 @contextlib.contextmanager
-def _another_link_on_enter(loop: asyncio.AbstractEventLoop, show: Callable[[], None]) -> Iterator[None]:
+def _print_link_on_enter(loop: asyncio.AbstractEventLoop, show: Callable[[], None]) -> Iterator[None]:
     if not _is_terminal():
         yield
         return

@@ -28,11 +28,11 @@ LINK_S = 600
 """Seconds for which a link may be used."""
 IDLE_S = 12 * 3600
 """Seconds without use after which a login ends."""
-LONGEST_S = 7 * 24 * 3600
+MAX_LOGIN_S = 7 * 24 * 3600
 """Seconds after which a login ends in any case."""
 MAX_LOGINS = 20
 """The one that was used longest ago makes room for another."""
-MAX_WRONG, WRONG_S = 20, 60
+MAX_WRONG_TOKENS, WRONG_TOKENS_S = 20, 60
 """This many wrong tokens within so many seconds, and another wrong one is told to wait."""
 
 
@@ -55,6 +55,7 @@ class Login:
     form_token: str
     since: float
     used_at: float
+    """In seconds since boot, as `since`."""
 
     def __str__(self) -> str:
         return f"login {self.number} from {self.client}"
@@ -76,7 +77,7 @@ class Logins:
         self._logins: dict[str, Login] = {}
         """By the digest of the cookie."""
         self._count = 0
-        self._wrong: deque[float] = deque(maxlen=MAX_WRONG)
+        self._wrong_at: deque[float] = deque(maxlen=MAX_WRONG_TOKENS)
         """When the latest wrong tokens came."""
 
     def new_token(self) -> str:
@@ -90,14 +91,14 @@ class Logins:
         now = self._clock()
         link, until = self._link or ("", 0.0)
         if not compare_digest(_digest(token), link) or now > until:
-            if len(self._wrong) == MAX_WRONG and now - self._wrong[0] < WRONG_S:
+            if len(self._wrong_at) == MAX_WRONG_TOKENS and now - self._wrong_at[0] < WRONG_TOKENS_S:
                 raise TooManyError("Too many wrong links were tried. Wait a minute before you try another one.")
-            self._wrong.append(now)
+            self._wrong_at.append(now)
             raise RefusedError("This link does not log in: it was used, is too old, or was replaced by a newer one.")
         self._link = None
         self._count += 1
         if len(self._logins) >= MAX_LOGINS:
-            del self._logins[min(self._logins, key=lambda known: self._logins[known].used_at)]
+            del self._logins[min(self._logins, key=lambda digest: self._logins[digest].used_at)]
         cookie = secrets.token_urlsafe(32)
         self._logins[_digest(cookie)] = Login(
             number=self._count, client=client, form_token=secrets.token_urlsafe(32), since=now, used_at=now
@@ -110,7 +111,7 @@ class Logins:
         login = self._logins.get(key)
         if login is None:
             return None
-        if now - login.used_at > IDLE_S or now - login.since > LONGEST_S:
+        if now - login.used_at > IDLE_S or now - login.since > MAX_LOGIN_S:
             del self._logins[key]
             return None
         login.used_at = now

@@ -36,26 +36,26 @@ Piece = tuple[str, bool]
 """Text, and True if it is marked."""
 
 
-def page(name: str, **values: object) -> str:
+def render_page(name: str, **values: object) -> str:
     """Return a page as HTML."""
     return _environment().get_template(name).render(**values)
 
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_visible,
+        finalize=_make_visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["reveal"] = partial(reveal, newlines=False)
-    return made
+    environment.filters["reveal"] = partial(reveal, newlines=False)
+    return environment
 
 
-def _visible(value: Any) -> Any:
+def _make_visible(value: Any) -> Any:
     """Make hidden characters visible in whatever a template puts out, before it is escaped."""
     return value if isinstance(value, Markup) else sanitize(str(value))
 
@@ -75,11 +75,12 @@ class Block:
     """Value that the form sends if the file is ticked; empty if there is no box."""
 
 
-@frozen_dataclass(kw_only=False)
+@frozen_dataclass
 class Change:
     """A line of a diff."""
 
     number: str
+    """Of the line; empty for a gap."""
     sign: str
     kind: str
     """``add``, ``cut``, ``same``, or ``gap`` for what is no line of the file."""
@@ -128,28 +129,29 @@ def call_page(pending: PendingCall, review: "ContainedReview | None", *, may_dec
         question=question(pending),
         notes=[fact.value for fact in shown.notes],
         above=_by_label(shown.above),
-        call=list(_changes(review) if review is not None else _call(pending, shown.call)),
+        call=list(_change_blocks(review) if review is not None else _call_blocks(pending, shown.call)),
         below=_by_label(shown.below),
         blocks=[_block(fact) for fact in shown.blocks],
         details=_by_label([fact for fact in details if fact.form.one_line]),
         detail_blocks=[_block(fact) for fact in details if not fact.form.one_line],
         scope=[] if pending.outcome_unknown else scope(pending, sheet),
-        answers=list(_answers(pending, review)) if may_decide else [],
-        boxes=_boxes(review) if review is not None else {},
+        answers=list(_page_answers(pending, review)) if may_decide else [],
+        boxes=_tick_boxes(review) if review is not None else {},
     )
 
 
-def _boxes(review: "ContainedReview") -> dict[str, str]:
-    able = {str(at): change.path for at, change in enumerate(review.changes) if not change.conflict}
-    return able if 1 < len(review.changes) <= MAX_TICKS else {}
+def _tick_boxes(review: "ContainedReview") -> dict[str, str]:
+    """Return the paths that can be ticked, by what their boxes send; none if all changes go together."""
+    paths = {str(number): change.path for number, change in enumerate(review.changes) if not change.conflict}
+    return paths if 1 < len(review.changes) <= MAX_TICKS else {}
 
 
-def _answers(pending: PendingCall, review: "ContainedReview | None") -> Iterator[Answer]:
+def _page_answers(pending: PendingCall, review: "ContainedReview | None") -> Iterator[Answer]:
     """Yield the answers of the page, in the words of the dialog's keys."""
-    contained = pending.call.name == CONTAINED_APPLY
-    able = review is None or any(not change.conflict for change in review.changes)
-    runs = pending.denial is None and able
-    some = review is not None and bool(_boxes(review))
+    is_contained = pending.call.name == CONTAINED_APPLY
+    can_apply = review is None or any(not change.conflict for change in review.changes)
+    can_run = pending.denial is None and can_apply
+    has_boxes = review is not None and bool(_tick_boxes(review))
     if pending.reason is AskReason.BUDGET:
         if pending.denial is None:
             yield Answer(name="approve", label="Go on", runs=True)
@@ -160,14 +162,18 @@ def _answers(pending: PendingCall, review: "ContainedReview | None") -> Iterator
         yield Answer(name="deny", label="Tell the model it is unknown")
         yield Answer(name="reason", label="Tell it, with a note", reason="Note to the model")
         return
-    if contained and is_undo(pending.call.arguments):
-        if runs:
-            yield Answer(name="approve", label="Undo the ticked changes" if some else "Undo these changes", runs=True)
+    if is_contained and is_undo(pending.call.arguments):
+        if can_run:
+            yield Answer(
+                name="approve", label="Undo the ticked changes" if has_boxes else "Undo these changes", runs=True
+            )
         yield Answer(name="deny", label="Leave them applied")
         return
-    if contained:
-        if runs:
-            yield Answer(name="approve", label="Apply the ticked changes" if some else "Apply all changes", runs=True)
+    if is_contained:
+        if can_run:
+            yield Answer(
+                name="approve", label="Apply the ticked changes" if has_boxes else "Apply all changes", runs=True
+            )
         yield Answer(name="deny", label="Discard all")
         yield Answer(name="send_back", label="Send back with a reason", reason="Reason for the model")
         return
@@ -181,8 +187,8 @@ def _by_label(facts: Sequence[Fact]) -> list[tuple[str, list[Fact]]]:
     return [(label, list(group)) for label, group in groupby(facts, key=lambda fact: fact.label)]
 
 
-def _call(pending: PendingCall, facts: Sequence[Fact]) -> Iterator[Block]:
-    rows, counts = _diff(pending.facts.diff)
+def _call_blocks(pending: PendingCall, facts: Sequence[Fact]) -> Iterator[Block]:
+    rows, counts = _diff_rows(pending.facts.diff)
     for fact in facts:
         match fact.form:
             case Form.PROGRAM:
@@ -196,46 +202,49 @@ def _call(pending: PendingCall, facts: Sequence[Fact]) -> Iterator[Block]:
                 yield _block(fact)
 
 
-def _changes(review: "ContainedReview") -> Iterator[Block]:
+def _change_blocks(review: "ContainedReview") -> Iterator[Block]:
     """Yield the changes of a contained turn: the counts, what is not in a diff, then file after file."""
     notes = "\n".join(review.notes).rstrip()
-    yield Block(title=review.head, kind="text" if notes else "file", lines=[_plain(text) for text in notes.split("\n")])
-    boxes = _boxes(review)
-    for at, change in enumerate(review.changes):
-        rows, counts = _diff(change.diff)
+    yield Block(
+        title=review.head, kind="text" if notes else "file", lines=[_unmarked(text) for text in notes.split("\n")]
+    )
+    boxes = _tick_boxes(review)
+    for number, change in enumerate(review.changes):
+        rows, counts = _diff_rows(change.diff)
         stays = f"In conflict, stays as it is: {change.conflict}" if change.conflict else ""
         title = f"{reveal(change.title, newlines=False)}  {counts if change.diff else ''}"
-        yield Block(title=title, kind="file", caution=stays, tick=str(at) if str(at) in boxes else "")
+        yield Block(title=title, kind="file", caution=stays, tick=str(number) if str(number) in boxes else "")
         if change.lines:
-            yield Block(title="", kind="text", lines=[_plain(text) for text in change.lines])
+            yield Block(title="", kind="text", lines=[_unmarked(text) for text in change.lines])
         if change.diff:
             yield Block(title="Change", kind="diff", rows=rows)
 
 
 def _block(fact: Fact) -> Block:
     kind = "foreign" if fact.form is Form.FOREIGN else "text"
-    return Block(title=fact.title, kind=kind, lines=[_plain(text) for text in fact.value.split("\n")])
+    return Block(title=fact.title, kind=kind, lines=[_unmarked(text) for text in fact.value.split("\n")])
 
 
-def _plain(text: str) -> list[Piece]:
+def _unmarked(text: str) -> list[Piece]:
     return [(reveal(text, newlines=False), False)]
 
 
 def _pieces(text: str, marks: Sequence[tuple[int, int]]) -> list[Piece]:
     """Return a text in pieces, those between `marks` marked. Nothing of it is left out."""
-    pieces, at = list[Piece](), 0
+    pieces, done = list[Piece](), 0
     for begin, end in sorted(marks):
-        begin = max(begin, at)
+        # Marks may overlap.
+        begin = max(begin, done)
         if end > begin:
-            pieces += [(text[at:begin], False), (text[begin:end], True)]
-            at = end
-    return [piece for piece in (*pieces, (text[at:], False)) if piece[0]]
+            pieces += [(text[done:begin], False), (text[begin:end], True)]
+            done = end
+    return [(part, is_marked) for part, is_marked in (*pieces, (text[done:], False)) if part]
 
 
-_KINDS = {"+": "add", "-": "cut", " ": "same", "": "gap"}
+_ROW_KINDS = {"+": "add", "-": "cut", " ": "same", "": "gap"}
 
 
-def _diff(diff: str) -> tuple[list[Change], str]:
+def _diff_rows(diff: str) -> tuple[list[Change], str]:
     """Return the lines of a diff, with the words that differ marked, and how many lines are added and removed."""
     rows: list[DiffRow] = [replace(row, text=reveal(row.text, newlines=False)) for row in diff_rows(diff)]
     for count, (old, new) in enumerate(replacements(rows)):
@@ -245,10 +254,10 @@ def _diff(diff: str) -> tuple[list[Change], str]:
     counts = " ".join([*([f"+{added}"] if added else []), *([f"−{removed}"] if removed else [])])
     changes = [
         Change(
-            str(row.number) if row.sign else "",
-            "−" if row.sign == "-" else row.sign,
-            _KINDS[row.sign],
-            _pieces(row.text or ("" if row.sign else "…"), row.marks),
+            number=str(row.number) if row.sign else "",
+            sign="−" if row.sign == "-" else row.sign,
+            kind=_ROW_KINDS[row.sign],
+            pieces=_pieces(row.text or ("" if row.sign else "…"), row.marks),
         )
         for row in rows
     ]

@@ -1,4 +1,4 @@
-"""Whose the other end of a connection over the loopback interface is.
+"""Find the user who owns the other end of a connection over the loopback interface.
 
 The link is no secret from other users of the machine: it stands in the list of processes while a browser starts with
 it, and the name in it is all that keeps the cookie from a server of theirs.
@@ -21,15 +21,15 @@ def is_of_this_user(host: str, port: int, own_host: str, own_port: int) -> bool:
         return True
     ends = [(ip_address(host).packed, port), (ip_address(own_host).packed, own_port)]
     try:
-        uid, inode = asked_of_kernel(ends)
+        uid, inode = ask_kernel(ends)
     except OSError:
         # This kernel answers no such question. Its table takes it a hundred times as long.
-        uid, inode = in_table(ends)
+        uid, inode = search_table(ends)
     # A socket that its process has closed seems to be root's, and has no inode any more.
     return inode != 0 and uid in (0, os.geteuid())
 
 
-def asked_of_kernel(ends: Sequence[tuple[bytes, int]]) -> tuple[int, int]:
+def ask_kernel(ends: Sequence[tuple[bytes, int]]) -> tuple[int, int]:
     """Return user and inode of the socket between these two addresses, see sock_diag(7). Raises OSError."""
     addresses = b"".join(packed.ljust(16, b"\0") for packed, _ in ends)
     ports = b"".join(port.to_bytes(2, "big") for _, port in ends)
@@ -46,7 +46,7 @@ def asked_of_kernel(ends: Sequence[tuple[bytes, int]]) -> tuple[int, int]:
     return uid, inode
 
 
-def in_table(ends: Sequence[tuple[bytes, int]]) -> tuple[int, int]:
+def search_table(ends: Sequence[tuple[bytes, int]]) -> tuple[int, int]:
     """Return user and inode of the socket between these two addresses; no inode if there is none."""
     table = Path("/proc/net/tcp6" if len(ends[0][0]) == 16 else "/proc/net/tcp")
     step = -1 if sys.byteorder == "little" else 1

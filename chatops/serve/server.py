@@ -30,7 +30,7 @@ from chatops.runtime.services import WorkerThread
 from chatops.serve.desk import Desk
 from chatops.serve.guard import Address, Guard
 from chatops.serve.logins import Login, Logins, RefusedError, TooManyError, may_change
-from chatops.serve.pages import FOLDER, MAX_TICKS, page
+from chatops.serve.pages import FOLDER, MAX_TICKS, render_page
 
 log = logging.getLogger(__name__)
 
@@ -38,15 +38,16 @@ MAX_STREAMS = 32
 """Browsers that get live updates at a time. Others are told to come back later, and work without."""
 STREAM_S = 900.0
 """Seconds after which a stream ends. Browsers open another one."""
-LOOK_S = 1.0
+POLL_S = 1.0
 """Seconds between two looks for changes, while somebody gets them."""
-LOOK_AT_JOBS_S = 5.0
+POLL_JOBS_S = 5.0
 """Seconds between two looks for jobs that were decided and not started, where anything has changed."""
-QUIET_S = 15.0
+KEEPALIVE_S = 15.0
 """Seconds after which a stream without news says so, which finds browsers that are gone."""
-LARGEST_FORM = 64_000
+MAX_FORM_BYTES = 64_000
+"""More than the longest reason and all ticks take."""
 FORM_S = 8.0
-"""Bytes of a form, and seconds in which it has to come."""
+"""Seconds in which a form has to come whole."""
 STATIC = {"style.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
 
 
@@ -72,61 +73,65 @@ class PageServer:
         self._worker = WorkerThread()
         self._streams = 0
         self._version = ""
-        self._looked = -1
-        """The store's number of changes at the last look. It does not count those that are made here."""
-        self._changed = asyncio.Condition()
+        self._seen_version = -1
+        """`Desk.data_version` at the last look. -1: look at once, as after a decision here, which it does not count."""
+        self._version_changed = asyncio.Condition()
         self._watching: asyncio.Task[None] | None = None
         self._files = {name: (FOLDER / name).read_bytes() for name in STATIC}
 
     def application(self) -> Guard:
         """Return the ASGI application."""
         routes = [
-            Route("/", self._list),
-            Route("/call/{call}", self._call),
+            Route("/", self._show_list),
+            Route("/call/{call}", self._show_call),
             Route("/call/{call}", self._decide, methods=["POST"]),
-            Route("/login/{token}", self._login_page),
+            Route("/login/{token}", self._show_login),
             Route("/login", self._log_in, methods=["POST"]),
             Route("/logout", self._log_out, methods=["POST"]),
             Route("/events", self._events),
-            *(Route(f"/{name}", self._file) for name in STATIC),
+            *(Route(f"/{name}", self._send_file) for name in STATIC),
         ]
-        app = Starlette(routes=routes, exception_handlers={HTTPException: self._failed, ChatopsError: self._broken})
+        app = Starlette(
+            routes=routes,
+            exception_handlers={HTTPException: self._answer_http_error, ChatopsError: self._answer_chatops_error},
+        )
         app.router.redirect_slashes = False
         return Guard(app, self._address)
 
     async def aclose(self) -> None:
-        """End the looks for changes and the thread."""
+        """Stop looking for changes, and end the thread."""
         if self._watching is not None:
             self._watching.cancel()
         self._worker.close()
 
     # Pages
 
-    async def _list(self, request: Request) -> Response:
+    async def _show_list(self, request: Request) -> Response:
         login = self._login(request)
         overview = await self._worker(self._desk.overview)
-        return self._page("list.html", login, overview=overview, title=_title(overview.waiting))
+        return self._render("list.html", login, overview=overview, title=_title(overview.waiting))
 
-    async def _call(self, request: Request) -> Response:
+    async def _show_call(self, request: Request) -> Response:
         login = self._login(request)
-        return await self._shown(request.path_params["call"], login)
+        return await self._call_response(request.path_params["call"], login)
 
-    async def _shown(self, call_id: str, login: Login, *, note: str = "", status: int = 200) -> Response:
+    async def _call_response(self, call_id: str, login: Login, *, note: str = "", status: int = 200) -> Response:
         call = await self._worker(self._desk.call, call_id)
         if call is None:
             raise _NoCallError(404, "There is no such call. It may have been decided, or its session deleted.")
         title = "Decided" if call.page is None or call.decided else call.page.question
         # A call of a million lines takes seconds, in which others get their pages.
-        return await asyncio.to_thread(self._page, "call.html", login, status=status, call=call, note=note, title=title)
+        return await asyncio.to_thread(
+            self._render, "call.html", login, status=status, call=call, note=note, title=title
+        )
 
     async def _decide(self, request: Request) -> Response:
         login = self._login(request)
-        form = await self._form(request, login)
+        form = await self._checked_form(request, login)
         call_id = request.path_params["call"]
         try:
-            decide = self._desk.decide
             await self._worker(
-                decide,
+                self._desk.decide,
                 call_id,
                 form.get("answer", ""),
                 digest=form.get("digest", ""),
@@ -136,18 +141,18 @@ class PageServer:
                 place=f"browser page {self._address.short}, {login}",
             )
         except ChatopsError as error:
-            return await self._shown(call_id, login, note=str(error), status=409)
-        self._looked = -1
+            return await self._call_response(call_id, login, note=str(error), status=409)
+        self._seen_version = -1
         return RedirectResponse(f"/call/{quote(call_id, safe='')}", status_code=303)
 
-    async def _file(self, request: Request) -> Response:
+    async def _send_file(self, request: Request) -> Response:
         name = request.url.path.removeprefix("/")
         return Response(self._files[name], headers={"content-type": STATIC[name]})
 
     # Logins
 
-    async def _login_page(self, request: Request) -> Response:
-        return self._page("login.html", None, token=request.path_params["token"], title="Log in", referrer=False)
+    async def _show_login(self, request: Request) -> Response:
+        return self._render("login.html", None, token=request.path_params["token"], title="Log in", referrer=False)
 
     async def _log_in(self, request: Request) -> Response:
         # The page with the link has no Origin to send: the token itself proves where the form came from.
@@ -161,12 +166,12 @@ class PageServer:
         except RefusedError as error:
             advice = "Press Enter where chatops serve runs, and open the new one. It says there who has logged in."
             return self._message(403, f"{error} {advice}")
-        # Whoever has seen the link could be first.
+        # Somebody else who has seen the link could be first.
         self._say(f"{str(self._logins.find(cookie)).capitalize()}. If that was not you: Ctrl+C ends all logins.")
         return RedirectResponse("/", status_code=303, headers={"set-cookie": self._cookie(cookie)})
 
     async def _log_out(self, request: Request) -> Response:
-        await self._form(request, self._login(request))
+        await self._checked_form(request, self._login(request))
         self._logins.log_out(request.cookies.get(self._address.cookie, ""))
         response = self._message(200, "You are logged out. Another link logs in: press Enter where chatops serve runs.")
         response.headers["set-cookie"] = f"{self._cookie('')}; Max-Age=0"
@@ -193,7 +198,7 @@ class PageServer:
         except ValueError:
             return request.client.host if request.client else ""
 
-    async def _form(self, request: Request, login: Login) -> dict[str, str]:
+    async def _checked_form(self, request: Request, login: Login) -> dict[str, str]:
         """Return the fields of a form that this login was given. Raises HTTPException for any other."""
         if request.headers.get("origin") != self._address.origin:
             raise HTTPException(403, "Nothing was changed: this form came from another site.")
@@ -228,13 +233,13 @@ class PageServer:
         yield ": chatops\n\n"
         while loop.time() < end and not self._ending.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(QUIET_S), self._changed:
-                    await self._changed.wait_for(is_new)
-            # A stream alone is no use of the page, and ends with its login.
-            used = login.used_at
+                async with asyncio.timeout(KEEPALIVE_S), self._version_changed:
+                    await self._version_changed.wait_for(is_new)
+            # A stream ends with its login, and does not keep it alive: `find` counts as a use, which is undone.
+            used_at = login.used_at
             if self._logins.find(cookie) is not login:
                 return
-            login.used_at = used
+            login.used_at = used_at
             if self._version == seen:
                 yield ": nothing new\n\n"
                 continue
@@ -243,26 +248,26 @@ class PageServer:
 
     async def _watch(self) -> None:
         """Look for changes while anybody gets them."""
-        self._looked = -1
+        self._seen_version = -1
         with self._desk.changes() as pause:
             while self._streams and not self._ending.is_set():
                 try:
                     number = await self._worker(self._desk.data_version)
-                    if number != self._looked:
-                        self._looked = number
+                    if number != self._seen_version:
+                        self._seen_version = number
                         version = await self._worker(self._desk.version)
                         if version != self._version:
                             self._version = version
-                            async with self._changed:
-                                self._changed.notify_all()
+                            async with self._version_changed:
+                                self._version_changed.notify_all()
                 except ChatopsError as error:
                     log.warning("the store could not be read: %s", error)
-                await pause(LOOK_S, self._ending)
-        async with self._changed:
-            self._changed.notify_all()
+                await pause(POLL_S, self._ending)
+        async with self._version_changed:
+            self._version_changed.notify_all()
 
-    async def tend(self) -> None:
-        """Start jobs that were decided and not started, for as long as the page is there."""
+    async def start_jobs_while_open(self) -> None:
+        """Start jobs that were decided and not started, until the server ends."""
         seen = -1
         while not self._ending.is_set():
             try:
@@ -272,39 +277,44 @@ class PageServer:
             except ChatopsError as error:
                 log.warning("jobs could not be looked at: %s", error)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), LOOK_AT_JOBS_S)
+                await asyncio.wait_for(self._ending.wait(), POLL_JOBS_S)
 
     # Errors
 
-    async def _failed(self, request: Request, error: Exception) -> Response:
+    async def _answer_http_error(self, request: Request, error: Exception) -> Response:
         """Answer a request that is refused, or that leads nowhere."""
         assert isinstance(error, HTTPException)
         if error.status_code != 401:
-            texts = {404: "There is no such page.", 405: "That cannot be done here."}
             # Starlette's own words for these say nothing of the page.
-            own = isinstance(error, _NoCallError) or error.status_code not in texts
-            return self._message(error.status_code, error.detail if own else texts[error.status_code])
+            texts = {404: "There is no such page.", 405: "That cannot be done here."}
+            text = error.detail if isinstance(error, _NoCallError) else texts.get(error.status_code, error.detail)
+            return self._message(error.status_code, text)
         if request.url.path == "/events":
             return Response("Log in first.\n", 401, media_type="text/plain")
         # The cookie is not sent with a link from another site. The same link from here brings it.
-        elsewhere = request.method == "GET" and request.headers.get("sec-fetch-site", "") not in ("same-origin", "none")
+        from_elsewhere = request.method == "GET" and request.headers.get("sec-fetch-site", "") not in (
+            "same-origin",
+            "none",
+        )
         path = quote(request.url.path)
         text = "Log in first: open the link that chatops serve has printed. Enter prints another one."
-        return self._page("message.html", None, status=401, title="Log in", text=text, ahead=path if elsewhere else "")
+        return self._render(
+            "message.html", None, status=401, title="Log in", text=text, ahead=path if from_elsewhere else ""
+        )
 
-    async def _broken(self, request: Request, error: Exception) -> Response:
+    async def _answer_chatops_error(self, request: Request, error: Exception) -> Response:
         advice = error.advice if isinstance(error, ChatopsError) else ""
         return self._message(503, f"{error} {advice}")
 
     def _message(self, status: int, text: str, *, headers: dict[str, str] | None = None) -> Response:
-        response = self._page("message.html", None, status=status, title="chatops", text=text, ahead="")
+        response = self._render("message.html", None, status=status, title="chatops", text=text, ahead="")
         response.headers.update(headers or {})
         return response
 
-    def _page(
+    def _render(
         self, name: str, login: Login | None, *, status: int = 200, title: str, referrer: bool = True, **values: object
     ) -> Response:
-        html = page(name, login=login, title=title, **values)
+        html = render_page(name, login=login, title=title, **values)
         return HTMLResponse(html, status, headers={} if referrer else {"referrer-policy": "no-referrer"})
 
 
@@ -342,7 +352,7 @@ async def _read_form(request: Request) -> dict[str, str]:
         async with asyncio.timeout(FORM_S):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > LARGEST_FORM:
+                if len(body) > MAX_FORM_BYTES:
                     raise HTTPException(413, "Nothing was changed: the text is too long.")
     except TimeoutError:
         raise HTTPException(408, "Nothing was changed: the form did not come whole.") from None

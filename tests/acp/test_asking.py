@@ -10,7 +10,8 @@ from acp import schema
 from acp.agent.connection import AgentSideConnection
 
 from chatops.acp.show import Card
-from chatops.acp.wire import Agent, Stdio
+from chatops.acp.stdio import Stdio
+from chatops.acp.wire import Agent
 from chatops.acp.wire import Editor as Shown
 from chatops.store.leases import this_process
 from chatops.wiring.stored import open_store
@@ -161,7 +162,7 @@ async def test_two_sessions_that_ask_about_one_call_are_timed_each_by_itself() -
     ours, theirs = socket.socketpair()
     stdio = Stdio(*await asyncio.open_connection(sock=ours))
     client, answers = await asyncio.open_connection(sock=theirs)
-    conn: Any = AgentSideConnection(Agent(None, stdio, is_whole=str), stdio)  # type: ignore[arg-type]
+    conn: Any = AgentSideConnection(Agent(None, stdio, too_broad=str), stdio)  # type: ignore[arg-type]
     card, asked, found = Card(id="s.1.1.1", title="Shell: ls"), [], []
     for _ in range(2):
         found.append(asyncio.create_task(Shown(conn, stdio, has_forms=False).ask(card)))

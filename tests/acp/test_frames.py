@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from chatops.acp.wire import LARGEST_FRAME, MAX_REQUESTS
+from chatops.acp.stdio import MAX_FRAME_BYTES, MAX_REQUESTS
 from chatops.wiring.stored import open_store
 from tests.acp.test_sessions import served
 from tests.mcp.conftest import entry, tool
@@ -37,7 +37,7 @@ NO_MESSAGES = [
     b'{"id":1,"method":"initialize","params":[1]}',
     b"[" * 100_000,
     b"\xff\xfe",
-    b'{"x":"' + b"a" * (LARGEST_FRAME + 1) + b'"}',
+    b'{"x":"' + b"a" * (MAX_FRAME_BYTES + 1) + b'"}',
 ]
 
 

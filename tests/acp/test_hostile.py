@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from chatops.acp.wire import LARGEST_FRAME
+from chatops.acp.stdio import MAX_FRAME_BYTES
 from chatops.wiring.stored import open_store
 from tests.acp.test_asking import log
 from tests.fuzz.bounded import SECONDS
@@ -256,7 +256,7 @@ class Hostile:
             flood = [b"nonsense", b"[]", b'{"id":1,"result":{}}', b'{"id":7,"method":"session/list"}', b"{" * 200]
             self.write((self.random.choice(flood) + b"\n") * self.random.randrange(1, 2000))
         elif pick < 0.985:
-            self.write(b'{"x":"' + b"a" * (LARGEST_FRAME + self.random.randrange(3)) + b'"}\n')
+            self.write(b'{"x":"' + b"a" * (MAX_FRAME_BYTES + self.random.randrange(3)) + b'"}\n')
 
     def open(self) -> None:
         """Open a session, or one from before."""

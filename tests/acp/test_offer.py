@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from chatops.acp.offer import LONGEST_LINE, is_plain, offered
-from chatops.acp.show import code, diffs, said
+from chatops.acp.offer import LONGEST_LINE, is_plain, offer_line
+from chatops.acp.show import code_block, diffs, inert
 from chatops.domain.events import AskReason, Denial, PendingCall
 from chatops.domain.ids import CallId
 from chatops.domain.sandbox import Lack, SandboxSpec
@@ -74,24 +74,24 @@ def waiting(command: str = "git status", tool: str = "shell_exec", **changes: ob
 
 @for_each("line", PLAIN)
 def test_a_line_that_is_drawn_as_it_is(line: str) -> None:
-    assert is_plain(line) and said(line) == line
+    assert is_plain(line) and inert(line) == line
 
 
 @for_each("line", CHANGED)
 def test_a_line_that_would_be_drawn_otherwise(line: str) -> None:
     assert not is_plain(line)
-    assert said(line) == code(line)
+    assert inert(line) == code_block(line)
 
 
 def test_a_plain_command_is_offered_with_all_that_it_does() -> None:
-    assert offered(waiting()) == "Shell: git status"
-    assert offered(waiting(caller="lead")) == "Shell: git status (asked by coder, for lead)"
+    assert offer_line(waiting()) == "Shell: git status"
+    assert offer_line(waiting(caller="lead")) == "Shell: git status (asked by coder, for lead)"
 
 
 def test_what_has_a_caution_or_more_to_say_is_not_offered() -> None:
     facts = waiting().facts
     length = LONGEST_LINE - len("Shell: ")
-    assert offered(waiting("x" * length)) and not offered(waiting("x" * (length + 1)))
+    assert offer_line(waiting("x" * length)) and not offer_line(waiting("x" * (length + 1)))
     for pending in (
         waiting("rm -r src"),
         waiting("curl example.org"),
@@ -107,7 +107,7 @@ def test_what_has_a_caution_or_more_to_say_is_not_offered() -> None:
         waiting(denial=Denial(role="reader", by="role reader")),
         waiting(tool=BUDGET_EXTEND, reason=AskReason.BUDGET),
     ):
-        assert offered(pending) == "", pending
+        assert offer_line(pending) == "", pending
 
 
 @for_each(
@@ -115,15 +115,15 @@ def test_what_has_a_caution_or_more_to_say_is_not_offered() -> None:
     ["sh \u0430", "python \u0441.py", "make \u2212n", "cat d\u0131r", "cat \u13aa", "cat e\u0301", "cat \uff0fa"],
 )
 def test_what_looks_like_another_command_is_not_offered(command: str) -> None:
-    assert not offered(waiting(command))
-    assert offered(waiting("cat na\u00efve.txt"))
+    assert not offer_line(waiting(command))
+    assert offer_line(waiting("cat na\u00efve.txt"))
 
 
 def test_a_tool_of_a_server_is_named_as_it_is_called_and_not_by_its_title() -> None:
     server = ServerFacts(name="notes", origin="npx notes", tool="delete_all", description="")
     facts = replace(waiting().facts, arguments='{"id": 3}', command="", cwd="", server=server)
     titled = Capabilities(verb="notes: Read one note")
-    assert offered(waiting(tool="notes__delete_all", facts=facts, known=titled)) == "notes__delete_all: id: 3"
+    assert offer_line(waiting(tool="notes__delete_all", facts=facts, known=titled)) == "notes__delete_all: id: 3"
 
 
 def test_a_diff_is_shown_place_by_place_and_code_ends_where_it_ends() -> None:
@@ -133,4 +133,4 @@ def test_a_diff_is_shown_place_by_place_and_code_ends_where_it_ends() -> None:
     first, second = diffs(unified, "/w/a")
     assert (first.old, first.new) == ("one\ntwo\n", "one\n2\n")
     assert (second.old, second.new) == ("nine\n", "nine\n--- ten\n")
-    assert code("a```b") == "````\na```b\n````"
+    assert code_block("a```b") == "````\na```b\n````"

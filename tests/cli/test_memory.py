@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from chatops.config.memory import MAX_READ, Memories, MemoryScope
+from chatops.config.memory import MAX_MEMORY_BYTES, Memories, MemoryScope
 from chatops.config.paths import find_paths
 from chatops.policy.prompt import MAX_MEMORY, ROLE_CONTEXT, TOOL_INSTRUCTIONS
 from tests.support.command_line import CommandLine, registry_for
@@ -78,7 +78,7 @@ def test_a_memory_that_cannot_be_used_is_named_and_stops_nothing(
 ) -> None:
     kept = memories(workspace, chatops_home)
     kept.write(MemoryScope.USER, "x" * MAX_MEMORY)
-    kept.write(MemoryScope.WORKSPACE, "y" * (MAX_READ + 1))
+    kept.write(MemoryScope.WORKSPACE, "y" * (MAX_MEMORY_BYTES + 1))
     with FakeOpenAI([says("Hello."), says("Hello.")]) as server:
         registry = registry_for(workspace, server.url)
         assert chatops("--registry", registry, "-p", "hello").code == 0

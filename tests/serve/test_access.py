@@ -13,15 +13,15 @@ import pytest
 from chatops.serve.logins import (
     IDLE_S,
     LINK_S,
-    LONGEST_S,
+    MAX_LOGIN_S,
     MAX_LOGINS,
-    MAX_WRONG,
-    WRONG_S,
+    MAX_WRONG_TOKENS,
+    WRONG_TOKENS_S,
     Logins,
     RefusedError,
     TooManyError,
 )
-from chatops.serve.peer import asked_of_kernel, in_table, is_of_this_user
+from chatops.serve.peer import ask_kernel, is_of_this_user, search_table
 from tests.serve.served import Answer, Served, path_of, read
 
 SECRET = "echo the-secret-command"
@@ -180,7 +180,7 @@ def test_question_and_table_of_the_kernel_agree_on_whose_a_connection_is(name: s
         here, _ = listening.accept()
         ends = [(ip_address(end[0]).packed, end[1]) for end in (here.getpeername(), here.getsockname())]
         inode = os.fstat(client.fileno()).st_ino
-        assert asked_of_kernel(ends) == in_table(ends) == (os.geteuid(), inode)
+        assert ask_kernel(ends) == search_table(ends) == (os.geteuid(), inode)
         client.close()
         assert not is_of_this_user(*here.getpeername()[:2], *here.getsockname()[:2])
         here.close()
@@ -320,7 +320,7 @@ def test_a_link_and_a_login_end_with_time() -> None:
     clock.now += IDLE_S + 1
     assert logins.find(cookie) is None
     cookie = logins.log_in(logins.new_token(), client="c")
-    for _ in range(int(LONGEST_S / IDLE_S) + 1):
+    for _ in range(int(MAX_LOGIN_S / IDLE_S) + 1):
         clock.now += IDLE_S - 1
         logins.find(cookie)
     assert logins.find(cookie) is None, "however often it is used"
@@ -330,16 +330,16 @@ def test_guesses_are_few_and_do_not_lock_out_the_right_token() -> None:
     clock = Clock()
     logins = Logins(clock=clock)
     token = logins.new_token()
-    for guess in range(MAX_WRONG):
+    for guess in range(MAX_WRONG_TOKENS):
         with pytest.raises(RefusedError):
             logins.log_in(f"{token}{guess:02}", client="c")
     with pytest.raises(TooManyError):
         logins.log_in("another guess", client="c")
-    clock.now += WRONG_S + 1
+    clock.now += WRONG_TOKENS_S + 1
     with pytest.raises(RefusedError) as refused:
         logins.log_in("another guess", client="c")
     assert not isinstance(refused.value, TooManyError)
-    for _ in range(MAX_WRONG):
+    for _ in range(MAX_WRONG_TOKENS):
         with contextlib.suppress(RefusedError):
             logins.log_in("another guess", client="c")
     assert logins.log_in(token, client="c")
@@ -356,7 +356,7 @@ def test_logins_do_not_grow_without_end() -> None:
 
 
 def test_the_server_counts_guesses(served: Served) -> None:
-    for guess in range(MAX_WRONG):
+    for guess in range(MAX_WRONG_TOKENS):
         assert served.ask("POST", "/login", form={"token": f"guess{guess}"}, origin="null").status == 403
     answer = served.ask("POST", "/login", form={"token": "one more"}, origin="null")
     assert answer.status == 429 and answer.headers["retry-after"] == "60" and "set-cookie" not in answer.headers

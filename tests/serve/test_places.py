@@ -12,7 +12,7 @@ import pytest
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.serve.desk import Desk
 from chatops.serve.guard import Address, LimitedConnection
-from chatops.serve.listening import ListenOptions, _sockets, qr_code
+from chatops.serve.listening import ListenOptions, _open_sockets, qr_code
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
 from tests.serve.served import Served, serving
@@ -84,8 +84,8 @@ def test_a_port_that_is_taken_at_either_loopback_address_is_not_used() -> None:
         port = other.getsockname()[1]
         # Browsers may try ::1 first, so whoever listens there would get the cookie.
         with pytest.raises(ConfigError, match="cannot be listened at"):
-            _sockets(ListenOptions(port=port))
-    free = _sockets(ListenOptions())
+            _open_sockets(ListenOptions(port=port))
+    free = _open_sockets(ListenOptions())
     assert [one.getsockname()[0] for one in free] == ["127.0.0.1", "::1"]
     assert len({one.getsockname()[1] for one in free}) == 1
     for one in free:

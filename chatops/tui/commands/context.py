@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chatops.config.memory import MAX_READ, MemoryScope
+from chatops.config.memory import MAX_MEMORY_BYTES, MemoryScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, SummaryMessage, ToolMessage, UserMessage
@@ -202,8 +202,8 @@ async def _edit_memory(context: Context, scope: MemoryScope) -> Replies:
 
 
 def _check_size(text: str) -> str:
-    if len(text.encode("utf-8", "replace")) > MAX_READ:
-        raise ValueError(f"A memory may have {MAX_READ:,} bytes.")
+    if len(text.encode("utf-8", "replace")) > MAX_MEMORY_BYTES:
+        raise ValueError(f"A memory may have {MAX_MEMORY_BYTES:,} bytes.")
     return text
 
 

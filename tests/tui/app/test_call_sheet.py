@@ -26,7 +26,7 @@ from chatops.runtime.call_sheet import CallSheet, Form, Weight, call_sheet
 from chatops.serve.desk import ShownCall
 from chatops.serve.logins import Login
 from chatops.serve.pages import call_page
-from chatops.serve.pages import page as draw
+from chatops.serve.pages import render_page as draw
 from chatops.tui.dialogs.approval_frame import AskedCall, call_legend, describe
 from chatops.tui.dialogs.approval_list import ApprovalList, LastSeenCall
 from chatops.tui.dialogs.dialog_keys import Room
