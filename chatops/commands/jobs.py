@@ -51,17 +51,8 @@ POLL_S = 0.3
 
 def run(arguments: Namespace) -> int:
     """Run the chosen action."""
-    match arguments.action:
-        case "show":
-            return _show(arguments)
-        case "wait":
-            return _wait(arguments)
-        case "cancel":
-            return _cancel(arguments)
-        case "resume":
-            return _resume(arguments)
-        case _:
-            return _list(arguments)
+    actions = {"show": _show, "wait": _wait, "cancel": _cancel, "resume": _resume}
+    return actions.get(arguments.action, _list)(arguments)
 
 
 # Listing

@@ -32,17 +32,8 @@ _SERVER_KEYS = ("mcp_servers", "mcpServers")
 
 def run(arguments: Namespace) -> int:
     """List, add, remove or check servers, or log in at one. `list` and `remove` connect to none."""
-    match arguments.action:
-        case "add":
-            return _add(arguments)
-        case "remove":
-            return _remove(arguments)
-        case "login":
-            return _login(arguments)
-        case "check":
-            return _check(arguments)
-        case _:
-            return _list_servers(arguments)
+    actions = {"add": _add, "remove": _remove, "login": _login, "check": _check}
+    return actions.get(arguments.action, _list_servers)(arguments)
 
 
 def _list_servers(arguments: Namespace) -> int:

@@ -125,13 +125,7 @@ def _cancel(arguments: Namespace) -> int:
 
 def queue(arguments: Namespace) -> int:
     """Run the chosen action of ``chatops queue``."""
-    match arguments.action:
-        case "cancel":
-            return _cancel(arguments)
-        case "sweep":
-            return _sweep(arguments)
-        case _:
-            return _list(arguments)
+    return {"cancel": _cancel, "sweep": _sweep}.get(arguments.action, _list)(arguments)
 
 
 def _sweep(arguments: Namespace) -> int:

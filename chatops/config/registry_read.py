@@ -62,21 +62,9 @@ class RegistryFile:
 
     __pydantic_config__ = LENIENT
     rights_keys: ClassVar[frozenset[str]] = frozenset(
-        {
-            "users",
-            "tools",
-            "roles",
-            "rules",
-            "approvals",
-            "audit",
-            "sandbox",
-            "max_rounds",
-            "budget",
-            "mcp_servers",
-            "mcpServers",
-            "store",
-        }
+        "users tools roles rules approvals audit sandbox max_rounds budget mcp_servers mcpServers store".split()
     )
+    """Keys that decide rights. A near miss of one of them is an error."""
 
     version: Literal[3] = 3
     """Version of the format."""

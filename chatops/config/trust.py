@@ -242,14 +242,16 @@ class WorkspaceTrust:
 
         Raises ChatopsError if the folder is another one now, ConfigError if the answer cannot be stored.
         """
-        return self._answer(shown, TrustAnswer.TRUSTED)
+        with lock_folder(self._file):
+            return self._store_answer(shown, TrustAnswer.TRUSTED)
 
     def decline(self, shown: TrustQuestion) -> tuple[str, ...]:
         """Ignore what was `shown` and is not trusted yet, without asking again until it changes.
 
         Returns and raises as `trust`.
         """
-        return self._answer(shown, TrustAnswer.DECLINED)
+        with lock_folder(self._file):
+            return self._store_answer(shown, TrustAnswer.DECLINED)
 
     def revoke(self) -> bool:
         """Forget all answers about this folder. Returns and raises as `revoke_trust`."""
@@ -274,11 +276,8 @@ class WorkspaceTrust:
             parts.append(f"This folder brings {_first_names(unseen)}: not used by this version.")
         return (" ".join([*parts, f"{ADVICE}."]),) if parts else ()
 
-    def _answer(self, shown: TrustQuestion, answer: TrustAnswer) -> tuple[str, ...]:
-        with lock_folder(self._file):
-            return self._store_answer(shown, answer)
-
     def _store_answer(self, shown: TrustQuestion, answer: TrustAnswer) -> tuple[str, ...]:
+        """Store the answer about what was shown and is still the same. The caller holds the lock of the record."""
         now = self._read_files()
         if now.folder != shown.folder or not now.folder:
             self.reread()
@@ -299,7 +298,7 @@ class WorkspaceTrust:
                 continue
             stored = answer if item.kind.is_used or answer is TrustAnswer.DECLINED else TrustAnswer.SEEN
             entries[item.key] = TrustEntry(kind=item.kind.value, path=item.path, digest=item.digest, answer=stored)
-        write_record(self._file, TrustRecord(folder=now.folder, entries=tuple(entries.values())))
+        write_private(self._file, spelled(TrustRecord(folder=now.folder, entries=tuple(entries.values()))))
         self._record_version = file_version(self._file)
         self._current = self._judge(now)
         return tuple(changed)
@@ -388,11 +387,6 @@ def read_record(file: Path, *, folder: str) -> TrustRecord:
     except (ValueError, RecursionError):
         raise _record_error(file, "it is damaged") from None
     return record if record.folder == folder else empty
-
-
-def write_record(file: Path, record: TrustRecord) -> None:
-    """Write the record. Raises ConfigError."""
-    write_private(file, spelled(record))
 
 
 def revoke_trust(workspace: Path, *, folder: Path) -> bool:

@@ -79,13 +79,7 @@ class ItemKind(StrEnum):
     @property
     def is_used(self) -> bool:
         """True if this version uses such files once they are trusted."""
-        return self in (
-            ItemKind.NOTES,
-            ItemKind.WORKFLOW,
-            ItemKind.SKILL,
-            ItemKind.OWN_TOOL,
-            ItemKind.SERVER_START,
-        )
+        return self not in (ItemKind.REGISTRY, ItemKind.TOOL, ItemKind.SERVERS)
 
     @property
     def effect(self) -> str:

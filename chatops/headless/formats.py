@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Protocol, assert_never
 
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.endings import Ending
@@ -77,31 +76,15 @@ class OutputFormat(StrEnum):
     STREAM_JSON = "stream-json"
 
 
-class Reporter(Protocol):
-    """Prints a turn or a workflow run."""
-
-    def resumed(self, turn: TurnState | None, *, run: WorkflowState | None = None) -> None:
-        """Handle that a stored turn or run is resumed; `turn` is the one that a run waits for, if it was started."""
-
-    def event(self, published: Published) -> None:
-        """Handle an event."""
-
-    def finished(self, result: TurnReport | RunReport) -> None:
-        """Print the result of what is paused or over."""
-
-    def broken_off(self, reason: str) -> None:
-        """Handle that no result will follow, for `reason`."""
-
-
 class TextReport:
-    """The answer on stdout, once it is complete; progress on stderr."""
+    """Prints the answer on stdout, once it is complete, and progress on stderr."""
 
     def __init__(self, screen: Screen, progress: "ProgressPrinter | None") -> None:
         self._screen = screen
         self._progress = progress
 
     def resumed(self, turn: TurnState | None, *, run: WorkflowState | None = None) -> None:
-        """Restore the progress counts of a run."""
+        """Handle that a stored turn or run is resumed. `turn` is that of a run, if it was started."""
         if self._progress is not None and run is not None:
             self._progress.resumed(run)
 
@@ -128,7 +111,7 @@ class TextReport:
             self._screen.say(result.answer)
 
     def broken_off(self, reason: str) -> None:
-        """Print nothing: every format reports the reason on stderr."""
+        """Handle that no result will follow. Print nothing: every format reports the reason on stderr."""
 
 
 class JsonReport(TextReport):
@@ -173,6 +156,10 @@ class StreamJson:
             self._screen.line(dumps(line))
 
 
+Reporter = TextReport | StreamJson
+"""Prints a turn or a workflow run."""
+
+
 def _show_wait(screen: Screen, event: Event) -> None:
     """Show on the terminal what the turn waits for: a reply of the model, or long work of a call."""
     match event:
@@ -207,7 +194,6 @@ def reporter(
             return JsonReport(screen, progress)
         case OutputFormat.STREAM_JSON:
             return StreamJson(screen)
-    assert_never(kind)
 
 
 class ProgressPrinter:

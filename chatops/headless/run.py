@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import IntEnum, StrEnum
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
 from chatops.domain.decisions import Rejected
 from chatops.domain.errors import ChatopsError, NotSavedError, unsaved_sentence
@@ -34,16 +34,16 @@ T = TypeVar("T")
 
 
 class StopSignals:
-    """Signal handlers. The first SIGINT calls `on_interrupt`.
+    """Signal handlers. The first SIGINT cancels the work.
 
     SIGTERM, SIGHUP and a second SIGINT stop the work and leave the stored state as it is. So does a first SIGINT while
     there is nothing to cancel (no step has been stored yet, or none can be stored).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cancel: Callable[[], Coroutine[None, None, bool]]) -> None:
+        """`cancel` cancels the work. It returns False if there is nothing to cancel."""
         self.interrupted = False
-        self.on_interrupt: Callable[[], Coroutine[None, None, bool]] | None = None
-        """Cancels the work. Returns False if there is nothing to cancel. None: the work has not begun."""
+        self._cancel = cancel
         self._terminated = asyncio.Event()
         self._cancelling: asyncio.Task[None] | None = None
 
@@ -85,14 +85,14 @@ class StopSignals:
             await asyncio.gather(task, stopped, return_exceptions=True)
 
     def _interrupt(self) -> None:
-        if self.interrupted or self.on_interrupt is None:
+        if self.interrupted:
             self._terminated.set()
             return
         self.interrupted = True
-        self._cancelling = asyncio.get_running_loop().create_task(self._cancel(self.on_interrupt))
+        self._cancelling = asyncio.get_running_loop().create_task(self._cancel_or_terminate())
 
-    async def _cancel(self, cancel: Callable[[], Coroutine[None, None, bool]]) -> None:
-        if not await cancel():
+    async def _cancel_or_terminate(self) -> None:
+        if not await self._cancel():
             self._terminated.set()
 
 
@@ -159,12 +159,11 @@ async def _drive_turn(
     printer: Reporter,
     on_approval: OnApproval,
 ) -> int:
-    stop = StopSignals()
+    stop = StopSignals(session.cancel)
     could_not_wait: list[PendingCall] = []
     unsubscribe = session.subscribe(printer.event)
     try:
         with stop.listening():
-            stop.on_interrupt = session.cancel
             state = (
                 await stop.unless_terminated(_settle_turn(session, begin, on_approval, could_not_wait)) or session.state
             )
@@ -175,12 +174,8 @@ async def _drive_turn(
         result = report(state, workspace=session.snapshot().workspace, blocked_by=session.blocked_by)
         if could_not_wait and result.status is TurnStatus.ANSWERED:
             tools = ", ".join(dict.fromkeys(call.call.name for call in could_not_wait))
-            result = replace(
-                result,
-                status=TurnStatus.FAILED,
-                reason=NOT_SAVED,
-                detail=f"Not run: {tools} needs approval, and {CANNOT_WAIT}. {session.unsaved}",
-            )
+            detail = f"Not run: {tools} needs approval, and {CANNOT_WAIT}. {session.unsaved}"
+            result = replace(result, status=TurnStatus.FAILED, reason=NOT_SAVED, detail=detail)
         code = _print_end(result, screen, printer, over=_is_over(state), blocked_by=session.blocked_by)
         return ExitCode.INTERRUPTED if stop.interrupted or stop.terminated else code
     except NotSavedError as error:
@@ -317,8 +312,6 @@ def exit_code(status: TurnStatus) -> ExitCode:
             return ExitCode.ERROR
         case TurnStatus.CANCELLED | TurnStatus.RUNNING:
             return ExitCode.INTERRUPTED
-        case never:
-            assert_never(never)
 
 
 async def drive_run(
@@ -339,11 +332,10 @@ async def drive_run(
     printer = reporter(output, screen, summary=summary, turn=lambda: run.session.state)
     if run.stored:
         printer.resumed(run.session.state, run=run.state)
-    stop = StopSignals()
+    stop = StopSignals(run.session.cancel)
     unsubscribe = run.session.subscribe(printer.event)
     try:
         with stop.listening():
-            stop.on_interrupt = run.session.cancel
             settled = await stop.unless_terminated(_settle_run(run, review, chosen, on_approval))
         result = run_report(
             run.state, await run.turns(), workspace=str(run.session.workspace), blocked_by=run.blocked_by
@@ -428,20 +420,13 @@ def _implied_review(target: AwaitingReview | None) -> Review | None:
 def _print_stopped_run(result: RunReport, run: WorkflowRun, screen: Screen, printer: Reporter) -> int:
     """Print the run as it is stored, after a signal."""
     printer.broken_off("stopped by a signal")
+    advice = f"To continue: {run.way_to_continue}"
     stopped = replace(
-        result,
-        status=TurnStatus.CANCELLED,
-        reason="stopped",
-        detail="Stopped by a signal.",
-        advice=_continue_sentence(run),
+        result, status=TurnStatus.CANCELLED, reason="stopped", detail="Stopped by a signal.", advice=advice
     )
     printer.finished(stopped)
-    screen.say(f"Stopped. {_continue_sentence(run)}")
+    screen.say(f"Stopped. {advice}")
     return ExitCode.INTERRUPTED
-
-
-def _continue_sentence(run: WorkflowRun) -> str:
-    return f"To continue: {run.way_to_continue}"
 
 
 def _print_further_of_run(result: RunReport, run: WorkflowRun, screen: Screen) -> None:
@@ -466,9 +451,7 @@ def _print_further_of_run(result: RunReport, run: WorkflowRun, screen: Screen) -
         case TurnStatus.CANCELLED:
             screen.say(f"Cancelled. To see what was done: chatops workflow show {result.session_id}")
         case TurnStatus.RUNNING:
-            screen.say(_continue_sentence(run))
-        case never:
-            assert_never(never)
+            screen.say(f"To continue: {run.way_to_continue}")
 
 
 def _approval_text(result: RunReport, run: WorkflowRun) -> str:
