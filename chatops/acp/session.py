@@ -60,7 +60,7 @@ from chatops.runtime.descriptions import way_to_continue
 from chatops.runtime.session import Session, owned
 from chatops.runtime.session_follower import SessionFollower
 from chatops.runtime.view import SessionView
-from chatops.store.clients import note_answer
+from chatops.store.editor_answers import note_answer
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
 from chatops.wiring.workspace import Workspace

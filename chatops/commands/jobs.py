@@ -24,7 +24,7 @@ from chatops.headless.screen import screen, when
 from chatops.runtime.descriptions import call_line
 from chatops.runtime.session import Session
 from chatops.store.base import JobRow
-from chatops.store.leases import this_process
+from chatops.store.process_identity import this_process
 from chatops.store.store import Store
 from chatops.wiring.app import App
 from chatops.wiring.jobs import (

@@ -13,7 +13,7 @@ from chatops.domain.wording import excerpt, plural
 from chatops.headless.json_values import fields_json, plain
 from chatops.headless.screen import screen, table, when
 from chatops.store.base import ALL
-from chatops.store.files import Outputs
+from chatops.store.tool_outputs import Outputs
 from chatops.toolkit.counting import count_work, shown_by
 from chatops.wiring.rows import NO_TITLE, run_state
 from chatops.wiring.stored import Storage

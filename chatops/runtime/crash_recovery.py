@@ -18,10 +18,10 @@ from chatops.engine.state import TurnState
 from chatops.runtime.services import WorkerThread
 from chatops.sandbox.orphans import can_find_orphans, count_orphans, stop_orphans
 from chatops.store.base import Holder, JournalRow
-from chatops.store.files import Outputs
-from chatops.store.leases import is_alive
-from chatops.store.opening import copied_key
+from chatops.store.identity import copied_key
+from chatops.store.process_identity import is_alive
 from chatops.store.store import Store
+from chatops.store.tool_outputs import Outputs
 
 log = logging.getLogger(__name__)
 

@@ -27,10 +27,10 @@ from chatops.models.base import ModelClient
 from chatops.policy.budget import Budget
 from chatops.policy.sandbox import SandboxChange
 from chatops.runtime.settings import Rights, SessionSettings
+from chatops.store.audit_sink import PATIENCE_S, TIMEOUT_S, SinkError
 from chatops.store.base import Holder
-from chatops.store.files import Outputs
-from chatops.store.sink import PATIENCE_S, TIMEOUT_S, SinkError
 from chatops.store.store import Store
+from chatops.store.tool_outputs import Outputs
 from chatops.toolkit.base import Tool, ToolContext
 from chatops.toolkit.counting import Show
 

@@ -25,7 +25,7 @@ from chatops.serve.desk import Desk
 from chatops.serve.guard import Address, LimitedConnection, LimitedSocket
 from chatops.serve.logins import LINK_S, Logins
 from chatops.serve.server import PageServer
-from chatops.store.leases import this_process
+from chatops.store.process_identity import this_process
 from chatops.wiring.app import App
 
 USUAL_PORT = 8322

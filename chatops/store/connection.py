@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chatops.domain.ids import SessionId
-    from chatops.store.files import SessionFiles
+    from chatops.store.session_files import SessionFiles
 
 log = logging.getLogger(__name__)
 
@@ -200,7 +200,7 @@ class Connection:
 
     def files(self) -> SessionFiles:
         """Return the files of sessions."""
-        from chatops.store.files import SessionFiles
+        from chatops.store.session_files import SessionFiles
 
         return SessionFiles(self.path)
 

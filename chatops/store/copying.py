@@ -10,7 +10,7 @@ target's own: its other sessions may come from other stores.
 
 Files of a session come before its rows: they are named by their digests, and one that is there is not written again.
 
-A copy is a copy, see `opening`: no earlier approval lets anything run in it. Unfinished turns are marked as copied, so
+A copy is a copy, see `identity`: no earlier approval lets anything run in it. Unfinished turns are marked as copied, so
 their calls ask again. Approvals and reviews that were posted and not taken are left out, as are remembered rules. So
 are leases: an owner of the session in the source owns nothing here. What binds a session (revoked tools, a narrower
 sandbox, its caller) goes along, as do queued messages and drafts.
@@ -37,10 +37,11 @@ from chatops.domain.errors import NotSavedError, StoreError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.secrets import without_keys
 from chatops.store.connection import text, text_or
-from chatops.store.files import pasted_names
-from chatops.store.leases import HOLDER, holder_in, is_alive
-from chatops.store.opening import copied_key, lets_continue, lets_run
+from chatops.store.identity import copied_key, lets_continue, lets_run
+from chatops.store.leases import HOLDER, holder_in
+from chatops.store.process_identity import is_alive
 from chatops.store.schema import SCHEMA_VERSION, columns_of
+from chatops.store.session_files import pasted_names
 from chatops.toolkit.counting import count_work
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from chatops.config.paths import write_private
 from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId
 from chatops.store.connection import integer, text
-from chatops.store.files import MAX_IN_SESSION, PASTED, SessionFiles, name_of
+from chatops.store.session_files import MAX_IN_SESSION, PASTED, SessionFiles, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

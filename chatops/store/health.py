@@ -23,15 +23,17 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId, SessionId
 from chatops.domain.wording import plural
 from chatops.store import audit
+from chatops.store.backup import MAX_BACKUP_BYTES
 from chatops.store.codec import decode_principal, decode_recorded, decode_run, decode_state
 from chatops.store.connection import Connection, SqlRow, Value, prepare
 from chatops.store.export import kept_files
-from chatops.store.files import SessionFiles
-from chatops.store.leases import HOLDER, holder_in, is_alive
+from chatops.store.leases import HOLDER, holder_in
 from chatops.store.messages import decode_body
 from chatops.store.opening import backup_of, is_of_one_row, must_be_ours, refuse_other_version
-from chatops.store.recovery import MAX_BACKUP_BYTES, open_to_read
+from chatops.store.process_identity import is_alive
+from chatops.store.recovery import open_to_read
 from chatops.store.schema import SCHEMA_VERSION, references, schema_faults
+from chatops.store.session_files import SessionFiles
 from chatops.store.sqlite_errors import is_busy, is_damage, store_error
 from chatops.store.turns import stored_grant
 

@@ -36,7 +36,7 @@ from chatops.domain.errors import StoreError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import AccessLevel
 from chatops.store.connection import text
-from chatops.store.files import PASTED
+from chatops.store.session_files import PASTED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

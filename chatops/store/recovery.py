@@ -1,4 +1,4 @@
-"""Recovery of a damaged store: reading what is left of it, repairing it, and the backup.
+"""Recovery of a damaged store: reading what is left of it, and repairing it.
 
 Reading changes no byte of the file and leaves no file beside it.
 
@@ -14,11 +14,6 @@ A repair quarantines the damaged file under another name, and a new one takes it
 that, so every process that opens the store finds the one or the other. All of it happens under the folder's lock, see
 `opening.locked`. The damaged file gets its second name first and loses its own when the new file takes it, so a kill at
 any point loses nothing. Its write-ahead log is moved in between, because SQLite would read it into the new file.
-
-The backup is a copy that is made while no turn runs, at most once a day: ``chatops.db.backup`` beside the store. SQLite
-reads one moment of the store, so other processes can write meanwhile. The copy gets its name once it is complete and
-sound, so a kill leaves the one before. It is never made at exit, where the user would wait for it. A session that is
-deleted is deleted there too. Put in place of the store, it counts as a copy: approved calls ask again.
 """
 
 from __future__ import annotations
@@ -37,19 +32,13 @@ from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId, SessionId, TurnId
 from chatops.domain.wording import plural
-from chatops.store import messages, sessions
+from chatops.store import messages
 from chatops.store.base import Holder
 from chatops.store.connection import Connection, bind, connect, prepare, text, transaction
-from chatops.store.leases import is_alive
+from chatops.store.identity import COPIED, IDENTITY_KEY, FileIdentity, adopt_identity, file_identity
 from chatops.store.opening import (
-    COPIED,
-    IDENTITY_KEY,
-    FileIdentity,
-    adopt_identity,
     backup_of,
     check,
-    faults_of,
-    file_identity,
     is_sound,
     locked,
     make_folders,
@@ -57,6 +46,7 @@ from chatops.store.opening import (
     refuse_other_version,
     uri,
 )
+from chatops.store.process_identity import is_alive
 from chatops.store.schema import SCHEMA_VERSION, migrate
 from chatops.store.sqlite_errors import refused_by_the_system, translate_errors
 
@@ -366,81 +356,6 @@ def _is_sound(raw: sqlite3.Connection, path: Path) -> bool:
 
 
 # The backup
-
-MAX_BACKUP_BYTES = 200_000_000
-"""Bytes of a store above which no backup is made."""
-BACKUP_EVERY_S = 86_400.0
-"""Seconds from one backup to the next."""
-_STEPS = 10_000
-"""Instructions of SQLite (some milliseconds) between two calls of `idle`."""
-
-
-def is_backup_due(path: Path, *, now: float) -> bool:
-    """Return True if the store at `path` should be backed up, `now` in seconds since the epoch."""
-    try:
-        if path.stat().st_size > MAX_BACKUP_BYTES:
-            return False
-        return not 0 <= now - backup_of(path).stat().st_mtime < BACKUP_EVERY_S
-    except FileNotFoundError:
-        return path.exists()
-    except OSError:
-        return False
-
-
-def make_backup(path: Path, *, idle: Callable[[], bool]) -> bool:
-    """Copy the store at `path`, and return True if that was done.
-
-    It is given up as soon as `idle` returns False, which is called again and again. A damaged store does not replace
-    the backup of a sound one. Raises StoreError.
-    """
-    refuse_other_version(path)
-    with (
-        translate_errors(path),
-        closing(connect(uri(path, mode="rw"))) as source,
-        new_file(backup_of(path)) as (target, put_in_place),
-    ):
-        source.set_progress_handler(lambda: not idle(), _STEPS)
-        (_, _, file) = target.execute("PRAGMA database_list").fetchone()
-        try:
-            source.execute("VACUUM INTO ?", (file,))
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
-                raise
-            log.info("no backup for now: a turn runs")
-            return False
-        source.set_progress_handler(None, 0)
-        if faults := faults_of(target):
-            log.warning("no backup of a damaged store: %s", faults[0])
-            return False
-        with locked(path.parent, alone=True):
-            if _session_ids(target) - _session_ids(source):
-                log.info("no backup for now: a session was deleted meanwhile")
-                return False
-            put_in_place()
-    return True
-
-
-def delete_from_backup(path: Path, session_id: SessionId) -> None:
-    """Delete a session in the backup of the store at `path`. A backup that cannot be changed is removed."""
-    backup = backup_of(path)
-    with locked(path.parent, alone=True):
-        if not backup.exists():
-            return
-        try:
-            with closing(prepare(connect(backup))) as raw:
-                raw.execute("PRAGMA secure_delete = ON")
-                rows = Connection(raw, path=backup)
-                with rows.write():
-                    if sessions.exists(rows, session_id):
-                        sessions.delete(rows, session_id)
-        except (StoreError, sqlite3.Error) as error:
-            log.warning("the backup is removed: %s", error)
-            backup.unlink(missing_ok=True)
-
-
-def _session_ids(raw: sqlite3.Connection) -> set[object]:
-    return {row[0] for row in raw.execute("SELECT id FROM sessions")}
-
 
 # Repair
 

@@ -1,30 +1,21 @@
-"""Sessions: each is a head in the message tree, with its settings and its queued messages.
-
-A session gets its title from its first exchange, without a model.
-
-A search reads the text of all sessions: SQLite compares the stored messages, and what it finds is compared again.
-
-There is no index: a megabyte of messages takes some 6 ms. An index of trigrams in a file beside the store was tried. It
-found a text in stores of gigabytes at once, and had to be kept up, private, and apart from those of other stores.
-"""
+"""Sessions: each is a head in the message tree, with its settings and its queued messages."""
 
 from __future__ import annotations
 
-import json
-import re
 import secrets
 import time
 from typing import TYPE_CHECKING
 
 from chatops.domain.errors import NoSuchSessionError, StoreError
 from chatops.domain.ids import MessageId, SessionId, TurnId, parent_session
-from chatops.domain.messages import AssistantMessage, UserMessage, countable
+from chatops.domain.messages import countable
 from chatops.store import messages
-from chatops.store.base import ALL, RunMark, SearchHit, SessionInfo
-from chatops.store.connection import Connection, SqlRow, Value, integer, number_or_zero, text, text_or
+from chatops.store.base import RunMark, SessionInfo
+from chatops.store.connection import Connection, SqlRow, integer, number_or_zero, text, text_or
+from chatops.store.titles import copy_title, title_from
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from chatops.domain.messages import Message
 
@@ -256,200 +247,3 @@ def _decode_row(row: SqlRow) -> SessionInfo:
         run=None if row[14] is None else RunMark(workflow=workflow, phase=phase, step=step, result=result),
         parent=None if row[18] is None else parent_session(SessionId(text(row[0]))),
     )
-
-
-_BATCH = 2_000
-"""Messages that are searched in one transaction. The store is free between two of them, so that a turn can commit."""
-_COMPARED_CHARACTERS = 200
-"""Characters of the text that SQLite compares: a longer pattern with many gaps would take it too long."""
-
-
-def search(rows: Connection, wanted: str, *, workspace: str | None, most: int) -> list[SearchHit]:
-    """Return the hits of `Store.search`.
-
-    A message is a hit in each session that has it. A session whose title contains the text, and none of whose messages
-    do, comes last.
-    """
-    folded = wanted.casefold()
-    with rows.read():
-        infos = listed(rows, workspace=workspace, limit=ALL)
-    places = _MessageSessions(rows, infos)
-    hits: list[SearchHit] = []
-    for message_id, session_id, body in _find_candidates(rows, _pattern_of(wanted)):
-        if folded in body.casefold():
-            with rows.read():
-                found_in = places.of(session_id, message_id)
-            hits += (SearchHit(session=info, message_id=message_id, text=body) for info in found_in)
-        if len(hits) >= most:
-            return hits[:most]
-    named = {hit.session.id for hit in hits}
-    titled = (info for info in infos if folded in info.title.casefold() and info.id not in named)
-    return [*hits, *(SearchHit(session=info, message_id=None, text=info.title) for info in titled)][:most]
-
-
-def _pattern_of(wanted: str) -> str:
-    """Return the pattern of stored messages that may contain a text.
-
-    A gap stands for what is escaped in JSON, and for letters whose case SQLite does not know.
-    """
-    return f"%{''.join(map(_escape_letter, wanted[:_COMPARED_CHARACTERS]))}%"
-
-
-def _escape_letter(char: str) -> str:
-    if not char.isprintable() or char in '"\\' or (not char.isascii() and char.lower() != char.upper()):
-        return "%"
-    return f"!{char}" if char in "!%_" else char
-
-
-def _find_candidates(rows: Connection, pattern: str) -> Iterator[tuple[MessageId, SessionId, str]]:
-    """Yield messages that may contain the text of a pattern, newest first."""
-    # LIKE compares 50 MB in 0.3 s, in PostgreSQL in 0.7 s.
-    before: Value = None
-    while True:
-        with rows.read():
-            batch = rows.all(rows.SEARCH, pattern, before, _BATCH)
-        for _, message_id, session_id, body in batch:
-            if isinstance(message_id, str) and isinstance(session_id, str) and isinstance(body, str):
-                yield MessageId(message_id), SessionId(session_id), _text_of(body)
-        if len(batch) < _BATCH:
-            return
-        before = batch[-1][0]
-
-
-def _text_of(body: str) -> str:
-    """Return the text of a stored message; empty if it is damaged."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return ""
-    if not isinstance(value, dict):
-        return ""
-    said = value.get("content" if value.get("kind") == "tool" else "text")
-    return said if isinstance(said, str) else ""
-
-
-class _MessageSessions:
-    """The sessions that a message is in: the one that it was written in, and copies of that."""
-
-    def __init__(self, rows: Connection, infos: list[SessionInfo]) -> None:
-        self._rows = rows
-        self._listed = infos
-        self._chains: dict[SessionId, frozenset[MessageId]] = {}
-
-    def of(self, session_id: SessionId, message_id: MessageId) -> list[SessionInfo]:
-        """Return the listed sessions with a message that was written in `session_id`."""
-        candidates = (info for info in self._listed if info.id == session_id or info.forked_from is not None)
-        return [info for info in candidates if message_id in self._chain(info)]
-
-    def _chain(self, info: SessionInfo) -> frozenset[MessageId]:
-        if info.id not in self._chains:
-            self._chains[info.id] = frozenset(messages.chain_ids(self._rows, info.head))
-        return self._chains[info.id]
-
-
-TITLE_LENGTH = 60
-"""Maximum characters of a title."""
-_TITLE_SOURCE_CHARACTERS = 2_000
-"""Characters of a message from which its title is made."""
-_GREETING = re.compile(
-    r"(?:hi|hiya|hello|hey|hallo|moin|servus|good (?:morning|afternoon|evening|day)|greetings|thanks|thank you|ok|okay)"
-    r"(?: (?:there|all|everyone|again|team|claude|chatops))?(?=[\s,.!?:;-]|$)[\s,.!?:;-]*",
-    re.IGNORECASE,
-)
-_POLITE_WORDS = re.compile(
-    r"(?:please|kindly|(?:can|could|would|will) you(?: please)?|help me(?: to| with)?"
-    r"|i(?:'d| would) like (?:you )?to(?: know)?|i (?:want|need) (?:you )?to(?: know)?)\s+",
-    re.IGNORECASE,
-)
-_LIST_SIGN = re.compile(r"(?:[#>*+-]|\d+[.)])\s+")
-_SENTENCE = re.compile(r"(?<=[^\s./][.!?])\s")
-_FULL_STOP = re.compile(r"(?<![\s./])\.$")
-"""The end of a sentence, and not the last part of a path such as ``.`` or ``src/.``."""
-_YOU = re.compile(r"\byou\b", re.IGNORECASE)
-_ADDRESS = re.compile(r"https?://([^\s/]+)(?:/[^\s]*)?")
-_PATH = re.compile(r"@?(?:~|\.{1,2})?(?:/?[\w.@+-]+/){2,}([\w.@+-]+)/?|@([\w.@+-]+(?:/[\w.@+-]+)?)")
-_MIN_SENTENCE = 12
-"""Characters of a sentence that can be a title. A shorter one is kept together with the next."""
-_SOURCE_TITLE = 28
-"""Characters of the title of a session in those of its copies."""
-_JOIN, _BEFORE = " · ", "before: "
-
-
-def title_from(messages: Iterable[Message]) -> str:
-    """Return a title from the first message that says something; empty if none does.
-
-    That is a message of the user, or an answer to a greeting, unless the answer is a question.
-    """
-    for message in messages:
-        if isinstance(message, UserMessage):
-            title = _title(message.text)
-        elif isinstance(message, AssistantMessage):
-            title = _title(message.text)
-            title = "" if title.endswith("?") else title
-        else:
-            continue
-        if title:
-            return title
-    return ""
-
-
-def copy_title(left_out: Iterable[Message], *, source: str, is_copy: bool, said: Iterable[Message]) -> str:
-    """Return the title of a copy that ends before the first of the messages `left_out`.
-
-    It begins with the title of its source, in which `said` was said, without what a copy adds to it. One that was made
-    from a message is shortened, so that a list shows something of both.
-    """
-    if is_copy:
-        source = f"{_JOIN}{source}".partition(_JOIN + _BEFORE)[0].removeprefix(_JOIN)
-    if len(source) > _SOURCE_TITLE and source == title_from(said):
-        source = _cut(source, _SOURCE_TITLE)
-    left = title_from(left_out)
-    return _JOIN.join(filter(None, (source, f"{_BEFORE}{left}" if left else "")))
-
-
-def _title(text: str) -> str:
-    """Return the first sentence without greeting, list signs and long paths, cut between words."""
-    lines = [" ".join(line.split()) for line in _prose_first(text[:_TITLE_SOURCE_CHARACTERS].splitlines())]
-    line, said = next(((line, rest) for line in lines if (rest := _without_greeting(line))), ("", ""))
-    # "Could you fix it?" asks for something to be done: "Fix it".
-    is_request = _YOU.search(line[: -len(said)] if said else "") is not None
-    said = _PATH.sub(lambda found: found[1] or found[2], _ADDRESS.sub(lambda found: found[1], said))
-    said = _first_sentence(said)
-    said = said.removesuffix("?") if is_request else said
-    return said if len(said) <= TITLE_LENGTH else _cut(said, TITLE_LENGTH)
-
-
-def _cut(text: str, most: int) -> str:
-    """Return the beginning of a longer text, cut between words."""
-    head, _, _ = text[:most].rpartition(" ")
-    return f"{(head or text)[: most - 1].rstrip(' ,;:-')}…"
-
-
-def _prose_first(lines: Sequence[str]) -> list[str]:
-    """Return the lines outside of fenced code, then those of the code."""
-    prose: list[str] = []
-    code: list[str] = []
-    fenced = False
-    for line in lines:
-        if line.lstrip().startswith("```"):
-            fenced = not fenced
-        else:
-            (code if fenced else prose).append(line)
-    return prose + code
-
-
-def _without_greeting(line: str) -> str:
-    """Return a line without what stands before its subject."""
-    rest = line
-    for before in (_LIST_SIGN, _GREETING, _GREETING, _POLITE_WORDS, _POLITE_WORDS):
-        found = before.match(rest)
-        rest = rest[found.end() :] if found is not None else rest
-    cut = rest != line and rest[:1].islower() and rest.partition(" ")[0].isalpha()
-    return rest[:1].upper() + rest[1:] if cut else rest
-
-
-def _first_sentence(text: str) -> str:
-    for end in _SENTENCE.finditer(text):
-        if end.start() >= _MIN_SENTENCE:
-            return _FULL_STOP.sub("", text[: end.start()])
-    return _FULL_STOP.sub("", text)

@@ -20,12 +20,15 @@ from chatops.store import leases, messages, sessions, turns
 from chatops.store.audit import AuditLog
 from chatops.store.base import Decider, Late
 from chatops.store.connection import Connection, integer, text, text_or
-from chatops.store.decisions import DecisionQueue, RememberedRules
+from chatops.store.decisions import DecisionQueue
 from chatops.store.jobs import Jobs
-from chatops.store.leases import Leases, is_alive, may_take, this_process
+from chatops.store.leases import Leases, may_take
+from chatops.store.process_identity import is_alive, this_process
 from chatops.store.queue import Queue
+from chatops.store.rules import RememberedRules
+from chatops.store.runs import Runs
 from chatops.store.sessions import new_session_id, turn_number
-from chatops.store.turns import Runs, Turns
+from chatops.store.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,13 +39,13 @@ if TYPE_CHECKING:
     from chatops.engine.effects import ComposerDraft, TurnStep
     from chatops.policy import delegation
     from chatops.policy.delegation import ChildBinding
-    from chatops.store import codec, health, recovery, sessions
+    from chatops.store import backup, codec, health, search
     from chatops.store.base import DailyUsage, Holder, LeaseRow, SearchHit, SessionInfo
-    from chatops.store.files import SessionFiles
     from chatops.store.health import Finding
+    from chatops.store.session_files import SessionFiles
 else:
     codec, delegation = Late("chatops.store.codec"), Late("chatops.policy.delegation")
-    health, recovery = Late("chatops.store.health"), Late("chatops.store.recovery")
+    backup, health, search = (Late(f"chatops.store.{name}") for name in ("backup", "health", "search"))
 
 
 _LOOKED_AT = 200
@@ -204,7 +207,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
 
         A message of several sessions is a hit in each of them. May take a while: call it in a thread.
         """
-        return sessions.search(self._rows, text, workspace=workspace, most=limit)
+        return search.search(self._rows, text, workspace=workspace, most=limit)
 
     def daily_usage(self, *, workspace: str, since: float) -> list[DailyUsage]:
         """Return the usage of each day and model in the sessions of a workspace, the last day and most tokens first.
@@ -253,7 +256,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
                 sessions.delete(self._rows, deleted)
         for deleted in gone if not self.unsaved else ():
             if self._rows.HAS_BACKUP:
-                recovery.delete_from_backup(self._rows.path, deleted)
+                backup.delete_from_backup(self._rows.path, deleted)
             self.files.forget(deleted)
 
     def fork_session(
@@ -385,7 +388,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
 
         Has no effect in a store that is saved, or that lost its file. Raises StoreError if it is still not possible.
         """
-        from chatops.store.file import LateFile
+        from chatops.store.late_file import LateFile
 
         if isinstance(self._rows, LateFile):
             for copy, source in self._rows.save(may_take=self._may_take):
@@ -407,6 +410,6 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
 
 
 def _open_connection(path: Path) -> Connection:
-    from chatops.store.file import StoreFile
+    from chatops.store.store_file import StoreFile
 
     return StoreFile(path)

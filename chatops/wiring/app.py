@@ -32,11 +32,12 @@ from chatops.runtime.workflow import WorkflowRun, new_run, open_run
 from chatops.sandbox.confinement import Confinement, confinement
 from chatops.sandbox.covers import MOUNTED, remove_mount_point
 from chatops.sandbox.process import harden_process
-from chatops.store import sink
+from chatops.store import audit_sink
 from chatops.store.base import RuleRow, SessionInfo
-from chatops.store.files import Outputs, SessionFiles
-from chatops.store.leases import this_process
+from chatops.store.process_identity import this_process
+from chatops.store.session_files import SessionFiles
 from chatops.store.store import Store
+from chatops.store.tool_outputs import Outputs
 from chatops.toolkit.base import Tool, ToolContext
 from chatops.toolkit.threads import in_thread
 from chatops.wiring.configuration import Configuration, ConfigurationFiles
@@ -455,7 +456,7 @@ class App:
     async def _send_head(self, session_id: SessionId) -> None:
         if (sinks := self.rights.sinks()) and (head := await self._worker_thread()(self.store.audit_head, session_id)):
             for kind in sinks:
-                await in_thread(sink.send, kind, head)
+                await in_thread(audit_sink.send, kind, head)
 
 
 def _demo_model(spec: "ModelSpec") -> "OpenAIChat":

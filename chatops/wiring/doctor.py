@@ -42,7 +42,7 @@ from chatops.runtime.cli_program import program_state
 from chatops.runtime.settings import SessionSettings
 from chatops.sandbox.confinement import landlock_fault, probe
 from chatops.sandbox.execution import setup_fault
-from chatops.store.clients import editors
+from chatops.store.editor_answers import editors
 from chatops.store.health import Finding, Severity, findings, write_obstacle
 from chatops.toolkit.base import ToolContext
 from chatops.wiring.app import App

@@ -56,7 +56,7 @@ from chatops.runtime.lease import LEASE_S
 from chatops.runtime.session import Session
 from chatops.store.base import JobRow, LeaseRow
 from chatops.store.jobs import with_seal
-from chatops.store.leases import holder_of, this_process
+from chatops.store.process_identity import holder_of, this_process
 from chatops.store.store import Store
 from chatops.toolkit.threads import in_thread
 from chatops.wiring.app import App

@@ -29,10 +29,11 @@ from chatops.policy.budget import NO_BUDGET, Budget
 from chatops.policy.resolve import User
 from chatops.store.base import SessionInfo
 from chatops.store.connection import Connection
-from chatops.store.file import LateFile, StoreFile
+from chatops.store.late_file import LateFile
 from chatops.store.opening import must_have_room
 from chatops.store.recovery import copy_sessions, empty_in_memory, open_readable
 from chatops.store.store import Store
+from chatops.store.store_file import StoreFile
 
 if TYPE_CHECKING:
     from chatops.runtime.services import WorkerThread

@@ -14,8 +14,8 @@ from threading import Event
 from chatops.domain.errors import StoreError
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import SessionView
+from chatops.store.backup import is_backup_due, make_backup
 from chatops.store.base import SAVED
-from chatops.store.recovery import is_backup_due, make_backup
 from chatops.wiring.app import App
 
 log = logging.getLogger(__name__)

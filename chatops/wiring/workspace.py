@@ -36,7 +36,7 @@ from chatops.policy.summary import rights_in_words
 from chatops.runtime.session import Session
 from chatops.runtime.view import SessionView
 from chatops.sandbox.process import clean_environment
-from chatops.store.files import SessionFiles, can_be_opened
+from chatops.store.session_files import SessionFiles, can_be_opened
 from chatops.store.unsent import recover
 from chatops.tools.clipboard import DISPLAY, image_on_clipboard
 from chatops.wiring.app import App

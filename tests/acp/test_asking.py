@@ -13,7 +13,7 @@ from chatops.acp.show import Card
 from chatops.acp.stdio import Stdio
 from chatops.acp.wire import Agent
 from chatops.acp.wire import Editor as Shown
-from chatops.store.leases import this_process
+from chatops.store.process_identity import this_process
 from chatops.wiring.stored import open_store
 from tests.acp.editing import READS_FIRST_S, Editor, editing, prompted
 from tests.support.command_line import program

@@ -9,10 +9,10 @@ import pytest
 
 from chatops.engine.state import CallState
 from chatops.store import health
+from chatops.store.backup import make_backup
 from chatops.store.base import Holder
-from chatops.store.leases import this_process
 from chatops.store.opening import backup_of
-from chatops.store.recovery import make_backup
+from chatops.store.process_identity import this_process
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store
 from chatops.wiring.doctor import store_checks

@@ -12,7 +12,7 @@ import pytest
 from chatops.domain.errors import ChatopsError
 from chatops.domain.files import FileRef, image_size, media_type
 from chatops.domain.ids import SessionId
-from chatops.store.files import MAX_BYTES, SessionFiles, can_be_opened
+from chatops.store.session_files import MAX_BYTES, SessionFiles, can_be_opened
 from chatops.wiring.workspace import open_file
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, call, calls, says

@@ -17,7 +17,7 @@ import pytest
 
 from chatops import Chat
 from chatops.domain.ids import SessionId
-from chatops.store.leases import this_process
+from chatops.store.process_identity import this_process
 from chatops.store.store import Store
 from chatops.wiring.app import App
 from chatops.wiring.jobs import ChatJobs

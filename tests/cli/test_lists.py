@@ -10,7 +10,7 @@ import pytest
 
 from chatops.commands.parser import build_parser
 from chatops.domain.ids import SessionId
-from chatops.store.leases import this_process
+from chatops.store.process_identity import this_process
 from chatops.store.store import Store
 from tests.support.command_line import CommandLine
 

@@ -13,7 +13,7 @@ import pytest
 
 from chatops.config.paths import find_paths
 from chatops.domain.ids import SessionId
-from chatops.store.leases import this_process
+from chatops.store.process_identity import this_process
 from chatops.store.store import Store
 from tests.support.command_line import CommandLine, program, program_environment, registry_for
 from tests.support.fake_openai import FakeOpenAI, Hang, Raw, SeenRequest, says

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chatops.store.audit import link
-from chatops.store.recovery import make_backup
+from chatops.store.backup import make_backup
 from tests.support.command_line import CommandLine
 from tests.support.properties import examples
 

@@ -14,7 +14,7 @@ import pytest
 from chatops.domain.ids import SessionId
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep
 from chatops.store.base import Holder
-from chatops.store.leases import holder_of
+from chatops.store.process_identity import holder_of
 from chatops.store.store import Store
 from tests.support.fake_openai import Completion, call, calls, says
 from tests.support.workflows import Scripted, answer, gave_up, step

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.secrets import spellings
-from chatops.store.recovery import make_backup
+from chatops.store.backup import make_backup
 from tests.e2e.installation import Installation, registry
 from tests.mcp.conftest import entry, tool
 from tests.sandbox.test_credentials import SECRET

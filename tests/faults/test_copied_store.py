@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.store.opening import file_identity
+from chatops.store.identity import file_identity
 from tests.e2e.installation import EFFECT, Installation
 from tests.faults.entry_points import Pipe, patient_registry
 from tests.support.command_line import Ran

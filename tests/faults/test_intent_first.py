@@ -14,7 +14,7 @@ from chatops.domain.errors import ChatopsError, StoreError
 from chatops.domain.tools import Outcome
 from chatops.engine.effects import RunTool, TurnStep
 from chatops.store.base import JournalRow
-from chatops.store.leases import this_process
+from chatops.store.process_identity import this_process
 from chatops.store.store import Store
 from chatops.toolkit.base import ToolContext
 from tests.e2e.installation import Installation

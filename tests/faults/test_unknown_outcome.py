@@ -19,8 +19,8 @@ from chatops.domain.ids import CallId, TurnId
 from chatops.domain.tools import Outcome
 from chatops.engine.inputs import DecideCall
 from chatops.store.base import Holder
-from chatops.store.files import Outputs
-from chatops.store.leases import this_process
+from chatops.store.process_identity import this_process
+from chatops.store.tool_outputs import Outputs
 from tests.e2e.installation import EFFECT, ChatTerminal, Installation
 from tests.faults.confinement import needs_sandbox, sleeping
 from tests.faults.entry_points import FaultyChat, Pipe, Provider, flat, patient_registry

@@ -21,9 +21,9 @@ from chatops.runtime.crash_recovery import CrashRecovery
 from chatops.runtime.services import WorkerThread
 from chatops.sandbox.orphans import CALL_VARIABLE, attempt_name
 from chatops.store.base import Holder
-from chatops.store.files import Outputs
-from chatops.store.leases import is_alive, this_process
+from chatops.store.process_identity import is_alive, this_process
 from chatops.store.store import Store
+from chatops.store.tool_outputs import Outputs
 from tests.engine.world import World, grant, raw, reply
 
 HERE = this_process()

@@ -23,7 +23,7 @@ from chatops.runtime.session_follower import LeaseRequestState, SessionFollower,
 from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import new_run, open_run
 from chatops.store.base import Holder, SessionInfo
-from chatops.store.leases import is_alive, this_process
+from chatops.store.process_identity import is_alive, this_process
 from chatops.store.store import Store
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options

@@ -13,7 +13,7 @@ from chatops.runtime import lease as module
 from chatops.runtime.lease import Lease
 from chatops.runtime.services import WorkerThread
 from chatops.store.base import Holder, LeaseRow
-from chatops.store.leases import this_process
+from chatops.store.process_identity import this_process
 from chatops.store.store import Store
 from tests.store.storekit import memory_store
 from tests.support.waiting import until

@@ -12,9 +12,10 @@ from chatops.domain.errors import UnreadableError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.messages import Message
 from chatops.engine.inputs import DecideCall
-from chatops.store import opening, recovery
-from chatops.store.opening import backup_of, copied_key
-from chatops.store.recovery import BACKUP_EVERY_S, is_backup_due, make_backup
+from chatops.store import backup, opening
+from chatops.store.backup import BACKUP_EVERY_S, is_backup_due, make_backup
+from chatops.store.identity import copied_key
+from chatops.store.opening import backup_of
 from chatops.store.store import Store
 from tests.store import storekit as kit
 from tests.store.damage import MESSAGES, filled, flip, pages_of, waiting
@@ -57,7 +58,7 @@ def test_a_backup_is_due_once_a_day(path: Path) -> None:
 
 def test_a_large_store_is_not_backed_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(path)
-    monkeypatch.setattr(recovery, "MAX_BACKUP_BYTES", 10_000)
+    monkeypatch.setattr(backup, "MAX_BACKUP_BYTES", 10_000)
     assert not is_backup_due(path, now=time.time())
 
 
@@ -68,7 +69,7 @@ def test_a_backup_ends_as_soon_as_a_turn_runs_and_the_one_before_stays(
     assert make_backup(path, idle=idle)
     before = backup_of(path).read_bytes()
     filled(path)
-    monkeypatch.setattr(recovery, "_STEPS", 100)
+    monkeypatch.setattr(backup, "_STEPS", 100)
     looks = count()
     assert not make_backup(path, idle=lambda: next(looks) < 5)
     assert next(looks) == 6
@@ -80,7 +81,7 @@ def test_a_backup_of_a_store_that_keeps_changing_has_one_moment_of_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(path)
-    monkeypatch.setattr(recovery, "_STEPS", 1000)
+    monkeypatch.setattr(backup, "_STEPS", 1000)
     with closing(Store(path)) as store:
 
         def writes() -> bool:
@@ -126,7 +127,7 @@ def test_a_session_deleted_while_the_copy_is_made_does_not_come_back(
             sql(path, "DELETE FROM sessions")
             return lock(folder, alone=alone)
 
-        monkeypatch.setattr(recovery, "locked", deletes)
+        monkeypatch.setattr(backup, "locked", deletes)
         assert not make_backup(path, idle=idle)
     assert not backup_of(path).exists()
 

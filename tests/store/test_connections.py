@@ -15,7 +15,7 @@ import pytest
 from chatops.domain.errors import NotSavedError, StoreError
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import Message
-from chatops.store import link
+from chatops.store import postgres_link
 from chatops.store.postgres import Postgres
 from chatops.store.store import Store
 from tests.store import storekit as kit
@@ -252,7 +252,7 @@ def test_where_the_network_is_cut_nothing_is_lost_and_all_go_on(running: Server,
 def test_a_connection_that_swallows_everything_ends_and_a_statement_that_takes_long_does_not(
     running: Server, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "SILENT_S", 0.5)
+    monkeypatch.setattr(postgres_link, "SILENT_S", 0.5)
     found: list[object] = []
 
     def use(proxy: Proxy) -> None:

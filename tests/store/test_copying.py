@@ -26,9 +26,9 @@ from chatops.store import audit, health
 from chatops.store.base import JobRow
 from chatops.store.connection import Connection
 from chatops.store.copying import LEFT_OUT, TABLES, copy_sessions
-from chatops.store.leases import this_process
-from chatops.store.opening import copied_key
+from chatops.store.identity import copied_key
 from chatops.store.postgres import Postgres
+from chatops.store.process_identity import this_process
 from chatops.store.schema import SCHEMA_VERSION, columns_of
 from chatops.store.store import Store
 from tests.store import storekit as kit

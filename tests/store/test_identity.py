@@ -12,8 +12,8 @@ from chatops.domain.decisions import Approved, Decision, Edited, MarkedDone, Rej
 from chatops.domain.ids import CallId, TurnId
 from chatops.engine.inputs import DecideCall
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep, StopRun, TryAgain
-from chatops.store import opening
-from chatops.store.opening import FileIdentity, copied_key
+from chatops.store import identity
+from chatops.store.identity import FileIdentity, copied_key
 from chatops.store.store import Store
 from tests.store import runkit as run
 from tests.store import storekit as kit
@@ -142,16 +142,16 @@ def test_an_unknown_generation_counts_as_equal(path: Path, monkeypatch: pytest.M
     assert not any(here.may_be(other) for other in ("2:5", "1:6", "1:", "", '{"inode": 1}'))
     assert replace(here, generation=0).may_be("1:6")
     answered(path, Approved())
-    monkeypatch.setattr(opening, "_read_generation", lambda path: 0)
+    monkeypatch.setattr(identity, "_read_generation", lambda path: 0)
     assert not is_copied(path)
     monkeypatch.undo()
     assert not is_copied(path)
 
 
 def test_another_file_under_the_same_inode_number_is_a_copy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "_read_generation", lambda path: 5)
+    monkeypatch.setattr(identity, "_read_generation", lambda path: 5)
     answered(path, Approved())
-    monkeypatch.setattr(opening, "_read_generation", lambda path: 6)
+    monkeypatch.setattr(identity, "_read_generation", lambda path: 6)
     assert is_copied(path)
 
 

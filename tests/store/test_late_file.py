@@ -20,7 +20,7 @@ from chatops.domain.messages import Message, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.engine.state import CallState
 from chatops.store.base import SAVED, Holder
-from chatops.store.file import _TABLES, LateFile
+from chatops.store.late_file import _TABLES, LateFile
 from chatops.store.recovery import copy_sessions
 from chatops.store.schema import SCHEMA_VERSION, columns_of
 from chatops.store.store import Store

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.ids import CallId, SessionId
-from chatops.store.files import HEAD, LEFT_OUT, SHOWN_HEAD, SHOWN_TAIL, TAIL, Outputs
+from chatops.store.tool_outputs import HEAD, LEFT_OUT, SHOWN_HEAD, SHOWN_TAIL, TAIL, Outputs
 
 SESSION = SessionId("20261121-101512-k3f9")
 CALL = CallId(f"{SESSION}.1.1.1")

@@ -19,8 +19,10 @@ from chatops.domain.secrets import HIDDEN, know
 from chatops.engine.state import CallState
 from chatops.engine.workflow.inputs import CancelRun
 from chatops.store.base import CALLS, IN_QUEUE
-from chatops.store.opening import copied_key
-from chatops.store.postgres import MIGRATION_LOCK, Postgres, escape_text, parameters, unescape_text
+from chatops.store.identity import copied_key
+from chatops.store.postgres import Postgres, escape_text, unescape_text
+from chatops.store.postgres_link import connection_parameters
+from chatops.store.postgres_tables import MIGRATION_LOCK
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store
 from tests.store import runkit
@@ -87,7 +89,7 @@ class TestOwnPromises:
 
     def test_no_row_holds_a_known_key_nor_the_password_of_the_store(self, store: Store) -> None:
         know("pq9-Kvw7Xw31zT")
-        parameters("postgresql://ana:Secret-0815-word@localhost/t")
+        connection_parameters("postgresql://ana:Secret-0815-word@localhost/t")
         made = store.create_session(workspace="/w", role="r", persona="", title="a pq9-Kvw7Xw31zT Secret-0815-word")
         assert store.session(made.id).title == f"a {HIDDEN} {HIDDEN}"
 
@@ -280,7 +282,7 @@ class TestOwnPromises:
 
 @pytest.mark.parametrize("address", ["postgresql:///t", "postgresql://localhost/t", "postgresql://u@127.0.0.1:5/t", ""])
 def test_what_stays_on_this_machine_needs_no_certificate(address: str) -> None:
-    assert "sslmode" not in parameters(address)
+    assert "sslmode" not in connection_parameters(address)
 
 
 @pytest.mark.parametrize(
@@ -301,14 +303,14 @@ def test_any_other_server_has_to_prove_its_name(
 ) -> None:
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    assert parameters(address)["sslmode"] == "verify-full"
+    assert connection_parameters(address)["sslmode"] == "verify-full"
     with pytest.raises(ConfigError, match="does not check"):
-        parameters(f"{address}{'&' if '?' in address else '?'}sslmode=require")
+        connection_parameters(f"{address}{'&' if '?' in address else '?'}sslmode=require")
 
 
 def test_no_error_shows_a_password() -> None:
     with pytest.raises(ConfigError) as raised:
-        parameters("postgresql://ana:secret@db.example/t?sslmode=require")
+        connection_parameters("postgresql://ana:secret@db.example/t?sslmode=require")
     assert "secret" not in raised.value.full
     with pytest.raises(NotSavedError) as unreached:
         Postgres("postgresql://ana:secret@localhost:1/t?connect_timeout=2")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from chatops.store import leases as processes
+from chatops.store import process_identity as processes
 from chatops.store.base import Holder
-from chatops.store.leases import is_alive, this_process
+from chatops.store.process_identity import is_alive, this_process
 
 
 def test_this_process_is_alive_and_one_with_another_start_or_boot_is_not() -> None:

@@ -18,13 +18,13 @@ from chatops.domain.messages import Message, NoticeMessage
 from chatops.engine.effects import TurnStep
 from chatops.engine.inputs import DecideCall
 from chatops.engine.state import CallState
-from chatops.store.file import REPLACED
 from chatops.store.health import Severity, findings
-from chatops.store.leases import this_process
-from chatops.store.opening import copied_key
+from chatops.store.identity import copied_key
+from chatops.store.process_identity import this_process
 from chatops.store.recovery import copy_sessions
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store
+from chatops.store.store_file import REPLACED
 from tests.store import storekit as kit
 from tests.store.damage import MESSAGES, PAGE, filled, flip, pages_of, spoil_index, waiting
 from tests.support.waiting import PATIENCE

@@ -15,10 +15,10 @@ from chatops.domain.ids import MessageId
 from chatops.domain.messages import UserMessage
 from chatops.engine.state import CallState
 from chatops.store import health, opening, schema
-from chatops.store.file import StoreFile
 from chatops.store.recovery import open_readable
 from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, UNRELEASED_ID
 from chatops.store.store import Store
+from chatops.store.store_file import StoreFile
 from tests.store import storekit as kit
 from tests.store.filekit import a_session, sql
 

@@ -23,7 +23,7 @@ from chatops.engine.workflow.state import RunningStep, RunPhase
 from chatops.store import audit
 from chatops.store.base import Holder
 from chatops.store.connection import Connection
-from chatops.store.file import LateFile
+from chatops.store.late_file import LateFile
 from chatops.store.store import Store
 from tests.store import runkit as run
 from tests.store import storekit as kit

@@ -580,7 +580,7 @@ async def test_an_image_from_the_clipboard_is_attached_by_its_name(
     (file,) = (file.ref for file in asked.files)
     assert (file.path, file.type, file.size, file.problem) == (name, "image/png", len(PNG), "")
     assert commands.app.files.read(file) == PNG
-    monkeypatch.setattr("chatops.store.files.MAX_IN_SESSION", len(PNG) + 5)
+    monkeypatch.setattr("chatops.store.session_files.MAX_IN_SESSION", len(PNG) + 5)
     again = commands.app.files.keep_pasted(PNG + b"more")
     assert not again.problem, "what was pasted before makes room"
     assert commands.app.files.pasted(name) is None and commands.app.files.pasted(again.path) == PNG + b"more"

@@ -12,16 +12,22 @@ read nothing. So all that is sent is a mark of what has changed, which several s
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Set
 from contextlib import closing, suppress
 from functools import partial
 from hashlib import sha256
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
+from chatops.domain.errors import ConfigError
+from chatops.domain.secrets import know
 from chatops.store.queue import CHANNEL
 
 log = logging.getLogger(__name__)
@@ -32,6 +38,17 @@ _LATE_ANSWER_S = 1.0
 """Seconds for an answer that is on its way while the other connection asks: then the server is idle already."""
 RETRY_S = 2.0
 """Seconds from a failure of the connection that listens to the next try."""
+_CLIENT_PARAMETERS = {
+    "application_name": "chatops",
+    "connect_timeout": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+    "target_session_attrs": "read-write",
+    "client_encoding": "UTF8",
+    "gssencmode": "disable",
+}
 T = TypeVar("T")
 
 
@@ -135,3 +152,57 @@ class Listener:
                 # Its event loop may have ended.
                 with suppress(RuntimeError):
                     wake()
+
+
+def connection_parameters(address: str) -> Mapping[str, Any]:
+    """Return the parameters of a connection to `address`, which is verified by TLS unless it stays on this machine.
+
+    A password may also be in ``PGPASSWORD`` or ``~/.pgpass``. Raises ConfigError.
+    """
+    try:
+        given = conninfo_to_dict(address)
+    except psycopg.ProgrammingError:
+        raise ConfigError(
+            "The address of the store cannot be read.", advice="Write it like: postgresql://host/database"
+        ) from None
+    know(str(given.get("password", "")), os.environ.get("PGPASSWORD", ""))
+    if _is_local(given):
+        return {**_CLIENT_PARAMETERS, **given}
+    place, wanted = show_address(given), str(given.get("sslmode", "verify-full"))
+    if wanted != "verify-full":
+        raise ConfigError(
+            f"The store {place} is on another machine, and sslmode={wanted} does not check which one answers.",
+            advice="Leave sslmode out: chatops uses verify-full. A certificate of your own: sslrootcert=FILE.",
+        )
+    own = Path("~/.postgresql/root.crt").expanduser()
+    root = {} if own.exists() or os.environ.get("PGSSLROOTCERT") else {"sslrootcert": "system"}
+    return {**_CLIENT_PARAMETERS, **root, **given, "sslmode": "verify-full"}
+
+
+def show_address(given: Mapping[str, Any]) -> str:
+    """Return the address without a password."""
+    host, port = (str(given.get(key) or "") for key in ("host", "port"))
+    name = given.get("dbname") or given.get("user") or ""
+    if host.startswith("/"):
+        return f"postgresql:///{name}?host={host}"
+    return f"postgresql://{host}{f':{port}' if port else ''}/{name}"
+
+
+def lacks_password(error: psycopg.Error) -> bool:
+    """Return True if the server asked for a password and got none."""
+    return error.pgconn is not None and error.pgconn.needs_password
+
+
+def _is_local(given: Mapping[str, Any]) -> bool:
+    """Return True if the connection stays on this machine, whatever the environment says."""
+    if given.get("service") or os.environ.get("PGSERVICE"):
+        return False
+    hosts = given.get("hostaddr") or os.environ.get("PGHOSTADDR") or given.get("host") or os.environ.get("PGHOST") or ""
+    return all(map(_is_local_host, str(hosts).split(",")))
+
+
+def _is_local_host(host: str) -> bool:
+    try:
+        return host in ("", "localhost") or host.startswith(("/", "@")) or ip_address(host).is_loopback
+    except ValueError:
+        return False
