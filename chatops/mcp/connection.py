@@ -5,9 +5,6 @@ task. Its calls may come from other tasks, and cancelling one leaves the connect
 """
 
 import asyncio
-import base64
-import binascii
-import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -27,19 +24,16 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from pydantic import ValidationError
 
 from chatops.domain import __version__
-from chatops.domain.canonical import JsonValue, canonical, json_or_text
-from chatops.domain.files import FileRef
 from chatops.domain.sandbox import SandboxSpec
-from chatops.domain.tools import Outcome, ResultFacts, ToolResult
 from chatops.mcp.inbound import MAX_PER_S, MAX_TOOLS, UNREADABLE, Inbound, Lost, filter_received, stdio_transport
-from chatops.mcp.login import LoginError, Origin, OriginError, StoredAuth, TooLargeError
+from chatops.mcp.login import LoginError, StoredAuth
+from chatops.mcp.origin import Origin, OriginError, TooLargeError
 from chatops.mcp.process import ServerLimits, ServerProcess, ServerStartError, running
 from chatops.mcp.questions import Questions
 from chatops.policy.servers import McpServerSpec, ServerTransport
-from chatops.toolkit.base import Ask, ToolContext
-from chatops.toolkit.output import cap, visible
+from chatops.toolkit.base import Ask
+from chatops.toolkit.output import visible
 from chatops.toolkit.threads import in_thread
-from chatops.tools.schema import schema_problems
 
 log = logging.getLogger(__name__)
 # The SDK logs each line that it cannot read with a traceback, and with the server's words.
@@ -56,10 +50,6 @@ _CONTINUE_S = 0.25
 """Seconds to wait for a server that wants a call to be continued and asks for nothing."""
 _MAX_REASON = 300
 """Characters of a reason that the user or the model sees."""
-_MAX_LABEL = 200
-"""Characters of the name of a file or resource."""
-_MAX_FILES = 20
-"""Files of one result."""
 _UNKNOWN_TRANSPORT = (400, 404, 405)
 """HTTP statuses from a server that does not support streamable HTTP."""
 _SESSION_ENDED = 404
@@ -67,8 +57,6 @@ _SESSION_ENDED = 404
 
 Progress = Callable[[float, float | None, str], None]
 """Gets the progress so far, its total if that is known, and a text."""
-Keep = Callable[[str, bytes], FileRef]
-"""Stores the bytes of a file under a name."""
 
 
 class LostError(Exception):
@@ -356,88 +344,3 @@ def _add_errors(reason: str, process: ServerProcess | None) -> str:
     hint = "; if it needs a folder that its sandbox does not show, name that in sandbox.read of its entry"
     lacks = process is not None and process.lacks_file()
     return f"{reason}; it wrote: {errors}{hint if lacks else ''}" if errors else reason
-
-
-async def as_result(result: types.CallToolResult, *, output_schema: str, context: ToolContext) -> ToolResult:
-    """Return what a server answered, with text and files within the limits of `context`.
-
-    Structured content is checked against `output_schema` (JSON; empty: the tool declares none). A result that does not
-    fit counts as a failure, and the model gets it all the same: the call has run.
-    """
-    return await in_thread(_read_result, result, output_schema, context)
-
-
-def _read_result(result: types.CallToolResult, output_schema: str, context: ToolContext) -> ToolResult:
-    files: list[FileRef] = []
-    parts = [_block_text(block, keep=context.keep_file, files=files) for block in result.content]
-    structured = result.structured_content
-    if structured is not None and not any(_repeats(part, structured) for part in parts):
-        parts.append(json.dumps(structured, ensure_ascii=False))
-    failed = bool(result.is_error)
-    problems = _schema_problem(structured, output_schema) if output_schema and not failed else ""
-    limit = context.max_output_chars
-    capped = cap("\n".join(part for part in parts if part), limit=max(limit - len(problems), limit // 2))
-    text = f"{problems}\n{capped.text}" if problems else capped.text
-    return ToolResult(
-        outcome=Outcome.FAILED if failed or problems else Outcome.SUCCESS,
-        content=text.encode("utf-8", "replace").decode("utf-8"),
-        truncated=capped.truncated,
-        facts=ResultFacts(files=tuple(file for file in files if not file.problem)),
-    )
-
-
-def _schema_problem(structured: JsonValue, schema: str) -> str:
-    """Return why a structured result does not fit its schema, as a line for the model; empty if it fits."""
-    if structured is None:
-        return "[The tool ran, but its result lacks the structured part that it declares.]"
-    found = schema_problems(structured, schema=schema, noun="part of the declared result")
-    if not found:
-        return ""
-    named = "; ".join(
-        f"{problem.path}: {problem.message}" if problem.path else problem.message for problem in found[:3]
-    )
-    return f"[The tool ran, but its result does not fit its declared schema: {named}]"
-
-
-def _repeats(part: str, structured: dict[str, JsonValue]) -> bool:
-    """Return True if `part` is the structured content as text, or all the text in it: older clients get that."""
-    if list(structured.values()) == [part]:
-        return True
-    value = json_or_text(part)
-    try:
-        return isinstance(value, dict) and canonical(value) == canonical(structured)
-    except ValueError:
-        return False
-
-
-def _block_text(block: types.ContentBlock, *, keep: Keep, files: list[FileRef]) -> str:
-    """Return a block as text. Its bytes, if it has any, are kept and added to `files`."""
-    match block:
-        case types.TextContent():
-            return block.text
-        case types.ImageContent():
-            return _keep_block("image", block.data, keep=keep, files=files)
-        case types.AudioContent():
-            return _keep_block("audio", block.data, keep=keep, files=files)
-        case types.ResourceLink():
-            name = visible(block.title or block.name, limit=_MAX_LABEL)
-            return f"[resource {name}: {visible(str(block.uri), limit=_MAX_LABEL)}]"
-        case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
-            return f"[resource {visible(str(resource.uri), limit=_MAX_LABEL)}]\n{resource.text}"
-        case types.EmbeddedResource(resource=types.BlobResourceContents() as resource):
-            return _keep_block(str(resource.uri), resource.blob, keep=keep, files=files)
-        case _:
-            return "[content of a kind that is not known here]"
-
-
-def _keep_block(name: str, encoded: str, *, keep: Keep, files: list[FileRef]) -> str:
-    shown = visible(name, limit=_MAX_LABEL)
-    if len(files) >= _MAX_FILES:
-        return f"[file {shown}: not kept, a result has at most {_MAX_FILES} files]"
-    try:
-        data = base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError):
-        return f"[file {shown}: it cannot be decoded]"
-    file = keep(name, data)
-    files.append(file)
-    return f"[file: {file}]"

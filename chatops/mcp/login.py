@@ -16,7 +16,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -38,7 +37,8 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.secrets import know
 from chatops.mcp.catalogue import login_file
 from chatops.mcp.inbound import Lost
-from chatops.mcp.process import MAX_LINE, ServerStartError, expand_variables
+from chatops.mcp.origin import Origin
+from chatops.mcp.process import ServerStartError
 from chatops.models.hosts import is_loopback
 from chatops.policy.servers import McpServerSpec, ServerTransport
 from chatops.toolkit.output import visible
@@ -56,115 +56,11 @@ _MAX_REQUEST = 16_384
 """Bytes of the browser's request line and headers."""
 _MAX_URL = 8_000
 """Characters of the address that the user has to open."""
-_CONNECT_S = 10.0
-_SILENCE_S = 300.0
-"""Seconds without a byte after which a stream counts as broken. Calls have a limit of their own."""
 _IN_ROWS = re.compile(r'[\s"\\{}\[\],]')
 """Characters that no token has (RFC 6750). The JSON of every stored row has them, and hiding them would break it."""
 _CALLBACK = "/callback"
 _VERSION_HEADER = "mcp-protocol-version"
 _PAGE = b"<!doctype html><meta charset=utf-8><title>chatops</title><p>Close this page and go back to chatops.</p>"
-_EVENT_STREAM = "text/event-stream"
-"""Content type of a stream of events. It has no end, so its size is not limited. The SDK limits each event."""
-
-
-class TooLargeError(httpx2.TransportError):
-    """Raised if an answer is larger than a message may be."""
-
-
-class EncodedError(httpx2.TransportError):
-    """Raised for a compressed answer: the limit of size counts the bytes that arrive."""
-
-
-class OriginError(httpx2.RequestError):
-    """Raised for a request to another host than that of the server."""
-
-
-class Origin:
-    """Makes HTTP clients for the URL of a server."""
-
-    def __init__(
-        self,
-        spec: McpServerSpec,
-        *,
-        auth: httpx2.Auth | None = None,
-        allows: Callable[[httpx2.Request], bool] = lambda request: False,
-    ) -> None:
-        """Read the headers. Raises ServerStartError if a variable in them is not set or no header may hold its value.
-
-        `auth` authenticates the requests. Its own requests may go to other hosts, without the headers, if it `allows`
-        them.
-        """
-        self._auth = auth
-        self._allows = allows
-        self._origin = _origin(httpx2.URL(spec.url))
-        self._local = is_loopback(urlsplit(spec.url).hostname or "")
-        self._headers = {name: _header_value(name, text) for name, text in spec.headers}
-        self.first_error = 0
-        """First status that was an error; 0: there was none."""
-        self.last_status = 0
-
-    def client(
-        self,
-        headers: dict[str, Any] | None = None,
-        timeout: httpx2.Timeout | None = None,
-        auth: httpx2.Auth | None = None,
-    ) -> httpx2.AsyncClient:
-        """Return a client. The parameters are those that the SDK gives; its limits of time are not used."""
-        return httpx2.AsyncClient(
-            headers=headers,
-            auth=auth or self._auth,
-            timeout=httpx2.Timeout(_SILENCE_S, connect=_CONNECT_S),
-            follow_redirects=False,
-            trust_env=not self._local,
-            event_hooks={"request": [self._check_request], "response": [self._check_response]},
-        )
-
-    async def _check_request(self, request: httpx2.Request) -> None:
-        request.headers["accept-encoding"] = "identity"
-        if _origin(request.url) != self._origin:
-            if self._allows(request):
-                return
-            raise OriginError(f"a request to {request.url.host} was refused: it is not the server's host")
-        request.headers.update(self._headers)
-
-    async def _check_response(self, response: httpx2.Response) -> None:
-        self.last_status = response.status_code
-        if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
-            raise EncodedError("it sent a compressed answer, which was not asked for")
-        if response.status_code >= 400 and not self.first_error:
-            self.first_error = response.status_code
-        if not response.headers.get("content-type", "").startswith(_EVENT_STREAM):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _LimitedStream(response.stream)
-
-
-class _LimitedStream(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for chunk in self._stream:
-            size += len(chunk)
-            if size > MAX_LINE:
-                raise TooLargeError(f"it sent more than {MAX_LINE:,} bytes in one answer")
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-def _header_value(name: str, text: str) -> str:
-    """Return a header's value. Its error names the header only, because the value may be a secret."""
-    value = expand_variables(text, environ=os.environ, where=f"headers.{name}").strip()
-    if not (value.isascii() and value.isprintable()):
-        raise ServerStartError(f"headers.{name} holds a character that no header may hold, such as a line end")
-    return value
-
-
-def _origin(url: httpx2.URL) -> tuple[str, str, int]:
-    return (url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
 
 
 class LoginError(httpx2.RequestError):

@@ -100,8 +100,9 @@ class ServerTool:
         # The definition is part of what was approved. The folder and level of the process are, too.
         if found is None or definition_of(found.spec) != facts.definition or connection.sandbox != facts.sandbox:
             raise ToolFailedError("Not run: the tool or its server has changed since the call was approved.")
-        from chatops.mcp.connection import AnswerError, CallError, LostError, as_result
+        from chatops.mcp.connection import AnswerError, CallError, LostError
         from chatops.mcp.inbound import MAX_PER_S
+        from chatops.mcp.results import as_result
 
         await self.server.used(found)
         notices: list[str] = []

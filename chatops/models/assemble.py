@@ -5,6 +5,7 @@ never end them. The limit is fifty thousand characters of one repeated unit, wri
 repetition, one with any change, and text that comes in large pieces are not stopped.
 """
 
+from itertools import groupby
 from typing import assert_never
 
 from chatops.dialects import ContentSegment, ReasoningSegment, ReclassifiedSegment, Segment
@@ -23,8 +24,10 @@ MAX_REPEATED = 50_000
 """Maximum number of characters that may be only repetition."""
 LONGEST_CHUNK = 256
 """Maximum number of characters that come at once while a model writes; a larger piece was ready on the server."""
-_LOOK_EVERY = 1_000
-_LOOK_AT = 4 * LONGEST_UNIT
+_SEARCH_EVERY = 1_000
+"""Characters from one search for a repeated unit to the next: each takes some 50 comparisons."""
+_SEARCHED = 4 * LONGEST_UNIT
+"""Characters at the end of the text that are searched: a unit has to come at least four times in them."""
 SIZE_LIMIT = 7_000_000
 """Maximum length of one reply in characters; beyond it a server is broken or hostile. In JSON a character may take
 two, and a stored message has at most 16 MiB of them."""
@@ -82,15 +85,15 @@ class Repetition:
         if len(text) > LONGEST_CHUNK:
             self.unit, self.length, self._tail, self._unread = "", 0, "", 0
             return
-        if self.unit and self._goes_on(text):
+        if self.unit and self._continue_with(text):
             self.length += len(text)
             return
         self.unit, self.length = "", 0
         self._unread += len(text)
-        self._tail = (self._tail + text)[-_LOOK_AT:]
-        if self._unread >= _LOOK_EVERY:
+        self._tail = (self._tail + text)[-_SEARCHED:]
+        if self._unread >= _SEARCH_EVERY:
             self._unread = 0
-            self._look()
+            self._find_unit()
 
     def cut_out_of(self, text: str, *, keep: int) -> str:
         """Return `text` with at most `keep` characters of repetition at its end."""
@@ -99,8 +102,8 @@ class Repetition:
             start -= 1
         return text[: start + keep]
 
-    def _goes_on(self, text: str) -> bool:
-        """Return True if `text` continues the repetition; rotate `unit` to the new end then."""
+    def _continue_with(self, text: str) -> bool:
+        """Rotate `unit` to the new end of the text, and return True, if `text` continues the repetition."""
         size = len(self.unit)
         times = len(text) // size + 2
         if not (self.unit * times).startswith(text):
@@ -109,9 +112,10 @@ class Repetition:
         self.unit = self.unit[turned:] + self.unit[:turned]
         return True
 
-    def _look(self) -> None:
+    def _find_unit(self) -> None:
         tail = self._tail
         for size in range(1, LONGEST_UNIT + 1):
+            # Equal to itself when moved by `size` characters: it repeats a unit of that length.
             if tail[size:] == tail[:-size]:
                 self.unit, self.length = tail[-size:], len(tail)
                 return
@@ -134,12 +138,13 @@ class Assembler:
         self._text_repetition, self._reasoning_repetition = Repetition(), Repetition()
         self._reader = TextReader(text_tools)
         self._text_calls: tuple[RawCall, ...] = ()
-        self._waiting: list[str] = []
-        """Text that the reader has not received yet."""
-        self._made: list[TextChunk | ReasoningChunk] = []
+        self._unread: list[str] = []
+        """Text that the reader of calls has not received yet."""
+        self._new: list[TextChunk | ReasoningChunk] = []
+        """Chunks that were not taken yet."""
         self._calls = CallCollector()
         self._refused = False
-        self._size = self._taken = 0
+        self._size = self._size_taken = 0
         """Characters of the reply so far, and when chunks were last taken."""
         self.pieces = 0
         """Number of pieces that came. Servers send at least one token in each, so there were no fewer tokens."""
@@ -170,10 +175,11 @@ class Assembler:
 
     def cut_repetition(self) -> Repetition | None:
         """Cut an endless repetition to its beginning and return it; return None if there is none."""
-        for parts, again in ((self._text, self._text_repetition), (self._reasoning, self._reasoning_repetition)):
-            if again.is_endless:
-                parts[:] = [again.cut_out_of("".join(parts), keep=KEPT_OF_REPETITION)]
-                return again
+        repetitions = (self._text, self._text_repetition), (self._reasoning, self._reasoning_repetition)
+        for parts, repetition in repetitions:
+            if repetition.is_endless:
+                parts[:] = [repetition.cut_out_of("".join(parts), keep=KEPT_OF_REPETITION)]
+                return repetition
         return None
 
     def add(self, chunk: JsonObject) -> bool:
@@ -184,7 +190,7 @@ class Assembler:
         before = (self._size, self.finish_reason)
         self._note_metadata(chunk)
         choice = first_choice(chunk)
-        self._add(choice, as_object(choice.get("delta")) or as_object(choice.get("message")), whole=False)
+        self._add_message(choice, as_object(choice.get("delta")) or as_object(choice.get("message")), whole=False)
         return before != (self._size, self.finish_reason)
 
     def add_whole(self, body: JsonObject) -> None:
@@ -194,7 +200,7 @@ class Assembler:
         """
         self._note_metadata(body)
         choice = first_choice(body)
-        self._add(choice, as_object(choice.get("message")) or as_object(choice.get("delta")), whole=True)
+        self._add_message(choice, as_object(choice.get("message")) or as_object(choice.get("delta")), whole=True)
         # A complete body is a complete reply, even without a finish reason.
         self.finish_reason = self.finish_reason or "stop"
 
@@ -204,15 +210,15 @@ class Assembler:
         If the reply has grown without any, it is a call that grows, native or in the text. The text is read here, once
         per network read, and not once per token.
         """
-        self._read_waiting()
-        made, self._made = self._made, []
-        grown, self._taken = self._size - self._taken, self._size
-        return _merge(made) if made or not grown else [CallChunk(characters=grown)]
+        self._read_text()
+        new, self._new = self._new, []
+        grown, self._size_taken = self._size - self._size_taken, self._size
+        return _merge_adjacent(new) if new or not grown else [CallChunk(characters=grown)]
 
     def close(self) -> list[TextChunk | ReasoningChunk | CallChunk]:
         """Return the chunks that were held back while their meaning was open."""
-        self._waiting.append(self._joiners["text"].close())
-        self._read_waiting()
+        self._unread.append(self._joiners["text"].close())
+        self._read_text()
         end = self._reader.close(finish_reason=self.finish_reason, called_natively=len(self._calls) > 0)
         self._pass_on(end.segments)
         if end.prose is not None:
@@ -239,14 +245,14 @@ class Assembler:
         self.usage = usage_of(chunk) or self.usage
         self.model_id = self.model_id or as_text(chunk.get("model"))
 
-    def _add(self, choice: JsonObject, message: JsonObject, *, whole: bool) -> None:
+    def _add_message(self, choice: JsonObject, message: JsonObject, *, whole: bool) -> None:
         for kind, text, field in text_parts(message):
-            self._grow(len(text))
+            self._count(len(text))
             (self._reasoning_repetition if kind == "reasoning" else self._text_repetition).feed(text)
             if kind == "text":
-                self._waiting.append(self._joiners["text"].feed(text))
+                self._unread.append(self._joiners["text"].feed(text))
                 continue
-            self._read_waiting()
+            self._read_text()
             if kind == "reasoning":
                 self.reasoning_field = field
                 self._add_reasoning(self._joiners["reasoning"].feed(text))
@@ -254,14 +260,14 @@ class Assembler:
                 self._refused = True
                 self._add_text(scrub(text))
         for delta in call_deltas(message):
-            self._grow(len(delta.arguments) + len(delta.name) + len(delta.id) + len(delta.extra_content) + 1)
+            self._count(len(delta.arguments) + len(delta.name) + len(delta.id) + len(delta.extra_content) + 1)
             self._calls.add(delta, whole=whole)
             self.started = True
         self.finish_reason = as_text(choice.get("finish_reason")) or self.finish_reason
 
-    def _read_waiting(self) -> None:
-        if self._waiting:
-            text, self._waiting = "".join(self._waiting), []
+    def _read_text(self) -> None:
+        if self._unread:
+            text, self._unread = "".join(self._unread), []
             self._pass_on(self._reader.feed(text))
 
     def _pass_on(self, read: list[Segment]) -> None:
@@ -291,14 +297,14 @@ class Assembler:
     def _add_text(self, text: str) -> None:
         if text:
             self._text.append(text)
-            self._made.append(TextChunk(text=text))
+            self._new.append(TextChunk(text=text))
 
     def _add_reasoning(self, text: str) -> None:
         if text:
             self._reasoning.append(text)
-            self._made.append(ReasoningChunk(text=text))
+            self._new.append(ReasoningChunk(text=text))
 
-    def _grow(self, size: int) -> None:
+    def _count(self, size: int) -> None:
         self._size += size
         self.pieces += size > 0
         self.started = self.started or size > 0
@@ -306,12 +312,6 @@ class Assembler:
             raise ReplyTooLargeError
 
 
-def _merge(chunks: list[TextChunk | ReasoningChunk]) -> list[TextChunk | ReasoningChunk | CallChunk]:
-    out: list[TextChunk | ReasoningChunk | CallChunk] = []
-    run: list[str] = []
-    for index, chunk in enumerate(chunks):
-        run.append(chunk.text)
-        if index + 1 == len(chunks) or type(chunks[index + 1]) is not type(chunk):
-            out.append(type(chunk)(text="".join(run)))
-            run = []
-    return out
+def _merge_adjacent(chunks: list[TextChunk | ReasoningChunk]) -> list[TextChunk | ReasoningChunk | CallChunk]:
+    """Return `chunks` with adjacent ones of one kind joined."""
+    return [kind(text="".join(chunk.text for chunk in group)) for kind, group in groupby(chunks, key=type)]

@@ -6,7 +6,8 @@ continues a call.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import cast
 
 from chatops.dialects.json_reader import UnreadableValueError, read_whole, unwrap
 from chatops.domain.tools import RawCall
@@ -14,7 +15,7 @@ from chatops.models.server_json import CallDelta
 from chatops.models.wire import scrub
 
 LONGEST_NAME = 256
-"""Maximum characters of a name or id, as stored."""
+"""Maximum characters of a name or id, as stored. The rest of a longer one is dropped, as a server can send any length."""
 MAX_CALLS = 1_000
 """Maximum number of calls in one reply; beyond it a server is broken or hostile."""
 CUT_BY_LENGTH = "the reply hit the length limit inside this call"
@@ -29,11 +30,16 @@ class TooManyCallsError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class _Slot:
+    """A call that is not complete yet."""
+
     index: int | None
-    id: str
-    name: str
-    parts: list[str]
+    """Index of the fragment that began it; None if the server gives none."""
+    id: str = ""
+    name: str = ""
+    parts: list[str] = field(default_factory=list)
+    """The arguments, in the pieces in which they came."""
     extra_content: str = ""
+    """JSON text that the server wants back with this call; empty if there is none."""
 
     @property
     def arguments(self) -> str:
@@ -62,7 +68,7 @@ class CallCollector:
         if slot is None:
             if len(self._slots) >= MAX_CALLS:
                 raise TooManyCallsError
-            slot = _Slot(index=delta.index, id="", name="", parts=[])
+            slot = _Slot(index=delta.index)
             self._slots.append(slot)
         if delta.index is not None:
             self._by_index[delta.index] = slot
@@ -137,12 +143,12 @@ def repair_arguments(arguments: str) -> tuple[str, tuple[str, ...]]:
 
     Arguments that are an object already, or that have no meaning or several, are returned unchanged without repairs.
     """
-    if not arguments.strip() or _is_object(arguments):
+    if not arguments.strip() or isinstance(_parse(arguments), dict):
         return arguments, ()
-    inside = _text_in_fence(arguments)
-    repairs = [IN_A_FENCE] if inside else []
+    fenced = _text_in_fence(arguments)
+    repairs = [IN_A_FENCE] if fenced else []
     try:
-        read = read_whole(inside or arguments)
+        read = read_whole(fenced or arguments)
         value, unwrapped = unwrap(read.value)
     except UnreadableValueError:
         return arguments, ()
@@ -153,18 +159,18 @@ def repair_arguments(arguments: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _text_in_fence(arguments: str) -> str:
+    """Return the text in a code fence, without its first line; empty if there is no fence around all of it."""
     text = arguments.strip()
-    if not (text.startswith("```") and text.endswith("```")):
-        return ""
-    _, _, inside = text[:-3].partition("\n")
-    return inside
+    fence = "```"
+    return text.removesuffix(fence).partition("\n")[2] if text.startswith(fence) and text.endswith(fence) else ""
 
 
-def _is_object(arguments: str) -> bool:
+def _parse(arguments: str) -> object:
+    """Return the JSON value; None if it is null or no JSON."""
     try:
-        return isinstance(json.loads(arguments, strict=False), dict)
+        return cast(object, json.loads(arguments, strict=False))
     except (ValueError, RecursionError):
-        return False
+        return None
 
 
 def _problem(slot: _Slot, *, finish_reason: str, is_last: bool) -> str:
@@ -176,14 +182,8 @@ def _problem(slot: _Slot, *, finish_reason: str, is_last: bool) -> str:
 
 
 def _is_complete(arguments: str) -> bool:
-    """Return True for valid JSON. The last character is looked at first, as this runs at every fragment."""
-    if not arguments.rstrip().endswith("}"):
-        return False
-    try:
-        json.loads(arguments, strict=False)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    """Return True for a JSON object. The last character is looked at first, as this runs at every fragment."""
+    return arguments.rstrip().endswith("}") and isinstance(_parse(arguments), dict)
 
 
 def _holds_two_objects(arguments: str) -> bool:

@@ -26,9 +26,10 @@ from chatops.models.chat import OpenAIChat
 from chatops.models.cli_output import NO_NETWORK, CliEnd, EventReader, ReportedError, TextReader
 from chatops.models.cli_programs import PROMPT_FILE, SYSTEM_FILE, CliProgram, program_of
 from chatops.models.client import AGENT
+from chatops.models.error_text import plain_line
 from chatops.models.keys import NO_KEY, Secret
 from chatops.models.memory import InMemoryTextStore
-from chatops.models.server_json import as_list, as_object, as_text, plain_line
+from chatops.models.server_json import as_list, as_object, as_text
 from chatops.policy.registry import ModelSpec
 from chatops.policy.sandbox import covers_host
 

@@ -14,7 +14,8 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.models.base import EngineError
-from chatops.models.server_json import as_list, as_object, as_text, plain_line
+from chatops.models.error_text import plain_line
+from chatops.models.server_json import as_list, as_object, as_text
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,4 @@
-"""The models of a registry behind one client. Cheap to import: the SDK is loaded with the first request.
-
-An installed package may add a type of models, called an engine here: an entry point of the group ``chatops.models``
-with the type's name.
-"""
+"""The models of a registry behind one client. Cheap to import: the SDK is loaded with the first request."""
 
 import asyncio
 import contextlib
@@ -13,15 +9,14 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from chatops.config.packages import ENGINES, installed_entries
 from chatops.domain import __version__
-from chatops.domain.errors import ChatopsError, ConfigError
-from chatops.domain.frozen_dataclass import frozen_dataclass
+from chatops.domain.errors import ConfigError
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
-from chatops.models.base import Failed, ModelClient, ModelEvent, Replied
+from chatops.models.base import Failed, ModelClient, ModelEvent
+from chatops.models.engines import engine_client
 from chatops.models.keys import Secret, read_key
-from chatops.models.memory import InMemoryTextStore, TextStore, known_price, memory_of
-from chatops.models.server_json import plain_line
+from chatops.models.memory import InMemoryTextStore, TextStore, memory_of
+from chatops.models.prices import known_price
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 
 if TYPE_CHECKING:
@@ -36,20 +31,12 @@ KEY_KEPT_S = 300.0
 """Seconds for which a key from a command or a keyring is reused; keys from other sources are read every time."""
 
 
-@frozen_dataclass
-class _Known:
-    """The client of a model, and the spec that it was made for."""
-
-    spec: ModelSpec
-    client: ModelClient
-
-
 class RegistryClient:
     """`ModelClient` for all types of models. Specs are looked up again for every request.
 
     `remembered` stores what was learned about endpoints (texts by key). A caller that persists it avoids a refused
     request after the next start. `api_key_env` is looked up in `environ`. `read_file` reads images of messages.
-    `demo` and `cli` create the client of a model whose type is DEMO or CLI.
+    `demo` and `cli` create the client of a model whose type is DEMO or CLI; without them, such a model is refused.
     """
 
     def __init__(
@@ -70,7 +57,8 @@ class RegistryClient:
         self._demo = demo
         self._read_file = read_file
         self._cli = cli
-        self._known: dict[str, _Known] = {}
+        self._clients: dict[str, tuple[ModelSpec, ModelClient]] = {}
+        """The client of each model by its name, and the spec that it was made for."""
         self._retired: list[ModelClient] = []
         """Clients that no further request uses, but that may still stream a reply."""
 
@@ -108,8 +96,8 @@ class RegistryClient:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        clients = [*(known.client for known in self._known.values()), *self._retired]
-        self._known.clear()
+        clients = [*(client for _, client in self._clients.values()), *self._retired]
+        self._clients.clear()
         self._retired.clear()
         for client in clients:
             await client.aclose()
@@ -120,21 +108,21 @@ class RegistryClient:
             raise ConfigError(
                 f"There is no model named {name!r} in the registry.", advice="To list them: chatops models list"
             )
-        known = self._known.get(name)
-        if known is not None and known.spec == spec:
-            return known.client
-        client = await asyncio.to_thread(self._new_client, spec)
-        known = self._known.get(name)
-        if known is not None and known.spec == spec:
+        made_for, client = self._clients.get(name, (None, None))
+        if client is not None and made_for == spec:
+            return client
+        new = await asyncio.to_thread(self._new_client, spec)
+        made_for, client = self._clients.get(name, (None, None))
+        if client is not None and made_for == spec:
             # Another request has created it meanwhile. Use that one, so that all requests share what it learns and its
             # notices.
-            self._retired.append(client)
-            return known.client
-        if known is not None:
+            self._retired.append(new)
+            return client
+        if client is not None:
             # The registry has changed, perhaps while the old client still streams a reply: close it with all others.
-            self._retired.append(known.client)
-        self._known[name] = _Known(spec=spec, client=client)
-        return client
+            self._retired.append(client)
+        self._clients[name] = (spec, new)
+        return new
 
     def _new_client(self, spec: ModelSpec) -> ModelClient:
         """Return a client for `spec`. Run it in a thread: the import is slow.
@@ -151,7 +139,7 @@ class RegistryClient:
         if spec.type is ModelType.DEMO and self._demo is not None:
             return self._demo(spec)
         if spec.engine:
-            return package_engine(spec)
+            return engine_client(spec)
         if spec.type is ModelType.CLI and self._cli is not None:
             return self._cli(spec)
         raise ConfigError(
@@ -161,20 +149,21 @@ class RegistryClient:
 
 
 class _KeyReader:
-    """Read a key for each request, from slow sources only once in `KEY_KEPT_S`."""
+    """Reads a key for each request, from a command or a keyring only once in `KEY_KEPT_S` seconds."""
 
     def __init__(self, source: KeySource, *, environ: Mapping[str, str]) -> None:
         self._source = source
         self._environ = environ
         self._kept: Secret | None = None
-        self._until = 0.0
+        self._kept_until = 0.0
+        """Time of the monotonic clock."""
 
     async def __call__(self) -> Secret:
-        if self._kept is not None and time.monotonic() < self._until:
+        if self._kept is not None and time.monotonic() < self._kept_until:
             return self._kept
         key = await read_key(self._source, environ=self._environ)
         if self._source.command or self._source.keyring:
-            self._kept, self._until = key, time.monotonic() + KEY_KEPT_S
+            self._kept, self._kept_until = key, time.monotonic() + KEY_KEPT_S
         return key
 
 
@@ -185,73 +174,3 @@ def warm_up() -> None:
     with contextlib.suppress(ImportError):
         # The HTTP client would import this with its first request. If it is missing, that request reports it.
         importlib.import_module("anyio._backends._asyncio")
-
-
-def engine_package(engine: str) -> str:
-    """Return name and version of the package that provides an engine; empty if none is installed."""
-    entry = next((entry for entry in installed_entries(ENGINES) if entry.name == engine), None)
-    if entry is None:
-        return ""
-    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
-
-
-def package_engine(spec: ModelSpec) -> ModelClient:
-    """Return the client that the package makes for `spec`. Imports the package. Raises ConfigError."""
-    entry = next((entry for entry in installed_entries(ENGINES) if entry.name == spec.engine), None)
-    if entry is None:
-        raise ConfigError(
-            f"Model {spec.name!r} is of type {spec.engine}, and no installed package has such an engine.",
-            advice="Install it in the same environment as chatops, or choose another model.",
-        )
-    try:
-        return _GuardedEngine(entry.load()(spec), name=spec.engine)
-    except ChatopsError:
-        raise
-    except Exception as error:
-        log.exception("engine %s", spec.engine)
-        raise ConfigError(
-            f"The engine {spec.engine} cannot be used: {_error_line(error)}.", advice="The log has the details."
-        ) from None
-
-
-class _GuardedEngine:
-    """An engine that keeps the protocol whatever it does: exactly one last event, and no exception."""
-
-    def __init__(self, engine: ModelClient, *, name: str) -> None:
-        self._engine = engine
-        self._name = name
-
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Pass the events on until the last one."""
-        try:
-            async with contextlib.aclosing(self._events(request)) as events:
-                async for event in events:
-                    yield event
-                    if isinstance(event, Replied | Failed):
-                        return
-        except Exception as error:
-            log.exception("engine %s", self._name)
-            ending = f"failed: {_error_line(error)}"
-        else:
-            ending = "ended without a reply"
-        failure = ModelFailure(
-            kind=FailureKind.INTERNAL,
-            message=f"The engine {self._name} {ending}.",
-            advice="The log has the details; press R to try again.",
-        )
-        yield Failed(failure=failure)
-
-    async def _events(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        async for event in self._engine.stream(request):
-            yield event
-
-    async def aclose(self) -> None:
-        """Close the engine."""
-        try:
-            await self._engine.aclose()
-        except Exception:
-            log.exception("closing engine %s", self._name)
-
-
-def _error_line(error: Exception) -> str:
-    return plain_line(f"{type(error).__name__}: {error}", limit=300).rstrip(".")

@@ -35,7 +35,9 @@ from chatops.models.wire import encode
 from chatops.policy.registry import ModelSpec
 
 ERROR_BODY_LIMIT = 64 * 1024
+"""Bytes of a response with an error status that are read."""
 LISTING_LIMIT = 8 * 1024 * 1024
+"""Bytes of a list of models that are read, so that a server cannot fill the memory. A longer list is cut, and is no JSON."""
 _KEPT_OF_SDK = frozenset(
     {"host", "accept", "accept-encoding", "connection", "content-type", "content-length", "transfer-encoding"}
 )
@@ -144,7 +146,7 @@ class ServerConnection:
                 follow_redirects=False,
                 trust_env=not is_loopback(urlsplit(url).hostname or ""),
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=8, keepalive_expiry=30.0),
-                event_hooks={"request": [self._send_only_ours], "response": [_stop_at_errors]},
+                event_hooks={"request": [self._send_only_ours], "response": [_raise_for_errors]},
             )
         except (ImportError, ValueError, httpx2.InvalidURL) as error:
             raise ConfigError(
@@ -225,12 +227,11 @@ class ServerConnection:
         request.headers.update(self._headers)
 
 
-async def _stop_at_errors(response: httpx2.Response) -> None:
-    """Read error responses with a size limit: the SDK would read them whole."""
-    understood = {*_codings(response.request.headers.get("accept-encoding", "")), "identity"}
-    if unknown := [
-        coding for coding in _codings(response.headers.get("content-encoding", "")) if coding not in understood
-    ]:
+async def _raise_for_errors(response: httpx2.Response) -> None:
+    """Raise UnknownEncodingError or StatusError. An error is read with a size limit: the SDK would read all of it."""
+    understood = {*_encodings(response.request.headers.get("accept-encoding", "")), "identity"}
+    used = _encodings(response.headers.get("content-encoding", ""))
+    if unknown := [encoding for encoding in used if encoding not in understood]:
         raise UnknownEncodingError(", ".join(unknown))
     if response.status_code >= 300:
         headers = {name.lower(): value for name, value in response.headers.items()}
@@ -238,7 +239,7 @@ async def _stop_at_errors(response: httpx2.Response) -> None:
         raise StatusError(response.status_code, headers=headers, body=body)
 
 
-def _codings(header: str) -> list[str]:
+def _encodings(header: str) -> list[str]:
     return [word for part in header.split(",") if (word := part.partition(";")[0].strip().lower())]
 
 
@@ -259,7 +260,7 @@ def _own_headers(spec: ModelSpec) -> dict[str, str]:
         if not (name.isascii() and name.isprintable() and name and value.isascii() and value.isprintable()):
             raise ConfigError(
                 f"The header {name!r} of model {spec.name!r} has characters that no header may have.",
-                advice="Correct it in the registry; chatops registry check shows the index.",
+                advice="Correct it in the registry; chatops registry check shows its place.",
             )
         if name.lower() not in _NOT_IN_REGISTRY:
             headers[name.lower()] = value

@@ -13,11 +13,12 @@ import httpx2
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.models.base import EngineError
 from chatops.models.connection import ServerConnection, StatusError, UnknownEncodingError, openai, proxy_for
+from chatops.models.error_text import plain_line
 from chatops.models.hosts import host_and_port, other_bases, root_of
 from chatops.models.keys import Secret
 from chatops.models.retry import AGAIN, AttemptFailure, failed_attempt, in_words
 from chatops.models.served import models_in
-from chatops.models.server_json import BadDataError, plain_line
+from chatops.models.server_json import BadDataError
 from chatops.models.statuses import Endpoint
 from chatops.policy.registry import HostType, Timeouts
 

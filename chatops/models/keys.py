@@ -17,6 +17,7 @@ NO_KEY = "none"
 """Sent if a server needs no key: with an empty one the SDK would look for another provider's."""
 
 COMMAND_TIMEOUT_S = 15.0
+"""Seconds for a command to print the key: time to touch a device, and not for ever if it waits for a password."""
 
 
 class Secret:
@@ -54,12 +55,12 @@ async def read_key(source: KeySource, *, environ: Mapping[str, str] | None = Non
             )
         return _check_key(found, origin=f"environment variable {source.env}")
     if source.file:
-        return _check_key(_from_file(source.file), origin=f"file {source.file}")
+        return _check_key(_read_file(source.file), origin=f"file {source.file}")
     if source.command:
-        return _check_key(await _from_command(source.command), origin=f"command {source.command[0]}")
+        return _check_key(await _run_command(source.command), origin=f"command {source.command[0]}")
     if source.keyring:
         return _check_key(
-            await asyncio.to_thread(_from_keyring, source.keyring), origin=f"keyring entry {source.keyring}"
+            await asyncio.to_thread(_read_keyring, source.keyring), origin=f"keyring entry {source.keyring}"
         )
     return Secret(NO_KEY)
 
@@ -77,7 +78,7 @@ def _check_key(text: str, *, origin: str) -> Secret:
     return Secret(key)
 
 
-def _from_file(name: str) -> str:
+def _read_file(name: str) -> str:
     path = Path(name).expanduser()
     try:
         with plain_file(path, follow=True) as (file, status):
@@ -93,7 +94,7 @@ def _from_file(name: str) -> str:
         ) from None
 
 
-async def _from_command(command: tuple[str, ...]) -> str:
+async def _run_command(command: tuple[str, ...]) -> str:
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -128,7 +129,7 @@ async def _from_command(command: tuple[str, ...]) -> str:
     return output.decode("utf-8", "replace")
 
 
-def _from_keyring(entry: str) -> str:
+def _read_keyring(entry: str) -> str:
     try:
         # An optional dependency, and slow to import.
         keyring = importlib.import_module("keyring")

@@ -37,222 +37,45 @@ nothing else forever is as good as silent. They only set `alive` in the next `Wa
 the limit, but not more than once per second.
 
 `_next_wait` is computed before each wait, and before `sent` it only knows the time of the next `Waiting`. So the source
-has to yield an empty chunk right after `sent`, which ends that wait (`OpenAIChat._bytes`). Without it, a `first_token`
-limit below 15 seconds was noticed too late.
+has to yield an empty chunk right after `sent`, which ends that wait (`OpenAIChat._response_bytes`). Without it, a
+`first_token` limit below 15 seconds was noticed too late.
 
 Limits of size: `BODY_LIMIT` for a whole body, and those of `SseReader`, `Assembler` and `CallCollector`. A stream that
 has not ended after `REPLY_TOKENS` pieces, or `max_output_tokens` if that is more, is stopped: some models never end. A
 reply that repeats one short text endlessly is stopped, and its beginning is kept (`Repetition`).
 """
 
-import asyncio
-import contextlib
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from enum import Enum
+from codecs import BOM_UTF8
+from collections.abc import AsyncGenerator, Callable
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind, ModelReply
 from chatops.models.assemble import Assembler, Repetition, ReplyTooLargeError
 from chatops.models.base import CallChunk, ReasoningChunk, TextChunk, Waiting
+from chatops.models.byte_feed import ByteFeed, FeedState, loop_time
 from chatops.models.calls import TooManyCallsError
+from chatops.models.error_text import error_of_body, error_of_object, looks_like_html, plain_line
 from chatops.models.retry import AGAIN, AttemptFailure, failed_attempt, in_words
-from chatops.models.server_json import (
-    BadDataError,
-    as_object,
-    error_of_body,
-    error_of_object,
-    looks_like_html,
-    parse,
-    plain_line,
-)
+from chatops.models.server_json import BadDataError, as_object, parse
+from chatops.models.sse import EventTooLargeError, ServerEvent, SseReader
 from chatops.models.statuses import Endpoint, stream_failure
 from chatops.models.text_calls import NO_TEXT_TOOLS, TextTools
 from chatops.policy.registry import Timeouts
 
-BUFFER_LIMIT = 1024 * 1024
-"""Number of bytes to read ahead of the consumer; beyond it the server has to wait."""
-GATHER_S = 0.02
-"""Seconds for which data that comes in quick succession is gathered, because each reading of it costs CPU."""
-_QUICK_S = 0.01
-"""Seconds since the last reading within which data counts as quick succession. Slower data is read at once."""
 REPLY_TOKENS = 131_072
 """Tokens of a reply that are accepted in any case, as many as any common model writes at most."""
-CLOSE_WITHIN_S = 1.0
 BODY_LIMIT = 64 * 1024 * 1024
 """Bytes of a body that is not a stream."""
 _LOADING_S = 3.0
 """Seconds between two `Waiting` events while the server loads the model."""
 DRAIN_S = 0.1
 """Seconds to wait for the end of the body after the last event, so that the connection can be reused."""
+_KINDS_BYTES = 4096
+"""Bytes of a whole body by which it is recognised as a web page, and which an error quotes."""
 Chunk = TextChunk | ReasoningChunk | CallChunk
 DONE = b"[DONE]"
-
-
-class EventTooLargeError(Exception):
-    """One event is larger than the reader accepts."""
-
-
-@frozen_dataclass
-class ServerEvent:
-    """One event. `data` is not decoded, so that a character cut in two by the network stays intact."""
-
-    data: bytes
-    name: str = ""
-
-
-class SseReader:
-    """Parser of server-sent events (WHATWG HTML, 9.2) that takes bytes cut anywhere and returns complete events.
-
-    It is lenient: lines may end in LF, CRLF or CR; a byte order mark and the space after the colon are optional.
-    """
-
-    def __init__(self, *, limit: int = 32 * 1024 * 1024) -> None:
-        self._size_limit = limit
-        self._rest: list[bytes] = []
-        """The unfinished line, in pieces. They are joined only at its end, so that a long line takes linear time."""
-        self._rest_size = 0
-        self._data: list[bytes] = []
-        self._size = 0
-        self._name = ""
-        self._after_cr = False
-        self._at_start = True
-
-    def feed(self, chunk: bytes) -> list[ServerEvent]:
-        """Return the events that `chunk` completes.
-
-        Raises EventTooLargeError.
-        """
-        if self._after_cr and chunk:
-            # The CR already ended the line; this LF belongs to it.
-            chunk = chunk.removeprefix(b"\n")
-            self._after_cr = False
-        if not chunk:
-            return []
-        if self._at_start:
-            chunk = b"".join([*self._rest, chunk])
-            self._rest, self._rest_size = [chunk], len(chunk)
-            if len(chunk) < 3 and b"\xef\xbb\xbf".startswith(chunk):
-                return []
-            chunk = chunk.removeprefix(b"\xef\xbb\xbf")
-            self._rest, self._rest_size, self._at_start = [], 0, False
-        if b"\r" in chunk:
-            self._after_cr = chunk.endswith(b"\r")
-            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        first, *others = chunk.split(b"\n")
-        self._rest.append(first)
-        self._rest_size += len(first)
-        if self._rest_size + self._size > self._size_limit:
-            raise EventTooLargeError
-        if not others:
-            return []
-        lines = [b"".join(self._rest), *others[:-1]]
-        self._rest, self._rest_size = [others[-1]], len(others[-1])
-        return [event for line in lines if (event := self._line(line)) is not None]
-
-    def close(self) -> list[ServerEvent]:
-        """Return the event that the end of the stream completes, if any: servers forget the last empty line."""
-        lines = [b"".join(self._rest), b""]
-        self._rest, self._rest_size = [], 0
-        return [event for line in lines if (event := self._line(line)) is not None]
-
-    def _line(self, line: bytes) -> ServerEvent | None:
-        if not line:
-            return self._dispatch()
-        field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if field == b"data":
-            self._data.append(value)
-            self._size += len(value)
-            if self._size > self._size_limit:
-                raise EventTooLargeError
-        elif field == b"event":
-            self._name = value.decode("utf-8", "replace")
-        return None
-
-    def _dispatch(self) -> ServerEvent | None:
-        if not self._data:
-            self._name = ""
-            return None
-        event = ServerEvent(data=b"\n".join(self._data), name=self._name)
-        self._data, self._size, self._name = [], 0, ""
-        return event
-
-
-class FeedState(Enum):
-    """Result of `ByteFeed.take` without data."""
-
-    SILENCE = "silence"
-    END = "end"
-
-
-class ByteFeed:
-    """Buffer between a source of bytes and its consumer, who gets everything that has come at once.
-
-    The first data after a pause is passed on without a delay, and so is the end.
-    """
-
-    def __init__(self, source: AsyncIterator[bytes]) -> None:
-        self._source = source
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._error: BaseException | None = None
-        self._end = asyncio.Event()
-        self._taken = -math.inf
-        """Loop time at which data was taken last."""
-        self._news = asyncio.Event()
-        self._room = asyncio.Event()
-        self._task = asyncio.create_task(self._pump(), name="model-feed")
-
-    async def _pump(self) -> None:
-        try:
-            async for part in self._source:
-                self._parts.append(part)
-                self._size += len(part)
-                self._news.set()
-                if self._size >= BUFFER_LIMIT:
-                    self._room.clear()
-                    await self._room.wait()
-        except Exception as error:
-            self._error = error
-        finally:
-            # Closing the source closes the response; the garbage collector would do that only at some later time.
-            if (close := getattr(self._source, "aclose", None)) is not None:
-                with contextlib.suppress(Exception):
-                    await close()
-            self._end.set()
-            self._news.set()
-
-    async def take(self, timeout_s: float) -> bytes | FeedState:
-        """Return all bytes that have come; SILENCE after `timeout_s` seconds without any, END at the end.
-
-        Raises what the source raised.
-        """
-        if not self._parts and not self._end.is_set():
-            self._news.clear()
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._news.wait()
-            except TimeoutError:
-                return FeedState.SILENCE
-        if _loop_time() - self._taken < _QUICK_S:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GATHER_S):
-                    await self._end.wait()
-        if self._parts:
-            data = b"".join(self._parts)
-            self._parts, self._size = [], 0
-            self._taken = _loop_time() if data else self._taken
-            self._room.set()
-            return data
-        if self._error is not None:
-            raise self._error
-        return FeedState.END
-
-    async def aclose(self) -> None:
-        """Stop reading and close the connection; wait for that one second at most."""
-        self._task.cancel()
-        await asyncio.wait({self._task}, timeout=CLOSE_WITHIN_S)
+"""Data of the event that ends a stream."""
 
 
 @frozen_dataclass
@@ -283,15 +106,18 @@ class ResponseReader:
         self._timeouts = timeouts
         self._pace = pace
         self._reader = SseReader()
+        self._undecided = b""
+        """The body before its first visible character."""
+        self._is_stream = False
         self._whole: list[bytes] | None = None
         """The body so far if it is not an event stream; None if it is one or that is not known yet."""
         self._whole_size = 0
-        self._undecided = b""
-        self._is_stream = False
         self._saw_data = False
         self._done = False
+        """True once the reply has ended, by `[DONE]` or as one whole object."""
         self._sent = False
-        self._last_data = self._last_sign = self._last_notice = _loop_time()
+        self._last_data = self._last_sign = self._last_notice = loop_time()
+        """Loop times of the last new data, of the last bytes of any kind, and of the last `Waiting` or data."""
         self._deadline = math.inf
         """Loop time by which the whole reply must have come."""
         self.assembler = Assembler(text_tools)
@@ -300,7 +126,7 @@ class ResponseReader:
     def sent(self) -> None:
         """Start the clocks: the request goes out now."""
         self._sent = True
-        self._last_data = self._last_sign = self._last_notice = _loop_time()
+        self._last_data = self._last_sign = self._last_notice = loop_time()
         self._deadline = self._last_data + self._timeouts.total
 
     def reply(self) -> ModelReply:
@@ -331,7 +157,7 @@ class ResponseReader:
         chunks = self.assembler.close()
         if error is not None and not self.assembler.finish_reason:
             self.failure = self.failure or error
-        self.failure = self.failure or self._missing_at_end()
+        self.failure = self.failure or self._failure_at_end()
         return chunks
 
     def _is_over(self) -> bool:
@@ -339,31 +165,33 @@ class ResponseReader:
 
     def _read(self, data: bytes | None) -> list[Chunk]:
         try:
-            self._take(data)
+            self._read_part(data)
         except (EventTooLargeError, ReplyTooLargeError, TooManyCallsError):
-            self.failure = self._broken(
+            self.failure = self._broken_failure(
                 f"{self._endpoint.host} sent more than the largest reply that is accepted; it was stopped."
             )
         except BadDataError as error:
-            self.failure = self._broken(f"{self._endpoint.host} sent {error}.")
+            self.failure = self._broken_failure(f"{self._endpoint.host} sent {error}.")
         chunks = self.assembler.take()
-        if not (self._is_over() or self.assembler.finish_reason) and (again := self.assembler.cut_repetition()):
-            self.failure = self._repeating(again)
-        elif not self._is_over() and self.assembler.pieces > self._max_pieces:
-            self.failure = self._endless()
+        if self._is_over():
+            return chunks
+        if not self.assembler.finish_reason and (repetition := self.assembler.cut_repetition()):
+            self.failure = self._repetition_failure(repetition)
+        elif self.assembler.pieces > self._max_pieces:
+            self.failure = self._length_failure()
         return chunks
 
-    def _take(self, data: bytes | None) -> None:
+    def _read_part(self, data: bytes | None) -> None:
         """Read a part of the body, or its end (None)."""
         if data is not None and not self._is_stream and self._whole is None:
-            data = self._decide(data)
+            data = self._decide_form(data)
         if self._whole is not None:
             if data is None:
-                self._take_whole(b"".join(self._whole))
+                self._read_whole(b"".join(self._whole))
                 return
             self._whole.append(data)
             self._whole_size += len(data)
-            self._last_sign = _loop_time()
+            self._last_sign = loop_time()
             if self._whole_size > BODY_LIMIT:
                 raise EventTooLargeError
             return
@@ -371,16 +199,19 @@ class ResponseReader:
             events = [*self._reader.feed(self._undecided), *self._reader.close()]
         else:
             events = self._reader.close() if data is None else self._reader.feed(data)
-        self._last_sign = _loop_time()
+        self._last_sign = loop_time()
         for event in events:
             if self._is_over():
                 return
-            self._take_event(event)
+            self._read_event(event)
 
-    def _decide(self, data: bytes) -> bytes:
-        """Decide by the first visible byte if the body is an event stream: content types are often wrong."""
+    def _decide_form(self, data: bytes) -> bytes:
+        """Decide by the first visible byte if the body is an event stream: content types are often wrong.
+
+        Return the bytes to read now: none while only white space has come.
+        """
         self._undecided += data
-        begin = self._undecided.removeprefix(b"\xef\xbb\xbf").lstrip()
+        begin = self._undecided.removeprefix(BOM_UTF8).lstrip()
         if not begin:
             return b""
         data, self._undecided = self._undecided, b""
@@ -390,7 +221,7 @@ class ResponseReader:
             self._is_stream = True
         return data
 
-    def _take_event(self, event: ServerEvent) -> None:
+    def _read_event(self, event: ServerEvent) -> None:
         data = event.data.strip()
         if data == DONE:
             self._done = True
@@ -408,20 +239,20 @@ class ResponseReader:
                 self.failure = stream_failure(error, endpoint=self._endpoint)
                 return
         if self.assembler.add(chunk):
-            self._last_data = self._last_notice = _loop_time()
+            self._last_data = self._last_notice = loop_time()
 
-    def _take_whole(self, body: bytes) -> None:
-        text = body[:4096].decode("utf-8", "replace").removeprefix("\ufeff")
+    def _read_whole(self, body: bytes) -> None:
+        text = body[:_KINDS_BYTES].decode("utf-8-sig", "replace")
         if looks_like_html(text) or text.lstrip().startswith("<"):
             title = plain_line(text)
-            self.failure = self._broken(
+            self.failure = self._broken_failure(
                 f"{self._endpoint.host} sent a web page, not an API reply{f' ({title})' if title else ''}.",
                 advice="Check api_url in the registry: it usually ends in /v1 (Open WebUI: /api).",
             )
             return
-        value = as_object(parse(body.removeprefix(b"\xef\xbb\xbf")))
+        value = as_object(parse(body.removeprefix(BOM_UTF8)))
         if value.get("choices"):
-            self._last_data = _loop_time()
+            self._last_data = loop_time()
             self.assembler.add_whole(value)
             self._done = True
             return
@@ -429,57 +260,56 @@ class ResponseReader:
         if error is not None:
             self.failure = stream_failure(error, endpoint=self._endpoint)
         else:
-            self.failure = self._broken(
+            self.failure = self._broken_failure(
                 f"{self._endpoint.host} sent JSON that is not a reply: {plain_line(text)}",
                 advice="Check api_url in the registry: this is not a chat completions endpoint.",
             )
 
-    def _missing_at_end(self) -> AttemptFailure | None:
-        """Return what is missing at the end of a body that came without errors."""
-        got = self.assembler
-        if not got.finish_reason:
-            return self._unfinished()
-        if got.text or got.has_calls:
+    def _failure_at_end(self) -> AttemptFailure | None:
+        """Return why a body that came without errors holds no complete reply; None if it holds one."""
+        reply = self.assembler
+        if not reply.finish_reason:
+            return self._unfinished_failure()
+        if reply.text or reply.has_calls:
             return None
-        if got.finish_reason == "content_filter":
+        if reply.finish_reason == "content_filter":
             message, advice = "The provider's filter stopped the reply.", "Rephrase the message."
             return failed_attempt(FailureKind.REFUSED, message, advice)
-        if got.finish_reason == "length":
+        if reply.finish_reason == "length":
             message = f"{self._endpoint.model} used all its tokens without an answer."
             advice = "Allow it more with max_output_tokens in the registry, or start a new session."
             return failed_attempt(FailureKind.OUT_OF_TOKENS, message, advice)
         # An empty reply is a reply: the turn decides what to do about it.
         return None
 
-    def _unfinished(self) -> AttemptFailure:
+    def _unfinished_failure(self) -> AttemptFailure:
         if not self._saw_data:
-            return self._broken(
+            return self._broken_failure(
                 f"{self._endpoint.host} did not send a reply.",
                 advice="Check api_url in the registry: this is not a chat completions endpoint.",
             )
         if self.assembler.has_calls:
-            return self._broken(
+            return self._broken_failure(
                 f"The reply of {self._endpoint.host} ended without a finish mark, inside a tool call; "
                 "the call was not run."
             )
-        return self._broken(f"The reply of {self._endpoint.host} ended without a finish mark.")
+        return self._broken_failure(f"The reply of {self._endpoint.host} ended without a finish mark.")
 
-    def _broken(self, message: str, *, advice: str = AGAIN) -> AttemptFailure:
+    def _broken_failure(self, message: str, *, advice: str = AGAIN) -> AttemptFailure:
         return failed_attempt(FailureKind.BROKEN_STREAM, message, advice)
 
-    def _repeating(self, again: Repetition) -> AttemptFailure:
+    def _repetition_failure(self, repetition: Repetition) -> AttemptFailure:
         return failed_attempt(
             FailureKind.OUT_OF_TOKENS,
-            f"{self._endpoint.model} wrote {again.shown!r} over and over, {again.length:,} characters of it; "
+            f"{self._endpoint.model} wrote {repetition.shown!r} over and over, {repetition.length:,} characters of it; "
             "the reply was stopped.",
             "Rephrase the message, or choose another model.",
         )
 
-    def _endless(self) -> AttemptFailure:
-        most = f"{self._max_pieces:,}"
+    def _length_failure(self) -> AttemptFailure:
         return failed_attempt(
             FailureKind.OUT_OF_TOKENS,
-            f"{self._endpoint.model} wrote more than {most} tokens in one reply; it was stopped.",
+            f"{self._endpoint.model} wrote more than {self._max_pieces:,} tokens in one reply; it was stopped.",
             "Ask for less at once; max_output_tokens in the registry allows more.",
         )
 
@@ -490,18 +320,18 @@ class ResponseReader:
         return self._timeouts.idle if self.assembler.started else self._timeouts.first_token
 
     def _next_wait(self) -> float:
-        now = _loop_time()
+        now = loop_time()
         due = min(self._last_data + self._silence_limit(), self._last_notice + self._notice_interval(), self._deadline)
         return max(0.0, due - now)
 
     def _check_clocks(self) -> Waiting | None:
-        now = _loop_time()
+        now = loop_time()
         silent = now - self._last_data
         if silent >= self._silence_limit():
-            self.failure = self._too_slow(silent)
+            self.failure = self._silence_failure(silent)
             return None
         if now >= self._deadline:
-            self.failure = self._too_long()
+            self.failure = self._total_failure()
             return None
         if now - self._last_notice < self._notice_interval():
             return None
@@ -523,7 +353,7 @@ class ResponseReader:
     def _is_loading(self) -> bool:
         return self._sent and not self.assembler.started and self._unloaded()
 
-    def _too_slow(self, silent: float) -> AttemptFailure:
+    def _silence_failure(self, silent: float) -> AttemptFailure:
         what = "no further data" if self.assembler.started else "no first token"
         setting = "idle" if self.assembler.started else "first_token"
         return failed_attempt(
@@ -532,7 +362,7 @@ class ResponseReader:
             f"Try again; timeout_s.{setting} in the registry allows more time.",
         )
 
-    def _too_long(self) -> AttemptFailure:
+    def _total_failure(self) -> AttemptFailure:
         """Return the failure for a reply that took too long although data kept coming."""
         return failed_attempt(
             FailureKind.TIMEOUT,
@@ -543,14 +373,10 @@ class ResponseReader:
 
 async def _drain(feed: ByteFeed) -> None:
     """Wait for the end of the body, so that the connection can be reused; its content is ignored."""
-    deadline = _loop_time() + DRAIN_S
+    deadline = loop_time() + DRAIN_S
     try:
-        while (left := deadline - _loop_time()) > 0:
+        while (left := deadline - loop_time()) > 0:
             if await feed.take(left) is FeedState.END:
                 return
     except Exception:
         return  # The reply is complete, so it does not matter how the connection ends.
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -11,16 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.models.server_json import (
-    BadDataError,
-    JsonObject,
-    as_count,
-    as_list,
-    as_object,
-    as_text,
-    parse,
-    plain_line,
-)
+from chatops.models.error_text import plain_line
+from chatops.models.server_json import BadDataError, JsonObject, as_count, as_list, as_object, as_text, parse
 from chatops.policy.registry import Price
 
 _EMBEDS_BY_NAME = re.compile(r"(?<![a-z])embed(?:ding)?s?(?![a-z])|(?<![a-z])(?:bge|e5|gte)-|all-minilm", re.IGNORECASE)

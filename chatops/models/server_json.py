@@ -1,12 +1,7 @@
-"""Lenient reading of servers' JSON: a value that is missing, null or of another type counts as absent.
+"""Lenient reading of servers' JSON: a value that is missing, null or of another type counts as absent."""
 
-Errors are read here too: servers, proxies and web pages in their place all spell them in another way.
-"""
-
-import html
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, cast
 
@@ -14,12 +9,11 @@ from pydantic_core import from_json
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.messages import Usage
-from chatops.domain.wording import cut
-from chatops.models.wire import scrub
 
 JsonObject = Mapping[str, object]
 NOTHING: JsonObject = {}
 _MAX_DIGITS = 4_000
+"""Digits of an integer that Python converts: its own limit is 4,300 by default."""
 EXTRA_LIMIT = 256 * 1024
 """Maximum length in characters of what a server may attach to a call for itself."""
 
@@ -120,12 +114,12 @@ def text_parts(message: JsonObject) -> Iterator[TextPart]:
             yield TextPart(kind="text", text=content)
     elif isinstance(content, list):
         for part in content:
-            yield from _part(part)
+            yield from _content_part(part)
     if refusal := as_text(message.get("refusal")):
         yield TextPart(kind="refusal", text=refusal)
 
 
-def _part(part: object) -> Iterator[TextPart]:
+def _content_part(part: object) -> Iterator[TextPart]:
     if isinstance(part, str):
         yield TextPart(kind="text", text=part)
         return
@@ -165,11 +159,11 @@ def call_deltas(message: JsonObject) -> Iterator[CallDelta]:
         custom = as_object(call.get("custom"))
         function = custom or as_object(call.get("function")) or (call if "name" in call else NOTHING)
         yield CallDelta(
-            index=_index(call.get("index")),
+            index=_read_index(call.get("index")),
             id=as_text(call.get("id")),
             name=as_text(function.get("name")),
             arguments=_arguments_text(function.get("input") if custom else function.get("arguments")),
-            extra_content=_extra(call.get("extra_content")),
+            extra_content=_extra_text(call.get("extra_content")),
         )
     if legacy := as_object(message.get("function_call")):
         # The legacy format has only one call.
@@ -177,7 +171,7 @@ def call_deltas(message: JsonObject) -> Iterator[CallDelta]:
         yield CallDelta(index=-1, id="", name=name, arguments=arguments)
 
 
-def _extra(value: object) -> str:
+def _extra_text(value: object) -> str:
     if not isinstance(value, dict) or not value:
         return ""
     try:
@@ -187,7 +181,7 @@ def _extra(value: object) -> str:
     return text if len(text) <= EXTRA_LIMIT else ""
 
 
-def _index(value: object) -> int | None:
+def _read_index(value: object) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 9:
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -197,139 +191,3 @@ def _arguments_text(arguments: object) -> str:
     if arguments is None:
         return ""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-
-
-LINE_LIMIT = 300
-_HIDDEN_BEGINS = re.compile(r"<(script|style|head)\b", re.IGNORECASE)
-_HIDDEN_ENDS = {name: re.compile(rf"</{name}\s*>", re.IGNORECASE) for name in ("script", "style", "head")}
-_TITLE_BEGINS = re.compile(r"<title\b", re.IGNORECASE)
-_TITLE_ENDS = re.compile(r"</title", re.IGNORECASE)
-_TAG = re.compile(r"<[^<>]*>")
-
-
-@frozen_dataclass
-class ServerError:
-    """An error as the server describes it; `code` and `param` as OpenAI names them, in lower case."""
-
-    message: str = ""
-    code: str = ""
-    param: str = ""
-    context_limit: int = 0
-    """Context limit in tokens, if the server has a field for it (llama.cpp); otherwise 0."""
-
-    @property
-    def all(self) -> str:
-        """All fields, in lower case, to match known errors."""
-        return f"{self.message} {self.code} {self.param}".lower()
-
-
-def plain_line(text: str, *, limit: int = LINE_LIMIT) -> str:
-    """Return the first meaningful line of `text`: no markup, no control characters, cut to `limit`."""
-    text = scrub(text[:200_000])
-    if looks_like_html(text):
-        text = html.unescape(_title(text) or _TAG.sub("\n", _without_hidden(text)))
-    for line in text.splitlines():
-        visible = " ".join("".join(char if char.isprintable() else " " for char in line).split())
-        if visible:
-            return cut(visible, most=limit)
-    return ""
-
-
-def _title(text: str) -> str:
-    """Return the content of the first ``title`` element that is closed; empty if there is none."""
-    if (begin := _TITLE_BEGINS.search(text)) is None:
-        return ""
-    start = text.find(">", begin.end()) + 1
-    end = _TITLE_ENDS.search(text, start) if start else None
-    return text[start : end.start()].strip() if end else ""
-
-
-def _without_hidden(text: str) -> str:
-    """Return `text` without invisible elements.
-
-    This works step by step, not with one regular expression: a missing end is searched for only once per element, so
-    the time is linear whatever a server sends.
-    """
-    kept: list[str] = []
-    endless: set[str] = set()
-    shown = position = 0
-    while begin := _HIDDEN_BEGINS.search(text, position):
-        position = begin.end()
-        name = begin[1].lower()
-        end = None if name in endless else _HIDDEN_ENDS[name].search(text, position)
-        if end is None:
-            endless.add(name)
-            continue
-        kept.append(text[shown : begin.start()])
-        shown = position = end.end()
-    return "".join([*kept, text[shown:]])
-
-
-def sentence(text: str) -> str:
-    """Return `text` with a full stop, unless it already ends like a sentence: more text of ours follows."""
-    return text if not text or text[-1] in ".!?…" else f"{text}."
-
-
-def looks_like_html(text: str) -> bool:
-    """Return True if `text` begins like a web page."""
-    return re.match(r"\s*<(!doctype|html|head|body|h1|title|center|!--|\?xml)", text, re.IGNORECASE) is not None
-
-
-def error_of_body(body: bytes) -> ServerError:
-    """Return the error in the body of a response."""
-    text = body.decode("utf-8", "replace")
-    try:
-        value: object = json.loads(text)
-    except (ValueError, RecursionError):
-        return ServerError(message=plain_line(text))
-    if isinstance(value, list) and value:
-        value = value[0]
-    if isinstance(value, dict):
-        return error_of_object(value) or ServerError(message=plain_line(text))
-    return ServerError(message=plain_line(text))
-
-
-def error_of_object(body: JsonObject) -> ServerError | None:
-    """Return the error in a JSON object, as OpenAI, FastAPI, vLLM or Ollama write it; None if it has none."""
-    error = body.get("error")
-    detail = body.get("detail")
-    if isinstance(error, str) and error:
-        return ServerError(message=plain_line(error), code=_code(body))
-    if isinstance(error, dict) and error:
-        inner = as_object(error)
-        message = as_text(inner.get("message")) or as_text(inner.get("detail")) or json.dumps(error)
-        return ServerError(
-            message=plain_line(message),
-            code=_code(inner),
-            param=as_text(inner.get("param")).lower(),
-            context_limit=as_count(inner.get("n_ctx")),
-        )
-    if isinstance(detail, str) and detail:
-        return ServerError(message=plain_line(detail))
-    if isinstance(detail, list) and detail:
-        return _validation(detail)
-    if body.get("object") == "error" or ("message" in body and "choices" not in body):
-        return ServerError(
-            message=plain_line(as_text(body.get("message")) or json.dumps(dict(body))),
-            code=_code(body),
-            param=as_text(body.get("param")).lower(),
-        )
-    return None
-
-
-def _validation(detail: list[object]) -> ServerError:
-    """Return an error from a list of problems with locations, as FastAPI writes it."""
-    first = next((as_object(item) for item in detail if isinstance(item, dict)), NOTHING)
-    places = [str(index) for index in as_list(first.get("loc")) if index != "body"]
-    message = as_text(first.get("msg")) or json.dumps(detail)
-    return ServerError(
-        message=plain_line(f"{'.'.join(places)}: {message}" if places else message),
-        code=as_text(first.get("type")).lower(),
-        param=places[0].lower() if places else "",
-    )
-
-
-def _code(error: JsonObject) -> str:
-    code = error.get("code")
-    words = [str(code)] if isinstance(code, str | int) and not isinstance(code, bool) else []
-    return " ".join([*words, as_text(error.get("type"))]).lower().strip()

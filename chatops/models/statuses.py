@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind, ModelFailure
+from chatops.models.error_text import ServerError, error_of_body, plain_line, sentence
 from chatops.models.hosts import host_and_port, without_secrets
 from chatops.models.retry import (
     AGAIN,
@@ -21,7 +22,6 @@ from chatops.models.retry import (
     in_words,
     retry_after,
 )
-from chatops.models.server_json import ServerError, error_of_body, plain_line, sentence
 from chatops.models.wire import IMAGES, REASONING
 from chatops.policy.registry import HostType, KeySource, ModelSpec
 

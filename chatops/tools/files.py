@@ -27,15 +27,7 @@ from chatops.contained.folder import FILE_FLAGS, opened
 from chatops.contained.kept import keep_replaced
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.files import IMAGE_TYPES, FileRef, media_type
-from chatops.domain.tools import (
-    BUILT_IN_TOOLS,
-    AccessLevel,
-    CallFacts,
-    Outcome,
-    ResultFacts,
-    ToolResult,
-    Verdict,
-)
+from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Outcome, ResultFacts, ToolResult, Verdict
 from chatops.domain.wording import plural
 from chatops.git.ignore import GitIgnore
 from chatops.sandbox.covers import MOUNTED, is_mount_point

@@ -13,13 +13,7 @@ from chatops.domain.usage import Usage
 from chatops.engine.effects import CancelTool, InspectCall, ReconcileTool, RunTool
 from chatops.engine.inputs import CancelTurn, ChildInput, ContainTurn, Recover, ToolResultInput
 from chatops.engine.state import ChildTurn, Started
-from chatops.engine.view import (
-    own_pending_calls,
-    pending_calls,
-    turn_status,
-    waits_for_child,
-    workspace_was_read,
-)
+from chatops.engine.view import own_pending_calls, pending_calls, turn_status, waits_for_child, workspace_was_read
 from chatops.policy.delegation import MAX_AT_ONCE
 from chatops.policy.grant import Grant
 from chatops.policy.verdicts import Layer

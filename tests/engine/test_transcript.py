@@ -5,14 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.domain.ids import CallId, MessageId
-from chatops.domain.messages import (
-    AssistantMessage,
-    Message,
-    NoticeMessage,
-    SummaryMessage,
-    ToolMessage,
-    UserMessage,
-)
+from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, SummaryMessage, ToolMessage, UserMessage
 from chatops.domain.model import ModelTarget
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine.transcript import fit_messages, input_budget, place_notes, start_at_summary, without_private

@@ -2,8 +2,8 @@
 
 import pytest
 
+from chatops.models.error_text import LINE_LIMIT, plain_line
 from chatops.models.retry import retry_after
-from chatops.models.server_json import LINE_LIMIT, plain_line
 from tests.support.cases import for_each
 
 

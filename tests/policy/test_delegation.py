@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatops.domain.decisions import (
-    ANY_ARGUMENTS,
-    ArgumentPattern,
-    ArgvPattern,
-    PathPattern,
-    RememberedRule,
-    RuleScope,
-)
+from chatops.domain.decisions import ANY_ARGUMENTS, ArgumentPattern, ArgvPattern, PathPattern, RememberedRule, RuleScope
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec

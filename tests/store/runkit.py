@@ -21,15 +21,7 @@ from chatops.engine.workflow.state import (
     StepOutput,
     WorkflowState,
 )
-from chatops.policy.workflow import (
-    CommandGate,
-    OnFail,
-    PatternGate,
-    StepSpec,
-    Subject,
-    Validation,
-    WorkflowSpec,
-)
+from chatops.policy.workflow import CommandGate, OnFail, PatternGate, StepSpec, Subject, Validation, WorkflowSpec
 from tests.store.storekit import ANA
 
 SESSION = SessionId("20261121-101512-k3f9")

@@ -9,15 +9,7 @@ import pytest
 import pytest_asyncio
 
 from chatops.domain.errors import ToolFailedError
-from chatops.tools.service import (
-    DdgsBackend,
-    SearchBackend,
-    brave,
-    choose_backend,
-    search_web_tools,
-    searxng,
-    tavily,
-)
+from chatops.tools.service import DdgsBackend, SearchBackend, brave, choose_backend, search_web_tools, searxng, tavily
 from tests.tools.toolkit import SECRET, context_for, done, inspected
 from tests.tools.webserver import Server, answer, serving
 

@@ -7,13 +7,7 @@ from dataclasses import replace
 import pytest
 from textual.events import Key, Paste
 
-from chatops.domain.decisions import (
-    Approved,
-    ArgvPattern,
-    MarkedDone,
-    Rejected,
-    RuleScope,
-)
+from chatops.domain.decisions import Approved, ArgvPattern, MarkedDone, Rejected, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import ApprovalRequested, AskReason, Denial, Status, ToolFinished, TurnStatus
 from chatops.domain.ids import CallId, MessageId
