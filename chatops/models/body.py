@@ -8,6 +8,9 @@ in the next message. Adjacent messages of one role are joined, because strict ch
 import json
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import assert_never
 
 from chatops.dialects.writing import WRITABLE, Family, ToolDescription, WrittenCall, WrittenResult, family_of
@@ -53,7 +56,8 @@ RESERVED = frozenset(
     {"model", "messages", "tools", "tool_choice", "functions", "function_call", "stream", "stream_options", "n"}
 )
 """Fields that `extra_body` cannot set: they decide the request, the tools on offer and how the answer is read."""
-_TWINS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+# The two names of the limit of a reply. A server that refuses one of them may take the other.
+_OTHER_LIMIT_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 
 class PromptedEncoder:
@@ -69,19 +73,17 @@ class PromptedEncoder:
     ) -> bytes:
         """Return the `messages` of a request as JSON bytes."""
         offered = frozenset(tool.name for tool in tools)
-        section = self._section(tools, choice=choice)
-        turns: list[tuple[str, list[str]]] = []
-        for role, text in self._turns(messages, offered=offered):
-            if turns and turns[-1][0] == role:
-                turns[-1][1].append(text)
-            else:
-                turns.append((role, [text]))
-        whole = with_section(system, section)
-        first = [("system", [whole])] if whole else []
-        return encode([{"role": role, "content": "\n\n".join(texts)} for role, texts in [*first, *turns]])
+        system = with_section(system, self._describe_tools(tools, offered, choice=choice))
+        texts = [("system", system)] if system else []
+        texts += self._role_texts(messages, offered=offered)
+        return encode(
+            [
+                {"role": role, "content": "\n\n".join(text for _, text in adjacent)}
+                for role, adjacent in groupby(texts, key=itemgetter(0))
+            ]
+        )
 
-    def _section(self, tools: tuple[ToolSpec, ...], *, choice: ToolChoice) -> str:
-        offered = frozenset(tool.name for tool in tools)
+    def _describe_tools(self, tools: tuple[ToolSpec, ...], offered: frozenset[str], *, choice: ToolChoice) -> str:
         described = [
             ToolDescription(
                 name=self._family.their_name(tool.name, offered), description=tool.description, schema=tool.schema
@@ -90,7 +92,7 @@ class PromptedEncoder:
         ]
         return self._writer.system_prompt(described, choice=choice)
 
-    def _turns(self, messages: Sequence[Message], *, offered: frozenset[str]) -> Iterator[tuple[str, str]]:
+    def _role_texts(self, messages: Sequence[Message], *, offered: frozenset[str]) -> Iterator[tuple[str, str]]:
         """Yield role, ``user`` or ``assistant``, and text of each message."""
         results = results_of(messages)
         for index, message in enumerate(messages):
@@ -100,22 +102,22 @@ class PromptedEncoder:
                 case AssistantMessage() if is_empty(message):
                     pass
                 case AssistantMessage():
-                    calls = [self._written(call, offered=offered) for call in message.calls]
+                    calls = [self._written_call(call, offered=offered) for call in message.calls]
                     yield "assistant", self._writer.message(assistant_text(message), calls)
                     if message.calls:
                         pairs = zip(message.calls, results[index], strict=True)
-                        results_sent = [self._result(call, result, offered=offered) for call, result in pairs]
-                        yield "user", self._writer.results(results_sent, secret=_SECRET)
+                        answers = [self._written_result(call, result, offered=offered) for call, result in pairs]
+                        yield "user", self._writer.results(answers, secret=_SECRET)
                 case ToolMessage() | RoleSwitchMessage() | NoticeMessage() | SummaryMessage():
                     pass  # Results are written after their calls; the other messages are only for the user.
                 case _:
                     assert_never(message)
 
-    def _written(self, call: ToolCall, *, offered: frozenset[str]) -> WrittenCall:
+    def _written_call(self, call: ToolCall, *, offered: frozenset[str]) -> WrittenCall:
         name = self._family.their_name(call.name, offered) or "unnamed"
         return WrittenCall(name=name, arguments=call.arguments.strip() or "{}")
 
-    def _result(self, call: ToolCall, result: ToolMessage | None, *, offered: frozenset[str]) -> WrittenResult:
+    def _written_result(self, call: ToolCall, result: ToolMessage | None, *, offered: frozenset[str]) -> WrittenResult:
         name = self._family.their_name(call.name, offered) or "unnamed"
         if result is None:
             return WrittenResult(name=name, content=LOST_RESULT, outcome=Outcome.UNKNOWN.value)
@@ -157,23 +159,18 @@ class BodyBuilder:
         self._spec = spec
         self._host = host
         self._family: Family = family_of(spec.model_name)
-        self._without_images = MessageEncoder(
-            short_ids=host.short_ids, model=spec.name, absent_signature=host.absent_signature
+        make_encoder = partial(
+            MessageEncoder, short_ids=host.short_ids, model=spec.name, absent_signature=host.absent_signature
         )
-        self._messages = self._without_images
+        self._without_images = self._with_images = make_encoder()
         if takes_images(spec) and read_file is not None:
-            self._messages = MessageEncoder(
-                short_ids=host.short_ids,
-                model=spec.name,
-                absent_signature=host.absent_signature,
-                read_file=read_file,
-            )
+            self._with_images = make_encoder(read_file=read_file)
         self._tools = ToolEncoder()
         self._extra, self.refused = extra_fields(spec)
 
     def sends_images(self, delivery: ToolDelivery, *, without: Collection[str]) -> bool:
         """Return True if images are sent, and not only named."""
-        shown = self._messages is not self._without_images and IMAGES not in without
+        shown = self._with_images is not self._without_images and IMAGES not in without
         return shown and not isinstance(delivery, InPrompt)
 
     def build(
@@ -205,9 +202,8 @@ class BodyBuilder:
         self, request: ModelRequest, *, delivery: ToolDelivery, replay: ReasoningReplay, images: bool
     ) -> bytes:
         if not isinstance(delivery, InPrompt):
-            return (self._messages if images else self._without_images).array(
-                request.messages, system=request.system, replay=replay
-            )
+            encoder = self._with_images if images else self._without_images
+            return encoder.array(request.messages, system=request.system, replay=replay)
         prompted = PromptedEncoder(delivery.format, family=self._family)
         return prompted.array(request.messages, system=request.system, tools=request.tools, choice=request.tool_choice)
 
@@ -224,8 +220,8 @@ class BodyBuilder:
     def _parameters(self, sampling: Sampling, without: Collection[str]) -> Mapping[str, JsonValue]:
         spec = self._spec
         limit = self._host.max_tokens_field
-        if limit in without and _TWINS[limit] not in without:
-            limit = _TWINS[limit]
+        if limit in without and _OTHER_LIMIT_FIELD[limit] not in without:
+            limit = _OTHER_LIMIT_FIELD[limit]
         candidates: dict[str, JsonValue] = {
             limit: spec.max_output_tokens if sampling.max_output_tokens is None else sampling.max_output_tokens,
             "temperature": spec.temperature if sampling.temperature is None else sampling.temperature,

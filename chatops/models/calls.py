@@ -15,7 +15,7 @@ from chatops.models.server_json import CallDelta
 from chatops.models.wire import scrub
 
 LONGEST_NAME = 256
-"""Maximum characters of a name or id, as stored. The rest of a longer one is dropped, as a server can send any length."""
+"""Maximum characters of a name or id, as stored. A server can send any length; the rest is dropped."""
 MAX_CALLS = 1_000
 """Maximum number of calls in one reply; beyond it a server is broken or hostile."""
 CUT_BY_LENGTH = "the reply hit the length limit inside this call"

@@ -7,8 +7,10 @@ ends in a failure that keeps the partial reply. Attempts are repeated only befor
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, assert_never
 
 from chatops.domain.errors import ConfigError
@@ -59,6 +61,7 @@ log = logging.getLogger(__name__)
 
 COMPLETIONS = "/chat/completions"
 MAX_REMEDIES = 5
+"""Changes of one request after refusals: a server that refuses every field must not be asked without end."""
 _LISTING_S = 1.0
 """Seconds that the first request may wait for the list of loaded models."""
 BYTES_PER_TOKEN = 4
@@ -111,7 +114,7 @@ class OpenAIChat:
         self._unloaded: bool | None = None
         """True if the server stated before the first reply that the model is not in memory. None: not asked yet."""
         self._noticed: set[str] = set()
-        """Subjects of the notices that were sent; each is sent once."""
+        """Subjects of the notices that were sent: each is sent once."""
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -122,7 +125,7 @@ class OpenAIChat:
         try:
             key = await self._key()
         except ConfigError as error:
-            yield Failed(failure=_configuration(error))
+            yield Failed(failure=_configuration_failure(error))
             return
         mask = Mask(secrets_of(self._spec, key=key.reveal()))
         async with contextlib.aclosing(self._ask(request, key=key)) as events:
@@ -149,22 +152,24 @@ class OpenAIChat:
                         yield event
             if failed is None:
                 return
-            if (changed := self._apply_remedy(plan, failed)) is not None:
+            if (changed := self._plan_remedy(plan, failed)) is not None:
                 plan, notice = changed
                 yield notice
                 continue
             attempt += 1
             delay = delay_before(failed, attempt=attempt, base_s=self._pace.retry_base_s)
             if delay is None:
-                yield Failed(failure=await self._explain(failed.failure, key=key))
+                failure = failed.failure
+                if failure.kind is FailureKind.NOT_FOUND:
+                    failure = await explain_not_found(failure, self._connection, key=key, endpoint=self._endpoint)
+                yield Failed(failure=failure)
                 return
             reason = failed.failure.message
-            steps = countdown(delay)
-            for left, after in zip(steps, [*steps[1:], 0.0], strict=True):
+            for left, next_left in pairwise((*countdown(delay), 0.0)):
                 yield Retrying(reason=reason, attempt=attempt, attempts=ATTEMPTS, delay_s=delay, left_s=left)
-                await asyncio.sleep(left - after)
+                await asyncio.sleep(left - next_left)
 
-    def _apply_remedy(self, plan: _RequestPlan, failed: AttemptFailure) -> tuple[_RequestPlan, ModelNotice] | None:
+    def _plan_remedy(self, plan: _RequestPlan, failed: AttemptFailure) -> tuple[_RequestPlan, ModelNotice] | None:
         """Return the plan of the next attempt, and the notice about it; None if nothing can be changed."""
         if failed.failure.started or plan.remedies >= MAX_REMEDIES:
             return None
@@ -205,7 +210,7 @@ class OpenAIChat:
         body = self._body.build(request, delivery=plan.delivery, replay=replay, without=without)
         text_tools = self._callable_in_text(request, plan.delivery)
         window = self._memory.context_window(self._spec.context_window)
-        endpoint = replace(self._endpoint, sent=-(-len(body.data) // BYTES_PER_TOKEN), window=window)
+        endpoint = replace(self._endpoint, sent=math.ceil(len(body.data) / BYTES_PER_TOKEN), window=window)
         reader = ResponseReader(
             endpoint=endpoint,
             timeouts=self._spec.timeout_s,
@@ -214,7 +219,7 @@ class OpenAIChat:
             max_output_tokens=self._spec.max_output_tokens,
             unloaded=lambda: bool(self._unloaded),
         )
-        feed = ByteFeed(self._bytes(body.data, key=key, reader=reader))
+        feed = ByteFeed(self._response_bytes(body.data, key=key, reader=reader))
         error: AttemptFailure | None = None
         try:
             async for event in reader.events(feed):
@@ -269,11 +274,11 @@ class OpenAIChat:
         if notice := self._other_model(reply):
             yield notice
 
-    async def _bytes(self, body: bytes, *, key: Secret, reader: ResponseReader) -> AsyncIterator[bytes]:
+    async def _response_bytes(self, body: bytes, *, key: Secret, reader: ResponseReader) -> AsyncIterator[bytes]:
         async with self._slots or contextlib.nullcontext():
             if self._unloaded is None:
                 # Asked for before the request, which would make the server load it.
-                self._unloaded = await self._is_unloaded(key)
+                self._unloaded = await self._ask_if_unloaded(key)
             reader.sent()
             yield b""  # Empty, to wake the reader, which waited without a limit until now.
             response = await self._connection.post(COMPLETIONS, body=body, key=key)
@@ -283,7 +288,8 @@ class OpenAIChat:
             finally:
                 await response.aclose()
 
-    async def _is_unloaded(self, key: Secret) -> bool:
+    async def _ask_if_unloaded(self, key: Secret) -> bool:
+        """Return True if the server states that it has not loaded the model; False for any other answer, or none."""
         host = self._spec.host_type
         if not (path := HOSTS[host].loaded_list):
             return False
@@ -295,12 +301,6 @@ class OpenAIChat:
             log.debug("%s does not say if the model is loaded", self._endpoint.host, exc_info=True)
             return False
         return is_unloaded(listing.decode(errors="replace"), host=host, model=self._spec.model_name)
-
-    async def _explain(self, failure: ModelFailure, *, key: Secret) -> ModelFailure:
-        """Return the failure; for an unknown model, with the names of known ones."""
-        if failure.kind is not FailureKind.NOT_FOUND:
-            return failure
-        return await explain_not_found(failure, self._connection, key=key, endpoint=self._endpoint)
 
     def _notice_once(self, subject: str, text: str) -> ModelNotice | None:
         if subject in self._noticed:
@@ -351,7 +351,7 @@ def _has_new_image(messages: Sequence[Message]) -> bool:
     return False
 
 
-def _configuration(error: ConfigError) -> ModelFailure:
+def _configuration_failure(error: ConfigError) -> ModelFailure:
     return ModelFailure(kind=FailureKind.CONFIGURATION, message=str(error), advice=error.advice)
 
 

@@ -23,7 +23,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind, ModelFailure
 from chatops.models.base import EngineError
 from chatops.models.chat import OpenAIChat
-from chatops.models.cli_output import NO_NETWORK, CliEnd, EventReader, ReportedError, TextReader
+from chatops.models.cli_output import NO_NETWORK, CliEnd, EventReader, PlainReader, ReportedError
 from chatops.models.cli_programs import PROMPT_FILE, SYSTEM_FILE, CliProgram, program_of
 from chatops.models.client import AGENT
 from chatops.models.error_text import plain_line
@@ -36,7 +36,7 @@ from chatops.policy.sandbox import covers_host
 FORMAT = "hermes"
 """Format of calls unless the registry names another one."""
 MAX_OUTPUT = 50_000_000
-"""Characters of output that are read."""
+"""Characters of output that are read, so that a program without an end cannot fill the memory."""
 _MARK = secrets.token_hex(4)
 """Part of the tags around messages: no text of a message can end it. It lasts as long as the process, for caches."""
 _END_S = 10.0
@@ -117,19 +117,13 @@ class CliTransport(httpx2.AsyncBaseTransport):
 
 def files_of(body: Mapping[str, object], *, separate: bool) -> Mapping[str, bytes]:
     """Return the files with the instructions and the messages of a request; in one file unless `separate`."""
-    texts: dict[str, list[str]] = {"system": [], "others": []}
     messages = [as_object(message) for message in as_list(body.get("messages"))]
-    said = [message for message in messages if message.get("role") != "system"]
-    for message in messages:
-        role, text = as_text(message.get("role")), as_text(message.get("content"))
-        if role == "system":
-            texts["system"].append(text)
-        else:
-            texts["others"].append(f"<{role}-{_MARK}>\n{text}\n</{role}-{_MARK}>")
-    system = "\n\n".join(texts["system"])
+    pairs = [(as_text(message.get("role")), as_text(message.get("content"))) for message in messages]
+    system = "\n\n".join(text for role, text in pairs if role == "system")
+    tagged = [f"<{role}-{_MARK}>\n{text}\n</{role}-{_MARK}>" for role, text in pairs if role != "system"]
     intro = f"Each message of the conversation is between tags that end in -{_MARK}."
-    rest = "Write the next message of the assistant, without tags around it." if len(said) > 1 else "Answer it."
-    prompt = "\n\n".join([intro, *texts["others"], rest])
+    task = "Write the next message of the assistant, without tags around it." if len(tagged) > 1 else "Answer it."
+    prompt = "\n\n".join([intro, *tagged, task])
     if not separate:
         prompt = f"{system}\n\n{prompt}" if system else prompt
     files = {PROMPT_FILE: prompt, **({SYSTEM_FILE: system} if separate else {})}
@@ -150,7 +144,7 @@ class _Answer(httpx2.AsyncByteStream):
         self._task = task = asyncio.ensure_future(self._start(self._run, output.put_nowait))
         task.add_done_callback(lambda done: output.put_nowait(None))
         name = self._run.argv[0]
-        reader = EventReader(name, login=self._run.program.login) if self._run.program.events else TextReader()
+        reader = EventReader(name, login=self._run.program.login) if self._run.program.events else PlainReader()
         try:
             while (text := await output.get()) is not None:
                 try:
@@ -158,26 +152,26 @@ class _Answer(httpx2.AsyncByteStream):
                         yield self._chunk(delta)
                 except ReportedError as error:
                     # A program may take its missing network for a missing login. Only its end tells.
-                    raise await self._cause(error, task) from None
+                    raise await self._find_cause(error, task) from None
                 if reader.finished:
                     break
             if not reader.finished:
                 end = await task
-                if (unreached := _not_reached(end, run=self._run)) is not None and end.code != 0:
+                if (unreached := _unreached_error(end, run=self._run)) is not None and end.code != 0:
                     raise unreached
                 for delta in reader.end(end, name=name):
                     yield self._chunk(delta)
             yield self._chunk({}, finish=reader.finish)
             if reader.usage:
-                yield _data({"id": "cli", "model": self._model, "choices": [], "usage": reader.usage})
+                yield _event({"id": "cli", "model": self._model, "choices": [], "usage": reader.usage})
             yield b"data: [DONE]\n\n"
         finally:
             await self.aclose()
 
-    async def _cause(self, error: "ReportedError", task: "asyncio.Task[CliEnd]") -> EngineError:
+    async def _find_cause(self, error: "ReportedError", task: "asyncio.Task[CliEnd]") -> EngineError:
         with contextlib.suppress(TimeoutError, EngineError):
             async with asyncio.timeout(_END_S):
-                return _not_reached(await asyncio.shield(task), run=self._run) or error
+                return _unreached_error(await asyncio.shield(task), run=self._run) or error
         return error
 
     async def aclose(self) -> None:
@@ -190,14 +184,14 @@ class _Answer(httpx2.AsyncByteStream):
 
     def _chunk(self, delta: Mapping[str, JsonValue], finish: str | None = None) -> bytes:
         choice: JsonValue = {"index": 0, "delta": dict(delta), "finish_reason": finish}
-        return _data({"id": "cli", "object": "chat.completion.chunk", "model": self._model, "choices": [choice]})
+        return _event({"id": "cli", "object": "chat.completion.chunk", "model": self._model, "choices": [choice]})
 
 
-def _data(value: Mapping[str, JsonValue]) -> bytes:
+def _event(value: Mapping[str, JsonValue]) -> bytes:
     return b"data: " + json.dumps(value).encode() + b"\n\n"
 
 
-def _not_reached(end: CliEnd, *, run: CliRun) -> EngineError | None:
+def _unreached_error(end: CliEnd, *, run: CliRun) -> EngineError | None:
     """Return the error of a program that did not reach a host; None if it reached all that it asked for."""
     if not end.unreached:
         return None

@@ -20,7 +20,9 @@ from chatops.models.server_json import as_list, as_object, as_text
 log = logging.getLogger(__name__)
 
 _LONGEST_LINE = 8_000_000
-_STOPS: Mapping[str, str] = {"max_tokens": "length", "refusal": "content_filter"}
+"""Characters of a line, so that a program without line ends cannot fill the memory."""
+_FINISH_REASONS: Mapping[str, str] = {"max_tokens": "length", "refusal": "content_filter"}
+# Words of the program's own errors, in lower case.
 _REJECTED = ("login", "log in", "api key", "authenticat", "oauth")
 _LIMITED = ("limit", "429", "overloaded")
 _UNREACHABLE = ("enotfound", "eai_again", "econnrefused", "etimedout", "connection error", "unable to connect")
@@ -46,7 +48,7 @@ Delta = Mapping[str, JsonValue]
 """A piece of the answer in the form of chat completions."""
 
 
-class TextReader:
+class PlainReader:
     """Reader of a program whose whole output is the answer."""
 
     def __init__(self) -> None:
@@ -77,31 +79,34 @@ class EventReader:
         self.finished = False
         self._name = name
         self._login = login
-        self._line: list[str] = []
+        self._line_parts: list[str] = []
         self._length = 0
         self._toolless = False
+        """True once the program has said that it has no tools."""
         self._streamed = False
-        self._whole: list[str] = []
+        """True once text came in pieces."""
+        self._texts: list[str] = []
+        """The texts of whole messages: the answer of a program that sends no pieces."""
 
     def feed(self, text: str) -> Iterator[Delta]:
         """Yield what the completed lines say. Raises EngineError for tools, errors, and endless lines."""
         while text and not self.finished:
             line, end, text = text.partition("\n")
-            self._line.append(line)
+            self._line_parts.append(line)
             self._length += len(line)
             if self._length > _LONGEST_LINE:
                 raise EngineError(self._failure(FailureKind.BROKEN_STREAM, "writes lines without an end"))
             if end:
-                whole, self._line, self._length = "".join(self._line), [], 0
-                yield from self._event(whole)
+                whole, self._line_parts, self._length = "".join(self._line_parts), [], 0
+                yield from self._read_event(whole)
 
     def end(self, end: CliEnd, *, name: str) -> Iterator[Delta]:
         """Read a last line without an end. Raises EngineError if the program has not finished its answer."""
-        yield from self._event("".join(self._line))
+        yield from self._read_event("".join(self._line_parts))
         if not self.finished:
             raise _no_answer(end, name=name)
 
-    def _event(self, line: str) -> Iterator[Delta]:
+    def _read_event(self, line: str) -> Iterator[Delta]:
         try:
             event = as_object(json.loads(line)) if line.strip() else {}
         except (ValueError, RecursionError):
@@ -112,20 +117,18 @@ class EventReader:
                 self._check_tools(event)
             case "stream_event" if not event.get("parent_tool_use_id"):
                 self._must_be_toolless()
-                yield from self._streaming(as_object(event.get("event")))
+                yield from self._read_delta(as_object(event.get("event")))
             case "assistant" if not event.get("parent_tool_use_id"):
-                self._message(event)
+                self._read_message(event)
             case "result":
-                yield from self._result(event)
+                yield from self._read_result(event)
 
     def _check_tools(self, event: Mapping[str, object]) -> None:
         """Take the program's list of its tools. Raises EngineError unless it is there and empty."""
         own = event.get("tools")
         servers = as_list(event.get("mcp_servers"))
         if own != [] or servers:
-            names = [as_text(one) for one in as_list(own)] + [
-                as_text(as_object(server).get("name")) for server in servers
-            ]
+            names = [*map(as_text, as_list(own)), *(as_text(as_object(server).get("name")) for server in servers)]
             shown = plain_line(", ".join(filter(None, names)) or "it does not name them", limit=120)
             raise EngineError(self._failure(FailureKind.CONFIGURATION, f"has tools of its own ({shown})", _TOOLS_ON))
         self._toolless = True
@@ -136,7 +139,7 @@ class EventReader:
                 self._failure(FailureKind.CONFIGURATION, "does not say which tools of its own it has", _TOOLS_ON)
             )
 
-    def _streaming(self, event: Mapping[str, object]) -> Iterator[Delta]:
+    def _read_delta(self, event: Mapping[str, object]) -> Iterator[Delta]:
         """Read an event of the Messages API, https://platform.claude.com/docs/en/build-with-claude/streaming."""
         match event.get("type"):
             case "content_block_start":
@@ -149,31 +152,31 @@ class EventReader:
                 if thought := as_text(delta.get("thinking")):
                     yield {"reasoning_content": thought}
             case "message_delta":
-                self.finish = _STOPS.get(as_text(as_object(event.get("delta")).get("stop_reason")), "stop")
+                self.finish = _FINISH_REASONS.get(as_text(as_object(event.get("delta")).get("stop_reason")), "stop")
 
-    def _message(self, event: Mapping[str, object]) -> None:
+    def _read_message(self, event: Mapping[str, object]) -> None:
         for block in map(as_object, as_list(as_object(event.get("message")).get("content"))):
             self._must_be_no_call(block)
             # Errors are messages too; the result says so.
-            self._whole += [as_text(block.get("text"))] if not event.get("error") else []
+            self._texts += [as_text(block.get("text"))] if not event.get("error") else []
 
     def _must_be_no_call(self, block: Mapping[str, object]) -> None:
         if "tool" in as_text(block.get("type")):
             what = f"calls a tool of its own ({plain_line(as_text(block.get('name')), limit=60)})"
             raise EngineError(self._failure(FailureKind.CONFIGURATION, what, _TOOLS_ON))
 
-    def _result(self, event: Mapping[str, object]) -> Iterator[Delta]:
+    def _read_result(self, event: Mapping[str, object]) -> Iterator[Delta]:
         text = as_text(event.get("result"))
         if event.get("is_error") or as_text(event.get("subtype")) not in ("success", ""):
             errors = " ".join(map(as_text, as_list(event.get("errors")))) or text or as_text(event.get("subtype"))
-            raise ReportedError(self._refused(errors, status=event.get("api_error_status")))
+            raise ReportedError(self._reported_failure(errors, status=event.get("api_error_status")))
         self._must_be_toolless()
         if not self._streamed:
-            yield {"content": "".join(self._whole) or text}
+            yield {"content": "".join(self._texts) or text}
         self.usage = _usage(as_object(event.get("usage")))
         self.finished = True
 
-    def _refused(self, text: str, *, status: object) -> ModelFailure:
+    def _reported_failure(self, text: str, *, status: object) -> ModelFailure:
         shown, lower = plain_line(text, limit=300).rstrip("."), text.lower()
         if isinstance(status, int):
             rejected, limited = status in (401, 403), status in (429, 529)
@@ -204,14 +207,14 @@ def _no_answer(end: CliEnd, *, name: str) -> EngineError:
     return EngineError(failure)
 
 
-def _usage(found: Mapping[str, object]) -> dict[str, JsonValue]:
+def _usage(counts: Mapping[str, object]) -> dict[str, JsonValue]:
     """Return the counts of the Messages API as those of chat completions, which count cached tokens too."""
+    if not counts:
+        return {}
     names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
     fresh, made, cached, written = (
-        value if isinstance(value := found.get(name), int) and not isinstance(value, bool) else 0 for name in names
+        value if isinstance(value := counts.get(name), int) and not isinstance(value, bool) else 0 for name in names
     )
-    if not found:
-        return {}
     return {
         "prompt_tokens": fresh + made + cached,
         "completion_tokens": written,

@@ -37,7 +37,7 @@ from chatops.policy.registry import ModelSpec
 ERROR_BODY_LIMIT = 64 * 1024
 """Bytes of a response with an error status that are read."""
 LISTING_LIMIT = 8 * 1024 * 1024
-"""Bytes of a list of models that are read, so that a server cannot fill the memory. A longer list is cut, and is no JSON."""
+"""Bytes of a list of models that are read: no server can fill the memory. A longer list is cut, and is no JSON."""
 _KEPT_OF_SDK = frozenset(
     {"host", "accept", "accept-encoding", "connection", "content-type", "content-length", "transfer-encoding"}
 )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from chatops.models.connection import ServerConnection
 
 PATIENCE_S = 5.0
+"""Seconds for one answer: the user waits meanwhile, and several addresses are tried."""
 _OWNERS = {
     "llamacpp": HostType.LLAMACPP,
     "vllm": HostType.VLLM,
@@ -31,6 +32,13 @@ _OWNERS = {
     "organization_owner": HostType.LMSTUDIO,
 }
 """`owned_by` in the list of models, in spellings that only these servers use."""
+_USUAL_PORTS = {
+    11434: HostType.OLLAMA,
+    1234: HostType.LMSTUDIO,
+    8080: HostType.LLAMACPP,
+    8000: HostType.VLLM,
+    4000: HostType.LITELLM,
+}
 
 
 @frozen_dataclass
@@ -58,7 +66,7 @@ async def list_models(spec: ModelSpec) -> list[str]:
         raise ConfigError(f"Model {spec.name!r} has no api_url.", advice="Add it in the registry: chatops connect URL")
     url = normal_url(spec.api_url, base_path=HOSTS[spec.host_type].base_path, name=spec.name)
     key = await read_key(spec.key)
-    models = await _ask(spec, url=url, key=key)
+    models = await _list_models_at(spec, url=url, key=key)
     return [model.name for model in models if model.chats or model.name == spec.model_name]
 
 
@@ -80,11 +88,11 @@ async def probe(url: str, key: str = "", *, host_type: HostType | None = None) -
         candidate = candidate.removesuffix("/chat/completions").removesuffix("/models")
         secret = _secret(key)
         try:
-            models = await _ask(_spec(candidate), url=candidate, key=secret)
+            models = await _list_models_at(_spec(candidate), url=candidate, key=secret)
         except _NoAnswerError as error:
             raise ChatopsError(str(error), advice=error.advice) from None
         except KeyRefusedError as error:
-            errors.append(_key_needed(host_and_port(candidate), error, key=key))
+            errors.append(_key_error(host_and_port(candidate), error, key=key))
             continue
         except ChatopsError as error:
             errors.append(error)
@@ -125,7 +133,7 @@ class _NoListingError(ChatopsError):
     """A server answers at this path, but not with a list of models."""
 
 
-def _key_needed(host: str, error: KeyRefusedError, *, key: str) -> KeyRefusedError:
+def _key_error(host: str, error: KeyRefusedError, *, key: str) -> KeyRefusedError:
     """Return `error` for a server that is not in the registry yet."""
     if key:
         advice = "Type the right key, or set the variable to it."
@@ -164,7 +172,7 @@ async def _with_details(
 ) -> tuple[HostType, list[ServedModel]]:
     """Return the kind of server, and `models` with details from its other endpoints."""
     stated = host_type or _stated_type(models)
-    kind = stated or _guess(url)
+    kind = stated or _guess_type(url)
     if stated is None and kind not in (HostType.OPENROUTER, HostType.OPENWEBUI) and not _is_openai(url):
         # A gateway lists models with their makers as owners, so only its own endpoint identifies it.
         asked = HostType.LITELLM
@@ -198,7 +206,7 @@ def _is_openai(url: str) -> bool:
     return (urlsplit(url).hostname or "").endswith("openai.com")
 
 
-async def _ask(spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
+async def _list_models_at(spec: ModelSpec, *, url: str, key: Secret) -> list[ServedModel]:
     async with _connection(spec, url=url) as connection:
         return await _list_served(connection, spec, url=url, key=key)
 
@@ -243,14 +251,12 @@ async def _list_served(connection: "ServerConnection", spec: ModelSpec, *, url: 
         ) from None
 
 
-def _guess(url: str) -> HostType:
+def _guess_type(url: str) -> HostType:
     """Guess the kind of server by name, path and usual port. Users can correct it in the registry."""
     parts = urlsplit(url)
     if (parts.hostname or "").endswith("openrouter.ai"):
         return HostType.OPENROUTER
     if parts.path.endswith("/api"):
         return HostType.OPENWEBUI
-    ports = {11434: HostType.OLLAMA, 1234: HostType.LMSTUDIO, 8080: HostType.LLAMACPP, 8000: HostType.VLLM}
-    ports[4000] = HostType.LITELLM
     port = int(host_and_port(url).rpartition(":")[2])
-    return HostType.OPENAI if _is_openai(url) else ports.get(port, HostType.OPENAI)
+    return HostType.OPENAI if _is_openai(url) else _USUAL_PORTS.get(port, HostType.OPENAI)

@@ -16,6 +16,9 @@ from chatops.models.keys import NO_KEY
 from chatops.policy.registry import ModelSpec
 
 CUT = "…"
+"""The mark of `domain.wording.cut`."""
+_LEFT_OF_A_KEY = 3
+"""Characters of a key that was cut which may stay: prefixes such as ``sk-`` are no secret."""
 HELD_A_KEY = "a key that chatops knows stood in its arguments, and was taken out"
 _KEY_SHAPED = re.compile(r"\b(sk|rk|pk|gsk|xai)[-_][A-Za-z0-9_*.\-]{4,}|\bAIza[A-Za-z0-9_\-]{8,}")
 
@@ -41,8 +44,14 @@ def redact(text: str, *secrets: str) -> str:
     spelled = spellings(long_enough)
     # The server's text may have been cut in the middle of a secret.
     parts = [without(part, spelled) for part in text.split(CUT)]
-    whole = [part[: len(part) - open_] + HIDDEN if (open_ := _open_end(part, spelled)) > 3 else part for part in parts]
-    return _KEY_SHAPED.sub(HIDDEN, CUT.join([*whole[:-1], parts[-1]]))
+    before_cuts = [_without_open_end(part, spelled) for part in parts[:-1]]
+    return _KEY_SHAPED.sub(HIDDEN, CUT.join([*before_cuts, parts[-1]]))
+
+
+def _without_open_end(text: str, spellings: tuple[str, ...]) -> str:
+    """Return `text` without the beginning of a secret at its end, unless that is too short to help anyone."""
+    length = _open_end(text, spellings)
+    return text[: len(text) - length] + HIDDEN if length > _LEFT_OF_A_KEY else text
 
 
 class Mask:
@@ -57,6 +66,7 @@ class Mask:
         self._keys = (*own, *known_keys())
         self._spellings = spellings(known_keys())
         self._held = {TextChunk: "", ReasoningChunk: ""}
+        """The end of each kind of text that may be the beginning of a secret."""
 
     def events(self, event: ModelEvent) -> list[ModelEvent]:
         """Return the events to show for `event`, without secrets.
@@ -66,11 +76,11 @@ class Mask:
         """
         match event:
             case TextChunk(text=text) | ReasoningChunk(text=text):
-                return self._piece(type(event), text)
+                return self._mask_piece(type(event), text)
             case Replied(reply=reply):
-                return [*self._rest(), Replied(reply=self._reply(reply))]
+                return [*self._take_held(), Replied(reply=self._mask_reply(reply))]
             case Failed(failure=failure):
-                return [*self._rest(), Failed(failure=self._failure(failure))]
+                return [*self._take_held(), Failed(failure=self._mask_failure(failure))]
             case ModelNotice(text=text):
                 return [ModelNotice(text=redact(text, *self._keys))]
             case Retrying(reason=reason):
@@ -78,7 +88,7 @@ class Mask:
             case _:
                 return [event]
 
-    def _piece(self, kind: type[TextChunk | ReasoningChunk], text: str) -> list[ModelEvent]:
+    def _mask_piece(self, kind: type[TextChunk | ReasoningChunk], text: str) -> list[ModelEvent]:
         if not self._spellings:
             return [kind(text=text)]
         text = without(self._held[kind] + text, self._spellings)
@@ -86,7 +96,7 @@ class Mask:
         self._held[kind] = text[safe:]
         return [kind(text=text[:safe])] if safe else []
 
-    def _rest(self) -> list[ModelEvent]:
+    def _take_held(self) -> list[ModelEvent]:
         text, thought = self._held[TextChunk], self._held[ReasoningChunk]
         self._held = {TextChunk: "", ReasoningChunk: ""}
         return [
@@ -94,22 +104,22 @@ class Mask:
             *([TextChunk(text=text)] if text else []),
         ]
 
-    def _reply(self, reply: ModelReply) -> ModelReply:
+    def _mask_reply(self, reply: ModelReply) -> ModelReply:
         if not self._spellings:
             return reply
         return replace(
             reply,
             text=self._hide(reply.text),
             reasoning=self._hide(reply.reasoning),
-            calls=tuple(map(self._call, reply.calls)),
+            calls=tuple(map(self._mask_call, reply.calls)),
             model_id=self._hide(reply.model_id),
         )
 
-    def _call(self, call: RawCall) -> RawCall:
+    def _mask_call(self, call: RawCall) -> RawCall:
         hidden = self._hide(call.arguments)
         return call if hidden == call.arguments else replace(call, arguments=hidden, problem=call.problem or HELD_A_KEY)
 
-    def _failure(self, failure: ModelFailure) -> ModelFailure:
+    def _mask_failure(self, failure: ModelFailure) -> ModelFailure:
         return replace(
             failure,
             message=redact(failure.message, *self._keys),

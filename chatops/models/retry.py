@@ -7,7 +7,7 @@ tries, in this order:
 
 1. `remedy`: the server refused part of the request. The request is sent again at once in another way: without a field,
    with the tools in the prompt, or with the earlier reasoning. This is reported to the user, does not use up an
-   attempt, and is remembered for the endpoint if it worked. There are at most five remedies per request.
+   attempt, and is remembered for the endpoint if it worked. There are at most `chat.MAX_REMEDIES` per request.
 2. `again`: the same request may succeed a little later, such as after a broken connection, a rate limit or a transient
    status. There are at most three attempts. The pause is the one that the server asked for (`after_s`), else
    `Pace.retry_base_s`, doubled with each attempt. The UI shows it as a countdown.
@@ -28,6 +28,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind, ModelFailure
 
 ATTEMPTS = 3
+"""Attempts of one request, the first one included. More make the user wait longer for a failure."""
 AGAIN = "Try again, or choose another model."
 """Advice if the cause is unknown."""
 LONGEST_WAIT_S = 30.0
@@ -95,9 +96,9 @@ def retry_after(seconds: str, *, milliseconds: str = "") -> float | None:
     """Return the seconds of `Retry-After` (a number or a date, RFC 9110 section 10.2.3) or `retry-after-ms`."""
     try:
         if milliseconds:
-            return _pause(float(milliseconds) / 1000)
+            return _finite_pause(float(milliseconds) / 1000)
         if seconds:
-            return _pause(float(seconds))
+            return _finite_pause(float(seconds))
     except ValueError:
         pass
     try:
@@ -108,7 +109,7 @@ def retry_after(seconds: str, *, milliseconds: str = "") -> float | None:
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
-def _pause(seconds: float) -> float | None:
+def _finite_pause(seconds: float) -> float | None:
     """Return `seconds`, at least 0, or None for ``inf`` and ``nan``, which Python reads as numbers."""
     return max(0.0, seconds) if math.isfinite(seconds) else None
 

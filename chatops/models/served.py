@@ -47,7 +47,7 @@ def models_in(body: bytes) -> list[ServedModel]:
     if not isinstance(value, list) and not {"data", "models"} & set(as_object(value)):
         raise BadDataError("no list of models")
     listing = as_list(value) or as_list(as_object(value).get("data")) or as_list(as_object(value).get("models"))
-    return [model for item in listing if (model := _model(as_object(item))) is not None]
+    return [model for item in listing if (model := _read_model(as_object(item))) is not None]
 
 
 def is_litellm(body: bytes) -> bool:
@@ -66,8 +66,8 @@ def merge_details(models: list[ServedModel], more: list[ServedModel]) -> list[Se
     """
     facts: dict[str, ServedModel] = {}
     for model in more:
-        facts[model.name] = _both(facts[model.name], model) if model.name in facts else model
-    return [_both(model, facts[model.name]) if model.name in facts else model for model in models]
+        facts[model.name] = _with_smaller_limits(facts[model.name], model) if model.name in facts else model
+    return [_with_smaller_limits(model, facts[model.name]) if model.name in facts else model for model in models]
 
 
 def with_ollama_details(model: ServedModel, body: bytes) -> ServedModel:
@@ -78,19 +78,19 @@ def with_ollama_details(model: ServedModel, body: bytes) -> ServedModel:
     Raises BadDataError.
     """
     shown = as_object(parse(body))
-    set_ = _NUM_CTX.search(as_text(shown.get("parameters")))
+    chosen = _NUM_CTX.search(as_text(shown.get("parameters")))
     info = as_object(shown.get("model_info"))
     made_for = next((as_count(size) for key, size in info.items() if key.endswith(".context_length")), 0)
-    window = int(set_[1]) if set_ else made_for
+    window = int(chosen[1]) if chosen else made_for
     return replace(model, context_window=window or model.context_window)
 
 
-def _model(item: JsonObject) -> ServedModel | None:
+def _read_model(item: JsonObject) -> ServedModel | None:
     stated = next((text for key in ("id", "name", "model", "model_name") if (text := as_text(item.get(key)))), "")
     if not (name := plain_line(stated)):
         return None
     info, meta, top = (as_object(item.get(key)) for key in ("model_info", "meta", "top_provider"))
-    window = _first(
+    window = _first_of(
         info.get("max_input_tokens"),
         item.get("max_input_tokens"),
         item.get("max_model_len"),
@@ -100,25 +100,25 @@ def _model(item: JsonObject) -> ServedModel | None:
         item.get("loaded_context_length"),
         item.get("max_context_length"),
     )
-    output = _first(info.get("max_output_tokens"), item.get("max_output_tokens"), top.get("max_completion_tokens"))
+    output = _first_of(info.get("max_output_tokens"), item.get("max_output_tokens"), top.get("max_completion_tokens"))
     if window and output and output >= window:
         # It means "as much as fits". Requested as such, it would be refused as soon as there is a prompt.
         output = None
     return ServedModel(
         name=name,
         owner=as_text(item.get("owned_by")).lower(),
-        chats=_chats(name, item, info),
+        chats=_generates_text(name, item, info),
         context_window=window,
         max_output_tokens=output,
         price=_openrouter_price(as_object(item.get("pricing"))) or _litellm_price(info),
     )
 
 
-def _first(*values: object) -> int | None:
+def _first_of(*values: object) -> int | None:
     return next((count for value in values if (count := as_count(value))), None)
 
 
-def _chats(name: str, item: JsonObject, info: JsonObject) -> bool:
+def _generates_text(name: str, item: JsonObject, info: JsonObject) -> bool:
     kind = as_text(info.get("mode")) or as_text(item.get("mode")) or as_text(item.get("type"))
     gives = as_list(as_object(item.get("architecture")).get("output_modalities"))
     families = [as_text(family) for family in as_list(as_object(item.get("details")).get("families"))]
@@ -156,7 +156,7 @@ def _per_million(value: object) -> float | None:
     return round(price * 1_000_000, 6) if 0 <= price < 1 else None
 
 
-def _both(model: ServedModel, other: ServedModel) -> ServedModel:
+def _with_smaller_limits(model: ServedModel, other: ServedModel) -> ServedModel:
     return replace(
         model,
         chats=model.chats and other.chats,
@@ -166,5 +166,5 @@ def _both(model: ServedModel, other: ServedModel) -> ServedModel:
     )
 
 
-def _smaller(one: int | None, other: int | None) -> int | None:
-    return min((size for size in (one, other) if size is not None), default=None)
+def _smaller(first: int | None, second: int | None) -> int | None:
+    return min((size for size in (first, second) if size is not None), default=None)

@@ -3,6 +3,7 @@
 A server may refuse only a part of the request. `remedy_for` finds out which, and how to ask instead.
 """
 
+import json
 import re
 from collections.abc import Mapping
 
@@ -40,27 +41,28 @@ DROPPABLE = (
 )
 """Fields of requests and messages that can be left out if a server does not know them."""
 
-_STATUSES = frozenset({400, 404, 422, 500, 501})
+_REFUSING = frozenset({400, 404, 422, 500, 501})
+"""Statuses with which servers refuse a part of a request."""
 _REFUSES_FIELD = re.compile(
     r"unsupported|not support|unknown|unrecogni[sz]ed|extra inputs|extra fields|extra_forbidden|not permitted|"
     r"not allowed|unexpected|additional propert|no such (field|param)|invalid (field|param)"
 )
-_ALONE = r"(?![\w\[]|\.\w)"
+_NAME_ENDS = r"(?![\w\[]|\.\w)"
 """After a name: the match is not part of a longer path, as in `tools[0].function`, but may end a sentence."""
-_CALLING = rf"(?:the use of )?(?:tools?{_ALONE}|tool[ -](?:use|choice|call(?:s|ing)?)|function[ -]call(?:s|ing)?)"
+_TOOL_USE = rf"(?:the use of )?(?:tools?{_NAME_ENDS}|tool[ -](?:use|choice|call(?:s|ing)?)|function[ -]call(?:s|ing)?)"
 _NO_TOOLS = re.compile(
     "|".join(
         (
             # vLLM; llama.cpp, both current versions and those before its --jinja.
             r"requires? --enable-auto-tool-choice",
             r"tools? param(?:eter)? requires --jinja",
-            rf"unsupported param(?:eter)?s?: \W?tools{_ALONE}",
+            rf"unsupported param(?:eter)?s?: \W?tools{_NAME_ENDS}",
             # Ollama, LM Studio and many others; OpenRouter.
-            rf"(?:does not|doesn't|do not|cannot) support {_CALLING}",
+            rf"(?:does not|doesn't|do not|cannot) support {_TOOL_USE}",
             r"no endpoints found that support (?:tool|function)",
             # Fireworks, Google, Perplexity, Groq …
-            rf"{_CALLING}[`'\" ]+(?:is|are) (?:not (?:currently )?(?:supported|enabled|available|allowed)|disabled)",
-            rf"{_CALLING}[`'\" ]+(?:is|are) unsupported",
+            rf"{_TOOL_USE}[`'\" ]+(?:is|are) (?:not (?:currently )?(?:supported|enabled|available|allowed)|disabled)",
+            rf"{_TOOL_USE}[`'\" ]+(?:is|are) unsupported",
             # LiteLLM, which prints the names that its provider refuses, or the whole field.
             r"does not support parameters: [\[{(][^\])]{0,200}?['\"]tools['\"]",
         )
@@ -80,7 +82,7 @@ _TOO_LONG = re.compile(
     r"input is too long|reduce the length|exceeds? the (available|maximum) (context|input)|max_model_len|"
     r"too many total text bytes|request too large for"
 )
-_LIMITS = tuple(
+_LIMIT_PATTERNS = tuple(
     re.compile(pattern)
     for pattern in (
         # OpenAI, vLLM; llama.cpp, its Python server; LM Studio; Anthropic; Google; Mistral.
@@ -98,11 +100,12 @@ _UNKNOWN_MODEL = re.compile(
     r"invalid model (?:name|id)\b|model_not_found|\bmodel not found|\bmodel \S{1,200} (?:not found|does not exist)"
 )
 _TRANSIENT = frozenset({408, 409, 425, 500, 502, 503, 504, 520, 522, 524, 529})
+"""Statuses after which the same request may succeed a little later; from 520 on those of Cloudflare and Anthropic."""
 
 
 def remedy_for(status: int, error: ServerError) -> Remedy | None:
     """Return how to ask instead; None if the error is about something else."""
-    if status not in _STATUSES:
+    if status not in _REFUSING:
         return None
     if _NO_TOOLS.search(error.all):
         return DescribeTools()
@@ -132,7 +135,7 @@ def _mention_pattern(field: str) -> re.Pattern[str]:
     if field == "reasoning":
         # Only in quotes, because it is also a plain word: "reasoning models do not support temperature".
         return re.compile(r"[`'\"]reasoning[`'\"]")
-    return re.compile(rf"(?<![\w.]){field}{_ALONE}")
+    return re.compile(rf"(?<![\w.]){field}{_NAME_ENDS}")
 
 
 @frozen_dataclass
@@ -190,10 +193,11 @@ def where_to_set(key: KeySource, *, name: str) -> str:
 def status_failure(status: int, headers: Mapping[str, str], body: bytes, *, endpoint: Endpoint) -> AttemptFailure:
     """Return the failure for a response with an error status. Header names are in lower case."""
     error = error_of_body(body)
+    wait = retry_after(headers.get("retry-after", ""), milliseconds=headers.get("retry-after-ms", ""))
     if 300 <= status < 400:
-        return _redirect(headers.get("location", ""), endpoint=endpoint)
+        return _redirect_failure(headers.get("location", ""), endpoint=endpoint)
     if status in {400, 404, 413, 422, 500} and _TOO_LONG.search(error.all):
-        return _too_long(error, endpoint=endpoint)
+        return _too_long_failure(error, endpoint=endpoint)
     if remedy := remedy_for(status, error):
         return AttemptFailure(failure=_refusal(status, error, endpoint=endpoint), remedy=remedy)
     if status == 401 or (status == 400 and _NO_DATABASE in error.code):
@@ -215,12 +219,10 @@ def status_failure(status: int, headers: Mapping[str, str], body: bytes, *, endp
             "Add credit there, or choose another model.",
         )
     if status == 429:
-        wait = retry_after(headers.get("retry-after", ""), milliseconds=headers.get("retry-after-ms", ""))
         return _rate_limit_failure(error, wait, endpoint=endpoint)
     if status == 404 or (status == 400 and _UNKNOWN_MODEL.search(error.all)):
-        return _not_found(status, error, endpoint=endpoint)
+        return _not_found_failure(status, error, endpoint=endpoint)
     if status >= 500 or status in _TRANSIENT:
-        wait = retry_after(headers.get("retry-after", ""), milliseconds=headers.get("retry-after-ms", ""))
         return failed_attempt(
             FailureKind.SERVER_ERROR,
             f"{status} from {endpoint.host}{_reason(error)}",
@@ -235,10 +237,10 @@ def stream_failure(error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
     """Return the failure for an error that came with status 200: by its code, else as a server error."""
     digits = re.match(r"(\d{3})\b", error.code)
     if digits and 400 <= int(digits[1]) <= 599:
-        body = f'{{"error":{{"message":{_quote(error.message)},"code":{_quote(error.code)}}}}}'
+        body = json.dumps({"error": {"message": error.message, "code": error.code}})
         return status_failure(int(digits[1]), {}, body.encode(), endpoint=endpoint)
     if _TOO_LONG.search(error.all):
-        return _too_long(error, endpoint=endpoint)
+        return _too_long_failure(error, endpoint=endpoint)
     if remedy := remedy_for(400, error):
         return AttemptFailure(failure=_refusal(400, error, endpoint=endpoint), remedy=remedy)
     if _QUOTA.search(error.all):
@@ -253,11 +255,7 @@ def stream_failure(error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
     )
 
 
-def _quote(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _redirect(location: str, *, endpoint: Endpoint) -> AttemptFailure:
+def _redirect_failure(location: str, *, endpoint: Endpoint) -> AttemptFailure:
     target = plain_line(without_secrets(location), limit=200) or "nowhere"
     return failed_attempt(
         FailureKind.REFUSED,
@@ -266,7 +264,7 @@ def _redirect(location: str, *, endpoint: Endpoint) -> AttemptFailure:
     )
 
 
-def _too_long(error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
+def _too_long_failure(error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
     limit = _limit_in(error)
     allowed = "" if endpoint.window is None else f"; the registry allows {endpoint.window:,}"
     sizes = f" About {endpoint.sent:,} tokens were sent{allowed}." if endpoint.sent else ""
@@ -286,7 +284,7 @@ def _limit_in(error: ServerError) -> int:
     """Return the number of tokens that the error names as the limit; 0 if it names none."""
     if error.context_limit:
         return error.context_limit
-    found = next((match[1] for limit in _LIMITS if (match := limit.search(error.all))), "0")
+    found = next((match[1] for pattern in _LIMIT_PATTERNS if (match := pattern.search(error.all))), "0")
     return int(found.replace(",", ""))
 
 
@@ -301,11 +299,11 @@ def _rate_limit_failure(error: ServerError, wait: float | None, *, endpoint: End
     return failed_attempt(FailureKind.RATE_LIMITED, message, advice, again=True, after_s=wait)
 
 
-def _not_found(status: int, error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
-    or_else = f", or nothing answers at {endpoint.url}" if status == 404 else ""
+def _not_found_failure(status: int, error: ServerError, *, endpoint: Endpoint) -> AttemptFailure:
+    other_cause = f", or nothing answers at {endpoint.url}" if status == 404 else ""
     return failed_attempt(
         FailureKind.NOT_FOUND,
-        f"{endpoint.host} does not know model {endpoint.model!r}{or_else} ({status}){_reason(error)}",
+        f"{endpoint.host} does not know model {endpoint.model!r}{other_cause} ({status}){_reason(error)}",
         "See what it has with: chatops models list",
     )
 

@@ -71,6 +71,7 @@ class TextReader:
     def __init__(self, text_tools: TextTools) -> None:
         self._text_tools = text_tools
         self._raw: list[str] = []
+        """All of the text, in the pieces in which it came; empty if the text may call no tool."""
 
     @cached_property
     def _reader(self) -> "CallReader":
@@ -93,31 +94,30 @@ class TextReader:
         if not reading.calls and not reading.diagnostics:
             return TextEnd(segments=segments)
         if called_natively:
-            plain = type(self._reader)(None)
-            plain.feed("".join(self._raw))
-            return TextEnd(segments=segments, prose=plain.close(finish_reason)[1].content)
+            reader_of_prose = type(self._reader)(None)
+            reader_of_prose.feed("".join(self._raw))
+            return TextEnd(segments=segments, prose=reader_of_prose.close(finish_reason)[1].content)
         if not self._text_tools.may_call:
             return TextEnd(segments=segments)
         return TextEnd(
-            segments=segments, calls=_calls(reading), format=reading.calls[0].format if reading.calls else ""
+            segments=segments, calls=_raw_calls(reading), format=reading.calls[0].format if reading.calls else ""
         )
 
 
-def _calls(reading: Reading) -> tuple[RawCall, ...]:
+def _raw_calls(reading: Reading) -> tuple[RawCall, ...]:
     """Return everything meant as a call, in the order of the text: calls to run, and calls to answer with an error."""
-    found: list[ReadCall | Diagnostic] = [*reading.calls, *reading.diagnostics]
-    found.sort(key=lambda one: one.start)
-    return tuple(_text_call(call) if isinstance(call, ReadCall) else _broken(call) for call in found)
+    found: list[ReadCall | Diagnostic] = sorted((*reading.calls, *reading.diagnostics), key=lambda item: item.start)
+    return tuple(_read_call(item) if isinstance(item, ReadCall) else _broken_call(item) for item in found)
 
 
-def _text_call(read: ReadCall) -> RawCall:
+def _read_call(read: ReadCall) -> RawCall:
     repairs = tuple(str(repair) for repair in read.repairs)
     if read.confidence is not Confidence.HIGH:
         repairs = (*repairs, UNSURE)
     return RawCall(name=read.name, arguments=scrub(read.arguments), repairs=repairs)
 
 
-def _broken(diagnostic: Diagnostic) -> RawCall:
+def _broken_call(diagnostic: Diagnostic) -> RawCall:
     return RawCall(
         name=scrub(diagnostic.name)[:LONGEST_NAME],
         arguments=scrub(_arguments_in(diagnostic.excerpt)),

@@ -19,7 +19,7 @@ NATIVE = "native"
 """Value of `tool_format` that allows only the API's own field for tools."""
 SMALLEST_TOOLS = 400
 """Minimum size of the tools, in bytes, at which the token count shows whether they were dropped."""
-BYTES_PER_TOKEN = 10
+MOST_BYTES_PER_TOKEN = 10
 """More bytes per token than any tokenizer reaches on average: fewer tokens than that mean dropped text."""
 
 
@@ -94,7 +94,7 @@ class DeliveryChoice:
         return DeliveryChange(
             delivery=InPrompt(format=self.family.prompted),
             text=f"{self._host} does not accept tools for {self._name}, so they are described in its prompt "
-            f"({self.family.prompted}). {self._reset}",
+            f"({self.family.prompted}). {self._advice}",
         )
 
     def confirm(self, delivery: ToolDelivery) -> None:
@@ -127,30 +127,30 @@ class DeliveryChoice:
         if reply.calls:
             self._memory.learn(Learned(calling=CallStyle.NATIVE))
             return ""
-        if known is not None or self._counts_for_others:
+        if known is not None or self._fills_in_counts:
             return ""
-        if not _without_tools(reply, tools=tools, rest=rest):
+        if not _lacks_tools(reply, tools=tools, rest=rest):
             self._memory.keep_count(None)
             return ""
         count = TokenCount(tokens=reply.usage.input_tokens if reply.usage is not None else 0, size=rest)
         before = self._memory.count()
-        if before is None or not _agree(before, count):
+        if before is None or not _counts_agree(before, count):
             self._memory.keep_count(count)
             return ""
         self._memory.keep_count(None)
         self._memory.learn(Learned(calling=CallStyle.IGNORED, format=self.family.prompted, by_count=True))
         return (
             f"{self._host} accepted the tools and did not show them to {self._name}; from the next request on they are "
-            f"described in its prompt ({self.family.prompted}). {self._reset}"
+            f"described in its prompt ({self.family.prompted}). {self._advice}"
         )
 
     def _learned(self) -> Learned | None:
         known = self._memory.learned()
         # The count was used before the registry said that this is LiteLLM.
-        return None if known is not None and known.by_count and self._counts_for_others else known
+        return None if known is not None and known.by_count and self._fills_in_counts else known
 
     @property
-    def _counts_for_others(self) -> bool:
+    def _fills_in_counts(self) -> bool:
         """True for LiteLLM: if its provider does not count, it fills in its own count without tools."""
         return self._spec.host_type is HostType.LITELLM
 
@@ -166,11 +166,11 @@ class DeliveryChoice:
         return self._spec.label or self._spec.name
 
     @property
-    def _reset(self) -> str:
+    def _advice(self) -> str:
         return f"After a change of the server, look again: chatops doctor --model {self._spec.name}"
 
 
-def _without_tools(reply: ModelReply, *, tools: int, rest: int) -> bool:
+def _lacks_tools(reply: ModelReply, *, tools: int, rest: int) -> bool:
     """Return True if the tokens that the server counted cannot include the tools.
 
     The count has to include the rest of the request. A lower count means that the server counts something else, such as
@@ -178,10 +178,10 @@ def _without_tools(reply: ModelReply, *, tools: int, rest: int) -> bool:
     """
     if tools < SMALLEST_TOOLS or reply.usage is None or reply.usage.cached_tokens:
         return False
-    return rest / BYTES_PER_TOKEN <= reply.usage.input_tokens < tools / BYTES_PER_TOKEN
+    return rest / MOST_BYTES_PER_TOKEN <= reply.usage.input_tokens < tools / MOST_BYTES_PER_TOKEN
 
 
-def _agree(before: TokenCount, now: TokenCount) -> bool:
+def _counts_agree(before: TokenCount, now: TokenCount) -> bool:
     """Return True if the request grew and its count grew with it: a fixed number is not a count."""
     grown = now.size - before.size
-    return grown > 0 and now.tokens - before.tokens >= grown / BYTES_PER_TOKEN
+    return grown > 0 and now.tokens - before.tokens >= grown / MOST_BYTES_PER_TOKEN

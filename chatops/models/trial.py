@@ -87,22 +87,22 @@ async def _try_once(spec: ModelSpec) -> tuple[Trial, Learned | None]:
     learned = EndpointMemory(store, url=without_secrets(base_url(spec)), model=spec.model_name).learned()
     if isinstance(answer, ModelFailure):
         return Trial(outcome=TrialOutcome.FAILED, failure=answer), None
-    named = spec.tool_format if spec.tool_format in WRITABLE else ""
-    format_ = learned.format if learned is not None else named
+    prompted_format = spec.tool_format if spec.tool_format in WRITABLE else ""
+    format_ = learned.format if learned is not None else prompted_format
     calling = None if learned is None else learned.calling
     if not answer.calls:
         answer_text = answer.text.strip()[:200]
         return Trial(outcome=TrialOutcome.NO_CALL, format=format_, answer_text=answer_text, calling=calling), learned
-    if wrong := _wrong(answer.calls[0]):
-        return Trial(outcome=TrialOutcome.UNREADABLE, format=format_, answer_text=wrong), learned
-    if named or calling in PROMPTED:
+    if problem := _problem_of(answer.calls[0]):
+        return Trial(outcome=TrialOutcome.UNREADABLE, format=format_, answer_text=problem), learned
+    if prompted_format or calling in PROMPTED:
         return Trial(outcome=TrialOutcome.PROMPTED, format=format_, calling=calling), learned
     if calling is CallStyle.TEXT:
         return Trial(outcome=TrialOutcome.TEXT, format=format_), learned
     return Trial(outcome=TrialOutcome.NATIVE), learned
 
 
-def _wrong(call: RawCall) -> str:
+def _problem_of(call: RawCall) -> str:
     """Return the problem with a call of `PING` for the user, without the advice for the model."""
     if call.name not in ("", PING.name):
         return f"it named another tool, {call.name[:80]!r}"

@@ -59,6 +59,7 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
 """Characters; OpenAI refuses more."""
 _PLAIN_ID = re.compile(r"[A-Za-z0-9.\-]{1,40}")
+"""Ids that stay readable on the wire: only their dots are replaced."""
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 ReadFile = Callable[[FileRef], bytes | None]
 """Returns the bytes of a kept file; None if they are gone."""
@@ -218,9 +219,13 @@ def wire_id(call_id: CallId, *, short: bool) -> str:
 
 @frozen_dataclass
 class _Fragment:
+    """A message as it was sent. It is sent so again while all but the bytes is the same."""
+
     message: Message
     ids: tuple[str, ...]
+    """Ids of its calls, or of the call that it answers."""
     reasoning: str
+    """The field and the text; empty if none is sent."""
     data: bytes
 
 
@@ -235,7 +240,7 @@ class _Beginning:
     messages: tuple[Message, ...] = ()
     replay: ReasoningReplay = NO_REPLAY
     data: bytes = b""
-    given: Mapping[CallId, int] = field(default_factory=dict)
+    id_counts: Mapping[CallId, int] = field(default_factory=dict)
     """Number of calls per id in these messages."""
     open: bool = False
     """True if they end within a turn, before its next round; False if they end before a message of the user."""
@@ -285,22 +290,22 @@ class MessageEncoder:
             beginning = self._beginning = _Beginning(replay=replay)
         rest = messages[len(beginning.messages) :]
         results, unanswered = results_of(rest), missing_replies(rest)
-        given = Counter(beginning.given)
-        turn = max((index for index, message in enumerate(rest) if isinstance(message, UserMessage)), default=-1)
+        id_counts = Counter(beginning.id_counts)
+        last_prompt = max((index for index, message in enumerate(rest) if isinstance(message, UserMessage)), default=-1)
         fragments = [beginning.data] if beginning.data else []
         for index, message in enumerate(rest):
             match message:
                 case UserMessage():
                     if index in unanswered:
                         fragments.append(encode({"role": "assistant", "content": unanswered[index]}))
-                    elif index == turn:
-                        self._keep_beginning(beginning, rest[:turn], fragments, given)
+                    elif index == last_prompt:
+                        self._keep_beginning(beginning, rest[:last_prompt], fragments, id_counts)
                     fragments.append(self._encode_once(message))
                 case AssistantMessage() if is_empty(message):
                     pass
                 case AssistantMessage():
-                    ids = tuple(self._unique_id(call.id, given) for call in message.calls)
-                    reasoning = replay.of(message, this_turn=index > turn)
+                    ids = tuple(self._unique_id(call.id, id_counts) for call in message.calls)
+                    reasoning = replay.of(message, this_turn=index > last_prompt)
                     fragments.append(self._encode_once(message, ids=ids, reasoning=reasoning, field=replay.field))
                     answers = results.get(index, ())
                     fragments += [self._result_message(*pair) for pair in zip(ids, answers, strict=True)]
@@ -311,28 +316,28 @@ class MessageEncoder:
                     assert_never(message)
         if results and all(None not in found for found in results.values()):
             data = b",".join(fragments)
-            self._so_far = _Beginning(messages=messages, replay=replay, data=data, given=dict(given), open=True)
+            self._so_far = _Beginning(messages=messages, replay=replay, data=data, id_counts=dict(id_counts), open=True)
             fragments = [data]
         first = [encode({"role": "system", "content": system})] if system.strip() else []
-        # Joined in one go, because each step copies the whole history.
+        # Joined in one go, because each addition would copy the whole history. The first comma is left out.
         parts = [part for fragment in first + fragments for part in (b",", fragment)]
         return b"".join((b"[", *parts[1:], b"]"))
 
     def _keep_beginning(
-        self, before: _Beginning, more: tuple[Message, ...], fragments: list[bytes], given: Mapping[CallId, int]
+        self, before: _Beginning, more: tuple[Message, ...], fragments: list[bytes], id_counts: Mapping[CallId, int]
     ) -> None:
         """Keep the fragments so far as the beginning of the next requests, if nothing later can change them."""
         if more and all(None not in found for found in results_of(more).values()):
             messages, data = (*before.messages, *more), b",".join(fragments)
-            self._beginning = replace(before, messages=messages, data=data, given=dict(given))
+            self._beginning = replace(before, messages=messages, data=data, id_counts=dict(id_counts))
             self._so_far = _Beginning(open=True)
             self._fragments.clear()
 
-    def _unique_id(self, call_id: CallId, given: Counter[CallId]) -> str:
+    def _unique_id(self, call_id: CallId, id_counts: Counter[CallId]) -> str:
         """Return an id that no other call of the array has: stored ids repeat only in a damaged store."""
-        given[call_id] += 1
-        once = given[call_id] == 1
-        return wire_id(call_id if once else CallId(f"{call_id}#{given[call_id]}"), short=self._short)
+        id_counts[call_id] += 1
+        count = id_counts[call_id]
+        return wire_id(call_id if count == 1 else CallId(f"{call_id}#{count}"), short=self._short)
 
     def _result_message(self, id_: str, result: ToolMessage | None) -> bytes:
         if result is not None:
@@ -371,12 +376,13 @@ class MessageEncoder:
         field: str = "",
     ) -> bytes:
         known = self._fragments.get(message.id)
-        sent = f"{field}:{reasoning}" if reasoning else ""
-        if known is not None and (known.ids, known.reasoning) == (ids, sent):
+        field_and_reasoning = f"{field}:{reasoning}" if reasoning else ""
+        if known is not None and (known.ids, known.reasoning) == (ids, field_and_reasoning):
+            # Identity first: comparing long messages takes time, and most are the very same.
             if known.message is message or known.message == message:
                 return known.data
         data = encode(self._message_json(message, ids=ids, reasoning=reasoning, field=field))
-        self._fragments[message.id] = _Fragment(message=message, ids=ids, reasoning=sent, data=data)
+        self._fragments[message.id] = _Fragment(message=message, ids=ids, reasoning=field_and_reasoning, data=data)
         return data
 
     def _message_json(
@@ -449,5 +455,6 @@ def _encode_tool(tool: ToolSpec) -> bytes:
 
 def join_body(fields: Mapping[str, bytes]) -> bytes:
     """Return a JSON object made of values that are already JSON, in the given order."""
+    # As above, without the first comma.
     parts = [part for name, value in fields.items() for part in (b",", encode(name), b":", value)]
     return b"".join((b"{", *parts[1:], b"}"))
