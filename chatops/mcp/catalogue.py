@@ -30,7 +30,9 @@ MAX_DESCRIPTION = 20_000
 MAX_SCHEMA = 100_000
 """Characters. A tool with more is left out: nobody could review it."""
 _MAX_NAME = 64
+"""Characters of a name that model servers accept."""
 _MAX_TITLE = 40
+"""Characters of a tool's title on its card."""
 _NO_SETTING = ToolSetting()
 log = logging.getLogger(__name__)
 
@@ -61,7 +63,7 @@ class Described:
     """Its name for people; untrusted text."""
 
 
-def catalogue(server: McpServerSpec, described: Iterable[Described]) -> tuple[tuple[Listed, ...], tuple[str, ...]]:
+def usable_tools(server: McpServerSpec, described: Iterable[Described]) -> tuple[tuple[Listed, ...], tuple[str, ...]]:
     """Return the tools to use of those that `server` lists, and a clause for each that cannot be used.
 
     Of two tools of one name the first counts, so a later one cannot take its place.
@@ -76,10 +78,10 @@ def catalogue(server: McpServerSpec, described: Iterable[Described]) -> tuple[tu
         names.add(tool.name)
         if server.tool_names is not None and tool.name not in server.tool_names:
             continue
-        if fault := _fault(tool):
+        if fault := _why_unusable(tool):
             warnings.append(f"{visible(tool.name)} is not used: {fault}")
             continue
-        spec = _spec(server, tool)
+        spec = _tool_spec(server, tool)
         if spec.name in found:
             warnings.append(f"{visible(tool.name)} is not used: another tool is called {spec.name} already")
         else:
@@ -89,7 +91,7 @@ def catalogue(server: McpServerSpec, described: Iterable[Described]) -> tuple[tu
     return tuple(found.values()), tuple(warnings)
 
 
-def expected(server: McpServerSpec, known: Collection[str], *, named: Iterable[str]) -> tuple[ToolSpec, ...]:
+def expected_specs(server: McpServerSpec, known: Collection[str], *, named: Iterable[str]) -> tuple[ToolSpec, ...]:
     """Return specs that stand for tools which `server` may have and has not listed: only their rights are known.
 
     `known` are the tools that it listed last, `named` those that roles name, both by their names here. As long as it
@@ -99,7 +101,7 @@ def expected(server: McpServerSpec, known: Collection[str], *, named: Iterable[s
     names = [name for name, _ in server.tools]
     names += [name.removeprefix(prefix) for name in named if name.startswith(prefix)]
     names += server.tool_names or (() if known else ("",))
-    found = (_spec(server, Described(name=name, description="", input_schema={})) for name in dict.fromkeys(names))
+    found = (_tool_spec(server, Described(name=name, description="", input_schema={})) for name in dict.fromkeys(names))
     return tuple({spec.name: spec for spec in found if spec.name not in known}.values())
 
 
@@ -112,7 +114,7 @@ def local_name(server: str, tool: str) -> str:
     return f"{name[: _MAX_NAME - 9]}_{mark}"
 
 
-def _fault(tool: Described) -> str:
+def _why_unusable(tool: Described) -> str:
     if not tool.name.strip():
         return "it has no name"
     if len(tool.description) > MAX_DESCRIPTION:
@@ -131,7 +133,7 @@ def _fault(tool: Described) -> str:
     return ""
 
 
-def _spec(server: McpServerSpec, tool: Described) -> ToolSpec:
+def _tool_spec(server: McpServerSpec, tool: Described) -> ToolSpec:
     setting = dict(server.tools).get(tool.name, _NO_SETTING)
     assert isinstance(tool.input_schema, Mapping)
     # The server's name stands first, so that no title can pass for a tool of ours or of another server.
@@ -139,9 +141,9 @@ def _spec(server: McpServerSpec, tool: Described) -> ToolSpec:
     reaches_out = bool(server.url or server.sandbox.network or server.sandbox.hosts)
     return ToolSpec(
         name=local_name(server.name, tool.name),
-        description=_clean(tool.description),
-        schema=_clean(canonical(without_references({"type": "object", **tool.input_schema}))),
-        output_schema=_clean(canonical(tool.output_schema)) if tool.output_schema is not None else "",
+        description=_without_surrogates(tool.description),
+        schema=_without_surrogates(canonical(without_references({"type": "object", **tool.input_schema}))),
+        output_schema=_without_surrogates(canonical(tool.output_schema)) if tool.output_schema is not None else "",
         min_access=AccessLevel.OPERATOR if setting.min_access is None else setting.min_access,
         verdict=setting.verdict or Verdict.ASK,
         capabilities=Capabilities(reads_workspace=not server.url, verb=verb),
@@ -151,7 +153,7 @@ def _spec(server: McpServerSpec, tool: Described) -> ToolSpec:
     )
 
 
-def _clean(text: str) -> str:
+def _without_surrogates(text: str) -> str:
     """Replace lone surrogates, which would break whatever stores or sends the text."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
@@ -163,6 +165,8 @@ def login_file(folder: Path, server: str) -> Path:
 
 @frozen_dataclass
 class _Stored:
+    """A record as it is stored."""
+
     server: str
     """Digest of its command or URL."""
     tools: tuple[Described, ...] = ()
@@ -173,13 +177,13 @@ class _Stored:
 class Record:
     """The record of one server. A record that cannot be read is empty; one of another command or URL too.
 
-    Other windows write the same file: what they wrote is read before each change, and before `changed` answers.
+    Other windows write the same file: what they wrote is read before each change, and before `has_changed` answers.
     """
 
     def __init__(self, folder: Path, server: McpServerSpec) -> None:
         self._path = folder / f"{server.name}.json"
         self._stored = _Stored(server=digest(list(server.command), server.url))
-        self._seen: tuple[int, ...] = ()
+        self._read_version: tuple[int, ...] = ()
         """Version of the file that was read last."""
         self._read()
 
@@ -188,7 +192,7 @@ class Record:
         """The tools that the server listed last."""
         return self._stored.tools
 
-    def changed(self, tool: str, definition: str) -> bool:
+    def has_changed(self, tool: str, definition: str) -> bool:
         """Return True if `tool` was used before with another definition."""
         self._read()
         return self._stored.used.get(tool, definition) != definition
@@ -213,9 +217,9 @@ class Record:
             log.warning("the record of a server cannot be written: %s", error)
 
     def _read(self) -> None:
-        if (version := file_version(self._path)) == self._seen:
+        if (version := file_version(self._path)) == self._read_version:
             return
-        self._seen = version
+        self._read_version = version
         try:
             found = decode_value(_Stored, self._path.read_bytes())
         except (OSError, ValueError) as error:

@@ -44,6 +44,7 @@ CONNECT_S = 30.0
 LIST_S = 10.0
 """Seconds in which a server has to list its tools."""
 _MAX_PAGES = 100
+"""Pages of a list of tools: a server that names a next page for ever is cut off."""
 _MAX_CONTINUED = 10
 """Times that a server may ask for more input before it gives the result of a call."""
 _CONTINUE_S = 0.25
@@ -80,15 +81,23 @@ class Connection:
 
     client: Client
     process: ServerProcess | None
+    """The server; None: it is reached by URL."""
     lost: Lost
     inbound: Inbound
-    sandbox: str = ""
-    """How the server's process is confined; empty: it is reached by URL."""
-    network: bool = True
-    origin: Origin | None = None
+    origin: Origin | None
     """HTTP to the server; None: it is a process."""
     questions: Questions
     """The questions that the server asks the user."""
+
+    @property
+    def sandbox(self) -> str:
+        """How the server's process is confined; empty: it is reached by URL."""
+        return "" if self.process is None else self.process.confined.description
+
+    @property
+    def network(self) -> bool:
+        """True if the server may use the network."""
+        return self.process is None or self.process.confined.network
 
     @property
     def protocol(self) -> str:
@@ -214,36 +223,28 @@ async def open_connection(
     """
     async with AsyncExitStack() as stack:
         process: ServerProcess | None = None
+        origin: Origin | None = None
         lost, inbound, questions = Lost(), Inbound(on_change), Questions(spec.name)
-        make_client = partial(_client, inbound=inbound, on_change=on_change, questions=questions)
+        make_client = partial(_make_client, inbound=inbound, on_change=on_change, questions=questions)
         try:
             async with asyncio.timeout(CONNECT_S):
                 if spec.transport is ServerTransport.STDIO:
                     process = await stack.enter_async_context(running(spec, sandbox, limits))
                     client = await stack.enter_async_context(make_client(stdio_transport(process.process, lost=lost)))
-                    connection = Connection(
-                        client=client,
-                        process=process,
-                        lost=lost,
-                        inbound=inbound,
-                        sandbox=process.confined.description,
-                        network=process.confined.network,
-                        questions=questions,
-                    )
                 else:
-                    origin, client = await _over_http(spec, stack, make_client, records, lost)
-                    connection = Connection(
-                        client=client, process=None, lost=lost, inbound=inbound, origin=origin, questions=questions
-                    )
+                    origin, client = await _connect_by_http(spec, stack, make_client, records, lost)
         except ServerStartError:
             raise
         except Exception as error:
             failed = ServerStartError(_add_errors(lost.reason or reason_of(error), process))
             failed.sandbox = process.confined.description if process is not None else ""
             raise failed from error
-        # Its own check runs a hostile schema in this process, and would hide the result of a call that took effect.
+        connection = Connection(
+            client=client, process=process, lost=lost, inbound=inbound, origin=origin, questions=questions
+        )
+        # The SDK would run a hostile schema in this process, and hide the result of a call that took effect.
         connection.client.session.validate_tool_result = _check_nothing  # type: ignore[method-assign]
-        task = asyncio.create_task(_listen(connection, on_change), name=f"changes of {spec.name}")
+        task = asyncio.create_task(_follow_changes(connection, on_change), name=f"changes of {spec.name}")
         try:
             yield connection
         finally:
@@ -252,7 +253,7 @@ async def open_connection(
                 await task
 
 
-async def _over_http(
+async def _connect_by_http(
     spec: McpServerSpec, stack: AsyncExitStack, make_client: Callable[[Any], Client], records: Path, lost: Lost
 ) -> tuple[Origin, Client]:
     """Connect by streamable HTTP, or by SSE if the registry says so or the server knows nothing else."""
@@ -274,7 +275,7 @@ async def _over_http(
     return origin, await stack.enter_async_context(client)
 
 
-def _client(
+def _make_client(
     transport: AbstractAsyncContextManager[TransportStreams],
     *,
     inbound: Inbound,
@@ -295,7 +296,7 @@ def _client(
     )
 
 
-async def _listen(connection: Connection, on_change: Callable[[], None]) -> None:
+async def _follow_changes(connection: Connection, on_change: Callable[[], None]) -> None:
     """Pass on changes of the list of tools, on connections of the second generation. Never raises."""
     try:
         async with connection.client.listen(tools_list_changed=True) as events:

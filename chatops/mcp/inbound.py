@@ -148,7 +148,9 @@ class Inbound:
         """Number of notifications that were dropped."""
         self._on_change = on_change
         self._second = time.monotonic()
+        """Beginning of the current second."""
         self._seen = 0
+        """Messages in it."""
 
     async def pass_on(self, message: types.JSONRPCMessage) -> types.JSONRPCMessage | None:
         """Return what the SDK gets of a message; None: nothing."""

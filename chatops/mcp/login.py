@@ -1,9 +1,9 @@
-"""HTTP to a server, and OAuth logins at it: made by `log_in` while the user waits, used and renewed by `StoredAuth`.
+"""OAuth logins at a server: made by `log_in` while the user waits, used and renewed by `StoredAuth`.
 
 Imports the SDK, which has the protocol (PKCE, discovery, registration: MCP authorization, RFC 7591, 8414, 8707, 9207):
 import this module in a thread. Discovery follows addresses that a server names, so it happens only in `log_in`, which
 the user starts. A connection sends the stored token to the server's own origin, and asks only the stored token endpoint
-for a new one. The headers of its entry go to that origin only too, and its answers are limited in size.
+for a new one, see `origin`.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ _MAX_REQUEST = 16_384
 """Bytes of the browser's request line and headers."""
 _MAX_URL = 8_000
 """Characters of the address that the user has to open."""
-_IN_ROWS = re.compile(r'[\s"\\{}\[\],]')
+_NOT_IN_A_TOKEN = re.compile(r'[\s"\\{}\[\],]')
 """Characters that no token has (RFC 6750). The JSON of every stored row has them, and hiding them would break it."""
 _CALLBACK = "/callback"
 _VERSION_HEADER = "mcp-protocol-version"
@@ -160,7 +160,7 @@ class StoredAuth(httpx2.Auth):
                     if (found := await in_thread(self._read)).tokens == spent:
                         _hide_keys(tokens, found.client)
                         found = found.model_copy(update={"tokens": tokens, "expires_at": _expiry(tokens)})
-                        await in_thread(_store, self._path, found)
+                        await in_thread(_write_login, self._path, found)
         except TimeoutError:
             raise LoginError("its login cannot be renewed now: no answer in time") from None
         self._stored = found
@@ -228,7 +228,13 @@ class _Storage:
 def _hide_keys(tokens: OAuthToken, client: OAuthClientInformationFull) -> None:
     """Have these keys hidden in all output, unless one could also be a word or the syntax of a stored row."""
     given = (tokens.access_token, tokens.refresh_token or "", client.client_secret or "")
-    know(*(key for key in given if not _IN_ROWS.search(key) and (key != key.lower() or any(map(str.isdigit, key)))))
+    know(
+        *(
+            key
+            for key in given
+            if not _NOT_IN_A_TOKEN.search(key) and (key != key.lower() or any(map(str.isdigit, key)))
+        )
+    )
 
 
 async def log_in(spec: McpServerSpec, records: Path, *, show: Callable[[str], None]) -> None:
@@ -241,7 +247,7 @@ async def log_in(spec: McpServerSpec, records: Path, *, show: Callable[[str], No
 
     async def redirect(url: str) -> None:
         nonlocal state
-        if not (_may_reach(url, spec) and len(url) <= _MAX_URL and url.isascii() and url.isprintable()):
+        if not (_may_be_asked(url, spec) and len(url) <= _MAX_URL and url.isascii() and url.isprintable()):
             raise ServerStartError(f"its login page is not at a https address: {visible(url)}")
         state = next(iter(parse_qs(urlsplit(url).query).get("state", ())), "")
         show(url)
@@ -260,7 +266,7 @@ async def log_in(spec: McpServerSpec, records: Path, *, show: Callable[[str], No
         login = _NewLogin(spec, address, redirect, answer)
         async with Origin(spec, auth=login.provider, allows=login.allows).client() as client:
             status = await _request_login(client, spec)
-        await in_thread(_store, login_file(records, spec.name), login.stored(status))
+        await in_thread(_write_login, login_file(records, spec.name), login.stored(status))
 
 
 class _NewLogin:
@@ -281,8 +287,8 @@ class _NewLogin:
         )
 
     def allows(self, request: httpx2.Request) -> bool:
-        """Return True for the addresses of authorization servers: https, or this machine for a server of it."""
-        return _may_reach(str(request.url), self._spec)
+        """Return True for what may be the address of an authorization server."""
+        return _may_be_asked(str(request.url), self._spec)
 
     def stored(self, status: int) -> StoredLogin:
         """Return what is to be stored. Raises ServerStartError if there was no login."""
@@ -362,7 +368,8 @@ def _client_metadata(redirect_uris: list[AnyUrl]) -> OAuthClientMetadata:
     return OAuthClientMetadata(client_name="chatops", redirect_uris=redirect_uris)
 
 
-def _may_reach(url: str, spec: McpServerSpec) -> bool:
+def _may_be_asked(url: str, spec: McpServerSpec) -> bool:
+    """Return True for an https address, or one of this machine if the server is on it."""
     try:
         parts = urlsplit(url)
         here = is_loopback(parts.hostname or "") and is_loopback(urlsplit(spec.url).hostname or "")
@@ -375,5 +382,5 @@ def _expiry(tokens: OAuthToken) -> float | None:
     return None if tokens.expires_in is None else time.time() + tokens.expires_in
 
 
-def _store(path: Path, login: StoredLogin) -> None:
+def _write_login(path: Path, login: StoredLogin) -> None:
     write_private(path, login.model_dump_json(exclude_none=True).encode())

@@ -1,7 +1,4 @@
-"""HTTP to one server: requests go to its own origin, with the headers of its entry, and answers are limited in size.
-
-Imports the SDK: import this module in a thread.
-"""
+"""HTTP to one server: requests go to its own origin, with the headers of its entry, and answers are limited in size."""
 
 import os
 from collections.abc import AsyncIterator, Callable
@@ -15,10 +12,9 @@ from chatops.models.hosts import is_loopback
 from chatops.policy.servers import McpServerSpec
 
 _CONNECT_S = 10.0
+"""Seconds for a connection, less than a start may take (`connection.CONNECT_S`), so that the reason is known."""
 _SILENCE_S = 300.0
 """Seconds without a byte after which a stream counts as broken. Calls have a limit of their own."""
-
-
 _EVENT_STREAM = "text/event-stream"
 """Content type of a stream of events. It has no end, so its size is not limited. The SDK limits each event."""
 
@@ -58,6 +54,7 @@ class Origin:
         self.first_error = 0
         """First status that was an error; 0: there was none."""
         self.last_status = 0
+        """0: there was no answer yet."""
 
     def client(
         self,

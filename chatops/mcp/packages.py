@@ -33,7 +33,9 @@ from chatops.toolkit.base import ToolContext
 from chatops.toolkit.threads import in_thread
 
 _INSTALL_S = 600.0
+"""Seconds for npm or uv, with all that they download."""
 _MAX_OUTPUT = 2_000
+"""Characters of their output in an error."""
 _VARIABLES = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "npm_config_registry"),
@@ -74,9 +76,9 @@ _RUNNERS = {
     ("yarn", "dlx"): Ecosystem.OTHER,
     ("pipx", "run"): Ecosystem.OTHER,
 }
-_OFFLINE = frozenset({"--no", "--no-install", "--offline", "--prefer-offline"})
+_OFFLINE_OPTIONS = frozenset({"--no", "--no-install", "--offline", "--prefer-offline"})
 _FLAGS = frozenset({"-y", "--yes", "-q", "--quiet", "--"})
-_PACKAGE = {Ecosystem.NPM: ("-p", "--package"), Ecosystem.PYTHON: ("--from",)}
+_PACKAGE_OPTIONS = {Ecosystem.NPM: ("-p", "--package"), Ecosystem.PYTHON: ("--from",)}
 
 
 @frozen_dataclass
@@ -93,25 +95,25 @@ class RunnerCommand:
 
 def runner_of(command: Sequence[str]) -> str:
     """Return the words of the package runner that a command starts with; empty if it runs what is installed."""
-    start = _start(command)
-    return "" if _OFFLINE.intersection(command) else " ".join(start)
+    start = _runner_words(command)
+    return "" if _OFFLINE_OPTIONS.intersection(command) else " ".join(start)
 
 
 def parse_runner(command: Sequence[str]) -> RunnerCommand:
     """Return what the package runner of a command would fetch. Raises ConfigError if chatops cannot install that."""
-    start = _start(command)
+    start = _runner_words(command)
     ecosystem = _RUNNERS[start]
-    names = _PACKAGE.get(ecosystem, ())
+    package_options = _PACKAGE_OPTIONS.get(ecosystem, ())
     left, package = list(command[len(start) :]), ""
     while left and left[0].startswith("-"):
         option, has_value, value = left.pop(0).partition("=")
         if option in _FLAGS:
             continue
-        if option not in names or package or not (has_value or left):
-            raise _not_installed(command, f"{option} is not an option that chatops knows")
+        if option not in package_options or package or not (has_value or left):
+            raise _refusal(command, f"{option} is not an option that chatops knows")
         package = value if has_value else left.pop(0)
     if ecosystem is Ecosystem.OTHER or not left or package.startswith("-"):
-        raise _not_installed(command, "chatops does not know which package that is")
+        raise _refusal(command, "chatops does not know which package that is")
     program = left.pop(0)
     if package:
         return RunnerCommand(ecosystem=ecosystem, package=package, program=program, arguments=tuple(left))
@@ -122,12 +124,13 @@ def parse_runner(command: Sequence[str]) -> RunnerCommand:
     return RunnerCommand(ecosystem=ecosystem, package=pinned, program=name.partition("[")[0], arguments=tuple(left))
 
 
-def _start(command: Sequence[str]) -> tuple[str, ...]:
+def _runner_words(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the key of `_RUNNERS` that a command starts with; empty if it starts with none."""
     words = (PurePath(command[0]).name, *command[1:3])
     return next((start for start in _RUNNERS if words[: len(start)] == start), ())
 
 
-def _not_installed(command: Sequence[str], why: str) -> ConfigError:
+def _refusal(command: Sequence[str], why: str) -> ConfigError:
     return ConfigError(
         f"{' '.join(command)}: {why}, so it cannot be installed here.",
         advice="Install the package yourself, then add its program by its name.",
@@ -157,7 +160,7 @@ class Installer:
         name = re.sub(r"[^\w.-]+", "-", runner.package.rpartition("/")[2])[:40].strip("-.")
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder.resolve()))
         try:
-            await _run(runner, replace(self, folder=folder))
+            await _run_installer(runner, replace(self, folder=folder))
             find = _npm_program if runner.ecosystem is Ecosystem.NPM else _python_program
             package, program = find(folder, runner)
             digest = await in_thread(tree_digest, folder)
@@ -167,7 +170,7 @@ class Installer:
         return (str(program), *runner.arguments), InstalledPackage(package=package, folder=str(folder), digest=digest)
 
 
-async def _run(runner: RunnerCommand, installer: Installer) -> None:
+async def _run_installer(runner: RunnerCommand, installer: Installer) -> None:
     tool, folder = runner.ecosystem.value, installer.folder
     program = find_program(tool, workspace=folder)
     if program is None:
@@ -222,7 +225,7 @@ def _npm_program(folder: Path, runner: RunnerCommand) -> tuple[str, Path]:
         package = f"{name}@{about['version']}"
     except (OSError, ValueError, KeyError, StopIteration, AttributeError):
         raise ChatopsError(f"npm installed nothing that can be used for {runner.package}.") from None
-    return package, _existing_paths(folder / "node_modules" / ".bin" / chosen, package, programs)
+    return package, _checked_program(folder / "node_modules" / ".bin" / chosen, package, programs)
 
 
 def _python_program(folder: Path, runner: RunnerCommand) -> tuple[str, Path]:
@@ -231,13 +234,14 @@ def _python_program(folder: Path, runner: RunnerCommand) -> tuple[str, Path]:
         programs = [entry.name for entry in found.entry_points.select(group="console_scripts")]
         if runner.program in programs:
             package = f"{found.name}=={found.version}"
-            return package, _existing_paths(folder / "venv" / "bin" / runner.program, package, programs)
+            return package, _checked_program(folder / "venv" / "bin" / runner.program, package, programs)
     raise ChatopsError(
         f"{runner.package} has no program {runner.program}.", advice="uvx --from PACKAGE PROGRAM names another one."
     )
 
 
-def _existing_paths(program: Path, package: str, programs: list[str]) -> Path:
+def _checked_program(program: Path, package: str, programs: list[str]) -> Path:
+    """Return `program`. Raises ChatopsError if there is none, or if its name leads out of the folder."""
     if not program.is_file() or Path(os.path.normpath(program)).parent != program.parent:
         known = f"It has: {', '.join(programs)}." if programs else "It is no server."
         raise ChatopsError(f"{package} has no program {program.name}.", advice=known)
@@ -259,7 +263,7 @@ def remove_package(package: InstalledPackage, *, installed: Path) -> None:
 def tree_digest(folder: Path) -> str:
     """Return a digest of everything in a folder: names, modes, targets of links, content of files."""
     whole = hashlib.sha256()
-    for place in _entries(str(folder)):
+    for place in _paths_below(str(folder)):
         info = os.lstat(place)
         content = b""
         if stat.S_ISLNK(info.st_mode):
@@ -272,7 +276,7 @@ def tree_digest(folder: Path) -> str:
     return f"sha256:{whole.hexdigest()}"
 
 
-def _entries(folder: str) -> Iterator[str]:
+def _paths_below(folder: str) -> Iterator[str]:
     for place, folders, files in os.walk(folder):
         folders.sort()
         yield from (os.path.join(place, name) for name in sorted((*folders, *files)))

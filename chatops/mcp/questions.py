@@ -20,13 +20,14 @@ from mcp import types
 from mcp.client import ClientRequestContext
 
 from chatops.domain.canonical import JsonValue, canonical, json_or_text
-from chatops.domain.decisions import Answer, ServerQuestion, looks_secret
+from chatops.domain.decisions import ServerQuestion, looks_secret
 from chatops.domain.sanitize import reveal
 from chatops.toolkit.base import Ask
 from chatops.tools.schema import FORMATS
 
 MAX_FIELDS = 20
 MAX_CHOICES = 50
+# Characters: what is longer cannot be shown in full in the dialog.
 _MAX_MESSAGE = 2_000
 _MAX_NAME = 60
 _MAX_TEXT = 300
@@ -54,7 +55,8 @@ class Questions:
     def __init__(self, server: str) -> None:
         self._server = server
         self._calls: list[tuple[Ask, Callable[[str], None]]] = []
-        self._turn = asyncio.Lock()
+        """The calls that run: who answers, and who gets why a question was declined."""
+        self._asking = asyncio.Lock()
 
     @contextmanager
     def of_call(self, ask: Ask, declined: Callable[[str], None]) -> Iterator[None]:
@@ -83,9 +85,10 @@ class Questions:
         except UnclearQuestionError as error:
             declined(str(error))
             return types.ElicitResult(action="decline")
-        async with self._turn:
+        async with self._asking:
             answer = await ask(question)
-        return _result(answer)
+        content: Any = json_or_text(answer.content) if answer.content else None
+        return types.ElicitResult(action=answer.action.value, content=content)
 
 
 def question_of(server: str, params: types.ElicitRequestParams) -> ServerQuestion:
@@ -94,20 +97,15 @@ def question_of(server: str, params: types.ElicitRequestParams) -> ServerQuestio
     if len(message) > _MAX_MESSAGE:
         raise UnclearQuestionError(f"its message has {len(message):,} characters")
     if isinstance(params, types.ElicitRequestURLParams):
-        return ServerQuestion(server=server, message=message, url=_address(params.url))
+        return ServerQuestion(server=server, message=message, url=_checked_address(params.url))
     try:
-        schema, secrets = _form(params.requested_schema, message)
+        schema, secrets = _rebuild_form(params.requested_schema, message)
         return ServerQuestion(server=server, message=message, schema=canonical(schema), secrets=secrets)
     except (ValueError, RecursionError):
         raise UnclearQuestionError("its form holds what is no JSON") from None
 
 
-def _result(answer: Answer) -> types.ElicitResult:
-    content: Any = json_or_text(answer.content) if answer.content else None
-    return types.ElicitResult(action=answer.action.value, content=content)
-
-
-def _address(url: str) -> str:
+def _checked_address(url: str) -> str:
     """Return a URL that can be shown as it is. Raises UnclearQuestionError."""
     try:
         parts = urlsplit(url)
@@ -119,7 +117,7 @@ def _address(url: str) -> str:
     raise UnclearQuestionError("it names an address that cannot be opened or shown safely")
 
 
-def _form(schema: Mapping[str, Any], message: str) -> tuple[JsonValue, tuple[str, ...]]:
+def _rebuild_form(schema: Mapping[str, Any], message: str) -> tuple[JsonValue, tuple[str, ...]]:
     """Return the understood part of the schema, and the fields that look like secrets."""
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if schema.get("type", "object") != "object" or not isinstance(properties, dict) or not isinstance(required, list):
@@ -128,24 +126,26 @@ def _form(schema: Mapping[str, Any], message: str) -> tuple[JsonValue, tuple[str
         raise UnclearQuestionError(f"it has {len(properties)} fields, more than {MAX_FIELDS}")
     if not all(isinstance(name, str) and name in properties for name in required):
         raise UnclearQuestionError("it needs a value that it does not describe")
-    fields = {_plain(name, most=_MAX_NAME): _field(name, field) for name, field in properties.items()}
-    everywhere = looks_secret(message)
+    fields = {_checked_text(name, most=_MAX_NAME): _rebuild_field(name, field) for name, field in properties.items()}
+    all_secret = looks_secret(message)
     secrets = tuple(
-        name for name, field in fields.items() if everywhere or looks_secret(name, str(field.get("description", "")))
+        name for name, field in fields.items() if all_secret or looks_secret(name, str(field.get("description", "")))
     )
     return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}, secrets
 
 
-def _field(name: str, given: object) -> dict[str, Any]:
+def _rebuild_field(name: str, given: object) -> dict[str, Any]:
     """Return one field. Its titles become part of the description, so that the form shows them."""
     kind = given.get("type") if isinstance(given, dict) else None
     if not isinstance(given, dict) or not isinstance(kind, str) or kind not in _LIMITS:
-        raise UnclearQuestionError(f"its field {_plain(name, most=_MAX_NAME)} is not text, number, boolean or choice")
+        raise UnclearQuestionError(
+            f"its field {_checked_text(name, most=_MAX_NAME)} is not text, number, boolean or choice"
+        )
     limits = {key: given[key] for key in _LIMITS[kind] if isinstance(given.get(key), int | float)}
     field: dict[str, Any] = {"type": kind, **limits}
     if kind == "string" and given.get("format") in FORMATS:
         field["format"] = given["format"]
-    texts, limited = _texts(name, given), _range(limits)
+    texts, limited = _field_texts(name, given), _limits_text(limits)
     if sum(map(len, (*texts, limited))) > _MAX_TEXT:
         raise UnclearQuestionError(f"its field {name} has a description of more than {_MAX_TEXT} characters")
     if kind == "array":
@@ -167,16 +167,17 @@ def _field(name: str, given: object) -> dict[str, Any]:
     return field
 
 
-def _texts(name: str, given: Mapping[str, Any]) -> list[str]:
+def _field_texts(name: str, given: Mapping[str, Any]) -> list[str]:
     """Return title, description and format of a field, without a title that only repeats the name."""
     texts = [given.get(key) for key in ("title", "description", "format")]
     found = [text.encode("utf-8", "replace").decode("utf-8") for text in texts if isinstance(text, str) and text]
     return [text for text in found if text.casefold() != name.replace("_", " ").casefold()]
 
 
-def _range(limits: Mapping[str, float]) -> str:
+def _limits_text(limits: Mapping[str, float]) -> str:
     """Return the limits of a field in brackets: ``(at least 1, at most 9 characters)``; empty if it has none."""
-    unit = {"L": " characters", "I": " values"}.get(next(iter(limits), "")[3:4], "")
+    units = {"Length": " characters", "Items": " values"}
+    unit = next((unit for ending, unit in units.items() if any(key.endswith(ending) for key in limits)), "")
     parts = [f"at {'least' if key.startswith('min') else 'most'} {value}" for key, value in limits.items()]
     return f"({', '.join(parts)}{unit})" if parts else ""
 
@@ -196,7 +197,7 @@ def _choices(name: str, given: object) -> tuple[dict[str, Any], str]:
         return {}, ""
     if not 0 < len(values) <= MAX_CHOICES:
         raise UnclearQuestionError(f"its field {name} has {len(values)} choices")
-    plain = [_plain(value, most=_MAX_NAME) for value in values]
+    plain = [_checked_text(value, most=_MAX_NAME) for value in values]
     titles += [""] * (len(plain) - len(titles))
     named = [
         f"{value} ({title[:_MAX_NAME]})" if title not in ("", value) else value
@@ -205,7 +206,7 @@ def _choices(name: str, given: object) -> tuple[dict[str, Any], str]:
     return {"type": "string", "enum": plain}, ", ".join(named)
 
 
-def _plain(text: object, *, most: int) -> str:
+def _checked_text(text: object, *, most: int) -> str:
     """Return a text that is sent back as it is shown. Raises UnclearQuestionError for one with hidden characters."""
     if not isinstance(text, str) or not text.strip() or len(text) > most or reveal(text, newlines=False) != text:
         raise UnclearQuestionError("a name or choice in it is empty, too long, or has characters that cannot be seen")

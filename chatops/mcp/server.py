@@ -31,7 +31,7 @@ from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import ToolSpec, definition_of
-from chatops.mcp.catalogue import Described, Listed, Record, catalogue, expected
+from chatops.mcp.catalogue import Described, Listed, Record, expected_specs, usable_tools
 from chatops.mcp.process import NotPermittedError, ServerLimits, ServerStartError
 from chatops.policy.servers import McpServerSpec
 from chatops.toolkit.threads import in_thread
@@ -43,8 +43,10 @@ log = logging.getLogger(__name__)
 
 LOST = "the connection was lost"
 _PAUSES_S = (0.5, 2.0, 8.0)
+"""Seconds before each further attempt to connect."""
 _ATTEMPTS = len(_PAUSES_S) + 1
 _SETTLE_S = 0.5
+"""Seconds from an announcement to reading the list again: several announcements cost one reading."""
 _READY_S = 40.0
 """Maximum number of seconds that a call waits for its server: a little more than connecting and listing may take."""
 
@@ -119,20 +121,21 @@ class Server:
         self._records = records
         self._record = Record(records, spec)
         self._on_change = on_change
-        self.tools: tuple[Listed, ...] = catalogue(spec, self._record.tools)[0]
+        self.tools: tuple[Listed, ...] = usable_tools(spec, self._record.tools)[0]
         """The tools as the server listed them last."""
         self.status = ServerStatus(name=spec.name, origin=spec.origin, tools=self._names())
         self._connection: Connection | None = None
         self._owner: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
+        """Ends the pause before the next attempt."""
         self._connect_ended = asyncio.Event()
         """Set unless the server is off or starting."""
         self._list_changed = asyncio.Event()
-        self._calls = 0
+        self.running_calls = 0
 
     def expected(self, named: Iterable[str]) -> tuple[ToolSpec, ...]:
-        """Return specs for tools that it may have and has not listed, see `catalogue.expected`."""
-        return expected(self.spec, self.status.tools, named=named)
+        """Return specs for tools that it may have and has not listed, see `expected_specs`."""
+        return expected_specs(self.spec, self.status.tools, named=named)
 
     @property
     def is_connecting(self) -> bool:
@@ -148,7 +151,7 @@ class Server:
     def start(self) -> None:
         """Connect in the background, unless that was done."""
         if self._owner is None and self.status.state is not ServerState.CLOSED:
-            self._set(ServerState.STARTING)
+            self._set_state(ServerState.STARTING)
             self._owner = asyncio.create_task(self._keep_connected(), name=f"MCP server {self.spec.name}")
 
     def reconnect(self) -> None:
@@ -173,7 +176,7 @@ class Server:
         except ConfigError:
             raise
         except Exception as error:
-            reason = str(error) if isinstance(error, ServerStartError) else _reason(error)
+            reason = str(error) if isinstance(error, ServerStartError) else _explain(error)
             raise ChatopsError(f"No login at the MCP server {self.spec.name}: {reason}.") from error
         self.reconnect()
 
@@ -205,10 +208,10 @@ class Server:
         try:
             await self._read_tools(connection)
         except Exception as error:
-            if isinstance(error, TimeoutError) and self._calls:
+            if isinstance(error, TimeoutError) and self.running_calls:
                 # It may work on one request at a time. What is approved is bound to the list that is known.
                 return
-            why = connection.lost.reason or _reason(error)
+            why = connection.lost.reason or _explain(error)
             raise ServerStartError(f"it does not list its tools: {why}") from error
 
     def tool(self, name: str) -> Listed | None:
@@ -217,24 +220,16 @@ class Server:
 
     def needs_review(self, tool: Listed) -> bool:
         """Return True if `tool` was used before and has changed since."""
-        return self._record.changed(tool.name, tool.definition)
+        return self._record.has_changed(tool.name, tool.definition)
 
-    async def used(self, tool: Listed) -> None:
+    async def note_use(self, tool: Listed) -> None:
         """Remember that the user or a rule let a call of `tool` run."""
         await in_thread(self._record.keep_used, tool.name, definition_of(tool.spec))
-
-    def begin_call(self) -> None:
-        """Count a call that is under way."""
-        self._calls += 1
-
-    def end_call(self) -> None:
-        """Count the end of a call."""
-        self._calls -= 1
 
     async def aclose(self) -> None:
         """Leave the connection and end the server's process."""
         owner, self._owner = self._owner, None
-        self._set(ServerState.CLOSED)
+        self._set_state(ServerState.CLOSED)
         self._woken.set()
         if owner is not None:
             owner.cancel()
@@ -243,11 +238,11 @@ class Server:
     async def _keep_connected(self) -> None:
         failures = 0
         # The SDK can swallow a cancellation while it leaves a connection, so that alone does not end this task.
-        while not self._closed():
+        while not self._is_closed():
             self._woken.clear()
             state = ServerState.FAILED
             try:
-                why = await self._serve()
+                why = await self._connect_and_use()
                 failures, reason = 0, f"{LOST}: {why}" if why else LOST
             except NotPermittedError as error:
                 state, failures, reason = ServerState.NEEDS_YES, _ATTEMPTS, str(error)
@@ -255,23 +250,23 @@ class Server:
                 failures, reason = failures + 1, str(error)
                 self.status = replace(self.status, sandbox=error.sandbox or self.status.sandbox)
             except Exception as error:
-                failures, reason = failures + 1, _reason(error)
+                failures, reason = failures + 1, _explain(error)
                 log.warning("the connection to %s failed: %s", self.spec.name, reason)
             finally:
                 self._connection = None
-            if self._closed():
+            if self._is_closed():
                 return
             if not self._woken.is_set():
-                self._set(state, reason=reason)
+                self._set_state(state, reason=reason)
                 pause = _PAUSES_S[max(0, failures - 1)] if failures < _ATTEMPTS else None
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._woken.wait()
                         failures = 0
-            self._set(ServerState.STARTING, reason=reason)
+            self._set_state(ServerState.STARTING, reason=reason)
 
-    async def _serve(self) -> str:
-        """Connect, and return when and why the connection is lost. Raises ServerStartError if there is none."""
+    async def _connect_and_use(self) -> str:
+        """Connect, and return why the connection was lost, once it is. Raises ServerStartError if there is none."""
         await _load_sdk()
         from chatops.mcp.connection import open_connection
 
@@ -280,27 +275,27 @@ class Server:
             self.spec, self.sandbox, self._limits(), records=self._records, on_change=self._list_changed.set
         ) as connection:
             # An error that leaves the block would come out in groups of groups.
-            failure = await self._use(connection)
+            failure = await self._use_until_lost(connection)
         if failure:
             raise ServerStartError(failure)
         return connection.lost.reason
 
-    async def _use(self, connection: "Connection") -> str:
+    async def _use_until_lost(self, connection: "Connection") -> str:
         """Use a new connection until it is lost. Return why it cannot be used; empty if it could."""
         self._list_changed.clear()
         try:
             await self._read_tools(connection)
         except Exception as error:
-            return f"it does not list its tools: {connection.lost.reason or _reason(error)}"
+            return f"it does not list its tools: {connection.lost.reason or _explain(error)}"
         self._connection = connection
-        self._set(ServerState.READY)
+        self._set_state(ServerState.READY)
         watching = asyncio.create_task(self._follow_list(connection), name=f"tools of {self.spec.name}")
         try:
             await connection.lost.wait()
         finally:
             self._connection = None
             watching.cancel()
-        self._set(ServerState.STARTING, reason=LOST)
+        self._set_state(ServerState.STARTING, reason=LOST)
         return ""
 
     async def _follow_list(self, connection: "Connection") -> None:
@@ -311,7 +306,7 @@ class Server:
             try:
                 await self._read_tools(connection)
             except Exception as error:
-                log.info("the tools of %s could not be listed: %s", self.spec.name, _reason(error))
+                log.info("the tools of %s could not be listed: %s", self.spec.name, _explain(error))
 
     async def _read_tools(self, connection: "Connection") -> None:
         described = [
@@ -324,7 +319,7 @@ class Server:
             )
             for tool in await connection.tools()
         ]
-        tools, warnings = catalogue(self.spec, described)
+        tools, warnings = usable_tools(self.spec, described)
         warnings = (*connection.faults, *warnings)
         if tools != self.tools or warnings != self.status.warnings or self.status.protocol != connection.protocol:
             self.tools = tools
@@ -339,14 +334,14 @@ class Server:
             await in_thread(self._record.keep_tools, [tool for tool in described if tool.name in used])
             self._on_change()
 
-    def _closed(self) -> bool:
+    def _is_closed(self) -> bool:
         return self.status.state is ServerState.CLOSED
 
     def _names(self) -> tuple[str, ...]:
         return tuple(tool.spec.name for tool in self.tools)
 
-    def _set(self, state: ServerState, *, reason: str = "") -> None:
-        if self.status.state is ServerState.CLOSED:
+    def _set_state(self, state: ServerState, *, reason: str = "") -> None:
+        if self._is_closed():
             return
         if state is ServerState.STARTING:
             self._connect_ended.clear()
@@ -366,7 +361,7 @@ async def _load_sdk() -> None:
         raise ServerStartError(f"the MCP SDK cannot be loaded: {error}") from error
 
 
-def _reason(error: BaseException) -> str:
+def _explain(error: BaseException) -> str:
     from chatops.mcp.connection import reason_of
 
     return reason_of(error)

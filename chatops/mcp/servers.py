@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from chatops.mcp.connection import Progress
 
 _PROGRESS_S = 0.25
+"""Seconds between two lines of progress on the card."""
 _MAX_PROGRESS = 400
+"""Lines of progress of one call."""
 _MAX_MESSAGE = 200
+"""Characters of the server's words in such a line."""
 UNKNOWN = "It is not known whether the call took effect."
 
 
@@ -104,7 +107,7 @@ class ServerTool:
         from chatops.mcp.inbound import MAX_PER_S
         from chatops.mcp.results import as_result
 
-        await self.server.used(found)
+        await self.server.note_use(found)
         notices: list[str] = []
 
         def declined(why: str) -> None:
@@ -117,7 +120,7 @@ class ServerTool:
         arguments = dict(parse(ToolCall(id=context.call_id, name=self.name, arguments=facts.arguments)).value)
         limit = program_seconds(context)
         dropped = connection.inbound.dropped
-        self.server.begin_call()
+        self.server.running_calls += 1
         try:
             async with asyncio.timeout(limit) as clock:
                 ask = nobody if context.ask is None else with_limit_paused(context.ask, clock)
@@ -125,18 +128,21 @@ class ServerTool:
                     found.name, arguments, shown=_progress_of(context), ask=ask, declined=declined
                 )
         except TimeoutError:
-            return _unknown(f"The server did not answer within {limit:.0f} s.")
+            return _unknown_result(f"The server did not answer within {limit:.0f} s.")
         except asyncio.CancelledError:
-            return _unknown("Stopped by the user while the server worked on it.")
+            # Not raised again: the call may have taken effect, and only a result can say so.
+            return _unknown_result("Stopped by the user while the server worked on it.")
         except LostError as error:
             why = f": {error}" if str(error) else ""
-            return _unknown(f"The connection to the MCP server {self.server.spec.name} was lost during the call{why}.")
+            return _unknown_result(
+                f"The connection to the MCP server {self.server.spec.name} was lost during the call{why}."
+            )
         except AnswerError:
-            return _unknown("The answer of the server cannot be read.")
+            return _unknown_result("The answer of the server cannot be read.")
         except CallError as error:
             raise ToolFailedError(f"The server refused the call: {error}") from error
         finally:
-            self.server.end_call()
+            self.server.running_calls -= 1
         if connection.inbound.dropped > dropped:
             notices.append(f"[chatops dropped messages of the server: it sent more than {MAX_PER_S} in a second]")
         answered = await as_result(result, output_schema=found.spec.output_schema, context=context)
@@ -147,7 +153,7 @@ class ServerTool:
         return Reconciled(result=None)
 
 
-def _unknown(reason: str) -> ToolResult:
+def _unknown_result(reason: str) -> ToolResult:
     return ToolResult(outcome=Outcome.UNKNOWN, content=f"{reason} {UNKNOWN}")
 
 
@@ -283,11 +289,14 @@ class Servers:
                     self._loop.call_soon_threadsafe(self._end, gone)
             return tuple(self._servers.values())
 
-    def _create_server(self, one: Configured) -> Server:
-        def on_change() -> None:
-            self._on_change(server.status)
-
-        server = Server(one.spec, sandbox=one.sandbox, limits=self._limits, records=self._records, on_change=on_change)
+    def _create_server(self, configured: Configured) -> Server:
+        server = Server(
+            configured.spec,
+            sandbox=configured.sandbox,
+            limits=self._limits,
+            records=self._records,
+            on_change=lambda: self._on_change(server.status),
+        )
         return server
 
     def _end(self, gone: Sequence[Server]) -> None:

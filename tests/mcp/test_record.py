@@ -11,14 +11,14 @@ SPEC = McpServerSpec(name="tickets", url="https://tickets.example/mcp", transpor
 def test_a_changed_tool_is_reviewed_whichever_window_used_it_and_wrote_last(tmp_path: Path) -> None:
     one, other = Record(tmp_path, SPEC), Record(tmp_path, SPEC)
     one.keep_used("find", "before")
-    assert other.changed("find", "after"), "a window that was open already knows it"
+    assert other.has_changed("find", "after"), "a window that was open already knows it"
     third = Record(tmp_path, SPEC)
     one.keep_used("close", "before")
     third.keep_tools([Described(name="new", description="", input_schema={})])
     again = Record(tmp_path, SPEC)
-    assert again.changed("find", "after")
-    assert again.changed("close", "after")
-    assert not again.changed("find", "before")
+    assert again.has_changed("find", "after")
+    assert again.has_changed("close", "after")
+    assert not again.has_changed("find", "before")
     assert [tool.name for tool in again.tools] == ["new"]
     one.keep_used("find", "after")
-    assert other.changed("find", "before")
+    assert other.has_changed("find", "before")
