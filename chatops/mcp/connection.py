@@ -210,12 +210,7 @@ class Connection:
 
 @asynccontextmanager
 async def open_connection(
-    spec: McpServerSpec,
-    sandbox: SandboxSpec,
-    limits: ServerLimits,
-    *,
-    records: Path,
-    on_change: Callable[[], None],
+    spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimits, *, records: Path, on_change: Callable[[], None]
 ) -> AsyncIterator[Connection]:
     """Connect to a server, for as long as the block runs. `on_change` is called when its tools may have changed.
 

@@ -324,10 +324,7 @@ async def _request_login(client: httpx2.AsyncClient, spec: McpServerSpec) -> int
         "method": "initialize",
         "params": params.model_dump(by_alias=True, mode="json", exclude_none=True),
     }
-    headers = {
-        "accept": "application/json, text/event-stream",
-        _VERSION_HEADER: types.LATEST_PROTOCOL_VERSION,
-    }
+    headers = {"accept": "application/json, text/event-stream", _VERSION_HEADER: types.LATEST_PROTOCOL_VERSION}
     async with client.stream("POST", spec.url, json=body, headers=headers) as response:
         return response.status_code
 

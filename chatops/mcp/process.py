@@ -232,11 +232,7 @@ def _with_installed_program(
 
 
 async def _prepare_command(
-    spec: McpServerSpec,
-    sandbox: SandboxSpec,
-    limits: ServerLimits,
-    confined: Confinement,
-    stack: AsyncExitStack,
+    spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimits, confined: Confinement, stack: AsyncExitStack
 ) -> Command:
     """Return the command to start, with what it needs around it on `stack`."""
     cwd = Path(spec.cwd) if spec.cwd else limits.workspace

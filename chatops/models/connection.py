@@ -174,10 +174,7 @@ class ServerConnection:
         Raises StatusError and network errors.
         """
         response = await self._client(key).get(
-            path + self._query,
-            cast_to=httpx2.Response,
-            options={"timeout": httpx2.Timeout(timeout_s)},
-            stream=True,
+            path + self._query, cast_to=httpx2.Response, options={"timeout": httpx2.Timeout(timeout_s)}, stream=True
         )
         try:
             return await _read_beginning(response, limit=LISTING_LIMIT)

@@ -50,7 +50,7 @@ HOSTS: dict[HostType, HostProfile] = {
     # Gemini 3 answers 400 if a call of the history lacks its thought signature. Google documents this value for calls
     # that it did not make itself: https://ai.google.dev/gemini-api/docs/thought-signatures
     HostType.GEMINI: HostProfile(
-        absent_signature='{"google":{"thought_signature":"skip_thought_signature_validator"}}',
+        absent_signature='{"google":{"thought_signature":"skip_thought_signature_validator"}}'
     ),
 }
 

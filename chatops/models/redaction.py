@@ -99,10 +99,7 @@ class Mask:
     def _take_held(self) -> list[ModelEvent]:
         text, thought = self._held[TextChunk], self._held[ReasoningChunk]
         self._held = {TextChunk: "", ReasoningChunk: ""}
-        return [
-            *([ReasoningChunk(text=thought)] if thought else []),
-            *([TextChunk(text=text)] if text else []),
-        ]
+        return [*([ReasoningChunk(text=thought)] if thought else []), *([TextChunk(text=text)] if text else [])]
 
     def _mask_reply(self, reply: ModelReply) -> ModelReply:
         if not self._spellings:

@@ -111,10 +111,7 @@ def _problem_of(call: RawCall) -> str:
 
 async def _answer(spec: ModelSpec, *, store: TextStore) -> ModelReply | ModelFailure:
     request = ModelRequest(
-        model=spec.name,
-        system=_SYSTEM,
-        messages=(UserMessage(id=MessageId("trial"), text=_QUESTION),),
-        tools=(PING,),
+        model=spec.name, system=_SYSTEM, messages=(UserMessage(id=MessageId("trial"), text=_QUESTION),), tools=(PING,)
     )
     client = RegistryClient({spec.name: spec}.get, remembered=store)
     try:

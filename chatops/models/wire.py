@@ -257,12 +257,7 @@ class MessageEncoder:
     """Encoder of the `messages` array. It keeps the last one, because the next one continues it."""
 
     def __init__(
-        self,
-        *,
-        short_ids: bool = False,
-        model: str = "",
-        absent_signature: str = "",
-        read_file: ReadFile | None = None,
+        self, *, short_ids: bool = False, model: str = "", absent_signature: str = "", read_file: ReadFile | None = None
     ) -> None:
         """Create the encoder for requests to `model`, which gets back what its server attached to its own calls.
 

@@ -276,11 +276,7 @@ def _decode_pending(row: SqlRow) -> PendingCallRow:
             model=pending.model,
         )
     return PendingCallRow(
-        session_id=session_id,
-        turn_id=TurnId(text(row[1])),
-        pending=pending,
-        requested_at=real(row[3]),
-        decided=decided,
+        session_id=session_id, turn_id=TurnId(text(row[1])), pending=pending, requested_at=real(row[3]), decided=decided
     )
 
 

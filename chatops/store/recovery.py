@@ -373,10 +373,7 @@ def repair(path: Path) -> list[str]:
         if is_sound(path):
             return []
         bad = free_name(path, "bad")
-        with (
-            new_file(path, stands_for=file_identity(path), old=bad) as (raw, put_in_place),
-            _block_writes(path),
-        ):
+        with new_file(path, stands_for=file_identity(path), old=bad) as (raw, put_in_place), _block_writes(path):
             migrate(raw)
             with closing(connect(uri(path, mode="ro"))) as source:
                 salvage = copy_readable(prepare(source), raw, backup=backup_of(path))

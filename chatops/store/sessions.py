@@ -96,8 +96,7 @@ def full_id(rows: Connection, prefix: str) -> SessionId:
     match names:
         case []:
             raise NoSuchSessionError(
-                f"There is no session {prefix!r}.",
-                advice="All of them: chatops sessions list --all",
+                f"There is no session {prefix!r}.", advice="All of them: chatops sessions list --all"
             )
         case [only]:
             return SessionId(only)
@@ -113,8 +112,7 @@ def info(rows: Connection, session_id: SessionId) -> SessionInfo:
     row = rows.one(_INFO + "WHERE s.id = ?", session_id)
     if row is None:
         raise NoSuchSessionError(
-            f"There is no session {session_id!r}.",
-            advice="All of them: chatops sessions list --all",
+            f"There is no session {session_id!r}.", advice="All of them: chatops sessions list --all"
         )
     return _decode_row(row)
 

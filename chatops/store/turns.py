@@ -261,11 +261,7 @@ def load(rows: Connection, turn_id: TurnId) -> TurnState:
     except UnreadableError as error:
         way_on = f"To continue in a copy: chatops sessions fork {row[2]}"
         raise UnreadableError(str(error), advice=f"{error.advice} {way_on}".strip()) from error
-    return replace(
-        stored.state,
-        history=_history(rows, stored.state),
-        messages=messages.bodies(rows, stored.messages),
-    )
+    return replace(stored.state, history=_history(rows, stored.state), messages=messages.bodies(rows, stored.messages))
 
 
 def stored_grant(rows: Connection, session_id: str, digest: str) -> str | None:
