@@ -454,7 +454,7 @@ class EditorSession:
             self._asked_calls[key] = asyncio.create_task(self._ask_and_decide(key, pending, replace(card, opens=False)))
 
     async def _decide_elsewhere(self, pending: PendingCall, why: str = "") -> None:
-        desk = await asyncio.to_thread(self.app.store.desk)
+        desk = await asyncio.to_thread(self.app.store.page_address)
         place = f"{desk}/call/{pending.call.id} or " if desk else ""
         ways = f"{place}chatops approvals show {pending.call.id}"
         await self._show_notices(f"{why or 'A call waits for your decision.'} Decide in chatops: {ways}")

@@ -45,7 +45,7 @@ def run(arguments: Namespace) -> int:
         session = find_session(opened.store, arguments.session).id if arguments.session else None
         rows = opened.store.audit(session_id=session)
         lines = [
-            audit.line(row, text=_prompt_text(opened.store, row, arguments)) for row in rows if audit.is_sound(row)
+            audit.to_line(row, text=_prompt_text(opened.store, row, arguments)) for row in rows if audit.is_sound(row)
         ]
     entries = list(map(audit.entry_of, lines))
     if arguments.action == "export":

@@ -83,7 +83,7 @@ async def _serve(app: App, options: ListenOptions, screen: Screen, sockets: list
         screen.say(f"Listening at {f'[{host}]' if ':' in host else host}:{port}")
     with contextlib.suppress(StoreError):
         # Other surfaces name the page. A store that cannot be written stops no page.
-        await asyncio.to_thread(app.store.announce_desk, address.origin, this_process())
+        await asyncio.to_thread(app.store.announce_page, address.origin, this_process())
     _show_link(address, logins, screen)
     starting_jobs = asyncio.create_task(pages.start_jobs_while_open())
     with _print_link_on_enter(loop, lambda: _show_link(address, logins, screen)):

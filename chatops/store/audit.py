@@ -93,7 +93,7 @@ def link(before: str, body: str) -> str:
     return sha256(f'["{before}",{body}]')
 
 
-def record(rows: Connection, step: TurnStep, *, now: float, via: str) -> None:
+def append_step(rows: Connection, step: TurnStep, *, now: float, via: str) -> None:
     """Write the rows of a step, within its transaction and before its decisions are taken from the queue."""
     if entries := [*_describe_step(rows, step, via=via)]:
         append(rows, step.state.session_id, entries, now=now)
@@ -101,7 +101,7 @@ def record(rows: Connection, step: TurnStep, *, now: float, via: str) -> None:
 
 def append(rows: Connection, session_id: str, entries: Iterable[Mapping[str, Any]], *, now: float) -> None:
     """Write rows at the end of the chain of a session, within the current transaction."""
-    last = head(rows, session_id)
+    last = last_row(rows, session_id)
     number, chain = (last.number, last.chain) if last is not None else (0, "")
     for entry in entries:
         number += 1
@@ -111,12 +111,12 @@ def append(rows: Connection, session_id: str, entries: Iterable[Mapping[str, Any
         rows.insert("audit", session_id=session_id, number=number, body=body, chain=chain)
 
 
-def user(via: str) -> dict[str, Any]:
+def this_user(via: str) -> dict[str, Any]:
     """Return who runs this process, and on which surface, as the log has it."""
     return {"uid": os.getuid(), "via": via}
 
 
-def head(rows: Connection, session_id: str) -> AuditRow | None:
+def last_row(rows: Connection, session_id: str) -> AuditRow | None:
     """Return the last row of a chain; None if it has none."""
     found = rows.one(f"{_SELECT.format(rows.WRITTEN_BY)} WHERE session_id = ? ORDER BY number DESC LIMIT 1", session_id)
     return None if found is None else _decode_row(found)
@@ -203,7 +203,7 @@ def _verdict_entry(verdict: VerdictRecord, *, via: str) -> dict[str, Any]:
         "registries": grants[-1].registries,
         "layers": tuple(dict.fromkeys(layer for grant in grants for layer in grant.layers if not layer.of_registry)),
         "read": verdict.workspace_read,
-        "by": user(via),
+        "by": this_user(via),
         "sha256": _stored_digest(arguments),
         "facts": kept or None,
     }
@@ -232,12 +232,12 @@ class AuditLog(StorePart):
     def audit_head(self, session_id: str) -> AuditRow | None:
         """Return the last row of a session; None if it has none."""
         with self._rows.read():
-            return head(self._rows, session_id)
+            return last_row(self._rows, session_id)
 
     def log_trust(self, folder: str, answer: TrustAnswer, items: Iterable[Item] = ()) -> None:
         """Write that the user has given or revoked trust: before it is in force, and after it was revoked."""
         shown = tuple((item.kind.value, item.path, item.digest) for item in items)
-        entry = {"kind": "trust", "folder": folder, "answer": answer, "items": shown, "by": user(self.surface)}
+        entry = {"kind": "trust", "folder": folder, "answer": answer, "items": shown, "by": this_user(self.surface)}
         with self._rows.write():
             append(self._rows, ELSEWHERE, [entry], now=self._clock())
 
@@ -248,7 +248,7 @@ class AuditLog(StorePart):
         return None if found is None else codec.decode_message(found[0], message_id=MessageId(message_id))
 
 
-def line(row: AuditRow, *, text: str | None = None) -> str:
+def to_line(row: AuditRow, *, text: str | None = None) -> str:
     """Return a row as a line of an export: its entry with `chain`, the `text` of a prompt if given, and `written_by`.
 
     A reader takes these out, and has the entry that `chain` is computed over. Raises ValueError for a damaged body.

@@ -67,13 +67,13 @@ class _Form(Generic[T]):
 
     def encode(self, value: T) -> str:
         """Return `value` as JSON text."""
-        return _dumps(value)
+        return _to_json(value)
 
     def decode(self, text: object) -> T:
         """Return the value that `encode` of this or an older version wrote. Raises UnreadableError."""
-        return self.validated(self.parsed(text))
+        return self.validate(self.parse(text))
 
-    def parsed(self, text: object) -> dict[str, Any]:
+    def parse(self, text: object) -> dict[str, Any]:
         """Return the JSON object in a column, which may be damaged. Raises UnreadableError."""
         try:
             value = json.loads(text) if isinstance(text, str) else None
@@ -83,8 +83,8 @@ class _Form(Generic[T]):
             raise UnreadableError(f"A stored {self._what} is damaged: not a JSON object.", advice=_DAMAGE_ADVICE)
         return cast(dict[str, Any], value)
 
-    def validated(self, value: Mapping[str, Any]) -> T:
-        """Return `value` validated. Raises UnreadableError with the location of the first fault."""
+    def validate(self, value: Mapping[str, Any]) -> T:
+        """Return the value of a JSON object. Raises UnreadableError with the location of the first fault."""
         try:
             return self.adapter.validate_python(value)
         except (ValidationError, RecursionError) as error:
@@ -123,20 +123,20 @@ encode_run = _RUNS.encode
 encode_usage = _USAGES.encode
 
 
-def _dumps(value: object) -> str:
+def _to_json(value: object) -> str:
     """Return compact JSON that keeps every character. A dataclass becomes an object with its fields."""
     # Digests are made of this text, so keys are out of it before it is stored.
-    return without_keys(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain))
+    return without_keys(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_as_json))
 
 
 def canonical_text(value: object) -> str:
     """Return the canonical JSON (`domain.canonical`) of a value with dataclasses in it."""
     return without_keys(
-        json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain)
+        json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_as_json)
     )
 
 
-def _plain(value: object) -> object:
+def _as_json(value: object) -> object:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, frozenset):
@@ -177,39 +177,41 @@ def encode_state(state: TurnState, *, grants: dict[str, str] | None = None) -> s
         phase = payload["phase"] = _fields(state.phase)
         for holder, name in ((payload, "grant"), (phase, "under"), (phase, "proposed_under")):
             if isinstance(grant := holder.get(name), Grant):
-                holder[name], encoded = _encoded_grant(grant)
+                holder[name], encoded = _encode_grant(grant)
                 grants[str(holder[name])] = encoded
     # Each step of a turn has the records of all its rounds so far.
-    return f'{_dumps(payload)[:-1]},"rounds":[{_encoded_rounds(state.rounds)}]}}'
+    return f'{_to_json(payload)[:-1]},"rounds":[{_encode_rounds(state.rounds)}]}}'
 
 
-def _encoded_rounds(rounds: tuple[RoundRecord, ...]) -> str:
+def _encode_rounds(rounds: tuple[RoundRecord, ...]) -> str:
     """Return the records as JSON, without encoding again those that the last call had too."""
     global _last_rounds
     known, encoded = _last_rounds
     if rounds[: len(known)] != known:
         known, encoded = (), ""
     if new := rounds[len(known) :]:
-        encoded = ",".join((*((encoded,) if known else ()), *map(_dumps, new)))
+        encoded = ",".join((*((encoded,) if known else ()), *map(_to_json, new)))
         _last_rounds = (rounds, encoded)
     return encoded
 
 
 _last_rounds: tuple[tuple[RoundRecord, ...], str] = ((), "")
+"""The rounds that were encoded last, and their JSON text."""
 
 
-def _encoded_grant(grant: Grant) -> tuple[str, str]:
+def _encode_grant(grant: Grant) -> tuple[str, str]:
     """Return the digest of a grant and its JSON text, for the last few grants without encoding them again."""
     for known, digest, encoded in _encoded_grants:
         if known is grant:
             return digest, encoded
-    encoded = _dumps(grant)
-    digest = hashlib.sha256(_bytes(encoded)).hexdigest()
+    encoded = _to_json(grant)
+    digest = hashlib.sha256(_utf8(encoded)).hexdigest()
     _encoded_grants.appendleft((grant, digest, encoded))
     return digest, encoded
 
 
 _encoded_grants: deque[tuple[Grant, str, str]] = deque(maxlen=4)
+"""The last grants with their digests and JSON texts: a state holds up to three, mostly the same as before."""
 
 
 def decode_state(
@@ -224,7 +226,7 @@ def decode_state(
             f"This turn was stored by a newer chatops (state version {version}, this one reads up to {STATE_VERSION}).",
             advice="Update chatops to resume it; the messages before it can be read.",
         )
-    payload = _STATES.parsed(text)
+    payload = _STATES.parse(text)
     if payload.keys() == {PRUNED}:
         raise UnreadableError("This turn is over, and only its result is stored.")
     ids = payload.pop("messages", None)
@@ -235,7 +237,7 @@ def decode_state(
         for name in ("grant", "under", "proposed_under"):
             if isinstance(digest := holder.get(name), str):
                 holder[name] = _parse_grant(digest, grant_of(digest))
-    state = _STATES.validated(payload)
+    state = _STATES.validate(payload)
     return StoredState(state=state, messages=tuple(MessageId(item) for item in ids))
 
 
@@ -247,19 +249,19 @@ def prune(text: object) -> str:
     Empty if it stays as it is: an attempt at a step or a gate of a workflow, a pruned turn, a damaged one.
     """
     try:
-        payload = _STATES.parsed(text)
+        payload = _STATES.parse(text)
     except UnreadableError:
         return ""
     phase = payload.get("phase")
     if "messages" not in payload or payload.get("contract") or payload.get("gate") or not isinstance(phase, dict):
         return ""
-    return _dumps({PRUNED: phase.get("result")})
+    return _to_json({PRUNED: phase.get("result")})
 
 
 def _parse_grant(digest: str, text: str | None) -> dict[str, Any]:
-    if text is None or hashlib.sha256(_bytes(text)).hexdigest() != digest:
+    if text is None or hashlib.sha256(_utf8(text)).hexdigest() != digest:
         raise UnreadableError("A stored turn is damaged: its grant is lost.", advice=_DAMAGE_ADVICE)
-    return _GRANTS.parsed(text)
+    return _GRANTS.parse(text)
 
 
 def decode_decision(text: object) -> Decision:
@@ -267,8 +269,8 @@ def decode_decision(text: object) -> Decision:
 
     A database logs a decision in its author's name only with the fields that were posted.
     """
-    decision, given = _DECISIONS.decode(text), _DECISIONS.parsed(text)
-    written = _DECISIONS.parsed(encode_recorded(decision))
+    decision, given = _DECISIONS.decode(text), _DECISIONS.parse(text)
+    written = _DECISIONS.parse(encode_recorded(decision))
     # Not compared as values: True equals 1.
     if json.dumps(given) != json.dumps({name: written.get(name) for name in given}):
         raise UnreadableError("A stored decision has other fields than chatops writes.", advice=_DAMAGE_ADVICE)
@@ -310,15 +312,15 @@ def fingerprint(step: TurnStep, *, state: str, messages: Sequence[str]) -> str:
     `state` is the encoded state, `messages` are the encoded messages. The parts are digested one after the other: a
     reply may be megabytes, and joining them would copy it.
     """
-    digest = hashlib.sha256(_bytes(state))
+    digest = hashlib.sha256(_utf8(state))
     runs = [effect for effect in step.effects if isinstance(effect, RunTool)]
-    records = _dumps([runs, step.results, step.verdicts, step.decisions, step.rules, step.takes_queued])
-    digest.update(_bytes(f"\x00{records}\x00"))
+    records = _to_json([runs, step.results, step.verdicts, step.decisions, step.rules, step.takes_queued])
+    digest.update(_utf8(f"\x00{records}\x00"))
     for number, message in enumerate(messages):
         digest.update(b"\n" if number else b"")
-        digest.update(_bytes(message))
+        digest.update(_utf8(message))
     return digest.hexdigest()
 
 
-def _bytes(text: str) -> bytes:
+def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")

@@ -221,13 +221,14 @@ class Connection:
 
     def distance(self) -> tuple[float, float]:
         """Return how long the database takes to answer, and how far its clock is ahead, both in seconds."""
-        found = []
+        measured = []
         for _ in range(3):
             began, here = time.monotonic(), time.time()
             there = self.now()
             took = time.monotonic() - began
-            found.append((took, there - here - took / 2))
-        return min(found)
+            measured.append((took, there - here - took / 2))
+        # The quickest answer says most about the clock: half of its way is the error.
+        return min(measured)
 
     def changes(self) -> int:
         """Return a number that changes when another connection has written. Not within a transaction."""
@@ -251,12 +252,9 @@ class Connection:
                 yield
                 self._raw.execute("COMMIT")
             except BaseException as error:
-                # SQLite itself has rolled back after some errors (disk full, I/O).
-                if self._raw.in_transaction:
-                    with suppress(sqlite3.Error):
-                        self._raw.execute("ROLLBACK")
+                _roll_back(self._raw)
                 if isinstance(error, sqlite3.Error):
-                    self._failed(error)
+                    self._handle_failure(error)
                 raise
 
     def _begin(self, begin: str) -> None:
@@ -264,14 +262,15 @@ class Connection:
 
         SQLite gives up after `BUSY_TIMEOUT_MS`, which is too short for the last of many processes on a busy machine.
         """
-        give_up = time.monotonic() + MAX_WAIT_S
+        give_up_at = time.monotonic() + MAX_WAIT_S
         seen = self._commits_of_others()
         while True:
             try:
                 self._raw.execute(begin)
             except sqlite3.Error as error:
                 before, seen = seen, self._commits_of_others()
-                if not is_busy(error) or seen == before or time.monotonic() > give_up:
+                # Nobody has committed for as long as SQLite has waited: the lock is held by a program that hangs.
+                if not is_busy(error) or seen == before or time.monotonic() > give_up_at:
                     raise
             else:
                 return
@@ -283,7 +282,7 @@ class Connection:
         except sqlite3.Error:
             return None
 
-    def _failed(self, error: sqlite3.Error) -> None:
+    def _handle_failure(self, error: sqlite3.Error) -> None:
         """Handle a transaction that failed and was rolled back. May raise a more helpful error."""
 
     def _must_be_open(self) -> None:
@@ -361,21 +360,25 @@ def transaction(raw: sqlite3.Connection, *, unchecked: bool = False) -> Iterator
             yield
             raw.execute("COMMIT")
         except BaseException:
-            # SQLite itself has rolled back after some errors (disk full, I/O).
-            if raw.in_transaction:
-                with suppress(sqlite3.Error):
-                    raw.execute("ROLLBACK")
+            _roll_back(raw)
             raise
     finally:
         if unchecked:
             raw.execute("PRAGMA foreign_keys = ON")
 
 
+def _roll_back(raw: sqlite3.Connection) -> None:
+    # SQLite itself has rolled back after some errors (disk full, I/O).
+    if raw.in_transaction:
+        with suppress(sqlite3.Error):
+            raw.execute("ROLLBACK")
+
+
 def text(value: Value) -> str:
     """Return a text column. Raises UnreadableError."""
     if isinstance(value, str):
         return value
-    raise _damage_error(value)
+    raise _wrong_type_error(value)
 
 
 def text_or_none(value: Value) -> str | None:
@@ -401,7 +404,7 @@ def integer(value: Value) -> int:
     """Return an integer column. Raises UnreadableError."""
     if isinstance(value, int):
         return value
-    raise _damage_error(value)
+    raise _wrong_type_error(value)
 
 
 def integer_or_none(value: Value) -> int | None:
@@ -413,7 +416,7 @@ def real(value: Value) -> float:
     """Return a time in seconds since the epoch. Raises UnreadableError, also for one that no calendar has."""
     if isinstance(value, int | float) and abs(value) < _LATEST_TIME_S:
         return float(value)
-    raise _damage_error(value)
+    raise _wrong_type_error(value)
 
 
 def real_or_none(value: Value) -> float | None:
@@ -432,7 +435,7 @@ def readable(rows: Iterable[SqlRow], decode: Callable[[SqlRow], T], *, what: str
     return found
 
 
-def _damage_error(value: Value) -> UnreadableError:
+def _wrong_type_error(value: Value) -> UnreadableError:
     return UnreadableError(
         f"A row of the session store is damaged: a value has the wrong type ({type(value).__name__}).",
         advice="Run `chatops doctor` to check the store.",

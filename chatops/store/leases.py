@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _A_DAY_S = 86_400.0
+"""Seconds beyond which an expiry is the mistake of a clock: leases last half a minute."""
 _UNKNOWN = Holder(host="an unknown host", pid=0, boot_id="", pid_started="")
 HOLDER = "host, pid, boot_id, pid_started, machine"
 """Columns of `leases` that say which process holds one."""
@@ -231,21 +232,22 @@ class Leases(StorePart):
         with self._rows.read():
             key = self._rows.setting_key(f"followed:{session_id}")
             row = self._rows.one("SELECT value FROM settings WHERE key = ?", key)
-        by = None if row is None else _decode_holder(text(row[0]))
-        return by is not None and by.machine == self._process().machine and self._alive(by)
+        return row is not None and self._lives_here(_decode_holder(text(row[0])))
 
-    def announce_desk(self, address: str, by: Holder) -> None:
+    def announce_page(self, address: str, by: Holder) -> None:
         """Store the address of the page, which the process `by` serves."""
         with self._rows.write():
             self._rows.put_setting("desk", json.dumps([address, _encode_holder(by)]))
 
-    def desk(self) -> str:
+    def page_address(self) -> str:
         """Return the address of the page if a living process of this machine serves it, else an empty text."""
         with self._rows.read():
             row = self._rows.one("SELECT value FROM settings WHERE key = ?", self._rows.setting_key("desk"))
         address, known = json.loads(text(row[0])) if row is not None else ("", "")
-        by = _decode_holder(known) if known else None
-        return str(address) if by is not None and by.machine == self._process().machine and self._alive(by) else ""
+        return str(address) if self._lives_here(_decode_holder(known)) else ""
+
+    def _lives_here(self, holder: Holder | None) -> bool:
+        return holder is not None and holder.machine == self._process().machine and self._alive(holder)
 
     def ask_to_stop(self, session_id: SessionId, *, stop: bool = True) -> None:
         """Ask the holder to stop the turn, or take that back. Has no effect if no process holds the lease."""

@@ -76,8 +76,8 @@ _SETTINGS = {
     "tcp_user_timeout": "10s",
     "standard_conforming_strings": "on",
 }
-_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT version, now FROM begin_write()"
-_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_BEGIN_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT version, now FROM begin_write()"
+_BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class Postgres(Connection):
@@ -210,17 +210,7 @@ class Postgres(Connection):
         found = self.one("SELECT principal FROM sessions WHERE id = ?", session_id)
         return text((found or ("",))[0])
 
-    def groups_of(self, role: str, among: Sequence[str]) -> frozenset[str] | None:
-        """Return those of these roles that a role is a member of. A superuser is in none."""
-        return members.groups_of(self, role, among)
-
-    def levels(self) -> dict[str, AccessLevel]:
-        """Return the levels of all members."""
-        return members.levels(self)
-
-    def level_of(self, role: str) -> AccessLevel | None:
-        """Return the level of a role; None if it has none."""
-        return members.level_of(self, role)
+    groups_of, levels, level_of = members.groups_of, members.levels, members.level_of
 
     def grant(self, role: str, level: AccessLevel | None) -> None:
         """Give a role of the database a level; None: take it away. Raises StoreError."""
@@ -283,7 +273,7 @@ class Postgres(Connection):
         with self.query():
             writes = begin != "BEGIN"
             try:
-                begun = self.run(_WRITE if writes else _READ)
+                begun = self.run(_BEGIN_WRITE if writes else _BEGIN_READ)
                 self._must_be_same_process()
                 if writes and begun.nextset():
                     version, now = begun.fetchone()
@@ -336,7 +326,7 @@ class Postgres(Connection):
         self._pooled_process = process if process != link.info.backend_pid else 0
         link.process = process
         if not self._pooled_process:
-            link.prepare_threshold = 5
+            link.prepare_threshold = 5  # psycopg's own default
 
     def _must_be_same_process(self) -> None:
         """Raise StoreError if a pooler has given this transaction to a process of the server without our settings."""
@@ -378,19 +368,17 @@ class Postgres(Connection):
         try:
             yield
         except psycopg.Error as error:
-            raise self._refusal(error) from error
+            raise self._store_error(error) from error
 
-    def _refusal(self, error: psycopg.Error) -> StoreError:
+    def _store_error(self, error: psycopg.Error) -> StoreError:
         """Return `error` as a StoreError, NotSavedError if it may pass."""
-        said = (error.diag.message_primary or str(error).partition("\n")[0]).rstrip(".")
+        message = (error.diag.message_primary or str(error).partition("\n")[0]).rstrip(".")
         match error:
             case errors.DiskFull():
                 why, advice = DISK_FULL, "Free some space where the database is."
             case errors.LockNotAvailable() | errors.QueryCanceled() | errors.DeadlockDetected():
-                why, advice = (
-                    "locked by another program",
-                    "End the program that keeps its tables locked, then try again.",
-                )
+                why = "locked by another program"
+                advice = "End the program that keeps its tables locked, then try again."
             case errors.ReadOnlySqlTransaction():
                 why, advice = "the database is read-only", "Name the server that takes writes, or wait for it."
             case errors.UndefinedTable() | errors.UndefinedFunction() if self._pooled_process:
@@ -398,7 +386,7 @@ class Postgres(Connection):
             # Without a right to the schema its tables are not found.
             case errors.InsufficientPrivilege() | errors.UndefinedTable() | errors.UndefinedFunction():
                 return StoreError(
-                    f"The database {self.place} does not permit this: {said}.",
+                    f"The database {self.place} does not permit this: {message}.",
                     advice="Members change what is their own, and have a level of its owner: chatops store grant ROLE "
                     "--level L",
                 )
@@ -406,14 +394,14 @@ class Postgres(Connection):
                 why, advice = "the database cannot be reached", "chatops connects again by itself once it answers."
                 if lacks_password(error):
                     advice = f"Put it into ~/.pgpass or PGPASSWORD, or run: keyring set chatops {self.place}"
-                elif "certificate" in said or "SSL" in said:
+                elif "certificate" in message or "SSL" in message:
                     advice = "It has to prove its name by a certificate: see docs/team.md, and sslrootcert=FILE."
                 return NotSavedError(
-                    f"The database {self.place} cannot be reached ({said}).", advice=advice, reason=why
+                    f"The database {self.place} cannot be reached ({message}).", advice=advice, reason=why
                 )
             case _:
-                return StoreError(f"The database {self.place} failed: {said}.", advice="Run `chatops doctor`.")
-        return NotSavedError(f"Not saved to {self.place}: {why} ({said}).", advice=advice, reason=why, says_so=True)
+                return StoreError(f"The database {self.place} failed: {message}.", advice="Run `chatops doctor`.")
+        return NotSavedError(f"Not saved to {self.place}: {why} ({message}).", advice=advice, reason=why, says_so=True)
 
 
 def escape_text(value: str) -> str:
@@ -441,18 +429,18 @@ def _for_psycopg(sql: str, nulls: tuple[bool, ...]) -> tuple[str, tuple[int, ...
     NULL is put into the text: a parameter that is only compared with NULL has no type.
     """
     numbers: list[int] = []
-    following = iter(range(len(nulls)))
+    unnumbered = iter(range(len(nulls)))
 
-    def replaced(found: re.Match[str]) -> str:
+    def put_parameter(found: re.Match[str]) -> str:
         if found[0] == "%":
             return "%%"
-        number = int(found[1]) - 1 if found[1] else next(following)
+        number = int(found[1]) - 1 if found[1] else next(unnumbered)
         if nulls[number]:
             return "NULL"
         numbers.append(number)
         return "%s"
 
-    statement = _PARAMETER.sub(replaced, sql)
+    statement = _PARAMETER.sub(put_parameter, sql)
     return statement, tuple(numbers)
 
 

@@ -1,9 +1,9 @@
-"""Connections to PostgreSQL: each ends if nothing passes it any more, and one listens to what other processes notify.
+"""Connections to PostgreSQL: their address, their end if nothing passes any more, and one that listens to notices.
 
 A firewall, a router or a pooler may drop all packets of a connection and keep it open on this side: nothing ends it,
-and what keeps TCP alive is answered on the way. So a client would wait for ever. A limit for each
-statement would end searches and copies that take long. So a second connection asks the server if it still works on the
-statement. All of this takes less than the time after which tools have to be stopped because their lease is not renewed.
+and what keeps TCP alive is answered on the way. So a client would wait for ever. A limit for each statement would end
+searches and copies that take long. So a second connection asks the server if it still works on the statement. All of
+this takes less than the time after which tools have to be stopped because their lease is not renewed.
 
 The database notifies in the transaction that changes something. Any role that can connect can listen, also one that may
 read nothing. So all that is sent is a mark of what has changed, which several sessions share.
@@ -38,6 +38,7 @@ _LATE_ANSWER_S = 1.0
 """Seconds for an answer that is on its way while the other connection asks: then the server is idle already."""
 RETRY_S = 2.0
 """Seconds from a failure of the connection that listens to the next try."""
+# A connection whose other end is gone ends after 11 s, as in `_SETTINGS` of `postgres`, before a lease expires.
 _CLIENT_PARAMETERS = {
     "application_name": "chatops",
     "connect_timeout": "5",
@@ -62,9 +63,9 @@ class Link(psycopg.Connection[Any]):
     @classmethod
     def to(cls, parameters: Mapping[str, Any]) -> Link:
         """Connect, without any transaction. Raises psycopg.OperationalError."""
-        made = cls.connect(**cast("Any", parameters), autocommit=True)
-        made._parameters = parameters
-        return made
+        link = cls.connect(**cast("Any", parameters), autocommit=True)
+        link._parameters = parameters
+        return link
 
     def wait(self, gen: Generator[Any, Any, T], interval: float = 0.1, timeout: float | None = None) -> T:
         """Wait for the server. Raises psycopg.OperationalError."""
@@ -75,28 +76,29 @@ class Link(psycopg.Connection[Any]):
         return super().wait(gen, interval, timeout)
 
     def _watch(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
-        heard, is_idle = time.monotonic(), False
+        """Pass on what psycopg waits for, and end the connection if the server is idle meanwhile."""
+        last_sign, is_idle = time.monotonic(), False
         try:
-            wanted = next(gen)
+            awaited = next(gen)
             while True:
-                if ready := (yield wanted):
-                    heard, is_idle = time.monotonic(), False
-                elif is_idle and time.monotonic() > heard + _LATE_ANSWER_S:
+                if ready := (yield awaited):
+                    last_sign, is_idle = time.monotonic(), False
+                elif is_idle and time.monotonic() > last_sign + _LATE_ANSWER_S:
                     self.close()
                     raise psycopg.OperationalError("nothing passes the connection any more")
-                elif not is_idle and time.monotonic() > heard + SILENT_S:
-                    heard, is_idle = time.monotonic(), not self._is_answering()
-                wanted = gen.send(ready)
+                elif not is_idle and time.monotonic() > last_sign + SILENT_S:
+                    last_sign, is_idle = time.monotonic(), not self._is_working()
+                awaited = gen.send(ready)
         except StopIteration as ended:
             return cast("T", ended.value)
 
-    def _is_answering(self) -> bool:
+    def _is_working(self) -> bool:
         """Return True if the server works on a statement of this connection, and not on sending its rows."""
         works = "state !~ '^idle' AND wait_event IS DISTINCT FROM 'ClientWrite'"
-        found = f"SELECT FROM pg_stat_activity WHERE pid = %s AND {works}"
+        query = f"SELECT FROM pg_stat_activity WHERE pid = %s AND {works}"
         try:
             with closing(Link.to(self._parameters)) as other:
-                return other.execute(found.encode(), [self.process]).rowcount > 0
+                return other.execute(query.encode(), [self.process]).rowcount > 0
         except psycopg.Error:
             return False
 
@@ -108,6 +110,7 @@ class Listener:
         self._connect = connect
         self._lock = threading.Lock()
         self._waiting: dict[Callable[[], object], Set[str]] = {}
+        """Whom to wake, and for which marks."""
         self._listens = False
 
     def add(self, wake: Callable[[], object], names: tuple[str, ...]) -> Callable[[], object]:
@@ -121,24 +124,25 @@ class Listener:
         return partial(self._waiting.pop, wake, None)
 
     def close(self) -> None:
-        """Wake nobody any more."""
+        """Wake no one any more."""
         self._waiting.clear()
 
-    def _is_wanted(self) -> bool:
+    def _go_on(self) -> bool:
+        """Return True while anyone waits. If not, the thread ends, and `add` starts another one."""
         with self._lock:
             self._listens = bool(self._waiting)
             return self._listens
 
     def _listen(self) -> None:
-        while self._is_wanted():
+        while self._go_on():
             try:
                 with closing(self._connect()) as link:
                     link.execute(f"LISTEN {CHANNEL}".encode())
-                    # What happened before was notified to nobody here: wake all.
+                    # Nothing was heard of what happened before.
                     self._wake(None)
-                    while self._is_wanted():
-                        if heard := {notice.payload for notice in link.notifies(timeout=SILENT_S, stop_after=1)}:
-                            self._wake(heard)
+                    while self._go_on():
+                        if notified := {notice.payload for notice in link.notifies(timeout=SILENT_S, stop_after=1)}:
+                            self._wake(notified)
                         else:
                             # If nothing passes the connection any more, this ends it.
                             link.execute("")
@@ -146,9 +150,10 @@ class Listener:
                 log.info("nothing is heard of the database: %s", error)
                 time.sleep(RETRY_S)
 
-    def _wake(self, heard: Set[str] | None) -> None:
+    def _wake(self, notified: Set[str] | None) -> None:
+        """Wake those who wait for one of these marks; None: all."""
         for wake, marks in tuple(self._waiting.items()):
-            if heard is None or heard & marks:
+            if notified is None or notified & marks:
                 # Its event loop may have ended.
                 with suppress(RuntimeError):
                     wake()

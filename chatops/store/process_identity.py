@@ -30,20 +30,20 @@ def this_process() -> Holder:
     """Return the identity of this process for journal and lease. It never changes while the process runs."""
     pid = os.getpid()
     if pid not in _own_holders:
-        host, boot = socket.gethostname(), _boot_id()
-        machine = _machine_id(host, contained="/" in boot)
-        _own_holders[pid] = Holder(host=host, pid=pid, boot_id=boot, pid_started=_stat(pid)[1], machine=machine)
+        host, boot = socket.gethostname(), _read_boot_id()
+        machine = _read_machine_id(host, contained="/" in boot)
+        _own_holders[pid] = Holder(host=host, pid=pid, boot_id=boot, pid_started=_read_stat(pid)[1], machine=machine)
     return _own_holders[pid]
 
 
 def holder_of(pid: int) -> Holder:
     """Return the identity of another process of this host."""
-    return replace(this_process(), pid=pid, pid_started=_stat(pid)[1])
+    return replace(this_process(), pid=pid, pid_started=_read_stat(pid)[1])
 
 
 def is_alive(holder: Holder) -> bool:
     """Return True if exactly this process of this host still runs. If that cannot be told, it counts as alive."""
-    boot = _boot_id()
+    boot = _read_boot_id()
     if holder.pid <= 0 or (boot and holder.boot_id and boot != holder.boot_id):
         return False
     try:
@@ -51,14 +51,14 @@ def is_alive(holder: Holder) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        pass
-    state, started = _stat(holder.pid)
+        pass  # It lives, and belongs to another user.
+    state, started = _read_stat(holder.pid)
     if state in {"Z", "X"}:
         return False
     return not (started and holder.pid_started and started != holder.pid_started)
 
 
-def _machine_id(host: str, *, contained: bool) -> str:
+def _read_machine_id(host: str, *, contained: bool) -> str:
     """Return an id made from the machine's own, which machine-id(5) asks not to be stored as it is.
 
     Copies of a container often share one, so there, and where there is none, the name of the host has to do.
@@ -70,7 +70,8 @@ def _machine_id(host: str, *, contained: bool) -> str:
     return hashlib.sha256(f"chatops\0{own or host}".encode()).hexdigest()[:32]
 
 
-def _boot_id() -> str:
+def _read_boot_id() -> str:
+    """Return the boot id, with the container after a slash if the process is in one; empty without ``/proc``."""
     try:
         boot = _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -82,7 +83,7 @@ def _boot_id() -> str:
     return boot if namespace == _FIRST_NAMESPACE else f"{boot}/{namespace}"
 
 
-def _stat(pid: int) -> tuple[str, str]:
+def _read_stat(pid: int) -> tuple[str, str]:
     """Return state letter and start time in clock ticks since the boot; both empty if they cannot be read."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

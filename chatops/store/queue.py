@@ -45,12 +45,22 @@ ALIVE_S = 30.0
 """Seconds after its last sign until a worker counts as gone."""
 _FORGET_S = 86_400.0
 """Seconds after its last sign until the row of a worker is deleted."""
-_LOOKED_AT = 32
-"""Hints that a worker looks at in one go."""
+_MAX_HINTS = 32
+"""Hints that a worker looks at in one go: the first ones may be at sessions that others have just taken."""
 _NOW = "extract(epoch FROM clock_timestamp())::float8"
 _WORKSPACE = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LIVE = f"EXISTS (SELECT 1 FROM leases l WHERE l.session_id = {{0}}.session_id AND l.expires_at > {_NOW})"
 """Condition: a live process owns the session of a row."""
+_UNHINTED = (
+    "FROM runnable r WHERE NOT EXISTS (SELECT 1 FROM hints h WHERE h.session_id = r.session_id) "
+    f"AND NOT {_LIVE.format('r')}"
+)
+"""The sessions that can go on without a hint, and that no one drives."""
+_IDLE_HINTS = (
+    "FROM hints h WHERE NOT EXISTS (SELECT 1 FROM runnable r WHERE r.session_id = h.session_id) "
+    f"AND NOT {_LIVE.format('h')}"
+)
+"""The hints at sessions that cannot go on, and that no one drives."""
 _CALLER = "regexp_replace({0}, '(-[^-]+){{3}}$', '')"
 """The session of a call's session: the caller's of a child, else itself."""
 
@@ -260,7 +270,7 @@ class Queue(StorePart):
                 self._rows.listed(tuple(workspaces)),
                 self._rows.listed(tuple(but)),
                 self._process().machine,
-                _LOOKED_AT,
+                _MAX_HINTS,
             )
         return next(
             (_hint(row) for row in found if row[-1] is None or self._may_be_opened(SessionId(text(row[0])))), None
@@ -291,31 +301,19 @@ class Queue(StorePart):
         """Make the hints that are missing, and delete those without anything to do. Return how many of each."""
         rows = self._rows
         with rows.write():
-            made = rows.run(
-                "INSERT INTO hints (session_id, is_new) SELECT r.session_id, r.is_new FROM runnable r "
-                "WHERE NOT EXISTS (SELECT 1 FROM hints h WHERE h.session_id = r.session_id) "
-                f"AND NOT {_LIVE.format('r')} ON CONFLICT DO NOTHING"
-            ).rowcount
-            gone = rows.run(
-                "DELETE FROM hints h WHERE NOT EXISTS (SELECT 1 FROM runnable r WHERE r.session_id = h.session_id) "
-                f"AND NOT {_LIVE.format('h')}"
-            ).rowcount
+            missing = f"SELECT r.session_id, r.is_new {_UNHINTED}"
+            made = rows.run(f"INSERT INTO hints (session_id, is_new) {missing} ON CONFLICT DO NOTHING").rowcount
+            gone = rows.run(f"DELETE {_IDLE_HINTS}").rowcount
             if made:
                 self._notify("SELECT DISTINCT q.workspace FROM hints h JOIN queue q ON q.session_id = h.session_id")
         return made, gone
 
     def unmatched(self) -> tuple[int, int]:
         """Return how many turns that can go on have no hint, and how many hints have no such turn. None is driven."""
-        with self._rows.read():
-            turns = self._rows.one(
-                "SELECT count(*) FROM runnable r WHERE NOT EXISTS (SELECT 1 FROM hints h WHERE h.session_id = "
-                f"r.session_id) AND NOT {_LIVE.format('r')}"
-            )
-            hints = self._rows.one(
-                "SELECT count(*) FROM hints h WHERE NOT EXISTS (SELECT 1 FROM runnable r WHERE r.session_id = "
-                f"h.session_id) AND NOT {_LIVE.format('h')}"
-            )
-        return integer((turns or (0,))[0]), integer((hints or (0,))[0])
+        with self._rows.query():
+            counts = self._rows.one(f"SELECT (SELECT count(*) {_UNHINTED}), (SELECT count(*) {_IDLE_HINTS})")
+        turns, hints = counts or (0, 0)
+        return integer(turns), integer(hints)
 
     def _notify(self, which: str, *values: str) -> None:
         for (workspace,) in self._rows.all(which, *values):

@@ -83,7 +83,7 @@ class RememberedRules(StorePart):
         with self._rows.write():
             revoked = self._rows.run(sql, now, rule_id).rowcount > 0
             if revoked:
-                entry = {"kind": "revoked", "rule": rule_id, "by": audit.user(self.surface)}
+                entry = {"kind": "revoked", "rule": rule_id, "by": audit.this_user(self.surface)}
                 audit.append(self._rows, audit.ELSEWHERE, [entry], now=now)
             return revoked
 

@@ -82,7 +82,7 @@ class StoreFile(Connection):
         self._recover()
         super()._begin(begin)
 
-    def _failed(self, error: sqlite3.Error) -> None:
+    def _handle_failure(self, error: sqlite3.Error) -> None:
         """Repair a file that turned out to be damaged, then raise NotSavedError: the request may be repeated."""
         if self.unsaved or not is_damage(error):
             return

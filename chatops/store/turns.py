@@ -181,7 +181,7 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         sessions.remove_oldest_queued(rows, state.session_id)
     if step.draft is not None:
         rows.put_setting(step.draft.setting, step.draft.text)
-    audit.record(rows, step, now=now, via=via)
+    audit.append_step(rows, step, now=now, via=via)
     decisions.follow(rows, step, now=now)
     rows.run(
         f"UPDATE sessions SET head = ?, active_turn = ?, last_turn = ?, "

@@ -121,7 +121,7 @@ async def test_a_decision_elsewhere_ends_the_question_and_a_late_answer_is_void(
 
 async def test_other_calls_say_where_they_are_decided_with_the_page_if_it_runs(folder: Path, registry: Path) -> None:
     with open_store() as store:
-        store.announce_desk("http://abc.localhost:8322", this_process())
+        store.announce_page("http://abc.localhost:8322", this_process())
     async with editing() as editor:
         session = (await editor.agent.new_session(str(folder))).session_id
         edit = 'use file_edit {"path": "note.txt", "old": "Friday", "new": "Monday"}'

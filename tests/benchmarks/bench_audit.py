@@ -98,7 +98,7 @@ def test_the_rows_of_the_log_take_a_part_of_a_commit(chatops: CommandLine, monke
 
         return run
 
-    monkeypatch.setattr(audit, "record", timed("rows", audit.record))
+    monkeypatch.setattr(audit, "append_step", timed("rows", audit.append_step))
     monkeypatch.setattr(turns.Turns, "commit", timed("commits", turns.Turns.commit))
     for number in range(12):
         chatops("-p", " then ".join(f"search word{place}{number}" for place in "abcd"), "--role", "coder")

@@ -147,7 +147,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 def test_other_surfaces_know_the_address_for_as_long_as_the_page_runs(served: Served) -> None:
     with open_store() as store:
-        assert store.desk() == served.origin
+        assert store.page_address() == served.origin
         served.process.send_signal(signal.SIGTERM)
         served.process.wait(PATIENCE)
-        assert store.desk() == ""
+        assert store.page_address() == ""

@@ -26,11 +26,11 @@ def test_this_process_is_alive_and_one_with_another_start_or_boot_is_not() -> No
 def test_a_container_and_its_machine_are_different_hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     boot = processes._BOOT_ID.read_text().strip()
     monkeypatch.setattr(processes, "_FIRST_NAMESPACE", processes._NAMESPACE.stat().st_ino)
-    assert processes._boot_id() == boot
+    assert processes._read_boot_id() == boot
     monkeypatch.setattr(processes, "_FIRST_NAMESPACE", 1)
-    assert processes._boot_id() == f"{boot}/{processes._NAMESPACE.stat().st_ino}"
+    assert processes._read_boot_id() == f"{boot}/{processes._NAMESPACE.stat().st_ino}"
     monkeypatch.setattr(processes, "_NAMESPACE", tmp_path / "none")
-    assert processes._boot_id() == boot
+    assert processes._read_boot_id() == boot
 
 
 def test_a_process_that_ended_is_dead_even_before_it_is_waited_for() -> None:
