@@ -17,12 +17,14 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler.worksteal import WorkStealingScheduling  # type: ignore[import-untyped]
 
 from chatops.domain import secrets
+from tests.support import forking
 from tests.support.command_line import REPOSITORY
 from tests.support.figures import FAULT, FIGURE, Count, Tally, faults_of
 
 # Without stored bytecode each program that a test starts, and each worker, would compile every module again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+forking.install()
 
 # A slow machine is no failure. Under CI the same examples every time; `--hypothesis-profile fuzz` looks further.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])

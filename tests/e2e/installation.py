@@ -12,8 +12,7 @@ from typing import Any, Self
 
 from chatops.store.base import JournalRow, SessionInfo
 from chatops.store.store import Store
-from tests.e2e import fork_server
-from tests.support.command_line import Ran, program_environment
+from tests.support.command_line import Ran, program, program_environment
 from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest
 from tests.support.terminal import Terminal
 from tests.support.waiting import PATIENCE
@@ -30,8 +29,6 @@ RESEARCHER_SAYS = "You are in research mode. Name your sources."
 EFFECT = "printf x >> count.txt"
 _PRESSED_AGAIN_S = 5.0
 """Seconds after which a deciding key is pressed again if nothing came of it."""
-_READ_AT_THE_START = frozenset({"LANG", "LC_ALL", "LC_CTYPE", "TERM", "COLORTERM", "NO_COLOR", "PYTHONUTF8"})
-"""Variables that a program which was forked would have read too early."""
 
 
 def registry(url: str, *, host_type: str = "openai", users: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -89,17 +86,9 @@ class Installation:
         rows: int = 36,
         kitty: bool = False,
     ) -> "ChatTerminal":
-        """The chat on a new terminal, which shows images if it is `kitty`.
-
-        It is forked, unless `env` holds what a program or a library reads while it starts.
-        """
+        """The chat on a new terminal, which shows images if it is `kitty`."""
         env = {"PYTHONPATH": program_environment()["PYTHONPATH"], **(env or {})}
-        words = [*self.flags, *arguments]
-        if _READ_AT_THE_START.isdisjoint(env):
-            return _ForkedChat(
-                fork_server.shared(), words, env=env, cwd=self.workspace, cols=cols, rows=rows, kitty=kitty
-            )
-        started = [sys.executable, "-m", "chatops", *words]
+        started = [sys.executable, "-m", "chatops", *self.flags, *arguments]
         return ChatTerminal(started, env=env, cwd=self.workspace, cols=cols, rows=rows, kitty=kitty)
 
     @contextmanager
@@ -116,7 +105,7 @@ class Installation:
 
     def run(self, *arguments: str) -> Ran:
         """A command in another terminal of the same user."""
-        return fork_server.shared().run(*self.flags, *arguments, cwd=self.workspace, env={})
+        return program(*self.flags, *arguments, cwd=self.workspace)
 
     @contextmanager
     def store(self) -> Iterator[Store]:
@@ -211,10 +200,6 @@ class ChatTerminal(Terminal):
     def ready(self, role: str) -> None:
         """Wait until the conversation is open in that role."""
         self.wait_for(f"{role} · ")
-
-
-class _ForkedChat(fork_server.ForkedTerminal, ChatTerminal):
-    """The chat, started by a fork server."""
 
 
 def dialog_of(text: str) -> str:

@@ -13,10 +13,9 @@ import pytest
 from chatops.config.failpoints import NAMES, VARIABLE, Failpoint
 from chatops.domain.events import AskReason
 from chatops.domain.tools import Outcome
-from tests.e2e.fork_server import ForkServer
 from tests.e2e.installation import Installation, answers_each_call_once, registry
 from tests.store.storekit import problems
-from tests.support.command_line import Ran
+from tests.support.command_line import Ran, program
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 
 KILLED = -9
@@ -92,13 +91,12 @@ class User:
     """Someone at a shell who wants the turn to end, and never runs twice what may have run."""
 
     installation: Installation
-    fork_server: ForkServer
     codes: list[int] = field(default_factory=list)
 
     def run(self, *arguments: str, dying: str = "") -> Ran:
         """One command; `dying`: where it is killed."""
         env = {"CHATOPS_HOME": str(self.installation.home), VARIABLE: dying}
-        return self.fork_server.run(*self.installation.flags, *arguments, cwd=self.installation.workspace, env=env)
+        return program(*self.installation.flags, *arguments, cwd=self.installation.workspace, env=env)
 
     def ask(self, *arguments: str, dying: str = "") -> Ran:
         """Send the prompt, as coder."""
@@ -140,11 +138,11 @@ def server() -> Iterator[FakeOpenAI]:
 
 
 @pytest.fixture
-def owner(installation: Installation, fork_server: ForkServer, server: FakeOpenAI) -> User:
+def owner(installation: Installation, server: FakeOpenAI) -> User:
     """A user with a workspace in which something can be written down."""
     (installation.workspace / "mark.txt").write_text("x")
     installation.use(registry(server.url))
-    return User(installation=installation, fork_server=fork_server)
+    return User(installation=installation)
 
 
 def begin(owner: User, kind: str, dying: str) -> Ran:

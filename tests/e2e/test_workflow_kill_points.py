@@ -15,7 +15,6 @@ from chatops.domain.events import AskReason
 from chatops.domain.tools import Outcome
 from chatops.runtime.workflow import turns_of
 from chatops.store.base import JournalRow
-from tests.e2e.fork_server import ForkServer
 from tests.e2e.installation import Installation, answers_each_call_once, registry
 from tests.e2e.test_kill_points import COMMAND, KILLED, User
 from tests.store.storekit import problems
@@ -90,11 +89,11 @@ def server() -> Iterator[FakeOpenAI]:
 
 
 @pytest.fixture
-def operator(installation: Installation, fork_server: ForkServer, server: FakeOpenAI) -> Operator:
+def operator(installation: Installation, server: FakeOpenAI) -> Operator:
     """An operator with a workspace in which something can be written down."""
     (installation.workspace / "mark.txt").write_text("x")
     installation.use({**registry(server.url), "default_role": "coder", "workflows": {"release": {"steps": steps()}}})
-    return Operator(installation=installation, fork_server=fork_server)
+    return Operator(installation=installation)
 
 
 def always(name: str, number: int) -> bool:

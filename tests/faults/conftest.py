@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import fork_server, installation
-from tests.e2e.fork_server import ForkServer
+from tests.e2e.conftest import installation
 from tests.e2e.installation import Installation
 from tests.faults.entry_points import FaultyChat, Pipe, Provider, patient_registry
 from tests.faults.stage import Stage
 
-__all__ = ["fork_server", "installation"]
+__all__ = ["installation"]
 
 
 @pytest.fixture
@@ -22,21 +21,21 @@ def provider() -> Iterator[Provider]:
 
 
 @pytest.fixture(scope="session")
-def stage(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Iterator[Stage]:
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Both entry points, open over many faults. `stranger` asks for a model that is missing; `hasty` waits for 2 s."""
     others: dict[str, dict[str, Any]] = {
         "stranger": {"model_name": "gone-model"},
         "hasty": {"timeout_s": {"connect": 5, "first_token": 60, "idle": 2}},
     }
-    with Stage.open(tmp_path_factory.mktemp("stage"), fork_server, others=others) as opened:
+    with Stage.open(tmp_path_factory.mktemp("stage"), others=others) as opened:
         yield opened
 
 
 @pytest.fixture
-def pipe(installation: Installation, provider: Provider, fork_server: ForkServer) -> Pipe:
+def pipe(installation: Installation, provider: Provider) -> Pipe:
     """The program without a terminal."""
     installation.use(patient_registry(provider.server.url))
-    return Pipe(installation, provider, fork_server)
+    return Pipe(installation, provider)
 
 
 @pytest.fixture

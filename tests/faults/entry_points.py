@@ -16,9 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Self
 
-from tests.e2e.fork_server import ForkServer
 from tests.e2e.installation import ChatTerminal, Installation, answers_each_call_once, registry
-from tests.support.command_line import Ran
+from tests.support.command_line import Ran, program
 from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, says
 
 _NUMBERS = itertools.count(1)
@@ -93,18 +92,15 @@ class FaultyChat:
 class Pipe:
     """`chatops -p` and other commands without a terminal, against the same kind of provider."""
 
-    def __init__(self, installation: Installation, provider: Provider, fork_server: ForkServer) -> None:
+    def __init__(self, installation: Installation, provider: Provider) -> None:
         self.installation = installation
         self.provider = provider
-        self._fork_server = fork_server
         self.before = 0
 
     def run(self, *arguments: str, env: dict[str, str] | None = None) -> Ran:
         """One command, under the installation's registry."""
         variables = {"CHATOPS_HOME": str(self.installation.home), **(env or {})}
-        return self._fork_server.run(
-            *self.installation.flags, *arguments, cwd=self.installation.workspace, env=variables
-        )
+        return program(*self.installation.flags, *arguments, cwd=self.installation.workspace, env=variables)
 
     def ask(self, text: str, *replies: Reply | Callable[[SeenRequest], Reply], more: tuple[str, ...] = ()) -> Ran:
         """One message; the server answers with `replies`, one after the other."""

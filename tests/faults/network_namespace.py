@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.e2e.fork_server import ForkServer
 from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, call, calls, says
+from tests.support.forking import ForkServer
 from tests.support.sockets import server_tls
 
 NAME, ADDRESS = "pages.test", "93.184.216.34"
@@ -41,7 +41,7 @@ class NetworkNamespace(ForkServer):
         with tempfile.TemporaryDirectory() as folder:
             news = Path(folder) / "news"
             os.mkfifo(news)
-            super().__init__(within=(*_UNSHARE, sys.executable, "-m", "tests.faults.network_namespace", str(news)))
+            super().__init__(*_UNSHARE, sys.executable, "-m", "tests.faults.network_namespace", str(news))
             self.model = news.read_text()
         assert self.model, "the island did not come up"
 
@@ -137,7 +137,7 @@ def _main(news: Path, fork_server: Sequence[str]) -> int:
     with FakeOpenAI(_model) as server:
         news.write_text(server.url)
         # What the fork server is talked to through stands behind the name of its module.
-        control = int(fork_server[fork_server.index("tests.e2e.fork_server") + 1])
+        control = int(fork_server[fork_server.index("tests.support.forking") + 1])
         return subprocess.run(fork_server, pass_fds=[control], check=False).returncode
 
 

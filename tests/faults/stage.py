@@ -21,7 +21,6 @@ from typing import Any, Self
 
 from chatops.domain.ids import SessionId
 from chatops.domain.messages import AssistantMessage, Message
-from tests.e2e.fork_server import ForkServer
 from tests.e2e.installation import Installation
 from tests.faults.entry_points import FaultyChat, Pipe, Provider, flat, patient_registry
 from tests.support.command_line import Ran
@@ -69,7 +68,6 @@ class Stage:
     def open(
         cls,
         folder: Path,
-        fork_server: ForkServer,
         *,
         others: Mapping[str, dict[str, Any]] | None = None,
         env: Mapping[str, str] | None = None,
@@ -87,7 +85,7 @@ class Stage:
             terminal = opened.enter_context(typed.open("--role", "coder", env={**env, **home}))
             terminal.ready("coder")
             chat = FaultyChat(typed, provider, terminal)
-            yield cls(provider, pipe=Pipe(piped, provider, fork_server), chat=chat, env=dict(env))
+            yield cls(provider, pipe=Pipe(piped, provider), chat=chat, env=dict(env))
 
     def ask(self, text: str, *replies: Replies, more: tuple[str, ...] = ()) -> PipeAnswer:
         """One message through the pipe, which is told what came of it as JSON. No traceback, no control character."""

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from chatops.domain.messages import AssistantMessage
-from tests.e2e.fork_server import ForkServer
 from tests.faults.stage import Stage
 from tests.support.fake_openai import FakeOpenAI, says
 from tests.support.sockets import CERTIFICATES, TlsListener, black_hole, nobody, plain_http, server_tls
@@ -29,7 +28,7 @@ class Net:
 
 
 @pytest.fixture(scope="module")
-def net(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Iterator[Net]:
+def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Net]:
     with ExitStack() as opened:
         names = {"homemade": "self-signed"}
         listeners = {name: opened.enter_context(TlsListener(names.get(name, name))) for name in LISTENERS}
@@ -64,7 +63,7 @@ def net(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> It
         variables = dict.fromkeys(("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy"), proxy)
         without = dict.fromkeys(("no_proxy", "NO_PROXY"), "no-such-host.invalid")
         folder = tmp_path_factory.mktemp("stage")
-        stage = opened.enter_context(Stage.open(folder, fork_server, others=others, env={**variables, **without}))
+        stage = opened.enter_context(Stage.open(folder, others=others, env={**variables, **without}))
         yield Net(stage=stage, ports=ports, listeners=listeners)
 
 

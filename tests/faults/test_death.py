@@ -19,9 +19,9 @@ import pytest
 from chatops.config.failpoints import NAMES, OTHER_NAMES
 from chatops.domain.decisions import Approved
 from chatops.domain.messages import NoticeMessage
-from tests.e2e.fork_server import ForkServer, shared
 from tests.e2e.installation import APPROVE, Installation
 from tests.kill.at_screen import approve_elsewhere, gone_on_with
+from tests.kill.conftest import own_tool
 from tests.kill.ledger import read
 from tests.kill.play import of_phase, play
 from tests.kill.scene import Scene
@@ -30,21 +30,16 @@ from tests.kill.strikes import SCREEN, SHELL, EntryPoint, Moment, Phase, Strike
 from tests.kill.verdict import Case, after_the_kill, in_the_end
 from tests.support.figures import Count
 
-TOOL = "tests.kill.note_tool"
-
-
-@pytest.fixture(scope="module")
-def fork_server() -> ForkServer:
-    """The launcher of the program, with and without a terminal."""
-    return shared(TOOL)
+__all__ = ["own_tool"]
+pytestmark = pytest.mark.usefixtures("own_tool")
 
 
 @pytest.fixture
-def stage(installation: Installation, fork_server: ForkServer) -> Iterator[Stage]:
+def stage(installation: Installation) -> Iterator[Stage]:
     """A workspace in which effects can be counted."""
     with Scene(installation.workspace).playing() as scene:
         installation.use(scene.registry())
-        yield Stage(installation, scene, fork_server)
+        yield Stage(installation, scene)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +230,7 @@ def test_after_a_power_failure_the_last_acknowledged_state_is_there_and_is_gone_
     (data / stage.file.name).write_bytes(file)
     # Of the next commit only this much had come to the disk.
     (data / f"{stage.file.name}-wal").write_bytes(log + log[32:1056])
-    after = Stage(Installation(stage.installation.workspace, data.parent), stage.scene, stage.fork_server)
+    after = Stage(Installation(stage.installation.workspace, data.parent), stage.scene)
     after.installation.flags = stage.installation.flags
     listed = after.run("sessions", "list").out
     assert "waiting for your approval of file_edit" in listed

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.entry_points import flat, patient_registry
 from tests.faults.network_namespace import NAME, NetworkNamespace, can_be_had
-from tests.support.command_line import Ran
+from tests.support.command_line import Ran, program
 
 pytestmark = [pytest.mark.fault("G10"), pytest.mark.skipif(not can_be_had(), reason="no namespaces for a test here")]
 
@@ -40,7 +40,6 @@ class Reader:
     """`chatops -p` as researcher, on the network namespace."""
 
     def __init__(self, namespace: NetworkNamespace, folder: Path) -> None:
-        self._namespace = namespace
         self._workspace = folder / "project"
         self._workspace.mkdir()
         self._env = {"CHATOPS_HOME": str(folder / "home")}
@@ -51,7 +50,7 @@ class Reader:
     def ask(self, text: str, *more: str) -> Ran:
         """One message."""
         flags = ("--registry", str(self._registry), "--role", "researcher", "--approve", "web_fetch")
-        return self._namespace.run(*flags, "-p", text, *more, cwd=self._workspace, env=self._env)
+        return program(*flags, "-p", text, *more, cwd=self._workspace, env=self._env)
 
     def fetch(self, url: str) -> Ran:
         """Have the model fetch a page. However that goes, there is an answer, no traceback, and the next turn works."""
@@ -66,7 +65,8 @@ class Reader:
 @pytest.fixture(scope="module")
 def namespace() -> Iterator[NetworkNamespace]:
     """See `tests.faults.network_namespace`."""
-    with NetworkNamespace() as up:
+    up = NetworkNamespace()
+    with up.forking():
         yield up
 
 

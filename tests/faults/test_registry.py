@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.fork_server import ForkServer
 from tests.e2e.installation import Installation
 from tests.faults.entry_points import FaultyChat, Pipe, Provider, flat, patient_registry
 from tests.faults.terminals import chat_in
@@ -74,11 +73,11 @@ def test_a_file_that_breaks_or_goes_changes_nothing_and_is_told_with_its_place(r
 @pytest.mark.more
 @pytest.mark.fault("E13")
 def test_a_file_that_is_broken_at_the_start_leaves_the_last_one_that_could_be_read(
-    installation: Installation, provider: Provider, fork_server: ForkServer
+    installation: Installation, provider: Provider
 ) -> None:
     whole = with_tools(provider, "file_read")
     installation.use(whole)
-    pipe = Pipe(installation, provider, fork_server)
+    pipe = Pipe(installation, provider)
     assert pipe.ask("good morning").code == 0
     whole["roles"]["coder"]["tools"] = ["file_read", "shell_exec"]
     file_of(installation).write_text(broken(whole))
@@ -187,10 +186,10 @@ def crowded(provider: Provider) -> str:
 @pytest.mark.more
 @pytest.mark.fault("E15")
 def test_a_file_that_is_far_too_large_is_a_clear_error_and_the_start_is_usable(
-    installation: Installation, provider: Provider, fork_server: ForkServer
+    installation: Installation, provider: Provider
 ) -> None:
     installation.use(huge(provider))
-    refused = Pipe(installation, provider, fork_server).ask("hello")
+    refused = Pipe(installation, provider).ask("hello")
     assert refused.code == 2
     assert re.search(r"registry.json: the file is larger than \d+ bytes", refused.err)
     with installation.open() as terminal:
@@ -210,12 +209,12 @@ def test_a_file_that_is_far_too_large_is_a_clear_error_and_the_start_is_usable(
 @pytest.mark.more
 @pytest.mark.fault("E15")
 def test_a_file_that_wants_to_include_itself_includes_nothing_and_says_so(
-    installation: Installation, provider: Provider, fork_server: ForkServer
+    installation: Installation, provider: Provider
 ) -> None:
     whole = patient_registry(provider.server.url)
     whole["include"] = ["registry.json"]
     installation.use(whole)
-    pipe = Pipe(installation, provider, fork_server)
+    pipe = Pipe(installation, provider)
     assert re.search(r"registry.json, line 1, column \d+, key include", flat(pipe.ask("hello").err))
     pipe.assert_well()
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from chatops.domain.tools import Outcome
-from tests.e2e.fork_server import ForkServer
 from tests.e2e.installation import EFFECT, TITLE, ChatTerminal
 from tests.faults.entry_points import FaultyChat, Pipe, Provider, flat
 from tests.support.fake_openai import call, calls, says
@@ -43,7 +42,7 @@ def well(chat: FaultyChat, terminal: ChatTerminal) -> None:
 
 @pytest.mark.more
 def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
-    chat: FaultyChat, second: ChatTerminal, provider: Provider, fork_server: ForkServer
+    chat: FaultyChat, second: ChatTerminal, provider: Provider
 ) -> None:
     first = chat.terminal
     where = re.escape(f"(pid {first.pid} on {os.uname().nodename}, since ")
@@ -54,7 +53,7 @@ def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
     seen(second, r"The message was not sent: this session is open")
     second.wait_for(re.compile(r"^│? *and this *│?$", re.MULTILINE))
     # Neither can a program without a terminal, which is told what to do.
-    pipe = Pipe(chat.installation, provider, fork_server)
+    pipe = Pipe(chat.installation, provider)
     for arguments in (("-p", "hello", "-c"), ("resume", chat.installation.session().id)):
         refused = pipe.run(*arguments)
         assert refused.code == 1
@@ -90,7 +89,7 @@ def test_the_second_reads_along_and_takes_over_with_the_call_that_waits(
 
 @pytest.mark.more
 def test_both_may_decide_and_the_one_that_comes_second_is_told_who_was_first(
-    chat: FaultyChat, second: ChatTerminal, provider: Provider, fork_server: ForkServer
+    chat: FaultyChat, second: ChatTerminal, provider: Provider
 ) -> None:
     with chat.installation.store() as store:
         (waiting,) = store.pending_calls()
@@ -103,7 +102,7 @@ def test_both_may_decide_and_the_one_that_comes_second_is_told_who_was_first(
     seen(chat.terminal, r"Answered elsewhere: shell_exec was denied by uid \d+ .* via tui on .* at \d\d:\d\d:\d\d")
     chat.terminal.wait_gone(TITLE)
     second.wait_for("Understood.")
-    late = Pipe(chat.installation, provider, fork_server).run("approvals", "approve", waiting.pending.call.id)
+    late = Pipe(chat.installation, provider).run("approvals", "approve", waiting.pending.call.id)
     assert late.code == 1
     assert re.search(r"it was denied by uid \d+ .* via tui on .* at \d\d:\d\d:\d\d", flat(late.err))
     assert chat.installation.count == 0

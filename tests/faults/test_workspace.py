@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.fork_server import ForkServer
 from tests.e2e.installation import EFFECT, Installation
 from tests.faults.entry_points import FaultyChat, Pipe, Provider, patient_registry
 from tests.support.fake_openai import call, calls, says
@@ -27,9 +26,7 @@ def odd(tmp_path: Path, chatops_home: Path, provider: Provider) -> Installation:
 
 @pytest.mark.more
 @pytest.mark.fault("E19")
-def test_a_path_that_could_mislead_is_shown_as_one_and_works(
-    odd: Installation, provider: Provider, fork_server: ForkServer
-) -> None:
+def test_a_path_that_could_mislead_is_shown_as_one_and_works(odd: Installation, provider: Provider) -> None:
     shown = SHOWN.format(parent=odd.workspace.parent)
     with odd.open("--role", "coder") as terminal:
         terminal.ready("coder")
@@ -50,7 +47,7 @@ def test_a_path_that_could_mislead_is_shown_as_one_and_works(
         assert "Monday" in (odd.workspace / "note.txt").read_text()
         chat.assert_well()
     # The same without a terminal: the paused call says where it would run, and an approval from there works.
-    pipe = Pipe(odd, provider, fork_server)
+    pipe = Pipe(odd, provider)
     paused = pipe.ask("again", calls(call("shell_exec", command=EFFECT)), says("Understood."), more=("-c",))
     assert paused.code == 3
     with odd.store() as store:
@@ -98,12 +95,8 @@ def test_a_workspace_that_goes_is_told_no_tool_runs_and_it_may_come_back(chat: F
 
 
 @pytest.mark.fault("E20")
-def test_a_start_in_a_folder_that_is_gone_says_so(
-    installation: Installation, provider: Provider, fork_server: ForkServer
-) -> None:
+def test_a_start_in_a_folder_that_is_gone_says_so(installation: Installation, provider: Provider) -> None:
     installation.use(patient_registry(provider.server.url))
-    ran = Pipe(installation, provider, fork_server).run(
-        "-p", "hello", "--workspace", os.fspath(installation.workspace / "never")
-    )
+    ran = Pipe(installation, provider).run("-p", "hello", "--workspace", os.fspath(installation.workspace / "never"))
     assert ran.code == 2
     assert "is not a folder" in ran.err

@@ -7,7 +7,7 @@ from tests.e2e.installation import APPROVE, PAUSES
 from tests.faults.entry_points import flat
 from tests.kill.ledger import Ledger, left_to_say, read, watching
 from tests.kill.scene import LeaseRow
-from tests.kill.stage import EMPTY, KILLED, UNKNOWN, Command, ForkedChat, Stage, StuckError
+from tests.kill.stage import EMPTY, KILLED, UNKNOWN, Command, KilledChat, Stage, StuckError
 from tests.kill.strikes import Moment
 from tests.kill.verdict import Case, after_the_kill
 
@@ -36,7 +36,7 @@ def killed(stage: Stage, case: Case) -> None:
     after_the_kill(stage, case, seen[0], shown)
 
 
-def _comes_to_it(stage: Stage, case: Case, terminal: ForkedChat) -> bool:
+def _comes_to_it(stage: Stage, case: Case, terminal: KilledChat) -> bool:
     """Return True once the moment has come; False if the process died before, at its failpoint."""
     moment = case.strike.moment
     if not terminal.reaches(lambda text: "coder · " in text and EMPTY in text, what="the chat"):
@@ -83,12 +83,12 @@ def _shows(stage: Stage, moment: Moment | None, text: str) -> bool:
     return stage.scene.holding.is_set() and (moment not in words or words[moment] in text)
 
 
-def _is_draft(stage: Stage, text: str, terminal: ForkedChat) -> bool:
+def _is_draft(stage: Stage, text: str, terminal: KilledChat) -> bool:
     """Wait until what was typed is stored, as if the user had paused before sending it."""
     return terminal.reaches(lambda _: text in (read(stage.file) or Ledger()).drafts, what=f"the draft {text!r}")
 
 
-def _keeps_another(stage: Stage, case: Case, terminal: ForkedChat) -> bool:
+def _keeps_another(stage: Stage, case: Case, terminal: KilledChat) -> bool:
     """A second message is kept while the call of the first waits; the kill strikes when it is sent."""
     if not terminal.reaches(lambda text: APPROVE in text, what="the dialog"):
         return False
@@ -130,7 +130,7 @@ def gone_on_with(stage: Stage, case: Case) -> None:
         _finishes(case, terminal, last)
 
 
-def _reads_what_was_left(case: Case, terminal: ForkedChat, wanted: str) -> None:
+def _reads_what_was_left(case: Case, terminal: KilledChat, wanted: str) -> None:
     line = re.compile(rf"Unfinished: .*({wanted}).* \(session \"effect \d+ by \w+\"\).* – ctrl\+g")
     try:
         terminal.reaches(lambda text: line.search(flat(text)) is not None, what=wanted)
@@ -142,7 +142,7 @@ def _is_open(case: Case, text: str) -> bool:
     return f"▌ {case.message}" in text or APPROVE in text or UNKNOWN in text
 
 
-def _finishes(case: Case, terminal: ForkedChat, last: int) -> None:
+def _finishes(case: Case, terminal: KilledChat, last: int) -> None:
     pressed = 0.0
     asked = sent = False
 

@@ -1,16 +1,17 @@
-"""An installation for each test, and what starts programs for each module."""
+"""An installation for each test, and a tool of somebody's own."""
+
+from collections.abc import Iterator
 
 import pytest
 
 from tests.e2e.conftest import installation
-from tests.e2e.fork_server import ForkServer, shared
+from tests.support.forking import ForkServer
 
 __all__ = ["installation"]
 
-TOOL = "tests.kill.note_tool"
-
 
 @pytest.fixture(scope="module")
-def fork_server() -> ForkServer:
-    """The launcher of the program, with a user's own tool."""
-    return shared(TOOL)
+def own_tool() -> Iterator[None]:
+    """Give each program a tool of somebody's own."""
+    with ForkServer(load="tests.kill.note_tool").forking():
+        yield

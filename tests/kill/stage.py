@@ -1,18 +1,19 @@
 """An installation with forked programs, a scene beside it, and a user who continues with one effect after another."""
 
-import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from chatops.config.failpoints import VARIABLE
-from tests.e2e.fork_server import Child, ForkedTerminal, ForkServer
 from tests.e2e.installation import ChatTerminal, Installation
 from tests.kill.scene import Scene
 from tests.support import processes
-from tests.support.command_line import Ran
+from tests.support.command_line import Ran, program_environment
 from tests.support.waiting import PATIENCE
 
+PROGRAM = (sys.executable, "-m", "chatops")
 LOOK_S = 0.005
 KILLED = -9
 EMPTY = "Message (Enter sends"
@@ -23,8 +24,8 @@ class StuckError(AssertionError):
     """Nothing that was waited for came, and the program lives."""
 
 
-class ForkedChat(ForkedTerminal, ChatTerminal):
-    """The chat, forked onto a terminal."""
+class KilledChat(ChatTerminal):
+    """The chat, which may die while something is waited for."""
 
     def reaches(self, holds: Callable[[str], bool], *, what: str) -> bool:
         """Wait until `holds` is true of the screen; False if the program is dead before. Raises StuckError."""
@@ -41,18 +42,16 @@ class ForkedChat(ForkedTerminal, ChatTerminal):
 class Stage:
     """Entry point of a kill."""
 
-    def __init__(self, installation: Installation, scene: Scene, fork_server: ForkServer) -> None:
+    def __init__(self, installation: Installation, scene: Scene) -> None:
         self.installation = installation
         self.scene = scene
-        self.fork_server = fork_server
         self.file = installation.home / "data" / "chatops.db"
         self._commands = 0
 
-    def chat(self, *arguments: str, point: str = "") -> ForkedChat:
+    def chat(self, *arguments: str, point: str = "") -> KilledChat:
         """The chat on a new terminal, as coder; dies at `point`."""
-        return ForkedChat(
-            self.fork_server,
-            [*self.installation.flags, *arguments, "--role", "coder"],
+        return KilledChat(
+            [*PROGRAM, *self.installation.flags, *arguments, "--role", "coder"],
             cwd=self.installation.workspace,
             env={VARIABLE: point},
             cols=110,
@@ -68,12 +67,14 @@ class Stage:
         self._commands += 1
         folder = self.installation.workspace.parent
         out, err = (folder / f"{name}-{self._commands}" for name in ("out", "err"))
-        with open(os.devnull, "rb") as nothing, out.open("wb") as standard, err.open("wb") as other:
-            child = self.fork_server.start(
-                [*self.installation.flags, *arguments],
+        with out.open("wb") as standard, err.open("wb") as other:
+            child = subprocess.Popen(
+                [*PROGRAM, *self.installation.flags, *arguments],
                 cwd=self.installation.workspace,
-                env={"CHATOPS_HOME": str(self.installation.home), VARIABLE: point},
-                streams=(nothing.fileno(), standard.fileno(), other.fileno()),
+                env=program_environment() | {"CHATOPS_HOME": str(self.installation.home), VARIABLE: point},
+                stdin=subprocess.DEVNULL,
+                stdout=standard,
+                stderr=other,
             )
         return Command(child, out, err)
 
@@ -81,7 +82,7 @@ class Stage:
 class Command:
     """A command under way."""
 
-    def __init__(self, child: Child, out: Path, err: Path) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], out: Path, err: Path) -> None:
         self._child = child
         self._out = out
         self._err = err

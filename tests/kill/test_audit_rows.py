@@ -6,7 +6,6 @@ has taken effect without a `start` row that a row before it permits (`verdict.fa
 
 import pytest
 
-from tests.e2e.fork_server import ForkServer
 from tests.e2e.installation import Installation
 from tests.kill.scene import Scene
 from tests.kill.stage import Stage
@@ -16,7 +15,7 @@ from tests.tools.running import needs_sandbox
 POINTS = ("before_commit", "in_commit", "after_commit", "after_inspect", "before_tool", "after_tool", "decision_found")
 KILLED = -9
 
-pytestmark = pytest.mark.kill
+pytestmark = [pytest.mark.kill, pytest.mark.usefixtures("own_tool")]
 
 
 class Effect:
@@ -60,9 +59,9 @@ class Effect:
 @pytest.mark.parametrize("point", [*POINTS, "after_spawn", "contained"])
 @pytest.mark.parametrize("kind", ["command", "apply"])
 def test_no_effect_is_without_its_row_and_no_row_without_what_it_says(
-    kind: str, point: str, installation: Installation, fork_server: ForkServer
+    kind: str, point: str, installation: Installation
 ) -> None:
-    stage = Stage(installation, Scene(installation.workspace), fork_server)
+    stage = Stage(installation, Scene(installation.workspace))
     number = 0
     while True:
         number += 1

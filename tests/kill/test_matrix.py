@@ -15,7 +15,6 @@ import random
 
 import pytest
 
-from tests.e2e.fork_server import ForkServer
 from tests.e2e.installation import Installation
 from tests.kill.play import of_phase, play
 from tests.kill.scene import Scene
@@ -27,7 +26,7 @@ KILLS = int(os.environ.get("CHATOPS_KILLS", "30"))
 SEED = int(os.environ.get("CHATOPS_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 BATCH = 5
 
-pytestmark = pytest.mark.kill
+pytestmark = [pytest.mark.kill, pytest.mark.usefixtures("own_tool")]
 
 
 @pytest.mark.parametrize("batch", range(-(-KILLS // BATCH)))
@@ -38,7 +37,6 @@ def test_killed_in_this_phase_nothing_is_lost_or_done_twice(
     phase: Phase,
     batch: int,
     installation: Installation,
-    fork_server: ForkServer,
     figure: Count,
 ) -> None:
     chance = random.Random(f"{SEED} {entry_point} {phase} {batch}")
@@ -47,7 +45,7 @@ def test_killed_in_this_phase_nothing_is_lost_or_done_twice(
     number = 1
     with Scene(installation.workspace).playing() as scene:
         installation.use(scene.registry())
-        stage = Stage(installation, scene, fork_server)
+        stage = Stage(installation, scene)
         while kills < min(BATCH, KILLS - batch * BATCH):
             wanted = strike(entry_point, phase, chance)
             case = play(stage, entry_point, wanted, number=number, kind=kind_for(wanted, chance), chance=chance)

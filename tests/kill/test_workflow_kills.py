@@ -24,11 +24,11 @@ from chatops.domain.tools import Outcome
 from chatops.engine.workflow.state import RunResult
 from chatops.runtime.workflow import turns_of
 from chatops.store.base import JournalRow
-from tests.e2e.fork_server import ForkServer, shared
 from tests.e2e.installation import Installation, answers_each_call_once, registry
 from tests.store.storekit import problems
-from tests.support.command_line import Ran
+from tests.support.command_line import Ran, program
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls
+from tests.support.waiting import PATIENCE
 from tests.support.workflows import answer, gave_up, step
 
 KILLS = int(os.environ.get("CHATOPS_WORKFLOW_KILLS", "200"))
@@ -96,11 +96,8 @@ class Figures:
 class Operator:
     """Goes on with one run after the other, and is interrupted."""
 
-    def __init__(
-        self, installation: Installation, fork_server: ForkServer, chance: random.Random, figures: Figures
-    ) -> None:
+    def __init__(self, installation: Installation, chance: random.Random, figures: Figures) -> None:
         self.installation = installation
-        self.fork_server = fork_server
         self.chance = chance
         self.figures = figures
 
@@ -130,8 +127,8 @@ class Operator:
         elif not mild:
             after = self.chance.uniform(0.01, LATEST_S)
         env = {"CHATOPS_HOME": str(self.installation.home), VARIABLE: point}
-        ran = self.fork_server.run(
-            *self.installation.flags, *words, cwd=self.installation.workspace, env=env, killed_after=after
+        ran = program(
+            *self.installation.flags, *words, cwd=self.installation.workspace, env=env, timeout=after or PATIENCE
         )
         if ran.code == KILLED:
             self.figures.kills += 1
@@ -144,21 +141,14 @@ class Operator:
         for one in waiting:
             word = "deny" if one.reason is AskReason.OUTCOME_UNKNOWN else "approve"
             env = {"CHATOPS_HOME": str(self.installation.home), VARIABLE: ""}
-            ran = self.fork_server.run(
-                *self.installation.flags, "approvals", word, one.call.id, cwd=self.installation.workspace, env=env
-            )
+            flags = self.installation.flags
+            ran = program(*flags, "approvals", word, one.call.id, cwd=self.installation.workspace, env=env)
             if ran.code != 0:
                 self.figures.faults.append(ran.err)
 
     def _runs(self) -> list[Any]:
         with self.installation.store() as store:
             return store.runs()
-
-
-@pytest.fixture(scope="module")
-def fork_server() -> ForkServer:
-    """The launcher of the program."""
-    return shared()
 
 
 @pytest.fixture(scope="module")
@@ -171,10 +161,10 @@ def totals() -> Iterator[Figures]:
 
 @pytest.mark.parametrize("batch", range(-(-KILLS // BATCH)))
 def test_a_run_ends_and_writes_at_most_once_whenever_it_is_killed(
-    batch: int, installation: Installation, fork_server: ForkServer, totals: Figures
+    batch: int, installation: Installation, totals: Figures
 ) -> None:
     figures = Figures()
-    operator = Operator(installation, fork_server, random.Random(SEED + batch), figures)
+    operator = Operator(installation, random.Random(SEED + batch), figures)
     most = min(BATCH, KILLS - batch * BATCH)
     with FakeOpenAI(model) as server:
         installation.use(

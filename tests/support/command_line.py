@@ -2,10 +2,13 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -58,19 +61,31 @@ class CommandLine:
         return [f"{row['kind']} {word}".strip() for row, word in zip(rows, said, strict=True)]
 
 
-def program(*arguments: str, stdin: str | None = None, cwd: Path, timeout: float = PATIENCE) -> Ran:
-    """Run the real program. stdin None: there is nothing to read."""
-    done = subprocess.run(
-        [sys.executable, "-m", "chatops", *arguments],
-        input=stdin,
-        stdin=subprocess.DEVNULL if stdin is None else None,
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=program_environment(),
-        timeout=timeout,
-        check=False,
-    )
+def program(
+    *arguments: str,
+    stdin: str | None = None,
+    cwd: Path,
+    env: Mapping[str, str] = MappingProxyType({}),
+    timeout: float = PATIENCE,
+) -> Ran:
+    """Run the real program, killed after so many seconds at the latest. stdin None: there is nothing to read.
+
+    `env` is added to the environment of this process.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "chatops", *arguments],
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            cwd=cwd,
+            env={**program_environment(), **env},
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Ran(code=-signal.SIGKILL, out="", err="")
     return Ran(code=done.returncode, out=done.stdout, err=done.stderr)
 
 

@@ -25,10 +25,11 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from tests.support import processes
 from tests.support.emulator import Cell, Emulator, Image
+from tests.support.forking import can_fork
 from tests.support.waiting import PATIENCE
 
 _ESCAPE_REST = 0.3
@@ -67,23 +68,6 @@ _KEYS = {
 }
 
 
-class Program(Protocol):
-    """A started program, as `subprocess.Popen` has it."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        ...
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Its exit status; raises subprocess.TimeoutExpired."""
-        ...
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        ...
-
-
 class Terminal:
     """A program in its own session on a terminal of `cols` × `rows` cells.
 
@@ -117,7 +101,7 @@ class Terminal:
         self._settings = termios.tcgetattr(slave)
         try:
             marked = {**(env or {}), **dict([self._mark.split("=", 1)])}
-            self._child: Program = self.start(argv, env=marked, cwd=cwd, slave=slave)
+            self._child = _start(argv, env=terminal_environment() | marked, cwd=cwd, slave=slave)
         except BaseException:
             os.close(self._master)
             raise
@@ -125,19 +109,6 @@ class Terminal:
             os.close(slave)
         self._reader = threading.Thread(target=self._read, name="terminal", daemon=True)
         self._reader.start()
-
-    def start(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | str | None, slave: int) -> "Program":
-        """Start the program on the terminal; once, when this is made."""
-        variables = {**terminal_environment(), **env}
-        return subprocess.Popen(
-            [sys.executable, "-ISc", _LAUNCHER, variables.get("LC_CTYPE") or "-", *map(os.fspath, argv)],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            cwd=cwd,
-            env=variables,
-            start_new_session=True,
-        )
 
     def __enter__(self) -> Self:
         """The terminal itself."""
@@ -353,6 +324,16 @@ class Terminal:
                 self._changed.notify_all()
             if answers:
                 self._write(answers)
+
+
+def _start(
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | str | None, slave: int
+) -> subprocess.Popen[bytes]:
+    """Start the program on the terminal."""
+    words = [*map(os.fspath, argv)]
+    if not can_fork(words, env):
+        words = [sys.executable, "-ISc", _LAUNCHER, env.get("LC_CTYPE") or "-", *words]
+    return subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, cwd=cwd, env=env, start_new_session=True)
 
 
 def terminal_environment() -> dict[str, str]:
