@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import sys
-import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,6 +100,8 @@ def _requirement(source: str, extras: tuple[str, ...]) -> str:
 def _tool_install_words(extra: str, *, source: str, receipt: Path) -> list[str]:
     """Return the words for `uv tool install`, which makes the environment again: what it has besides is named too."""
     extras, others = {extra}, list[str]()
+    import tomllib  # 0.7 MB of memory from the start of each chat on, for a message that few ever see
+
     for requirement in tomllib.loads(receipt.read_text(encoding="utf-8"))["tool"]["requirements"]:
         if requirement["name"] == DISTRIBUTION:
             extras.update(requirement.get("extras", ()))
