@@ -37,6 +37,8 @@ class ModelTarget:
     """Its type in the registry, such as ``openai``, for the decision log."""
     priced: bool = False
     """True if the price of its tokens is known."""
+    sees_images: bool = True
+    """False if images are only named to it, and not sent."""
 
     @property
     def effective_window(self) -> int:

@@ -150,7 +150,7 @@ def fit_messages(messages: Sequence[Message], *, system: str, tools: Sequence[To
     """Return `messages` without role switches and notices, with the oldest tool results left out as far as needed."""
     fixed = tokens(len(system)) + tools_tokens(tools)
     messages, limit = without_private(start_at_summary(tuple(messages))), input_budget(model)
-    replay = _Replay(fixed, limit=limit)
+    replay = _Replay(fixed, limit=limit, sees_images=model.sees_images)
     if (last := _last[0]) is not None and last.is_continued_by(replay, messages):
         replay = last.copy()
     for message in messages[len(replay.messages) :]:
@@ -176,7 +176,7 @@ def fit_messages(messages: Sequence[Message], *, system: str, tools: Sequence[To
 class _Replay:
     """Replays the requests of a session in order, and what each had to leave out."""
 
-    def __init__(self, fixed: int, *, limit: int) -> None:
+    def __init__(self, fixed: int, *, limit: int, sees_images: bool) -> None:
         self.messages: tuple[Message, ...] = ()
         """The messages replayed so far. The next request for the last of them is still to come."""
         self.kept: list[Message] = []
@@ -187,17 +187,21 @@ class _Replay:
         """The original messages that were left out or shortened, by index."""
         self._fixed = fixed
         self._limit = limit
+        self._sees_images = sees_images
         self._seen: list[int] = []
         """Indexes of results that the model has replied to and that may be left out, oldest first."""
         self._unseen: list[int] = []
 
     def is_continued_by(self, other: "_Replay", messages: tuple[Message, ...]) -> bool:
         """Return True if replaying `messages` from `other`, which is empty, leads past this one."""
-        alike = (self._fixed, self._limit) == (other._fixed, other._limit)
-        return alike and messages[: len(self.messages)] == self.messages
+        return self._made_for == other._made_for and messages[: len(self.messages)] == self.messages
+
+    @property
+    def _made_for(self) -> tuple[int, int, bool]:
+        return self._fixed, self._limit, self._sees_images
 
     def copy(self) -> "_Replay":
-        copied = _Replay(self._fixed, limit=self._limit)
+        copied = _Replay(self._fixed, limit=self._limit, sees_images=self._sees_images)
         copied.messages, copied.kept, copied.elided = self.messages, [*self.kept], self.elided
         copied.total, copied.before = self.total, self.before
         copied._seen, copied._unseen = [*self._seen], [*self._unseen]
@@ -210,7 +214,10 @@ class _Replay:
         elif isinstance(message, ToolMessage) and (len(message.content) > SMALL_RESULT_CHARS or message.facts.files):
             self._unseen.append(len(self.kept))
         self.kept.append(message)
-        self.total += size(message)
+        self.total += self._size(message)
+
+    def _size(self, message: Message) -> int:
+        return size(message, sees_images=self._sees_images)
 
     def request(self) -> None:
         if self.total <= self._limit:
@@ -219,7 +226,7 @@ class _Replay:
         while self._seen and self.total > self._limit * SHARE_AFTER_ELIDING:
             self._replace(self._seen.pop(0), _leave_out)
         # Largest first: one small result that stays complete is worth more than two halves.
-        for place in sorted(self._unseen, key=lambda place: size(self.kept[place]), reverse=True):
+        for place in sorted(self._unseen, key=lambda place: self._size(self.kept[place]), reverse=True):
             if (excess := self.total - self._limit) <= 0:
                 return
             self._replace(place, partial(_shorten, by=excess))
@@ -230,10 +237,10 @@ class _Replay:
             return
         original = self.elided.get(place, message)
         marker = make(original)
-        if size(marker) >= size(message):
+        if self._size(marker) >= self._size(message):
             return
         self.elided[place] = original
-        self.total += size(marker) - size(message)
+        self.total += self._size(marker) - self._size(message)
         self.kept[place] = marker
 
 
@@ -241,18 +248,19 @@ _last: list[_Replay | None] = [None]
 """The last replay, as a cache."""
 
 
-def size(message: Message) -> int:
-    """Return the estimated tokens of one message."""
+def size(message: Message, *, sees_images: bool = True) -> int:
+    """Return the estimated tokens of one message for a model that sees images, or to which they are only named."""
+    image = TOKENS_OF_AN_IMAGE if sees_images else 0
     match message:
         case AssistantMessage():
             return tokens(len(message.text) + sum(len(c.name) + len(c.arguments) + 40 for c in message.calls)) + 4
         case ToolMessage():
-            return tokens(len(message.content)) + TOKENS_OF_AN_IMAGE * _count_images(message.facts.files) + 4
+            return tokens(len(message.content)) + image * _count_images(message.facts.files) + 4
         case RoleSwitchMessage() | NoticeMessage() | SummaryMessage():
             return 0
         case UserMessage():
             images = _count_images([file.ref for file in message.files])
-            return tokens(len(message.content)) + TOKENS_OF_AN_IMAGE * images + 4
+            return tokens(len(message.content)) + image * images + 4
         case _:
             assert_never(message)
 

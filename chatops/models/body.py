@@ -43,7 +43,6 @@ from chatops.models.wire import (
     is_empty,
     join_body,
     result_content,
-    takes_images,
     user_content,
     with_image_note,
 )
@@ -163,7 +162,7 @@ class BodyBuilder:
             MessageEncoder, short_ids=host.short_ids, model=spec.name, absent_signature=host.absent_signature
         )
         self._without_images = self._with_images = make_encoder()
-        if takes_images(spec) and read_file is not None:
+        if spec.takes_images and read_file is not None:
             self._with_images = make_encoder(read_file=read_file)
         self._tools = ToolEncoder()
         self._extra, self.refused = extra_fields(spec)

@@ -48,7 +48,6 @@ from chatops.models.wire import (
     ReasoningReplay,
     ReplayScope,
     scope_of,
-    takes_images,
 )
 from chatops.policy.registry import ModelSpec
 
@@ -313,7 +312,7 @@ class OpenAIChat:
         if not _has_new_image(request.messages) or self._body.sends_images(delivery, without=self._memory.refused()):
             return None
         text = f"{self._spec.name} does not see images, only their names."
-        if self._spec.images is None and not takes_images(self._spec):
+        if self._spec.images is None and not self._spec.takes_images:
             text += f" If it can, set images of {self._spec.name} to true in the registry."
         return self._notice_once(IMAGES, text)
 

@@ -41,7 +41,6 @@ from chatops.domain.messages import (
 )
 from chatops.domain.tools import Outcome, ToolCall, ToolSpec
 from chatops.engine.pairing import LOST_RESULT, RESULTS_RECEIVED, missing_replies, results_of
-from chatops.policy.registry import ModelSpec, ModelType
 
 IN_CONTENT = "content"
 """Value for `field`: the model writes its thought in tags at the beginning of its text."""
@@ -69,18 +68,6 @@ MAX_IMAGE_BYTES = 5_000_000
 """Largest image that all common servers accept."""
 MAX_IMAGE_SIDE = 8_000
 """Longest side that all common servers accept."""
-_SEES_IMAGES = re.compile(
-    r"gpt-(4o|4\.1|4-turbo|[5-9])|(^|/)o[134](-|$)|claude|gemini|gemma-?3|llava|pixtral|llama-?4|vision|[-_.0-9]vl\b"
-    r"|internvl|minicpm-v|kimi-k2\.[5-9]|glm-4\.\dv|mistral-(small|medium)-3"
-)
-"""Families of models that are known to take images, by their `model_name`."""
-
-
-def takes_images(spec: ModelSpec) -> bool:
-    """Return True if the model takes images: the registry's key `images`, else by its family."""
-    if spec.images is not None:
-        return spec.images
-    return spec.type is ModelType.GEMINI or _SEES_IMAGES.search(spec.model_name.lower()) is not None
 
 
 def data_url(data: bytes | None) -> str:

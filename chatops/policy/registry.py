@@ -120,6 +120,13 @@ _TypeWord = Spelled(str, lambda word: _TYPES.get(word, word), {"anyOf": [{"enum"
 _HostWord = Literal["openai", "openwebui", "ollama", "vllm", "llamacpp", "litellm", "openrouter", "lmstudio"]
 
 
+_SEES_IMAGES = (
+    r"gpt-(4o|4\.1|4-turbo|[5-9])|(^|/)o[134](-|$)|claude|gemini|gemma-?3|llava|pixtral|llama-?4|vision|[-_.0-9]vl\b"
+    r"|internvl|minicpm-v|kimi-k2\.[5-9]|glm-4\.\dv|mistral-(small|medium)-3"
+)
+"""Families of models that are known to take images, by their `model_name`. Not compiled before it is needed."""
+
+
 @frozen_dataclass
 class ModelSpec:
     """A model and how to talk to it."""
@@ -211,6 +218,13 @@ class ModelSpec:
             keyring=self.api_key_keyring,
             literal=self.api_key,
         )
+
+    @property
+    def takes_images(self) -> bool:
+        """True if the model takes images: the registry's key `images`, else by its family."""
+        if self.images is not None:
+            return self.images
+        return self.type is ModelType.GEMINI or re.search(_SEES_IMAGES, self.model_name.lower()) is not None
 
     def sibling(self, model_name: str) -> "ModelSpec":
         """Return another model of the same server, without what is known of this one."""

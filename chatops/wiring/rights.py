@@ -155,9 +155,9 @@ class RegistryRights:
             for name in self.roles()
         ]
 
-    def personas(self) -> tuple[str, ...]:
-        """Return the names of all personas."""
-        return tuple(persona.name for persona in self._configuration().personas.found)
+    def personas(self) -> tuple[tuple[str, str], ...]:
+        """Return the names of all personas, each with its description."""
+        return tuple((persona.name, persona.description) for persona in self._configuration().personas.found)
 
     def persona(self, role: str, *, chosen: str) -> str:
         """Return the name of the persona in `role`: the `chosen` one, the role's, or the default.
@@ -447,6 +447,7 @@ class RegistryRights:
             priced=priced,
             endpoint=endpoint_of(spec),
             engine=str(spec.type),
+            sees_images=spec.takes_images,
         )
         if spec.max_output_tokens is None:
             return sized

@@ -4,8 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatops.domain.files import FileRef
 from chatops.domain.ids import CallId, MessageId
-from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, SummaryMessage, ToolMessage, UserMessage
+from chatops.domain.messages import (
+    AssistantMessage,
+    AttachedFile,
+    Message,
+    NoticeMessage,
+    SummaryMessage,
+    ToolMessage,
+    UserMessage,
+)
 from chatops.domain.model import ModelTarget
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine.transcript import fit_messages, input_budget, place_notes, start_at_summary, without_private
@@ -39,6 +48,16 @@ def requests_of(turns: list[tuple[int, list[int], int]]) -> list[list[Message]]:
             requests.append(list(messages))
         messages.append(AssistantMessage(id=id_(), text="a" * answered))
     return requests
+
+
+def test_images_that_are_not_sent_are_not_counted() -> None:
+    image = FileRef(path="plot.png", type="image/png")
+    asked = [UserMessage(id=MessageId("m1"), text="look", files=(AttachedFile(ref=image, text=""),))]
+    seen, named = (
+        fit_messages(asked, system="", tools=(), model=ModelTarget(name="m", sees_images=sees)).tokens
+        for sees in (True, False)
+    )
+    assert named < 100 < 1_000 < seen
 
 
 @given(SIZES)

@@ -74,11 +74,12 @@ def _shares(session: "SessionView") -> list[Share]:
     notes = sum(tokens(len(layer.text.strip())) for layer in layers if layer.name in _NOTES)
     sent = without_private(start_at_summary(tuple(snapshot.messages)))
     asked = [message for message in sent if isinstance(message, UserMessage)]
+    sees_images = grant.models[0].sees_images
     parts = {
         "system": max(0, tokens(len(grant.prompt)) - notes),
         "notes": notes,
         "tools": tools_tokens(grant.tools),
-        "results": sum(size(message) for message in sent if isinstance(message, ToolMessage)),
+        "results": sum(size(message, sees_images=sees_images) for message in sent if isinstance(message, ToolMessage)),
         "files": sum(tokens(len(file.text)) for message in asked for file in message.files),
     }
     messages = max(0, snapshot.context_used - sum(parts.values()))
