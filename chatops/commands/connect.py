@@ -21,7 +21,7 @@ from chatops.config.paths import Paths, write_private
 from chatops.config.registry_read import BUILT_IN_MODELS
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.wording import plural
-from chatops.headless.screen import Screen, screen
+from chatops.headless.screen import Screen, at_words, screen
 from chatops.models.discover import KeyRefusedError, Probe, details, probe
 from chatops.models.hosts import host_and_port, split_url
 from chatops.models.keys import store_in_keyring
@@ -70,10 +70,11 @@ def run(arguments: Namespace) -> int:
         name = write_model(target, entry, name=arguments.name)
         opened.store.set_setting("default_model", name)
         view.answer(f"{name}: {model} at {found.base_url}")
-        view.say(_describe_limits(stated, found.host_type, entry=name))
+        said = [_describe_limits(stated, found.host_type, entry=name)]
         if others := len(found.names) - (model in found.names):
-            view.say(f"The server has {plural(others, 'other model')}: /model in the chat, or --model {name}/NAME.")
-        view.say(f"Written to {target}, and now your default model. Try it: chatops -p 'hello'")
+            said.append(f"The server has {plural(others, 'other model')}: /model in the chat, or --model {name}/NAME.")
+        said.append(f"Written to {target}, and now your default model. Try it: chatops -p 'hello'")
+        view.say(at_words("\n".join(said), view.err))
         return 0
 
     return with_app(arguments, work)

@@ -6,6 +6,7 @@ it.
 """
 
 import os
+import re
 import sys
 import threading
 import time
@@ -32,6 +33,8 @@ _PROGRESS_LINES: "WeakKeyDictionary[TextIO, ProgressLine]" = WeakKeyDictionary()
 """The line of progress on each stream, for the same reason."""
 _CONTINUATION = "    » "
 """Begins the further lines of a terminal that one line takes."""
+_GAP = re.compile(r"\S {2,}(?=\S)")
+"""The gap before the next column."""
 _FRAME_S, _CALM_FRAME_S = 0.1, 1.0
 """Seconds between two drawings of the progress: smooth, or where nothing may move but the clock with its seconds."""
 
@@ -131,6 +134,21 @@ def _wrap_line(line: str, width: int) -> Iterator[str]:
             lead, begin, used = _CONTINUATION, at, len(_CONTINUATION)
         used += cells
     yield lead + line[begin:]
+
+
+def at_words(text: str, stream: TextIO) -> str:
+    """Return prose whose long lines are broken between words on a terminal, and continue in the column of the words."""
+    if not stream.isatty():
+        return text
+    import textwrap  # most output is not broken
+
+    width, lines = _columns(stream), []
+    for line in text.split("\n"):
+        gaps = [found.end() for found in _GAP.finditer(line) if found.end() <= width // 2]
+        hang = " " * (gaps[-1] if gaps else len(line) - len(line.lstrip()))
+        wrapped = textwrap.wrap(line, width, subsequent_indent=hang, break_long_words=False, break_on_hyphens=False)
+        lines += wrapped if len(line) > width else [line]
+    return "\n".join(lines)
 
 
 def _is_motion_unwanted(stream: TextIO) -> bool:

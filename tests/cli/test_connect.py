@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from chatops.commands import connect
 from chatops.config.paths import find_paths, packaged_registry
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import FakeOpenAI, Raw, says
+from tests.support.terminal import Terminal
 
 
 def as_json(value: object) -> Raw:
@@ -229,3 +231,12 @@ def test_no_two_servers_share_the_file_of_a_key(chatops_home: Path, monkeypatch:
     ]
     assert [place.read_text().strip() for place in places] == [*servers]
     assert len({place.parent for place in places}) == 1
+
+
+def test_words_are_whole_at_the_edge_of_the_terminal(workspace: Path, chatops_home: Path) -> None:
+    with FakeOpenAI([]) as server:
+        argv = [sys.executable, "-m", "chatops", "connect", server.url, "--model", "fake-model"]
+        with Terminal(argv, cwd=workspace, cols=50) as terminal:
+            terminal.wait_exit()
+            shown = terminal.text().split()
+    assert not set("context window unknown (context_window of fake-model in the registry".split()) - set(shown)
