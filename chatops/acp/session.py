@@ -151,7 +151,7 @@ class EditorSession:
     def settings(self) -> Settings:
         """The role in force, the model that the user has chosen (`ROLES_OWN`: that of the role), and the others."""
         chosen, models = self.view.settings.model_pin or ROLES_OWN, {ROLES_OWN: "The role's own model"}
-        models |= {row.name: row.label for row in self._workspace.models() if not row.missing}
+        models |= {row.name: row.label or row.name for row in self._workspace.models() if not row.missing}
         models.setdefault(chosen, chosen)
         return Settings(self.view.snapshot().role, chosen, tuple(models.items()))
 

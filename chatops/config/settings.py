@@ -36,7 +36,7 @@ class UserSettings:
     turn_cost: bool = False
     """True to show tokens and cost after each turn."""
     reduced_motion: bool = False
-    """True to show only the seconds of what runs, in words: no sign moves, and no bar grows."""
+    """True to show only the seconds of what runs, in words: no sign moves, no bar grows. Notices stay until a key."""
     problem: str = ""
     """Reasons why parts of the file are not used, a sentence or two each; empty if all is used."""
 

@@ -41,6 +41,7 @@ Tried and rejected:
   grants could not be intersected.
 """
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import field, replace
 
@@ -236,6 +237,12 @@ class Grant:
 def rule_source(rule: RememberedRule) -> str:
     """Return a remembered rule as the source of an answer: ``rule 12 (this folder, as coder)``."""
     return f"rule {rule.id} ({scope_words(rule.scope, rule.role)})"
+
+
+def deciding_rule(decided_by: str) -> str:
+    """Return ``rule 12`` of a stored `decided_by` that is the source of a remembered rule; empty if it is not."""
+    found = re.match(r"rule \d+(?= \()", decided_by)
+    return found[0] if found is not None else ""
 
 
 def judge_layer(layer: Layer, tool: str, facts: CallFacts) -> Judgement:

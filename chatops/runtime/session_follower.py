@@ -145,6 +145,12 @@ class SessionFollower(SessionView):
         """Return the session as of the last look at the store."""
         return replace(super().snapshot(), queued=self._source.queued)
 
+    @property
+    def is_over(self) -> bool:
+        """True if no process owns the session, and no turn of it is unfinished."""
+        unfinished = self.state is not None and not isinstance(self.state.phase, Finished)
+        return self._source.lease is None and not unfinished
+
     def whereabouts(self) -> str:
         """Return which process owns the session, in words."""
         lease = self._source.lease

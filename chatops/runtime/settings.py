@@ -160,9 +160,6 @@ class Rights(Protocol):
     def is_demo(self, model: str) -> bool:
         """Return True if `model` is the built-in demo."""
 
-    def personas(self) -> tuple[str, ...]:
-        """Return the names of all personas."""
-
     def notices(self, grant: Grant) -> tuple[str, ...]:
         """Return what the user has to know about the configuration, as far as it is about what `grant` uses."""
 

@@ -9,13 +9,13 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, on
-from textual.app import App, SystemCommand
+from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding
 from textual.filter import ANSIToTruecolor, LineFilter
@@ -98,8 +98,8 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         """None without a terminal, as in tests."""
         self.charset = charset
         """The characters that the terminal can show, as a Python codec."""
-        self.moves = not reduced_motion and self._traits.colours
-        """True if the activity sign may be animated."""
+        self.moves = not reduced_motion and self._traits.colours and charset.startswith("utf")
+        """True if the activity sign may be animated, and notices go by themselves."""
         self._errors = ErrorReporter(clock=clock, show=self._show_error)
         self.fault: Exception | None = None
         """A bug after which the app could not continue."""
@@ -189,6 +189,11 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         if self._leaving:
             await opened.session.aclose()
             return
+        if opened.session.snapshot().messages:
+            # Its answers are drawn once: as plain text first, they would move once Markdown can be drawn.
+            from chatops.tui.transcript.answer import warm_up
+
+            await asyncio.to_thread(warm_up)
         self.chat.show_first(opened)
         if self._traits.notice:
             show_notice(self, self._traits.notice)
@@ -262,10 +267,14 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def action_command_palette(self) -> None:
         """Open the list of all commands (ctrl+p)."""
-        from chatops.tui.dialogs.palette import Palette  # not needed for the first paint
+        from chatops.tui.commands.table import command_picker  # not needed for the first paint
 
-        if not isinstance(self.screen, Palette):
-            self.push_screen(Palette())
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                self.chat.run_command(f"/{name}")
+
+        if self.screen is self.chat:
+            self.push_screen(command_picker(), chosen)
 
     def on_guarded_dialog_help_wanted(self, message: "GuardedDialog.HelpWanted") -> None:
         """Show the help over a dialog (F1)."""
@@ -292,6 +301,8 @@ class ChatopsApp(ErrorBoundary, AppHooks):
                 return
             if meant != event.key:
                 event = events.Key(meant, None)
+            if not self.moves:
+                self.clear_notifications()
         await super().on_event(event)
 
     # A user who is elsewhere
@@ -407,18 +418,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     def _show_error(self, text: str) -> None:
         if self.is_running:
-            self.notify(text, severity="error", markup=False, timeout=20)
-
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Yield the slash commands, for the palette."""
-        from chatops.tui.commands.table import COMMANDS
-
-        for command in COMMANDS:
-            if command.name not in ("rename", "export"):
-                yield SystemCommand(f"/{command.name}", command.help, self._runner(command.name))
-
-    def _runner(self, name: str) -> Callable[[], None]:
-        return lambda: self.chat.run_command(f"/{name}")
+            show_notice(self, text, severity="error", seconds=20)
 
 
 def _without_colours() -> LineFilter:

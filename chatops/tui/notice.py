@@ -1,4 +1,6 @@
-"""Notices above the message field that disappear by themselves, and copying, which ends in one.
+"""Notices above the message field, and copying, which ends in one.
+
+A notice disappears by itself. With reduced motion it stays until the next key: it may still be read aloud.
 
 Copies go through the terminal (OSC 52), and through a program of the desktop for terminals that ignore it. GNOME's
 terminal does not implement OSC 52, and tmux does not pass it on by default.
@@ -12,7 +14,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 from textual.app import App
 
@@ -21,6 +23,8 @@ from chatops.domain.wording import plural
 
 NOTICE_S = 6
 """Seconds that a notice is shown."""
+_STAYS_S = 86_400
+"""Seconds for notices that a key removes. Textual needs a number."""
 _PROGRAMS = (
     ("TMUX", ("tmux", "load-buffer", "-w", "-")),
     ("WAYLAND_DISPLAY", ("wl-copy",)),
@@ -33,10 +37,13 @@ _TIMEOUT_S = 3
 _CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 
-def show_notice(app: App[Any], text: str) -> str:
-    """Show any text for `NOTICE_S` seconds. Return it as shown."""
+def show_notice(
+    app: App[Any], text: str, *, severity: Literal["information", "error"] = "information", seconds: float = NOTICE_S
+) -> str:
+    """Show any text for some seconds, with reduced motion until the next key. Return it as shown."""
     shown = sanitize(text)
-    app.notify(shown, markup=False, timeout=NOTICE_S)
+    timeout = seconds if getattr(app, "moves", True) else _STAYS_S
+    app.notify(shown, severity=severity, markup=False, timeout=timeout)
     return shown
 
 
@@ -48,10 +55,10 @@ def copy(app: App[Any], text: str, what: str) -> None:
     copied = f"Copied {what}, {plural(lines, 'line')}"
     command = program(os.environ)
     if command is None:
-        app.notify(f"{copied}, if this terminal lets programs do that.", markup=False)
+        show_notice(app, f"{copied}, if this terminal lets programs do that.")
         return
     app.run_worker(lambda: _run(command, text), thread=True, group="clipboard", exclusive=True)
-    app.notify(f"{copied}.", markup=False)
+    show_notice(app, f"{copied}.")
 
 
 def plain(text: str) -> str:

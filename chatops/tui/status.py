@@ -3,8 +3,8 @@
 Above it: what arrived below the view, queued messages, notices, and what needs the user. Below it, the status line:
 role, access level, model, context, cost, pending approvals, sandbox.
 
-Parts of the status line are left out when the window is too narrow: first cost, the word "level", queue and context,
-then from the right. What needs attention stays. A part that was left out comes back if there is room for it in the end.
+Parts of the status line are left out when the window is too narrow: first cost, queue and context, then from the
+right. What needs attention stays. A part that was left out comes back if there is room for it in the end.
 """
 
 import time
@@ -187,8 +187,7 @@ def status_parts(
     """
     parts = [
         _Part(snapshot.role, f"bold {colour}".rstrip(), stays=True),
-        _Part(f"· {snapshot.level.word}", gap=" "),
-        _Part("level", gap=" ", early=2),
+        _Part(f"· level {snapshot.level.word}", gap=" "),
         _Part(_model(snapshot)),
     ]
     if snapshot.questions:
@@ -252,9 +251,17 @@ def fit_parts(parts: Sequence[_Part], *, width: int) -> list[_Part]:
 class StatusLine(ErrorBoundary, Static, Moving):
     """Draws the parts that fit."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic, id: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        counted: Callable[[], bool] = lambda: False,
+        id: str | None = None,
+    ) -> None:
+        """Create the line. `counted` returns True while another time that passes is on the screen: one is enough."""
         super().__init__("", id=id, markup=False)
         self._clock = clock
+        self._counted = counted
         self._parts: list[_Part] = []
         self._in_progress: tuple[Snapshot, SandboxNote, str] | None = None
         self._since = 0.0
@@ -265,7 +272,7 @@ class StatusLine(ErrorBoundary, Static, Moving):
         if running and self._in_progress is None:
             self._since = self._clock()
         self._in_progress = (snapshot, sandbox, colour) if running else None
-        self._seconds = int(self._clock() - self._since) if running else None
+        self._seconds = self._seconds_now() if running else None
         bars = BARS if getattr(self.app, "charset", "utf-8") == "utf-8" else ""
         parts = status_parts(snapshot, sandbox=sandbox, seconds=self._seconds, colour=colour, bars=bars)
         self._parts = [part._replace(text=sanitize(part.text, newlines=False)) for part in parts]
@@ -279,9 +286,13 @@ class StatusLine(ErrorBoundary, Static, Moving):
     def tick(self, *, second: bool) -> None:
         """Show how long the turn has taken, once a second."""
         # A second of the turn does not begin with one of the clock.
-        if self._in_progress is not None and int(self._clock() - self._since) != self._seconds:
+        if self._in_progress is not None and self._seconds_now() != self._seconds:
             snapshot, sandbox, colour = self._in_progress
             self.show(snapshot, sandbox=sandbox, running=True, colour=colour)
+
+    def _seconds_now(self) -> int:
+        """Return the seconds to show; 0: none."""
+        return 0 if self._counted() else int(self._clock() - self._since)
 
     def say(self, text: str) -> None:
         """Show only this text, before a session is open."""

@@ -25,7 +25,6 @@ name of Textual, or by chance defines one.
 | ``Screen._screen_resized``, ``._refresh_layout`` | `FrameHook` | one layout for each size |
 | ``Screen._compositor_refresh``, ``._layout_required``, ``._repaint_required`` | `FrameHook` | drawing once |
 | ``widgets._toast.ToastRack`` | `toast_rows` | the height that toasts take |
-| ``CommandPalette._refresh_command_list``, ``._action_command_list`` | `PaletteHooks` | closing it early |
 | ``DOMNode._bindings`` | `bound_actions` | running a field's bindings in the order of the keys |
 | ``document._edit.Edit`` | `TextField.edit` | the parameter of a public method |
 | ``TextArea._theme`` | `TextAreaHooks.render_lines` | taking colours from the style sheet only when needed |
@@ -34,20 +33,18 @@ name of Textual, or by chance defines one.
 | ``Input._value``, ``Input._position_to_cell`` | `InputHooks.shown` | drawing hidden characters |
 | ``_xterm_parser.XTermParser``, ``Parser._timeout_time`` | `KeyParser` | the meaning of keys |
 
-Six of these uses, or of public ones, work around faults of Textual 8.2. Each can go once Textual does otherwise:
+Four of these uses, or of public ones, work around faults of Textual 8.2. Each can go once Textual does otherwise:
 
 | where | what Textual does | to see it |
 |---|---|---|
 | `LateClickHook` | looks for the parent of a removed toast | click on a toast in the moment it goes |
-| `PaletteHooks._action_command_list` | looks for the list before it is there | `ctrl+p` and PgDn at once |
-| `PaletteHooks._refresh_command_list` | looks up an entry that is gone | `ctrl+p` and Esc at once |
 | `TextAreaHooks._recompute_cursor_offset` | reads the cursor's line after undo removed it | undo a new last line |
 | `AppHooks._display` | drops a frame of a batch and counts it as painted | change the theme while a batch is open |
 | `_OrderedKeys` of `text_fields.py` | runs a field's action too late | Backspace and Enter in one write |
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
 
@@ -58,8 +55,6 @@ from textual import events
 from textual._compositor import ChopsUpdate, Compositor
 from textual._xterm_parser import XTermParser
 from textual.app import App
-from textual.command import CommandPalette
-from textual.css.query import NoMatches
 from textual.document._edit import Edit as Edit
 from textual.dom import DOMNode
 from textual.expand_tabs import expand_tabs_inline
@@ -272,22 +267,6 @@ class _FrameCompositor(Compositor):
 def toast_rows(screen: Screen[Any]) -> int:
     """Return how many rows at the top of a screen the toasts take. The class of their container is private."""
     return sum(child.outer_size.height for child in screen.children if isinstance(child, ToastRack) and child.display)
-
-
-class PaletteHooks(CommandPalette):
-    """A command palette that can be paged and closed while its list is being built.
-
-    Textual looks up the list, or an entry of it, that is not there yet or not there any more. Its workers and actions
-    report such an error to the app, and the public API has no place to catch it.
-    """
-
-    def _action_command_list(self, action: str) -> None:
-        with suppress(KeyError):
-            super()._action_command_list(action)
-
-    def _refresh_command_list(self, *arguments: Any, **named: Any) -> None:
-        with suppress(NoMatches):
-            super()._refresh_command_list(*arguments, **named)
 
 
 def bound_actions(node: DOMNode, key: str) -> list[str]:

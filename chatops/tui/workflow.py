@@ -71,7 +71,10 @@ def shape_for(width: int, height: int, *, opened: bool | None) -> PanelShape:
 
 
 class WorkflowPanel(ErrorBoundary, Moving):
-    """Draws what `look` returns: when `draw` is called, and once a second while the run works."""
+    """Draws what `look` returns: when `draw` is called, and once a second while the run works.
+
+    It folds to one line when the run ends.
+    """
 
     DEFAULT_CSS = """
     WorkflowPanel {
@@ -99,6 +102,7 @@ class WorkflowPanel(ErrorBoundary, Moving):
         super().__init__()
         self._look = look
         self._opened: bool | None = None
+        self._over = False
         self._lines: list[PanelLine] = []
         self._working = False
 
@@ -131,8 +135,10 @@ class WorkflowPanel(ErrorBoundary, Moving):
         """Show the current state of the run."""
         if not self.is_attached:
             return
-        view, size, shape = self._look(), self.app.size, self.shape
-        self._working = view.working
+        view, size = self._look(), self.app.size
+        if (over := view.at is None) and not self._over:
+            self._opened = False
+        self._over, self._working, shape = over, view.working, self.shape
         self.set_class(shape is PanelShape.BESIDE, "-beside")
         width = (SIDE_WIDTH - 1 if shape is PanelShape.BESIDE else size.width) - 2
         lines = _laid_out(view, shape, width=width, height=size.height)

@@ -263,7 +263,7 @@ class App:
                 registries,
                 specs=specs,
                 absent=self.catalog.unavailable,
-                personas=self.rights.personas(),
+                personas=[name for name, _ in self.rights.personas()],
             )
             self._registry_warnings = (registries, specs, found)
         others = (*self.rights.concerns(), *now.personas.warnings, *now.skills.warnings)

@@ -58,6 +58,7 @@ from chatops.store.base import JobRow, LeaseRow
 from chatops.store.jobs import with_seal
 from chatops.store.process_identity import holder_of, this_process
 from chatops.store.store import Store
+from chatops.toolkit.counting import count_work
 from chatops.toolkit.threads import in_thread
 from chatops.wiring.app import App
 from chatops.wiring.not_started import NotStarted, WhyNot, why_no_answer
@@ -499,7 +500,8 @@ class ChatJobs:
         self._handover = asyncio.create_task(self._move(session), name="hand over")
 
     async def _move(self, session: Session) -> None:
-        await session.quiesce()
+        with count_work("waiting for the current step before the turn moves to the background"):
+            await session.quiesce()
         if not session.unfinished:
             session.continue_here()
             session.notify("The turn has ended here, so nothing was handed over.")

@@ -31,7 +31,7 @@ class RoleRow:
 
 @frozen_dataclass
 class ModelRow:
-    """A configured model. `name` is the registry's, `label` the usual name."""
+    """A configured model. `name` is the registry's, `label` the usual name; empty if that is the same."""
 
     name: str
     label: str

@@ -182,18 +182,19 @@ class Workspace:
 
     def _model_row(self, spec: ModelSpec) -> ModelRow:
         missing = f"It {why}." if (why := model_problem(spec)) else ""
-        served = spec.model_name if spec.model_name != spec.name else ""
+        label = spec.label if spec.label != spec.name else ""
+        served = spec.model_name if spec.model_name not in (spec.name, label) else ""
         score = memory.score() if spec.has_server and (memory := memory_of(spec, self._app.settings)) else None
         note = (f"{score.text} · " if score is not None else "") + f"{spec.type} {served}".rstrip()
-        return ModelRow(name=spec.name, label=spec.label or spec.name, note=note, missing=missing)
+        return ModelRow(name=spec.name, label=label, note=note, missing=missing)
 
     async def model_problem(self, name: str) -> str:
         """Return why a model will probably not answer now, in sentences; empty if it may, or if there is none."""
         spec = self._app.rights.model(name)
         return "" if spec is None or model_problem(spec) else (await self._ask_server(spec)).missing
 
-    def personas(self) -> Sequence[str]:
-        """Return the names of the available personas."""
+    def personas(self) -> Sequence[tuple[str, str]]:
+        """Return the names of the available personas, each with its description."""
         return self._app.rights.personas()
 
     def persona(self, session: SessionView) -> str:

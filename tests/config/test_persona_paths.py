@@ -34,6 +34,9 @@ def test_own_personas_replace_packaged_ones(paths: Paths) -> None:
     own(paths, "default.md", "---\ndescription: mine\n---\nBe me.\n")
     persona = load_personas(paths).get("default")
     assert persona is not None and (persona.text, persona.description) == ("Be me.", "mine")
+    own(paths, "default.md", "\n# Be me.\nAlways.\n")
+    persona = load_personas(paths).get("default")
+    assert persona is not None and persona.description == "Be me."
 
 
 @pytest.mark.parametrize(

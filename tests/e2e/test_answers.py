@@ -134,3 +134,14 @@ def test_a_message_that_waits_for_its_turn_survives_a_kill(installation: Install
         assert server.violations == []
         assert [request.last_user for request in server.requests[2:]] == ["and then this"]
     assert installation.count == 0
+
+
+def test_a_continued_session_draws_its_answers_once(installation: Installation) -> None:
+    with installation.chat([says("The **answer** is here.")]) as (_, terminal):
+        terminal.say("what is it?")
+        terminal.wait_for("The answer is here.")
+        terminal.say("/quit")
+        terminal.wait_exit()
+    with installation.open("-c") as terminal:
+        terminal.wait_for("The answer is here.")
+        assert b"**answer" not in terminal.raw

@@ -12,11 +12,13 @@ DONE = "All of it is done."
 
 @pytest.mark.more
 def test_a_running_turn_is_handed_over_and_decided_from_the_window_that_follows_it(installation: Installation) -> None:
-    goes_on = threading.Event()
+    goes_on, ends = threading.Event(), threading.Event()
 
     def reply(request: SeenRequest) -> Completion:
+        if request.last_user.endswith("thanks"):
+            return says("You are welcome.")
         if request.tool_results:
-            return says(DONE)
+            return says(DONE, wait=Wait(event=ends))
         return calls(call("shell_exec", command=EFFECT), text="I will do that. ", wait=Wait(event=goes_on))
 
     with installation.chat(reply) as (server, terminal):
@@ -29,11 +31,13 @@ def test_a_running_turn_is_handed_over_and_decided_from_the_window_that_follows_
         terminal.wait_for("no process runs it now. F2 opens it here")
         terminal.press("ctrl+g")
         terminal.decide("a")
+        terminal.wait_for("the turn continues in the background")
+        ends.set()
         terminal.wait_for(DONE)
-        terminal.wait_for("The turn in the background is over. F2 opens the session here.")
-        terminal.say("/jobs")
-        terminal.wait_for("done")
-    assert len(server.requests) == 2
+        terminal.wait_for("The turn in the background is over. F2 or your next message opens the session here.")
+        terminal.say("thanks")
+        terminal.wait_for("You are welcome.")
+    assert len(server.requests) == 3
     assert installation.count == 1
 
 

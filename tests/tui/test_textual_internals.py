@@ -17,8 +17,6 @@ from textual._compositor import Compositor
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.color import Color
-from textual.command import CommandPalette
-from textual.css.query import NoMatches
 from textual.geometry import Region
 from textual.message import Message
 from textual.message_pump import MessagePump
@@ -36,7 +34,6 @@ from chatops.tui.textual_internals import (
     InputHooks,
     KeyParser,
     LateClickHook,
-    PaletteHooks,
     TextAreaHooks,
     bound_actions,
     refresh_notices,
@@ -64,8 +61,6 @@ OVERRIDDEN = (
     (Screen, "_on_timer_update", ["self"]),
     (Screen, "_compositor_refresh", ["self"]),
     (Compositor, "render_partial_update", ["self"]),
-    (CommandPalette, "_action_command_list", ["self", "action"]),
-    (CommandPalette, "_refresh_command_list", ["self", "command_list", "commands", "clear_current"]),
     (TextArea, "_set_document", ["self", "text", "language"]),
     (TextArea, "_recompute_cursor_offset", ["self"]),
     (Input, "_position_to_cell", ["self", "position"]),
@@ -294,23 +289,6 @@ async def test_a_click_on_a_toast_that_is_gone_does_nothing(monkeypatch: pytest.
 
 def _click(kind: type[events.MouseEvent]) -> events.MouseEvent:
     return kind(None, x=0, y=0, delta_x=0, delta_y=0, button=1, shift=False, meta=False, ctrl=False)
-
-
-@pytest.mark.parametrize(
-    ("name", "error", "arguments"),
-    [
-        ("_action_command_list", KeyError("page_down"), ("page_down",)),
-        ("_refresh_command_list", NoMatches("CommandList"), (None, [], False)),
-    ],
-)
-def test_the_palette_can_be_paged_and_closed_while_its_list_is_built(
-    monkeypatch: pytest.MonkeyPatch, name: str, error: Exception, arguments: tuple[object, ...]
-) -> None:
-    def gone(self: object, *arguments: object) -> None:
-        raise error
-
-    monkeypatch.setattr(CommandPalette, name, gone)
-    getattr(PaletteHooks(), name)(*arguments)
 
 
 async def test_the_actions_that_a_widget_binds_to_a_key_are_found() -> None:

@@ -19,6 +19,7 @@ from chatops.tui.commands.replies import (
     Replies,
     ScreenAction,
     ShowAllPending,
+    ShowHelp,
     ShowRights,
     ShowSession,
     ShowText,
@@ -45,6 +46,11 @@ _BEFORE, _AFTER = 8, 60
 """Characters shown around the text that was found. Few before it, so that a narrow window does not cut it off."""
 _LED, _PREVIEW = 80, 400
 """Characters shown before and after the text while its row is highlighted."""
+
+
+async def about(context: Context, argument: str) -> Replies:
+    """Show all keys and commands, or those about a word."""
+    return (ShowHelp(argument),)
 
 
 async def role(context: Context, argument: str) -> Replies:
@@ -119,8 +125,8 @@ async def persona(context: Context, argument: str) -> Replies:
         return (Notify(f"Persona: {argument}, from the next model call on."),)
     if context.settings_locked:
         return (Notify(context.settings_locked),)
-    names, current = context.workspace.personas(), context.workspace.persona(context.session)
-    return (Choose(name_picker("Persona", names=names, current=current), persona),)
+    known, current = context.workspace.personas(), context.workspace.persona(context.session)
+    return (Choose(name_picker("Persona", names=known, current=current), persona),)
 
 
 async def pending(context: Context, argument: str) -> Replies:
@@ -301,7 +307,9 @@ async def export(context: Context, argument: str) -> Replies:
 async def theme(context: Context, argument: str) -> Replies:
     """Switch the theme by name, or let the user choose."""
     if not argument:
-        picker = name_picker("Theme", names=context.themes, current=context.theme, on_move=context.preview_theme)
+        picker = name_picker(
+            "Theme", names=[(name, "") for name in context.themes], current=context.theme, on_move=context.preview_theme
+        )
         return (Choose(picker, theme),)
     if argument not in context.themes:
         return (Notify(f"There is no theme {argument}. /theme lists them."),)

@@ -75,6 +75,13 @@ class ShowText:
 
 
 @frozen_dataclass(kw_only=False)
+class ShowHelp:
+    """Show keys and commands: those about a word, or all."""
+
+    word: str
+
+
+@frozen_dataclass(kw_only=False)
 class ShowChanges:
     """Show changes of files, each with its diff."""
 
@@ -183,7 +190,6 @@ class EditText:
 class ScreenAction(Enum):
     """Replies without a value."""
 
-    HELP = "help"
     TAKE_OVER = "take over"
     DECIDE = "decide"
     """Open the dialog for what is pending in the session, if anything is."""
@@ -196,7 +202,7 @@ class ScreenAction(Enum):
     QUIT = "quit"
 
 
-ShowReply = ShowText | ShowChanges | ShowAllPending | ShowRights | ShowSession | FindText | ShowStep
+ShowReply = ShowText | ShowHelp | ShowChanges | ShowAllPending | ShowRights | ShowSession | FindText | ShowStep
 Reply = Notify | ShowReply | UseTheme | Copy | Write | Send | Then | Choose | EditText | ScreenAction
 Replies = Sequence[Reply]
 Handler = Callable[[Context, str], Awaitable[Replies]]

@@ -12,6 +12,8 @@ from chatops.tui.commands import cost, handlers, revision
 from chatops.tui.commands import workflow as workflow_commands
 from chatops.tui.commands.replies import Context, Handler, Notify, Replies, ScreenAction
 from chatops.tui.composer import Completion
+from chatops.tui.dialogs.picker import Choice, Picker, table
+from chatops.tui.keys import KeyHint
 
 Offers = Callable[[Context, tuple[str, ...]], Awaitable[Sequence[Completion]]]
 """Returns completions for the next word, given the words before it."""
@@ -43,7 +45,7 @@ async def _sandbox_offers(context: Context, before: tuple[str, ...]) -> Sequence
 
 
 COMMANDS: tuple[SlashCommand, ...] = (
-    SlashCommand(name="help", help="keys and commands", run=ScreenAction.HELP),
+    SlashCommand(name="help", args="[WORD]", help="keys and commands, or those about a word", run=handlers.about),
     SlashCommand(name="role", args="[NAME]", help="switch the role", run=handlers.role, offers=handlers.role_offers),
     SlashCommand(name="model", args="[NAME|role]", help="choose the model, or let the role choose", run=handlers.model),
     SlashCommand(name="persona", args="[NAME]", help="let the model speak as another persona", run=handlers.persona),
@@ -182,6 +184,25 @@ COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand(name="quit", help="quit; pending calls stay pending", run=ScreenAction.QUIT),
 )
+
+
+def command_picker() -> Picker:
+    """Return the picker for a command, in the order of the table (ctrl+p)."""
+    offered = [command for command in COMMANDS if command.name not in ("rename", "export")]
+    texts = table([(f"/{command.name}", command.help) for command in offered], most=(12, 88))
+    choices = [
+        Choice(
+            key=command.name,
+            text=text,
+            find=f"{command.name} {command.help}",
+            preview=f"/{command.name} {command.args}".rstrip(),
+            accent=len(command.name) + 1,
+        )
+        for command, text in zip(offered, texts, strict=True)
+    ]
+    return Picker(
+        "Commands", choices=choices, hint=[KeyHint(does="keys and more", id="help")], empty="No such command."
+    )
 
 
 ALIASES = {"clear": "new", "exit": "quit", "q": "quit"}

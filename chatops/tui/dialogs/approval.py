@@ -22,6 +22,8 @@ from chatops.domain.events import (
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import CONTAINED_APPLY, Problem
 from chatops.domain.wording import plural
+from chatops.policy.remembered import SCOPE_NAMES
+from chatops.policy.rule_syntax import rule_text
 from chatops.runtime.session import owned
 from chatops.tui.composer import Composer
 from chatops.tui.dialogs.approval_frame import (
@@ -36,6 +38,7 @@ from chatops.tui.dialogs.external_editor import edit_call
 from chatops.tui.dialogs.rows import Description, line
 from chatops.tui.dialogs.rule import RuleDialog
 from chatops.tui.keys import KeyLegend
+from chatops.tui.notice import show_notice
 from chatops.tui.theme import theme_of
 
 if TYPE_CHECKING:
@@ -62,7 +65,11 @@ class ApprovalScreen(CallsDialog):
 
     async def decide(self, asked: PendingCall, decision: Decision) -> bool:
         """Decide through the session."""
-        return await self._session.decide(asked.call.id, digest=asked.digest, decision=decision)
+        taken = await self._session.decide(asked.call.id, digest=asked.digest, decision=decision)
+        if taken and isinstance(decision, Approved) and decision.remember is not None:
+            rule = line(rule_text(asked.call.name, decision.remember))
+            show_notice(self.app, f"Rule made, for {SCOPE_NAMES[decision.scope]}: {rule}. /permissions lists it.")
+        return taken
 
     async def decision_on(self, asked: PendingCall) -> "DecisionRow | None":
         """Return the decision on a call, or None."""

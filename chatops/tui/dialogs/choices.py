@@ -92,10 +92,14 @@ def _role_preview(now: RoleRow | None, row: RoleRow, *, current: str) -> str:
 
 
 def name_picker(
-    title: str, *, names: Sequence[str], current: str, on_move: Callable[[str], str] | None = None
+    title: str, *, names: Sequence[tuple[str, str]], current: str, on_move: Callable[[str], str] | None = None
 ) -> Picker:
-    """Return a picker for plain names (personas, themes)."""
-    choices = [Choice(key=name, text=name, find=name, current=name == current) for name in names]
+    """Return a picker for names (personas, themes), each with its description or none."""
+    texts = table(names, most=(24, _RIGHTS)) if names else []
+    choices = [
+        Choice(key=name, text=text, find=f"{name} {about}", preview=about, current=name == current)
+        for (name, about), text in zip(names, texts, strict=True)
+    ]
     return Picker(title, choices=choices, empty="None of that name.", on_move=on_move)
 
 

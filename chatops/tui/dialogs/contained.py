@@ -347,8 +347,10 @@ class ContainedScreen(GuardedDialog):
             yield Row(text="Reading the changes…", tone="quiet")
             return
         yield from about_changes(pending, review)
-        yield from map(self._list_row, review.changes)
-        yield Row()
+        if self.undoes or len(review.changes) > 1:
+            # One file is named above its diff only.
+            yield from map(self._list_row, review.changes)
+            yield Row()
         for text in review.notes:
             yield Row(text=line(text), tone="code", exact=True)
         if not self.undoes:

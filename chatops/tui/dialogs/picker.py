@@ -41,6 +41,8 @@ class Choice:
     current: bool = False
     role: str = ""
     """The role whose name its text begins with, which is drawn in its colour; empty: it is no role."""
+    accent: int = 0
+    """Number of characters at the start of its text that are drawn in the accent."""
 
 
 class Picker(Modal[str | None]):
@@ -268,7 +270,7 @@ def _row(choice: Choice, colours: Mapping[str, str], *, marked: bool = False) ->
     row = Content.styled(mark + sanitize(choice.text, newlines=False), "bold" if choice.current else "")
     if colour := colours.get(choice.role):
         row = row.stylize(f"bold {colour}", len(mark), len(mark) + len(choice.role))
-    return row
+    return row.stylize("bold $text-accent", len(mark), len(mark) + choice.accent) if choice.accent else row
 
 
 def table(rows: Sequence[tuple[str, ...]], *, most: Sequence[int]) -> list[str]:

@@ -92,9 +92,12 @@ class TextScreen(Page):
     CSS_PATH = "dialogs.tcss"
     AUTO_FOCUS = "#text-body"
 
-    def __init__(self, title: str, *, text: str, shares: Sequence[Share] = ()) -> None:
-        """Show `text`, and above it the `shares` of a whole as a bar."""
+    def __init__(
+        self, title: str, *, text: str, shares: Sequence[Share] = (), draw: Callable[[str], Content] = Content
+    ) -> None:
+        """Show `text` as `draw` draws it once it is wrapped, and above it the `shares` of a whole as a bar."""
         super().__init__()
+        self._draw = draw
         self._shares = shares
         self._title = title
         self._text = text
@@ -107,7 +110,7 @@ class TextScreen(Page):
             if self._shares:
                 yield Static("", id="text-shares")
             with VerticalScroll(id="text-body"):
-                yield HangingText(sanitize(self._text), id="text-content")
+                yield HangingText(sanitize(self._text), draw=self._draw, id="text-content")
             yield Legend(BACK, KeyHint("/", "search"), KeyHint("y", "copy"), SCROLL, id="text-keys")
 
     def on_mount(self) -> None:
@@ -223,9 +226,10 @@ def found_in(text: str, wanted: str) -> str:
 class HangingText(Static):
     """Shows sanitised text, wrapped to its width. Text is never read as markup."""
 
-    def __init__(self, text: str, *, id: str | None = None) -> None:
-        super().__init__(Content(text), id=id)
+    def __init__(self, text: str, *, draw: Callable[[str], Content] = Content, id: str | None = None) -> None:
+        super().__init__(draw(text), id=id)
         self._text = text
+        self._draw = draw
         self._broken_at = 0
 
     def show(self, text: str) -> None:
@@ -241,7 +245,20 @@ class HangingText(Static):
     def _break(self) -> None:
         self._broken_at = width = self.content_size.width
         if width:
-            self.update(Content("\n".join(hanging(line, width=width) for line in self._text.split("\n"))))
+            self.update(self._draw("\n".join(hanging(line, width=width) for line in self._text.split("\n"))))
+
+
+def key_table(text: str) -> Content:
+    """Draw a table of keys or commands: headings in bold, the first column in the accent, as in legends."""
+    lines = []
+    for line in text.split("\n"):
+        drawn, begin, gap = Content(line), len(line) - len(line.lstrip()), _COLUMNS.search(line)
+        if not begin:
+            drawn = drawn.stylize("bold")
+        elif gap is not None:
+            drawn = drawn.stylize("bold $text-accent", begin, gap.start() + 1)
+        lines.append(drawn)
+    return Content("\n").join(lines)
 
 
 def hanging(line: str, *, width: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from chatops.domain.decisions import OpenQuestion
-from chatops.domain.events import AskReason, Event, PendingCall, TurnFinished, TurnStatus
+from chatops.domain.events import AskReason, Event, PendingCall, TurnFinished
 from chatops.domain.messages import Message, Speaker, UserMessage
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
@@ -87,8 +87,9 @@ def _owner_line(reader: SessionFollower) -> BannerText:
 
     lease = reader.lease
     if lease is None and reader.is_job:
-        if reader.snapshot().status not in (TurnStatus.RUNNING, TurnStatus.PAUSED):
-            return f"The turn in the background is over. {key_of('take-over')} opens the session here.", "quiet"
+        if reader.is_over:
+            opens = f"{key_of('take-over')} or your next message opens the session here."
+            return f"The turn in the background is over. {opens}", "quiet"
         return f"In the background, and no process runs it now. {key_of('take-over')} opens it here.", "waiting"
     if lease is None:
         return f"No longer open elsewhere. Press {key_of('take-over')} to take over.", "waiting"

@@ -15,6 +15,7 @@ from textual.binding import Binding
 from textual.notifications import Notification
 from textual.widgets import Static
 
+from chatops.domain.errors import ChatopsError
 from chatops.tui.composer import Completions, Composer
 from chatops.tui.first_screen import FirstScreen
 from chatops.tui.keys import DEFAULTS, KeyGroup
@@ -111,7 +112,6 @@ class ChatScreen(ErrorBoundary, FrameHook):
             show_session=self.change_session,
             find=self._finding.open,
             actions={
-                ScreenAction.HELP: self.action_help,
                 ScreenAction.TAKE_OVER: self.action_take_over,
                 ScreenAction.DECIDE: self._dialogs.open,
                 ScreenAction.STEPS: self.action_steps,
@@ -146,7 +146,7 @@ class ChatScreen(ErrorBoundary, FrameHook):
         yield Notices(id="notices")
         yield Banner(id="banner")
         yield self.composer
-        yield StatusLine(clock=self.composer.clock, id="status")
+        yield StatusLine(clock=self.composer.clock, counted=lambda: self._drawing.counts_seconds, id="status")
 
     def on_mount(self) -> None:
         """Show a status while the session is being opened. The message field can already be used."""
@@ -282,6 +282,7 @@ class ChatScreen(ErrorBoundary, FrameHook):
         retry = self._status.update(current, snapshot, running=running, dialog=self._dialogs.any_open)
         self.sending.list_sent(snapshot)
         self._drawing.draw_state(snapshot, running=running, retry=retry)
+        self._drawing.draw_elsewhere(current.elsewhere(snapshot))
         if current.any_run is not None:
             current.any_run.update()
         self._dialogs.offer(snapshot)
@@ -302,8 +303,20 @@ class ChatScreen(ErrorBoundary, FrameHook):
         if "_commands" in vars(self):
             # It is not made before the first command.
             self._commands.clear_notices()
-        if (work := self.sending.submit(message.text, correcting=message.correcting)) is not None:
+        follower = self._current.follower if self._current is not None else None
+        if follower is not None and follower.is_over and not is_command(message.text):
+            self._background.start(partial(self._open_and_send, message.text), group="submit")
+        elif (work := self.sending.submit(message.text, correcting=message.correcting)) is not None:
             self._background.start(work, group="submit", holds_keys=is_command(message.text))
+
+    async def _open_and_send(self, text: str) -> None:
+        """Open the followed session here, and send a message in it."""
+        try:
+            await self.switcher.open_free()
+        except ChatopsError:
+            self.sending.give_back(text)
+            raise
+        await self.sending.work(text)()
 
     @on(Composer.QueueKey)
     def queue_key(self, message: Composer.QueueKey) -> None:
@@ -339,9 +352,7 @@ class ChatScreen(ErrorBoundary, FrameHook):
 
     def action_help(self, first: KeyGroup = "message") -> None:
         """Show keys and commands (F1), those of the group `first` before the others."""
-        from chatops.tui.commands.help import help_text
-
-        self._commands.show_text("Help", help_text(first=first))
+        self._commands.show_help(first=first)
 
     def action_command(self, text: str) -> None:
         """Run a slash command by its key, as `/role` (ctrl+r) and `/history` (alt+r)."""

@@ -24,6 +24,7 @@ from chatops.tui.commands.replies import (
     Send,
     ShowAllPending,
     ShowChanges,
+    ShowHelp,
     ShowReply,
     ShowRights,
     ShowSession,
@@ -36,7 +37,8 @@ from chatops.tui.commands.replies import (
 from chatops.tui.commands.table import is_known, run_command
 from chatops.tui.composer import Composer
 from chatops.tui.dialogs.choices import step_picker
-from chatops.tui.dialogs.text import Share, TextScreen
+from chatops.tui.dialogs.text import Share, TextScreen, found_in, key_table
+from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import copy, show_notice
 from chatops.tui.screens.messages import BackgroundWork
 from chatops.tui.screens.sending import SendingPresenter
@@ -140,12 +142,21 @@ class CommandPresenter:
             self._notices.clear()
 
     async def _perform_one(self, reply: Reply) -> None:
-        if isinstance(reply, ShowText | ShowStep | Choose | EditText):
+        if isinstance(reply, ShowText | ShowHelp | ShowStep | Choose | EditText):
             await self._sending.typing_paused(since=self._started)
         match reply:
             case Notify():
                 self._notify(reply.text)
-            case ShowText() | ShowChanges() | ShowAllPending() | ShowRights() | ShowSession() | FindText() | ShowStep():
+            case (
+                ShowText()
+                | ShowHelp()
+                | ShowChanges()
+                | ShowAllPending()
+                | ShowRights()
+                | ShowSession()
+                | FindText()
+                | ShowStep()
+            ):
                 await self._show(reply)
             case UseTheme():
                 self._themes.use(reply.name)
@@ -171,6 +182,8 @@ class CommandPresenter:
         match reply:
             case ShowText():
                 self.show_text(reply.title, reply.text, shares=reply.shares)
+            case ShowHelp():
+                self.show_help(about=reply.word)
             case ShowChanges():
                 from chatops.tui.dialogs.changes import COMMANDS_ARE_MISSING, SEE_GIT_DIFF, ChangesScreen
 
@@ -264,6 +277,16 @@ class CommandPresenter:
     def show_text(self, title: str, text: str, *, shares: Sequence[Share] = ()) -> None:
         """Show a text to read, and above it the `shares` of a whole as a bar."""
         self._show_page(TextScreen(title, text=text, shares=shares))
+
+    def show_help(self, *, first: KeyGroup = "message", about: str = "") -> None:
+        """Show keys and commands, those of the group `first` before the others, or only those about a word."""
+        from chatops.tui.commands.help import help_text  # with all dialogs
+
+        if found := found_in(help_text(first=first), about):
+            title = f"Help on {about}" if about else "Help"
+            self._show_page(TextScreen(title, text=found, draw=key_table))
+        else:
+            self._notify(f"No key or command is about {about!r}. /help lists them all.")
 
     def _show_page(self, page: "Page") -> None:
         """Show a page. What is typed on it goes to the message field, as from a dialog that it covers."""

@@ -48,6 +48,8 @@ class TranscriptPresenter:
         self._buffer: FrameBuffer | None = None
         self._pictures: dict[str, Picture | None] = {}
         """What is known of images, by their digests; None while one is being looked at."""
+        self._elsewhere = ""
+        """Where a turn runs that another process executes; empty: none does."""
         self._wanted: list[FileRef] = []
         """Images to look at, in this order."""
 
@@ -63,6 +65,11 @@ class TranscriptPresenter:
                 await self._screen.mount(transcript, before="#empty")
                 await self._screen.query("#empty").remove()
             self._transcript = transcript
+
+    @property
+    def counts_seconds(self) -> bool:
+        """True if a time that passes is in view in the transcript."""
+        return self._transcript is not None and self._transcript.counts_seconds
 
     @property
     def transcript(self) -> "Transcript | None":
@@ -205,6 +212,17 @@ class TranscriptPresenter:
             self._transcript.show_sign(running=running, role=snapshot.role)
         if self._projector is not None:
             self.apply([*self._projector.permit(snapshot.permitted), *self._projector.offer_retry(retry)])
+
+    def draw_elsewhere(self, what: str) -> None:
+        """Show that a turn runs in another process, and where; empty: none does."""
+        if self._transcript is None or (not what and not self._elsewhere):
+            return
+        if self._transcript.sign.work is None or what != self._elsewhere:
+            from chatops.domain.progress import Progress  # the first paint does without it
+
+            self._elsewhere, now = what, self._clock()
+            seen = Progress(what=what, done=0, total=0, unit="", since=now, counted_since=now)
+            self._transcript.show_work(seen if what else None)
 
     def draw_progress(self, progress: "Progress | None") -> None:
         """Show how far long work of a command is; None at its end."""

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from chatops.engine.workflow.state import WorkflowState
     from chatops.runtime.session import Session
     from chatops.runtime.session_follower import SessionFollower
-    from chatops.runtime.view import SessionView
+    from chatops.runtime.view import SessionView, Snapshot
     from chatops.runtime.workflow import WorkflowRun
     from chatops.tui.screens.run import OwnRunPresenter, RunPresenter
     from chatops.wiring.workspace import Workspace
@@ -44,6 +44,12 @@ class OpenSession:
         if self.follower is not None:
             return self.follower.run
         return self.own_run.run.state if self.own_run is not None else None
+
+    def elsewhere(self, snapshot: "Snapshot") -> str:
+        """Return where its turn runs if another process executes it; empty if none does."""
+        if self.follower is None or self.follower.lease is None or not snapshot.runs:
+            return ""
+        return "the turn continues in the background" if self.follower.is_job else "the turn runs in another window"
 
     def owned(self, refused: str) -> "Session":
         """Return the session if this process owns it. Raises SessionHeldError, which begins with `refused`."""

@@ -214,6 +214,18 @@ class SessionSwitcher:
         finally:
             self._tell_change(follower)
 
+    async def open_free(self) -> None:
+        """Open the followed session here, which no process owns any more. Raises ChatopsError."""
+        current = self.current
+        assert current is not None and current.follower is not None
+        current.claimed = True
+        try:
+            await current.follower.take_over()
+        except ChatopsError:
+            current.claimed = False
+            raise
+        await self._open_here(current)
+
     async def _open_here(self, followed: OpenSession) -> None:
         try:
             await self.reopen(followed.workspace.sessions.open(SessionId(followed.session.session_id)))

@@ -24,6 +24,7 @@ from chatops.domain.tools import (
     tool_name,
 )
 from chatops.domain.wording import duration, plural, spent
+from chatops.policy.grant import deciding_rule
 from chatops.policy.verdicts import BY_POLICY
 from chatops.tui.keys import key_of
 from chatops.tui.theme import BlockTheme
@@ -414,8 +415,9 @@ def _result_words(card: ToolCardBlock, dot: str) -> str:
         case None:
             return "no result"
         case Outcome.SUCCESS:
-            approved = f"approved {dot} " if login(card.decided_by) and not card.own else ""
-            return approved + duration(card.duration_ms) + _aftermath_words(card)
+            rule = deciding_rule(card.decided_by)
+            by = f"allowed by {rule}" if rule else "approved" if login(card.decided_by) and not card.own else ""
+            return (f"{by} {dot} " if by else "") + duration(card.duration_ms) + _aftermath_words(card)
         case Outcome.FAILED:
             return _failure_words(card, dot)
         case Outcome.INVALID:

@@ -216,6 +216,11 @@ class Transcript(Viewport, Moving):
         ]
 
     @property
+    def counts_seconds(self) -> bool:
+        """True if a time that passes is in view: that of the sign, or that of a running call."""
+        return self.following and (self.sign.shown or bool(self._running_calls))
+
+    @property
     def moves(self) -> bool:
         """True while a call runs or the model is awaited."""
         return self.sign.running or bool(self._running_calls & self._blocks_layout.index.keys())

@@ -62,7 +62,7 @@ from textual.strip import Strip
 
 from chatops.tui.graphics import PLACEHOLDERS
 from chatops.tui.textual_internals import ErrorBoundary, report_error
-from chatops.tui.theme import SPINNER, UNICODE, BlockTheme, theme_of
+from chatops.tui.theme import SPINNER, BlockTheme, theme_of
 from chatops.tui.transcript.answer import is_warm, warm_up
 from chatops.tui.transcript.layout import BlockLayout, LaidOutBlock
 from chatops.tui.transcript.lines import GUTTER, marked
@@ -130,7 +130,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
     def _theme(self) -> BlockTheme:
         theme = theme_of(self.app, roles=getattr(self.app, "role_colours", {}))
-        spinner = SPINNER if theme.symbols is UNICODE and getattr(self.app, "moves", True) else ""
+        spinner = SPINNER if getattr(self.app, "moves", True) else ""
         return replace(theme, base=self.rich_style, spinner=spinner)
 
     def _place(self) -> tuple[str, int]:

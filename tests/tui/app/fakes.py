@@ -804,8 +804,8 @@ class FakeWorkspace(Workspace):
     async def model_problem(self, name: str) -> str:
         return ""
 
-    def personas(self) -> Sequence[str]:
-        return ("default", "terse")
+    def personas(self) -> Sequence[tuple[str, str]]:
+        return (("default", "Clear and friendly."), ("terse", "As short as it can be."))
 
     def persona(self, session: SessionView) -> str:
         return session.snapshot().persona or "default"

@@ -78,6 +78,14 @@ async def test_all_of_it_is_shown_and_a_applies_what_is_not_in_conflict() -> Non
         assert [(one.digest, one.decision) for one in running.session.taken] == [("d-1", Approved())]
 
 
+async def test_a_single_file_is_named_once_and_can_be_ticked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ContainedSession, "changes", ContainedReview(head="3 changed", notes=(), changes=CHANGES[1:2]))
+    async with asked() as running:
+        assert running.text.count("change a.py") == 1 and "> [x] change a.py" in running.text
+        await running.press("space")
+        assert "> [ ] change a.py" in running.text and "apply 0 of 1" in running.text
+
+
 @pytest.mark.some(1)
 @pytest.mark.parametrize("size", [(60, 20), (80, 24)])
 async def test_all_keys_stay_on_screen_in_a_small_window(size: tuple[int, int]) -> None:

@@ -384,6 +384,9 @@ async def test_ctrl_r_is_refused_with_the_sentence_until_the_run_is_over() -> No
         assert "The steps of workflow release set" in running.text
         run.play.answers("done")
         await running.settle()
+        assert len(panel(running)._lines) == 1, "a run that is over folds"
+        await running.press("ctrl+t")
+        assert len(panel(running)._lines) > 1
         await running.press("ctrl+r")
         assert isinstance(running.app.screen, Picker)
 

@@ -26,12 +26,12 @@ def at_width(session: FakeSession, width: int) -> str:
 def test_parts_leave_from_the_right_and_what_needs_attention_stays() -> None:
     session = FakeSession(pending=[pending_call()])
     session.change(usage=Usage(input_tokens=9, output_tokens=9, cost=0.1234), context_used=3_400, context_window=10_000)
-    whole = "coder · operator level   Qwen 3 (local)   ctx ▃ 34 %   $0.12   ? 1 pending   sandbox on"
+    whole = "coder · level operator   Qwen 3 (local)   ctx ▃ 34 %   $0.12   ? 1 pending   sandbox on"
     assert at_width(session, len(whole)) == whole
     assert at_width(session, len(whole) - 1) == whole.replace("   $0.12", "")
-    assert at_width(session, 74) == whole.replace(" level", "").replace("   $0.12", "")
-    assert at_width(session, 63) == "coder · operator   Qwen 3 (local)   ? 1 pending   sandbox on"
-    assert at_width(session, 40) == "coder · operator level   ? 1 pending"
+    assert at_width(session, 70) == "coder · level operator   Qwen 3 (local)   ? 1 pending   sandbox on"
+    assert at_width(session, 60) == "coder · level operator   Qwen 3 (local)   ? 1 pending"
+    assert at_width(session, 40) == "coder · level operator   ? 1 pending"
     assert at_width(session, 10) == "coder   ? 1 pending"
 
 
@@ -80,3 +80,19 @@ async def test_an_update_that_changes_no_line_lays_nothing_out() -> None:
             running.session.end_turn(TurnStatus.FAILED, detail="The server is gone.")
             await running.settle()
             assert banner.called
+
+
+async def test_only_one_time_passes_on_the_screen() -> None:
+    session = FakeSession()
+    async with stage(session) as running:
+        session.start_turn("Hello")
+        await running.settle()
+        running.clock.pass_(12)
+        running.app.chat.update_now()
+        await running.settle()
+        assert "working, Esc stops" in running.text, "the sign where the answer comes has the time"
+        session.say("Hi. ")
+        await running.settle()
+        running.app.chat.update_now()
+        await running.settle()
+        assert "working 12 s, Esc stops" in running.text

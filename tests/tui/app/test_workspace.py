@@ -1,6 +1,7 @@
 """The workspace behind the chat, over a real app on the demo model: texts, titles, copies, files."""
 
 import asyncio
+import json
 import os
 import re
 import stat
@@ -125,6 +126,17 @@ async def test_a_model_that_is_not_available_is_marked_and_not_pinned(commands: 
     assert commands.said.startswith("env is not available here: it has no model_name")
     assert commands.session.settings.model_pin == ""
     assert commands.session.grant().models[0].name == "demo"
+
+
+async def test_a_model_is_named_once(tmp_path: Path) -> None:
+    servers = {"type": "openai", "api_url": "http://127.0.0.1:9/v1", "model_name": "qwen3", "label": "qwen3"}
+    file = tmp_path / "registry.json"
+    file.write_text(json.dumps({"models": {"qwen3": servers, "big": {**servers, "label": "Qwen, big"}}}))
+    app = App(Options(workspace=tmp_path, registry=file))
+    app.prepare()
+    rows = {row.name: (row.label, row.note) for row in Workspace(app).models()}
+    assert rows["qwen3"] == ("", "openai") and rows["big"] == ("Qwen, big", "openai qwen3")
+    await app.aclose()
 
 
 async def test_the_persona_is_the_role_s_until_the_user_chooses(commands: CommandLine) -> None:
