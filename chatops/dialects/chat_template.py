@@ -12,13 +12,13 @@ from chatops.dialects.formats.channels import (
     read_part,
     read_part_call,
 )
-from chatops.dialects.message import (
+from chatops.dialects.parser_state import (
     AnswerMarkup,
     Continuation,
     ParserState,
     ScanProgress,
     apply_outcome,
-    in_code_span,
+    skip_code_span,
     skip_mention,
     wait,
 )
@@ -93,7 +93,7 @@ def own_turn(token: str) -> re.Pattern[str]:
 
 def channel_header(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle the header of a message in a channel."""
-    hidden = None if state.answer_markup else in_code_span(state, found.start())
+    hidden = None if state.answer_markup else skip_code_span(state, found.start())
     if hidden is not None:
         return hidden
     return enter_channel(state, found.start(), found.end())
@@ -119,11 +119,11 @@ def enter_channel(state: ParserState, start: int, after: int) -> Continuation:
     state.skip(header.end)
     state.answer_markup = AnswerMarkup.CHANNEL if header.purpose is ChannelPurpose.ANSWER else None
     if header.purpose is ChannelPurpose.OTHER_ROLE:
-        state.mode = InQuotation(own_turn(CHANNEL_START), state.plain)
+        state.mode = InQuotation(own_turn(CHANNEL_START), state.text_mode)
     elif header.purpose is ChannelPurpose.THOUGHT:
         state.mode = InThought(CHANNEL, after_thought)
     else:
-        state.mode = state.plain
+        state.mode = state.text_mode
     return ScanProgress.ADVANCED
 
 
@@ -142,7 +142,7 @@ def kimi_part(state: ParserState, found: re.Match[str]) -> Continuation:
         return found.end() if state.final else wait(state, start)
     if mark is None or (state.answer_markup and (mark.opens or mark.name != "response")):
         return found.end()
-    hidden = None if state.answer_markup else in_code_span(state, start)
+    hidden = None if state.answer_markup else skip_code_span(state, start)
     if hidden is not None:
         return hidden
     if mark.name == "call" and mark.opens:
@@ -180,7 +180,7 @@ def turn_header(state: ParserState, found: re.Match[str]) -> Continuation:
     The model invented any other turn, so nothing in it runs.
     """
     text, start = state.text, found.start()
-    hidden = in_code_span(state, start)
+    hidden = skip_code_span(state, start)
     if hidden is not None:
         return hidden
     header = TURN.match(text, start)
@@ -203,7 +203,7 @@ def turn_header(state: ParserState, found: re.Match[str]) -> Continuation:
             return ScanProgress.PAUSED
     state.pass_content(header.end())
     token = text[start : text.index(">", start) + 1]
-    state.mode = InQuotation(own_turn(token), state.plain)
+    state.mode = InQuotation(own_turn(token), state.text_mode)
     return ScanProgress.ADVANCED
 
 

@@ -18,7 +18,7 @@ code, a quotation. A call is read as a unit by the reader of its grammar (`forma
 arguments are data and nothing in them is interpreted.
 
 Outcome. The reader of a format returns `CallBlock` or `NoCall`, each with `sure`: True if no further text could change
-it. An outcome that is not sure is discarded until more text or the end of the message has come (`message.py`).
+it. An outcome that is not sure is discarded until more text or the end of the message has come (`parser_state.py`).
 
 Hold-back. Text is given out as soon as it is certain:
 
@@ -31,7 +31,7 @@ Hold-back. Text is given out as soon as it is certain:
 
 What is text, whatever it looks like: calls in code spans, fences that are followed by other text, indented code,
 quotations, comments, echoes of tool output, invented turns of other roles, the answer to the user in its own block, and
-pairs of unknown tags (`masks.py`).
+pairs of unknown tags (`literal_text.py`, `open_tags.py`).
 
 Confidence. A call is HIGH unless it may have been an example: it is in a fence that is not the whole message, was
 introduced as an example, is in an unclosed unknown tag, or is code after a marker that named no tool. A LOW call is
@@ -95,23 +95,22 @@ from chatops.dialects.formats.json_objects import CallBuilder, read_objects
 from chatops.dialects.formats.marked import OPENS, READ_MARK, read_action, read_prompt
 from chatops.dialects.formats.unmarked import begins, read_whole_message
 from chatops.dialects.json_reader import read_value
-from chatops.dialects.masks import COMMENT_ENDS, QUOTING_ENDS, SQUARE_QUOTING_ENDS, fence_ends
-from chatops.dialects.message import (
+from chatops.dialects.literal_text import COMMENT_ENDS, QUOTING_ENDS, SQUARE_QUOTING_ENDS, result_ends
+from chatops.dialects.parser_state import (
     ANYTHING,
-    NEVER,
+    END_OF_MESSAGE,
     AnswerMarkup,
     Continuation,
     ParserState,
     ScanProgress,
     apply_outcome,
-    in_code_span,
+    skip_code_span,
     take_calls,
 )
 from chatops.dialects.quoting import (
     begin_fence,
-    begin_indented_code,
+    begin_literal_line,
     begin_quotation,
-    begin_quoted_line,
     line_may_begin,
     note_unknown_tag,
     read_quoting_tag,
@@ -254,7 +253,7 @@ class CallReader:
     """
 
     def __init__(self, tools: Tools | None, *, aliases: Mapping[str, str] | None = None) -> None:
-        self._state = ParserState(OfferedTools(tools, aliases or {}), begin=at_start, plain=in_text)
+        self._state = ParserState(OfferedTools(tools, aliases or {}), start_mode=at_start, text_mode=in_text)
 
     def feed(self, chunk: str) -> list[Segment]:
         """Read the next chunk; return the content and reasoning that are certain by now."""
@@ -285,7 +284,7 @@ class CallReader:
     def _missed(self, reading: Reading) -> Diagnostic | None:
         if reading.content.strip():
             return missed_call(reading.content, self._state.declined, self._state.offered)
-        thought = ParserState(self._state.offered, begin=at_start, plain=in_text)
+        thought = ParserState(self._state.offered, start_mode=at_start, text_mode=in_text)
         thought.arrive(reading.reasoning)
         thought.final = True
         thought.run()
@@ -310,7 +309,7 @@ def at_start(state: ParserState) -> bool:
     whole = begins(text, at, state.offered) if state.offered.are_read and text[at] != "<" else False
     if whole is None and not state.final:
         return state.pause(ANYTHING)
-    state.mode = _held if whole and not state.result.has_calls else state.plain
+    state.mode = _held if whole and not state.result.has_calls else state.text_mode
     state.pass_content(at)
     state.at_line_start = True
     return True
@@ -338,14 +337,14 @@ def _header(state: ParserState, at: int, beginning: str) -> bool:
     if isinstance(step, ScanProgress):
         return step is ScanProgress.ADVANCED
     state.at_line_start = True
-    state.mode = state.plain
+    state.mode = state.text_mode
     return True
 
 
 def _held(state: ParserState) -> bool:
     """Hold everything back until the message ends."""
     if not state.final:
-        return state.pause(NEVER)
+        return state.pause(END_OF_MESSAGE)
     found = read_whole_message(state.text, state.at, state.offered)
     if isinstance(found, CallBlock):
         if any(isinstance(item, Call) for item in found.items):
@@ -355,7 +354,7 @@ def _held(state: ParserState) -> bool:
         found = len(state.text)
     state.at_line_start = found == state.at
     state.pass_content(found)
-    state.mode = state.plain
+    state.mode = state.text_mode
     return True
 
 
@@ -420,7 +419,7 @@ def _mark(state: ParserState, found: re.Match[str]) -> Continuation:
     if mark in SQUARE_QUOTING_ENDS:
         return begin_quotation(state, found, SQUARE_QUOTING_ENDS[mark])
     if mark.startswith("[result "):
-        return begin_quotation(state, found, fence_ends(mark.split()[1]))
+        return begin_quotation(state, found, result_ends(mark.split()[1]))
     return _call(state, found.start(), found.end(), READ_MARK[mark])
 
 
@@ -452,7 +451,7 @@ def _may_leave(block: AnswerMarkup, kind: TagKind, word: str) -> bool:
 def _call(state: ParserState, start: int, after: int, read: ReadCalls) -> Continuation:
     if not state.offered.are_read:
         return after
-    hidden = in_code_span(state, start)
+    hidden = skip_code_span(state, start)
     if hidden is not None:
         return hidden
     opening = Opening(text=state.text, start=start, after=after, offered=state.offered, wrapper=state.wrapper)
@@ -462,17 +461,17 @@ def _call(state: ParserState, start: int, after: int, read: ReadCalls) -> Contin
 def _line(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle the beginning of a line that `LINE_START` or `SCAN` found."""
     if found["indented"] is not None:
-        return begin_indented_code(state, found)
+        return begin_literal_line(state, found)
     if found["fence"]:
         return begin_fence(state, found)
     if found["quote"]:
-        return begin_quoted_line(state, found)
+        return begin_literal_line(state, found)
     start = found.start("prompt") if found["prompt"] else found.start("action")
     opening = Opening(text=state.text, start=start, after=found.end(), offered=state.offered)
     outcome = read_action(opening) if found["action"] else read_prompt(opening)
     if found["prompt"] and isinstance(outcome, NoCall) and (outcome.sure or state.final):
-        return begin_quoted_line(state, found)
-    hidden = in_code_span(state, start)
+        return begin_literal_line(state, found)
+    hidden = skip_code_span(state, start)
     step = apply_outcome(state, start, found.end(), outcome) if hidden is None else hidden
     if step is ScanProgress.PAUSED and state.at == start:
         state.at_line_start = True

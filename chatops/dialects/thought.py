@@ -6,8 +6,8 @@ Paired tags are counted where they are nested. Thought that is never closed cont
 import re
 
 from chatops.dialects.formats.base import TOO_EARLY, Early
-from chatops.dialects.masks import quotation_around
-from chatops.dialects.message import ANYTHING, Continuation, Mode, ParserState, ScanProgress, in_code_span, wait
+from chatops.dialects.literal_text import closing_sign_for
+from chatops.dialects.parser_state import ANYTHING, Continuation, Mode, ParserState, ScanProgress, skip_code_span, wait
 
 _TAGS = (
     "think",
@@ -132,7 +132,7 @@ class InThought:
             if not self._depth:
                 state.pass_thought(tag.start())
                 state.skip(tag.end())
-                state.forget()
+                state.fix_passed_text()
                 state.mode = self._then
                 return True
         # Pass the tags that were counted, so that they are not counted again.
@@ -153,10 +153,10 @@ def _tag_begun(text: str, start: int) -> int:
 
 def think(state: ParserState, found: re.Match[str], ends: re.Pattern[str], begin: int) -> Continuation:
     """Begin thought at `begin`, after the tag that was found."""
-    hidden = in_code_span(state, found.start())
+    hidden = skip_code_span(state, found.start())
     if hidden is not None:
         return hidden
-    closing = quotation_around(state.text, found.start())
+    closing = closing_sign_for(state.text, found.start())
     if closing:
         # A tag in closed quotes is only mentioned. A tag after a stray quote is not.
         if begin == len(state.text) and not state.final:
@@ -172,7 +172,7 @@ def think(state: ParserState, found: re.Match[str], ends: re.Pattern[str], begin
 
 def after_thought(state: ParserState) -> bool:
     """Return to the beginning of the message if no content was shown yet, else to text."""
-    state.mode = state.plain if state.result.has_content else state.begin
+    state.mode = state.text_mode if state.result.has_content else state.start_mode
     state.at_line_start = True
     return True
 
@@ -185,10 +185,10 @@ def restart(state: ParserState) -> ScanProgress:
 
 def thought_ended(state: ParserState, found: re.Match[str], end: int) -> Continuation:
     """Handle a closing tag of thought that was not opened in the text: it was opened in the prompt."""
-    hidden = in_code_span(state, found.start())
+    hidden = skip_code_span(state, found.start())
     if hidden is not None:
         return hidden
-    if quotation_around(state.text, found.start()):
+    if closing_sign_for(state.text, found.start()):
         return found.end()
     state.pass_content(found.start())
     if state.began_with_call:
@@ -196,7 +196,7 @@ def thought_ended(state: ParserState, found: re.Match[str], end: int) -> Continu
         return ScanProgress.ADVANCED
     state.reclassify()
     state.skip(end)
-    state.forget()
+    state.fix_passed_text()
     return restart(state)
 
 

@@ -35,7 +35,7 @@ from chatops.dialects.formats.pythonic import (
 )
 from chatops.dialects.formats.tagged import read_tagged
 from chatops.dialects.json_reader import read_value
-from chatops.dialects.masks import PYTHON_LANGUAGES, Fence
+from chatops.dialects.literal_text import PYTHON_LANGUAGES, Fence
 from chatops.dialects.reading import UnreadableValueError
 from chatops.domain.canonical import JsonValue
 

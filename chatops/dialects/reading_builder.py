@@ -1,0 +1,237 @@
+"""Builder of a `Reading` while its text arrives: content, thought, calls and diagnostics in the order of the text."""
+
+import json
+import re
+from dataclasses import replace
+from itertools import groupby
+
+from chatops.dialects.formats.base import Call, CallBlock, UnusableCall
+from chatops.dialects.reading import (
+    Confidence,
+    ContentSegment,
+    Diagnostic,
+    DiagnosticKind,
+    ReadCall,
+    Reading,
+    ReasoningSegment,
+    ReclassifiedSegment,
+    Segment,
+)
+from chatops.domain.frozen_dataclass import frozen_dataclass
+
+_MAX_EXCERPT = 200
+"""Characters of a written call that a diagnostic quotes to the model: enough to recognise it."""
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@frozen_dataclass(kw_only=False)
+class _Entry:
+    """A call, or a diagnostic about one."""
+
+    what: ReadCall | Diagnostic
+    closed: bool = True
+    """True if the closing mark of a call was there."""
+
+
+class ReadingBuilder:
+    """Content and thought so far, and the calls and diagnostics in the order of the text."""
+
+    __slots__ = (
+        "_content",
+        "_entries",
+        "_fixed_parts",
+        "_leading_space",
+        "_new_segments",
+        "_reasoning",
+        "has_content",
+        "length",
+        "removed",
+    )
+
+    def __init__(self) -> None:
+        self._content: list[str] = []
+        self._fixed_parts = 0
+        """Number of parts of the content that can no longer turn out to be thought."""
+        self._reasoning: list[str] = []
+        self._new_segments: list[Segment] = []
+        """Segments since the last call of `drain`."""
+        self._entries: list[_Entry] = []
+        self._leading_space = ""
+        """White space before all content, held back in case something is removed from the text."""
+        self.length = 0
+        """Number of characters of content so far."""
+        self.has_content = False
+        """True if there is content other than white space."""
+        self.removed = False
+        """True if part of the text was a call, thought or a header."""
+
+    @property
+    def has_calls(self) -> bool:
+        """True if a call or a diagnostic was found."""
+        return bool(self._entries)
+
+    def add_content(self, text: str) -> None:
+        """Add text for the user.
+
+        White space at the beginning is dropped if something was removed from the text.
+        """
+        if not self.has_content:
+            text = self._leading_space + text
+            self._leading_space = ""
+            bare = text.lstrip()
+            if not bare:
+                self._leading_space = "" if self.removed else text
+                return
+            if self.removed:
+                text = bare
+            self.has_content = True
+        if text:
+            self._content.append(text)
+            self.length += len(text)
+            self._new_segments.append(ContentSegment(text=text))
+
+    def add_reasoning(self, text: str) -> None:
+        """Add thought."""
+        if text:
+            self._reasoning.append(text)
+            self._new_segments.append(ReasoningSegment(text=text))
+
+    def fix_content(self) -> None:
+        """Keep the content so far as content, whatever `reclassify` turns into thought."""
+        self._fixed_parts = len(self._content)
+
+    def reclassify(self, text: str) -> None:
+        """Turn the content that is not fixed, and all calls, into thought; `text` is the text as it was written."""
+        removed = sum(map(len, self._content[self._fixed_parts :]))
+        if removed:
+            del self._content[self._fixed_parts :]
+            self.length -= removed
+            self._new_segments.append(ReclassifiedSegment(text=text, removed=removed))
+            self._reasoning.append(text)
+        else:
+            self.add_reasoning(text)
+        self._entries = []
+        self._leading_space = ""
+        self.has_content = bool(self._content)
+        self.removed = True
+
+    def add_calls(self, block: CallBlock, text: str, base: int) -> None:
+        """Add the calls of a block of `text`, whose first character has the index `base` in the message."""
+        self.removed = True
+        self._leading_space = ""
+        for item in block.items:
+            if isinstance(item, Call):
+                self._add_call(item, block, text, base)
+            elif not (item.empty and self._entries):
+                self._add_unusable(item, block, text, base)
+
+    def lower_confidence(self) -> None:
+        """Lower the confidence of all calls so far."""
+        self._entries = [
+            replace(entry, what=replace(entry.what, confidence=Confidence.LOW))
+            if isinstance(entry.what, ReadCall)
+            else entry
+            for entry in self._entries
+        ]
+
+    def content_tail(self, length: int) -> str:
+        """Return at least the last `length` characters of the content, if there are so many."""
+        parts: list[str] = []
+        for part in reversed(self._content):
+            parts.append(part)
+            length -= len(part)
+            if length <= 0:
+                break
+        return "".join(reversed(parts))
+
+    def add_diagnostics(self, block: CallBlock, text: str, base: int) -> None:
+        """Add diagnostics about calls that no marker announced; their text stays content."""
+        for item in block.items:
+            if isinstance(item, UnusableCall):
+                self._add_unusable(item, block, text, base)
+
+    def drain(self) -> list[Segment]:
+        """Return the pieces since the last call of this method, with adjacent pieces of one kind joined."""
+        joined: list[Segment] = []
+        for kind, pieces in groupby(self._new_segments, key=type):
+            if kind is ContentSegment:
+                joined.append(ContentSegment(text="".join(piece.text for piece in pieces)))
+            elif kind is ReasoningSegment:
+                joined.append(ReasoningSegment(text="".join(piece.text for piece in pieces)))
+            else:
+                joined += pieces
+        self._new_segments = []
+        return joined
+
+    def finish(self) -> None:
+        """Add the leading white space that was held back in case something was removed from the text."""
+        if self._leading_space and not self.removed:
+            self._content.append(self._leading_space)
+            self._new_segments.append(ContentSegment(text=self._leading_space))
+        self._leading_space = ""
+
+    def build(self, *, cut: bool) -> Reading:
+        """Return the whole reading.
+
+        With `cut`, the server cut the message short, so only calls with their closing mark count.
+        """
+        calls: list[ReadCall] = []
+        diagnostics: list[Diagnostic] = []
+        for entry in self._entries:
+            if isinstance(entry.what, Diagnostic):
+                diagnostics.append(entry.what)
+            elif cut and not entry.closed:
+                diagnostics.append(_cut_by_limit(entry.what))
+            else:
+                calls.append(entry.what)
+        return Reading(
+            calls=tuple(calls),
+            content="".join(self._content),
+            reasoning="".join(self._reasoning),
+            format=self._entries[0].what.format if self._entries else "",
+            diagnostics=tuple(diagnostics),
+        )
+
+    def _add_call(self, call: Call, block: CallBlock, text: str, base: int) -> None:
+        try:
+            arguments = json.dumps(call.arguments, ensure_ascii=False, allow_nan=False)
+        except ValueError:
+            message = "has a number that JSON cannot hold among its arguments"
+            unusable = UnusableCall(
+                kind=DiagnosticKind.NOT_ARGUMENTS, message=message, start=call.start, name=call.name
+            )
+            self._add_unusable(unusable, block, text, base)
+            return
+        if _LONE_SURROGATE.search(arguments):
+            arguments = json.dumps(call.arguments)
+        read = ReadCall(
+            name=call.name,
+            arguments=arguments,
+            format=block.format,
+            repairs=call.repairs,
+            confidence=call.confidence,
+            start=base + call.start,
+            end=base + call.end,
+        )
+        self._entries.append(_Entry(read, call.closed))
+
+    def _add_unusable(self, unusable: UnusableCall, block: CallBlock, text: str, base: int) -> None:
+        diagnostic = Diagnostic(
+            kind=unusable.kind,
+            message=unusable.message,
+            name=unusable.name,
+            format=block.format,
+            start=base + unusable.start,
+            excerpt=text[unusable.start : min(unusable.start + _MAX_EXCERPT, block.end)],
+        )
+        self._entries.append(_Entry(diagnostic))
+
+
+def _cut_by_limit(call: ReadCall) -> Diagnostic:
+    return Diagnostic(
+        kind=DiagnosticKind.CUT_OFF,
+        message="was cut off because the answer became too long, so nothing of it was run; write a shorter one",
+        name=call.name,
+        format=call.format,
+        start=call.start,
+    )
