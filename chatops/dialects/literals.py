@@ -28,23 +28,26 @@ from chatops.dialects.strings import (
 from chatops.domain.canonical import JsonValue
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
+MAX_DEPTH = 200
+"""Maximum nesting of containers. More would be safe here, but not in code that recurses over the value."""
 _JSON_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
 _PYTHON_WORDS: dict[str, JsonValue] = {"True": True, "False": False, "None": None}
-# Parts of the patterns below. KEY: `"name":`. _OVER: what may follow a bracket that closes a container. _VALUE: how a
-# value begins. _NAMED: `name=` of a keyword argument. _MORE_TEXT: an adjacent string.
-KEY = r"""(?:"[^"\\\n]{1,128}+"|'[^'\\\n]{1,128}+'|[“”][^“”\\\n]{1,128}+[“”])\s*+:"""
-_OVER = r"""(?:[,}\])]|\s*+(?:[^\w"'\s]|\Z))"""
-_VALUE = r"""(?:["'“‘{\[(\d-]|true|false|null|True|False|None)"""
+_KEY = r"""(?:"[^"\\\n]{1,128}+"|'[^'\\\n]{1,128}+'|[“”][^“”\\\n]{1,128}+[“”])\s*+:"""
+"""`"name":`, the key of an object."""
 _NAMED = r"[^\W\d][\w-]{0,128}+\s*+=(?!=)"
+"""`name=`, the name of a keyword argument."""
+_VALUE_BEGINS = r"""(?:["'“‘{\[(\d-]|true|false|null|True|False|None)"""
+_STRING_JOINS = r"""[rRuU]?["'“‘]"""
+"""The beginning of another string, which Python joins to the one before it."""
+_AFTER_CLOSER = r"""(?:[,}\])]|\s*+(?:[^\w"'\s]|\Z))"""
+"""What may follow a bracket that closes a container. Inside a string, a word would."""
 _MORE_DIGITS = possessive(r"_\d++")
-_MORE_TEXT = r"""[rRuU]?["'“‘]"""
-MAX_DEPTH = 200
 _WORD = re.compile(r"[^\W\d]\w*+")
 _NUMBER_BEGUN = re.compile(r"[-+.eE0-9]++")
 _BARE_KEY = re.compile(r"[^\W\d][\w$-]*+|\$[\w$-]*+")
-_AFTER_THE_END = ("", "<", "[", "`", "|", ";", ">")
+_AFTER_VALUE = ("", "<", "[", "`", "|", ";", ">")
 """Beginnings of marks that formats put after a value. Other text may mean that the end of a string was missed."""
-_MISSING_COMMA = re.compile(KEY)
+_NEXT_KEY = re.compile(_KEY)
 _EXTRA_BRACE = re.compile(r"}\s*+(?=[,\]])")
 _RAW_NEWLINE = re.compile(r"(?:[^\\]|^)" + possessive(r"\\\\") + r"\n")
 _STRING_BEGINS = re.compile(r"""(?P<prefix>[a-zA-Z]{0,2})(?=["'“”„‘’])""")
@@ -90,12 +93,12 @@ JSON = Spelling(
     ),
     contexts={
         Container.OBJECT: StringContext(
-            re.compile(rf"\s*+(?:[,}}\]#]|/[/*]|\Z|{KEY})"),
-            re.compile(rf"\s*+(?:,\s*+(?:{KEY}|}})|[}}\]]{_OVER})"),
+            may_follow=re.compile(rf"\s*+(?:[,}}\]#]|/[/*]|\Z|{_KEY})"),
+            proves_end=re.compile(rf"\s*+(?:,\s*+(?:{_KEY}|}})|[}}\]]{_AFTER_CLOSER})"),
         ),
         Container.ARRAY: StringContext(
-            re.compile(r"""\s*+(?:[,}\]#"'“‘{\[]|/[/*]|\Z)"""),
-            re.compile(rf"\s*+(?:,\s*+(?:{_VALUE}|\])|[}}\]]{_OVER})"),
+            may_follow=re.compile(r"""\s*+(?:[,}\]#"'“‘{\[]|/[/*]|\Z)"""),
+            proves_end=re.compile(rf"\s*+(?:,\s*+(?:{_VALUE_BEGINS}|\])|[}}\]]{_AFTER_CLOSER})"),
         ),
     },
     is_python=False,
@@ -111,17 +114,20 @@ PYTHON = Spelling(
     ),
     contexts={
         Container.OBJECT: StringContext(
-            re.compile(rf"\s*+(?:[,}}#]|\Z|{_MORE_TEXT})"), re.compile(rf"\s*+(?:,\s*+(?:{KEY}|}})|}}{_OVER})")
+            may_follow=re.compile(rf"\s*+(?:[,}}#]|\Z|{_STRING_JOINS})"),
+            proves_end=re.compile(rf"\s*+(?:,\s*+(?:{_KEY}|}})|}}{_AFTER_CLOSER})"),
         ),
         Container.ARRAY: StringContext(
-            re.compile(rf"\s*+(?:[,\]#]|\Z|{_MORE_TEXT})"), re.compile(rf"\s*+(?:,\s*+(?:{_VALUE}|\])|\]{_OVER})")
+            may_follow=re.compile(rf"\s*+(?:[,\]#]|\Z|{_STRING_JOINS})"),
+            proves_end=re.compile(rf"\s*+(?:,\s*+(?:{_VALUE_BEGINS}|\])|\]{_AFTER_CLOSER})"),
         ),
         Container.TUPLE: StringContext(
-            re.compile(rf"\s*+(?:[,)#]|\Z|{_MORE_TEXT})"), re.compile(rf"\s*+(?:,\s*+(?:{_VALUE}|\))|\){_OVER})")
+            may_follow=re.compile(rf"\s*+(?:[,)#]|\Z|{_STRING_JOINS})"),
+            proves_end=re.compile(rf"\s*+(?:,\s*+(?:{_VALUE_BEGINS}|\))|\){_AFTER_CLOSER})"),
         ),
         Container.ARGUMENTS: StringContext(
-            re.compile(rf"\s*+(?:[,)#]|\Z|{_MORE_TEXT})"),
-            re.compile(
+            may_follow=re.compile(rf"\s*+(?:[,)#]|\Z|{_STRING_JOINS})"),
+            proves_end=re.compile(
                 rf"\s*+(?:,\s*+(?:{_NAMED}|\))|\)[ \t]*+(?:[\],;<|]|\Z|\n\s*+(?:[\]<]|\Z|[^\W\d][\w.-]{{0,128}}+\()))"
             ),
         ),
@@ -144,7 +150,11 @@ class _Open:
 
 @dataclass(slots=True)
 class LiteralReader:
-    """Reader of one value in `text`, beginning at `at`. Afterwards `at` is the index after the value."""
+    """Reader of one value in `text`, beginning at `at`. Afterwards `at` is the index after the value.
+
+    Its loop, `read`, alternates between a value and the place of the next one: into a container, past a comma and a
+    key, or out of a container that ends.
+    """
 
     text: str
     at: int
@@ -163,20 +173,20 @@ class LiteralReader:
         Raises UnreadableValueError if no value can be read.
         """
         while True:
-            self._skip()
+            self._skip_gap()
             opened = self.spelling.openers.get(self.text[self.at : self.at + 1])
             value: JsonValue
             if opened is None:
-                value = self._scalar()
+                value = self._read_scalar()
             else:
                 self._push(first or opened)
                 first = None
-                if self._first_member():
+                if self._move_to_first():
                     continue
                 value = self._pop()
             while self._stack:
-                self._put(value)
-                if self._next_member():
+                self._add_value(value)
+                if self._move_to_next():
                     break
                 value = self._pop()
             else:
@@ -185,14 +195,14 @@ class LiteralReader:
     def _note(self, repair: Repair) -> None:
         self.repairs[repair] = None
 
-    def _skip(self) -> None:
+    def _skip_gap(self) -> None:
         gap = self.spelling.gap.match(self.text, self.at)
         if gap and gap.end() > self.at:
             if not gap[0].isspace():
                 self._note(Repair.COMMENT)
             self.at = gap.end()
 
-    def _fail(self, message: str) -> UnreadableValueError:
+    def _error(self, message: str) -> UnreadableValueError:
         """Return the error for the text at this position. At the end of the text, it says that the text was cut."""
         if self.at >= len(self.text):
             return UnreadableValueError("the text ends in the middle of it", self.at, cut=True)
@@ -206,54 +216,57 @@ class LiteralReader:
         keyed = kind in (Container.OBJECT, Container.ARGUMENTS)
         self._stack.append(_Open(kind, {} if keyed else []))
         self.at += 1
-        self._skip()
+        self._skip_gap()
 
     def _pop(self) -> JsonValue:
         """Remove the innermost container, which has been closed, and return its value."""
         top = self._stack.pop()
         self._open_ended = False
-        if top.kind is Container.TUPLE:
-            if len(top.value) == 1 and not top.commas:
-                return top.value[0]  # type: ignore[index]  # a list, as it is a tuple
+        if top.kind is Container.TUPLE and isinstance(top.value, list) and len(top.value) == 1 and not top.commas:
+            return top.value[0]
         return top.value
 
-    def _first_member(self) -> bool:
+    def _move_to_first(self) -> bool:
         """Move to the first value of the container just opened; return False if it is empty."""
         top = self._stack[-1]
         if top.kind is Container.OBJECT and not self.spelling.is_python and self.text.startswith("{", self.at):
             self._note(Repair.DOUBLED_BRACES)
             top.doubled = True
             self.at += 1
-            self._skip()
-        return not self._closes(top) and self._key(top)
+            self._skip_gap()
+        if self._skip_closer(top):
+            return False
+        self._read_key(top)
+        return True
 
-    def _next_member(self) -> bool:
+    def _move_to_next(self) -> bool:
         """Move to the next value of the innermost container; return False if it ends here."""
         top = self._stack[-1]
         # `12` at the end of the text may be the beginning of `123`, so it counts as cut off.
         if self._open_ended and self.at >= len(self.text):
-            raise self._fail("a value is missing")
+            raise self._error("a value is missing")
         value_end = self.at
-        self._skip()
-        if self._closes(top):
+        self._skip_gap()
+        if self._skip_closer(top):
             return False
         if not self.text.startswith(",", self.at):
-            return self._lacks_a_comma(top, value_end)
+            return self._continue_without_comma(top, value_end)
         comma = self.at
         self.at += 1
         top.commas += 1
-        self._skip()
-        if self._closes(top):
+        self._skip_gap()
+        if self._skip_closer(top):
             if not self.spelling.is_python:
                 self._note(Repair.TRAILING_COMMA)
             return False
-        if self.close_open and self._was_the_end_of_an_item(top):
+        if self.close_open and self._is_next_item(top):
             self.at = comma
             return self._assume_closed(top)
-        return self._key(top)
+        self._read_key(top)
+        return True
 
-    def _closes(self, top: _Open) -> bool:
-        """Return True if `top` is closed here, and move past its bracket."""
+    def _skip_closer(self, top: _Open) -> bool:
+        """Move past the closing bracket of `top`; return False if it is not here."""
         if not self.text.startswith(CLOSERS[top.kind], self.at):
             return False
         self.at += 1
@@ -268,23 +281,24 @@ class LiteralReader:
                 self._note(Repair.UNCLOSED)
         return True
 
-    def _lacks_a_comma(self, top: _Open, value_end: int) -> bool:
-        """Continue where a comma is missing. The last value ended at `value_end`."""
+    def _continue_without_comma(self, top: _Open, value_end: int) -> bool:
+        """Move to the next value where the last, up to `value_end`, has no comma; return False if `top` ends here."""
         char = self.text[self.at : self.at + 1]
         if not self.spelling.is_python and char:
-            if top.kind is Container.OBJECT and _MISSING_COMMA.match(self.text, self.at):
+            if top.kind is Container.OBJECT and _NEXT_KEY.match(self.text, self.at):
                 self._note(Repair.MISSING_COMMA)
-                return self._key(top)
+                self._read_key(top)
+                return True
             if top.kind is Container.ARRAY and (char in "{[" or (char in QUOTES and not self._open_ended)):
                 self._note(Repair.MISSING_COMMA)
                 return True
-            if self._skips_an_extra_brace(top):
-                return self._next_member()
+            if self._skip_extra_brace(top):
+                return self._move_to_next()
         if self.close_open and self._may_end_here(char, value_end):
             return self._assume_closed(top)
-        raise self._fail("a comma or a closing bracket is missing")
+        raise self._error("a comma or a closing bracket is missing")
 
-    def _skips_an_extra_brace(self, top: _Open) -> bool:
+    def _skip_extra_brace(self, top: _Open) -> bool:
         """Skip a surplus brace after an object in a list; return False if there is none."""
         if top.kind is not Container.ARRAY or not isinstance(top.value, list) or not isinstance(top.value[-1], dict):
             return False
@@ -299,20 +313,21 @@ class LiteralReader:
         """Return True if all open containers can end here, or all inside one that is closed next."""
         if char in CLOSERS.values():
             return any(CLOSERS[frame.kind] == char for frame in self._stack)
-        return char in _AFTER_THE_END or "\n" in self.text[value_end : self.at]
+        return char in _AFTER_VALUE or "\n" in self.text[value_end : self.at]
 
-    def _was_the_end_of_an_item(self, top: _Open) -> bool:
-        """Return True if an object that was never closed is followed by the next item of its list."""
+    def _is_next_item(self, top: _Open) -> bool:
+        """Return True if the next item of a list is here, so that `top`, the object before it, was never closed."""
         if top.kind is not Container.OBJECT or len(self._stack) < 2 or self._stack[-2].kind is not Container.ARRAY:
             return False
         return self.text.startswith("{", self.at)
 
     def _assume_closed(self, top: _Open) -> bool:
+        """End `top` without its closing bracket. Always return False: it has no further value."""
         self._note(Repair.UNCLOSED)
         self.unclosed.append(top.value)
         return False
 
-    def _put(self, value: JsonValue) -> None:
+    def _add_value(self, value: JsonValue) -> None:
         top = self._stack[-1]
         if isinstance(top.value, list):
             top.value.append(value)
@@ -320,63 +335,62 @@ class LiteralReader:
         if top.key not in top.value:
             top.value[top.key] = value
             return
-        if top.kind is Container.ARGUMENTS or not same(top.value[top.key], value):
+        if top.kind is Container.ARGUMENTS or not same_json(top.value[top.key], value):
             raise UnreadableValueError(f"{top.key!r:.80} is given twice", self.at)
         self._note(Repair.REPEATED_KEY)
 
     # Keys
 
-    def _key(self, top: _Open) -> bool:
-        """Move to the next value in `top`, past its key if it has one. Always return True."""
+    def _read_key(self, top: _Open) -> None:
+        """Move to the next value in `top`, past its key if it has one."""
         if top.kind is Container.ARGUMENTS:
-            top.key = self._keyword()
+            top.key = self._read_keyword()
         elif top.kind is Container.OBJECT:
-            top.key = self._object_key()
-            self._skip()
+            top.key = self._read_object_key()
+            self._skip_gap()
             if not self.text.startswith(":", self.at):
-                raise self._fail("a colon is missing after a key")
+                raise self._error("a colon is missing after a key")
             self.at += 1
-        return True
 
-    def _object_key(self) -> str:
+    def _read_object_key(self) -> str:
         char = self.text[self.at : self.at + 1]
         if char and char in QUOTES:
-            return self._quoted(None)
+            return self._read_string(None)
         bare = _BARE_KEY.match(self.text, self.at)
         if bare is None or self.spelling.is_python:
-            raise self._fail("a key is missing")
+            raise self._error("a key is missing")
         self.at = bare.end()
         self._note(Repair.UNQUOTED_KEY)
         return bare[0]
 
-    def _keyword(self) -> str:
+    def _read_keyword(self) -> str:
         name = _BARE_KEY.match(self.text, self.at)
         if name is None:
-            raise self._fail("an argument has no name: every argument is written as name=value")
+            raise self._error("an argument has no name: every argument is written as name=value")
         self.at = name.end()
-        self._skip()
+        self._skip_gap()
         if not self.text.startswith("=", self.at):
-            raise self._fail("an argument has no name: every argument is written as name=value")
+            raise self._error("an argument has no name: every argument is written as name=value")
         self.at += 1
         return name[0]
 
     # Scalar values
 
-    def _scalar(self) -> JsonValue:
+    def _read_scalar(self) -> JsonValue:
         char = self.text[self.at : self.at + 1]
         self._open_ended = False
         if not char:
-            raise self._fail("a value is missing")
+            raise self._error("a value is missing")
         if char in QUOTES or (self.spelling.is_python and _STRING_BEGINS.match(self.text, self.at)):
             context = self.spelling.contexts[self._stack[-1].kind] if self._stack else None
-            return self._joined(context) if self.spelling.is_python else self._quoted(context)
+            return self._read_joined_strings(context) if self.spelling.is_python else self._read_string(context)
         self._open_ended = True
-        return self._number() if char in "+-.0123456789" else self._word()
+        return self._read_number() if char in "+-.0123456789" else self._read_word()
 
-    def _quoted(self, context: StringContext | None) -> str:
+    def _read_string(self, context: StringContext | None) -> str:
         start = self.at
         if self.spelling.is_python:
-            return self._python_quoted(context)
+            return self._read_python_string(context)
         if self.text[start] == "'":
             self._note(Repair.SINGLE_QUOTES)
         if self.text.startswith(self.text[start] * 3, start):
@@ -384,7 +398,7 @@ class LiteralReader:
         raw, self.at = read_quoted(self.text, start, context, self._note)
         return from_json_escapes(raw, start, self._note)
 
-    def _python_quoted(self, context: StringContext | None) -> str:
+    def _read_python_string(self, context: StringContext | None) -> str:
         start = self.at
         found = _STRING_BEGINS.match(self.text, start)
         prefix = found["prefix"].lower() if found else ""
@@ -396,27 +410,27 @@ class LiteralReader:
             self._note(Repair.RAW_CONTROL)
         return raw if prefix == "r" else from_python_escapes(raw, start, self._note)
 
-    def _joined(self, context: StringContext | None) -> str:
+    def _read_joined_strings(self, context: StringContext | None) -> str:
         """Read a string and the strings that follow it without a comma."""
-        parts = [self._python_quoted(context)]
+        parts = [self._read_python_string(context)]
         while True:
             end = self.at
-            self._skip()
+            self._skip_gap()
             if not _STRING_BEGINS.match(self.text, self.at):
                 self.at = end
                 break
             self._note(Repair.ADJACENT_TEXTS)
-            parts.append(self._python_quoted(context))
+            parts.append(self._read_python_string(context))
         return "".join(parts)
 
-    def _number(self) -> JsonValue:
+    def _read_number(self) -> JsonValue:
         start = self.at
         found = self.spelling.number.match(self.text, start)
         if found is None or not (found["whole"] or found["rest"][1:2].isdigit()):
-            # Text that ends inside a number (`1e`) may have been cut off. `_fail` says so if `at` is at its end.
+            # Text that ends inside a number (`1e`) may have been cut off. `_error` says so if `at` is at its end.
             begun = _NUMBER_BEGUN.match(self.text, start)
             self.at = begun.end() if begun and begun.end() == len(self.text) else start
-            raise self._fail("a number is not written as one")
+            raise self._error("a number is not written as one")
         self.at = found.end()
         whole, rest = (found["whole"] or "").replace("_", ""), found["rest"]
         if self.spelling.is_python:
@@ -433,10 +447,10 @@ class LiteralReader:
             raise UnreadableValueError("a number is out of range", start)
         return number
 
-    def _word(self) -> JsonValue:
+    def _read_word(self) -> JsonValue:
         found = _WORD.match(self.text, self.at)
         if found is None:
-            raise self._fail("a value is missing")
+            raise self._error("a value is missing")
         word = found[0]
         if word in self.spelling.words:
             self.at = found.end()
@@ -449,15 +463,15 @@ class LiteralReader:
         if found.end() == len(self.text) and any(name.startswith(word) for name in known):
             # The same for a word (`tru`).
             self.at = found.end()
-        raise self._fail(f"{word:.80} is not a value")
+        raise self._error(f"{word:.80} is not a value")
 
 
-def same(one: JsonValue, other: JsonValue) -> bool:
+def same_json(one: JsonValue, other: JsonValue) -> bool:
     """Return True if two values are the same JSON. Unlike with `==`, `True` and `1` differ."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(same_json(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(same_json, one, other))
     return one == other

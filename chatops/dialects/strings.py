@@ -22,6 +22,7 @@ def possessive(body: str, times: str = "*") -> str:
 
 
 QUOTES = "\"'“”„‘’"
+"""The signs that may begin a string."""
 _SINGLE = "'‘’"
 _ENDS = {'"': '"', "'": "'", "“": "“”", "”": "”", "„": "“”", "‘": "’", "’": "’"}
 _BODY = {
@@ -29,8 +30,9 @@ _BODY = {
 }
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_LIKE_A_KEY = re.compile(r"\s*+:")
-_INNER_QUOTES = 256
+_KEY_ENDS = re.compile(r"\s*+:")
+_MAX_INNER_QUOTES = 256
+"""Quotes inside one string that are looked at, so that a long text full of quotes does not take quadratic time."""
 _JSON_ESCAPE = re.compile(
     r"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|(.))", re.DOTALL
 )
@@ -53,13 +55,13 @@ _PYTHON_ESCAPES = {
 Note = Callable[[Repair], None]
 
 
-@frozen_dataclass(kw_only=False)
+@frozen_dataclass
 class StringContext:
     """Text that may follow a string, by its container. Both patterns are matched right after a closing quote."""
 
-    follows: re.Pattern[str]
+    may_follow: re.Pattern[str]
     """Text after a string in valid input."""
-    surely: re.Pattern[str]
+    proves_end: re.Pattern[str]
     """Text that proves that the string is over, after earlier quotes that did not end it."""
 
 
@@ -74,17 +76,17 @@ def read_quoted(text: str, start: int, context: StringContext | None, note: Note
     if quote not in "\"'":
         note(Repair.SMART_QUOTES)
     if text.startswith(quote * 3, start) and quote in "\"'":
-        return _triple(text, start)
-    end = _end(text, start + 1, quote, start)
-    if context and not context.follows.match(text, end + 1):
-        other = _inner(text, start, end, context)
-        if other:
+        return _read_triple_quoted(text, start)
+    end = _end_of_string(text, start + 1, quote, start)
+    if context and not context.may_follow.match(text, end + 1):
+        real_end = _end_after_inner_quotes(text, start, end, context)
+        if real_end is not None:
             note(Repair.INNER_QUOTES)
-            end = other
+            end = real_end
     return text[start + 1 : end], end + 1
 
 
-def _end(text: str, begin: int, quote: str, start: int) -> int:
+def _end_of_string(text: str, begin: int, quote: str, start: int) -> int:
     """Return the index of the next quote that ends a string begun with `quote`."""
     body = _BODY[quote].match(text, begin)
     end = body.end() if body else begin
@@ -93,29 +95,30 @@ def _end(text: str, begin: int, quote: str, start: int) -> int:
     return end
 
 
-def _triple(text: str, start: int) -> tuple[str, int]:
-    fence = text[start] * 3
+def _read_triple_quoted(text: str, start: int) -> tuple[str, int]:
+    quotes = text[start] * 3
     end = start + 3
     while True:
-        end = text.find(fence, end)
+        end = text.find(quotes, end)
         if end < 0:
             raise UnreadableValueError("the text ends before its closing quotes", start, cut=True)
         before = end
         while text[before - 1] == "\\" and before > start + 3:
             before -= 1
+        # Pairs of backslashes escape each other; one more escapes the quote.
         if (end - before) % 2 == 0:
             return text[start + 3 : end], end + 3
         end += 1
 
 
-def _inner(text: str, start: int, end: int, context: StringContext) -> int | None:
-    """Return the index of the real end if the quote at `end` can only be part of the string; else None.
+def _end_after_inner_quotes(text: str, start: int, end: int, context: StringContext) -> int | None:
+    """Return the index of the quote that really ends the string, if the one at `end` can only be part of it; else None.
 
     Inner quotes alternately open before a word and close after it. A single quote may also be an apostrophe.
     """
     quote = text[start]
     paired = True
-    for _ in range(_INNER_QUOTES):
+    for _ in range(_MAX_INNER_QUOTES):
         before, after = text[end - 1], text[end + 1 : end + 2]
         if paired and before.isalnum():
             if quote not in _SINGLE:
@@ -125,12 +128,12 @@ def _inner(text: str, start: int, end: int, context: StringContext) -> int | Non
         else:
             paired = not paired
         try:
-            end = _end(text, end + 1, quote, start)
+            end = _end_of_string(text, end + 1, quote, start)
         except UnreadableValueError:
             return None
-        if context.surely.match(text, end + 1):
+        if context.proves_end.match(text, end + 1):
             return end if paired else None
-        if _LIKE_A_KEY.match(text, end + 1):
+        if _KEY_ENDS.match(text, end + 1):
             return None
     return None
 
@@ -143,7 +146,7 @@ def from_json_escapes(raw: str, start: int, note: Note) -> str:
     if _CONTROL.search(raw):
         note(Repair.RAW_CONTROL)
 
-    def undone(found: re.Match[str]) -> str:
+    def unescape(found: re.Match[str]) -> str:
         high, low, code, char = found.groups()
         if high:
             return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + int(low, 16) - 0xDC00)
@@ -157,13 +160,13 @@ def from_json_escapes(raw: str, start: int, note: Note) -> str:
         note(Repair.BAD_ESCAPE)
         return found[0]
 
-    return _whole(_JSON_ESCAPE.sub(undone, raw) if "\\" in raw else raw, start)
+    return _require_no_surrogate(_JSON_ESCAPE.sub(unescape, raw) if "\\" in raw else raw, start)
 
 
 def from_python_escapes(raw: str, start: int, note: Note) -> str:
     """Undo the escapes of Python in `raw`, like `from_json_escapes`; `\\N{...}` is kept as it is."""
 
-    def undone(found: re.Match[str]) -> str:
+    def unescape(found: re.Match[str]) -> str:
         two, four, eight, octal, char = found.groups()
         if code := two or four or eight:
             if int(code, 16) > 0x10FFFF:
@@ -176,10 +179,10 @@ def from_python_escapes(raw: str, start: int, note: Note) -> str:
         note(Repair.BAD_ESCAPE)
         return found[0]
 
-    return _whole(_PYTHON_ESCAPE.sub(undone, raw) if "\\" in raw else raw, start)
+    return _require_no_surrogate(_PYTHON_ESCAPE.sub(unescape, raw) if "\\" in raw else raw, start)
 
 
-def _whole(value: str, start: int) -> str:
+def _require_no_surrogate(value: str, start: int) -> str:
     if not value.isascii() and _SURROGATE.search(value):
         raise UnreadableValueError("the text holds half a character (a lone surrogate)", start)
     return value

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Protocol
 
-from chatops.domain.canonical import JsonValue
+from chatops.domain.canonical import JsonValue, is_deeper
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
 _MARKUP = re.compile(
@@ -98,22 +98,7 @@ def object_of(text: str) -> dict[str, JsonValue] | None:
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) and _is_shallow(value) else None
-
-
-def _is_shallow(value: JsonValue) -> bool:
-    level: list[JsonValue] = [value]
-    for _ in range(MAX_DEPTH):
-        inner: list[JsonValue] = []
-        for item in level:
-            if isinstance(item, Mapping):
-                inner.extend(item.values())
-            elif isinstance(item, list):
-                inner.extend(item)
-        if not inner:
-            return True
-        level = inner
-    return False
+    return value if isinstance(value, dict) and not is_deeper(value, MAX_DEPTH) else None
 
 
 def is_plain(name: str) -> bool:

@@ -16,56 +16,6 @@ MAX_NESTED = 200
 """Levels of nesting that can be written again. Python's own JSON writer fails at a depth that depends on its caller."""
 
 
-def canonical(value: JsonValue) -> str:
-    """Return `value` as canonical JSON text.
-
-    Raises ValueError for NaN and the infinities.
-    """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def parse_json(text: str) -> JsonValue:
-    """Parse JSON text.
-
-    Raises ValueError for anything else: NaN, the infinities, nesting too deep, and an object with a duplicate key,
-    which two parsers may parse differently.
-    """
-    try:
-        value: JsonValue = json.loads(
-            text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant, parse_float=_finite_float
-        )
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    return value
-
-
-def json_or_text(text: str) -> JsonValue:
-    """Return the value of JSON `text`, or `text` itself if that value cannot be written again as standard JSON.
-
-    Text of a model may be no JSON, contain NaN, numbers out of range or duplicate keys, or be nested without end.
-    """
-    try:
-        value = parse_json(text)
-    except ValueError:
-        return text
-    return text if _too_deep(value) else value
-
-
-def _too_deep(value: JsonValue) -> bool:
-    level = [value]
-    for _ in range(MAX_NESTED):
-        level = [inner for outer in level for inner in _children(outer) if isinstance(inner, Mapping | list)]
-        if not level:
-            return False
-    return True
-
-
-def _children(value: JsonValue) -> Iterable[JsonValue]:
-    if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list) else ()
-
-
 def _unique_keys(pairs: list[tuple[str, JsonValue]]) -> JsonValue:
     value = dict(pairs)
     if len(value) != len(pairs):
@@ -82,6 +32,60 @@ def _finite_float(digits: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{digits} is out of range")
     return value
+
+
+STRICT_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique_keys, parse_constant=_refuse_constant, parse_float=_finite_float
+)
+"""Decoder that refuses (ValueError) what two parsers may parse differently: NaN, the infinities, duplicate keys."""
+
+
+def canonical(value: JsonValue) -> str:
+    """Return `value` as canonical JSON text.
+
+    Raises ValueError for NaN and the infinities.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def parse_json(text: str) -> JsonValue:
+    """Parse JSON text.
+
+    Raises ValueError for anything else, see `STRICT_DECODER`, and for nesting too deep.
+    """
+    try:
+        value: JsonValue = STRICT_DECODER.decode(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return value
+
+
+def json_or_text(text: str) -> JsonValue:
+    """Return the value of JSON `text`, or `text` itself if that value cannot be written again as standard JSON.
+
+    Text of a model may be no JSON, contain NaN, numbers out of range or duplicate keys, or be nested without end.
+    """
+    try:
+        value = parse_json(text)
+    except ValueError:
+        return text
+    return text if is_deeper(value, MAX_NESTED) else value
+
+
+def is_deeper(value: JsonValue, levels: int) -> bool:
+    """Return True if objects and lists are nested in `value` more than `levels` deep. Never recurses."""
+    containers = [value]
+    for _ in range(levels):
+        containers = [inner for outer in containers for inner in _children(outer) if isinstance(inner, Mapping | list)]
+        if not containers:
+            return False
+    return True
+
+
+def _children(value: JsonValue) -> Iterable[JsonValue]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def digest(*parts: JsonValue) -> str:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chatops.dialects import CallReader, ContentSegment, Reading, ReasoningSegment, Segment, read_calls
 from chatops.dialects.formats.marked import READ_MARK
-from chatops.dialects.reader import KINDS
+from chatops.dialects.scanner import KINDS
 from tests.dialects.examples import CORPUS, SPELLINGS, TOOLS, Wanted
 from tests.dialects.test_corpus import put_together
 from tests.support.cases import for_each

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chatops.dialects.json_reader import Repair, UnreadableValueError, read_value, read_whole, unwrap
-from chatops.dialects.literals import JSON, LiteralReader, same
+from chatops.dialects.literals import JSON, LiteralReader, same_json
 from chatops.domain.canonical import JsonValue, canonical
 from tests.dialects.reading_steps import steps
 from tests.support.cases import for_each
@@ -173,7 +173,7 @@ JSONISH = st.text(st.sampled_from(list("{}[]\"'“”:,\\/*#\n .-+0e1tfnubaTrueN
 @for_each(("text", "value", "repair"), REPAIRABLE)
 def test_what_has_one_meaning_is_repaired_and_the_repair_is_named(text: str, value: JsonValue, repair: Repair) -> None:
     read = read_whole(text, close_open=True)
-    assert same(read.value, value)
+    assert same_json(read.value, value)
     assert repair in read.repairs
 
 
@@ -273,7 +273,7 @@ def test_strict_json_reads_back_as_it_was_without_repairs(
 ) -> None:
     text = printed(value)
     read = read_whole(text)
-    assert same(read.value, json.loads(text))
+    assert same_json(read.value, json.loads(text))
     assert (read.end, read.repairs, read.unclosed) == (len(text), (), ())
 
 
@@ -283,7 +283,7 @@ def test_the_tolerant_reader_agrees_with_the_strict_one(
 ) -> None:
     text = printed(value)
     reader = LiteralReader(text, 0, JSON, close_open=close_open)
-    assert same(reader.read(), json.loads(text))
+    assert same_json(reader.read(), json.loads(text))
     assert reader.at == len(text)
     assert not reader.repairs and not reader.unclosed
 
@@ -295,14 +295,14 @@ def test_a_value_inside_a_text_ends_at_its_bracket(
 ) -> None:
     text = printed(value)
     read = read_value("é: " + text + rest, 3, close_open=True)
-    assert same(read.value, json.loads(text))
+    assert same_json(read.value, json.loads(text))
     assert read.end == 3 + len(text)
 
 
 def _begins(part: JsonValue, whole: JsonValue, unclosed: tuple[JsonValue, ...]) -> bool:
     """Return True if `part` is `whole`, or was closed by assumption and is the beginning of it."""
     if not any(part is each for each in unclosed):
-        return same(part, whole)
+        return same_json(part, whole)
     if isinstance(part, dict) and isinstance(whole, dict):
         keys = list(whole)[: len(part)]
         pairs = [(part[key], whole[key]) for key in part]

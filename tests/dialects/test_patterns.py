@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 import chatops
 from chatops.dialects.formats import base
-from chatops.dialects.json_reader import _EXTRA, UnreadableValueError, read_value
+from chatops.dialects.json_reader import _EXTRA_BRACES, UnreadableValueError, read_value
 from chatops.dialects.literals import _RAW_NEWLINE, JSON, PYTHON
 from chatops.dialects.strings import _BODY
 from tests.support.cases import for_each
 
 PATTERNS = [
-    *(JSON.gap, PYTHON.gap, PYTHON.number, _EXTRA, _RAW_NEWLINE, base._TAIL, base._RUN),
+    *(JSON.gap, PYTHON.gap, PYTHON.number, _EXTRA_BRACES, _RAW_NEWLINE, base._TAIL, base._RUN),
     *_BODY.values(),
 ]
 GROUP_REPEATED = re.compile(r"(?<!\\)\)(?:[*+?]|\{[\d,]+\})\+")

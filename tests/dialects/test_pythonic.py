@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.dialects.formats.pythonic import read_call, read_call_list
-from chatops.dialects.literals import same
+from chatops.dialects.literals import same_json
 from chatops.dialects.reading import Repair, UnreadableValueError
 from chatops.domain.canonical import JsonValue, canonical
 from tests.dialects.reading_steps import steps
@@ -146,7 +146,7 @@ def test_a_call_with_literal_keyword_arguments_is_read_without_repairs(
 ) -> None:
     call = read_call(text + " and more")
     assert (call.name, call.repairs, call.end) == (name, (), len(text))
-    assert same(call.arguments, arguments)
+    assert same_json(call.arguments, arguments)
 
 
 @for_each(("text", "arguments", "repair"), REPAIRED)
@@ -154,7 +154,7 @@ def test_what_is_not_quite_python_is_repaired_and_the_repair_is_named(
     text: str, arguments: dict[str, JsonValue], repair: Repair
 ) -> None:
     call = read_call(text)
-    assert same(call.arguments, arguments)
+    assert same_json(call.arguments, arguments)
     assert repair in call.repairs
 
 
@@ -238,7 +238,7 @@ def test_a_call_that_python_printed_reads_back_as_it_was(written: tuple[str, dic
     text = _printed(*written)
     call = read_call(text)
     assert (call.name, call.end, call.repairs) == (written[0], len(text), ())
-    assert same(call.arguments, written[1])
+    assert same_json(call.arguments, written[1])
 
 
 @pytest.mark.more

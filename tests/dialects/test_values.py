@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.dialects import read_calls
-from chatops.dialects.json_reader import as_type, item_schema, property_schema, strip_newlines, types_of
-from chatops.dialects.literals import same
+from chatops.dialects.literals import same_json
 from chatops.dialects.reading import Repair, Schema, UnreadableValueError
+from chatops.dialects.typed_values import as_type, item_schema, property_schema, strip_newlines, types_of
 from chatops.domain.canonical import JsonValue, canonical
 from tests.support.cases import for_each
 
@@ -114,7 +114,7 @@ REFUSED: list[tuple[str, Schema]] = [
 @for_each(("raw", "schema", "value"), TYPED)
 def test_a_value_takes_the_type_that_its_schema_declares(raw: str, schema: Schema, value: JsonValue) -> None:
     got, repairs = as_type(raw, schema)
-    assert same(got, value)
+    assert same_json(got, value)
     assert repairs == ()
 
 
@@ -123,7 +123,7 @@ def test_a_value_in_another_spelling_is_typed_and_the_repair_is_named(
     raw: str, schema: Schema, value: JsonValue, repair: Repair
 ) -> None:
     got, repairs = as_type(raw, schema)
-    assert same(got, value)
+    assert same_json(got, value)
     assert repair in repairs
 
 
@@ -211,7 +211,7 @@ def test_whatever_the_schema_a_value_is_typed_or_refused(raw: str, schema: Schem
 def test_what_was_printed_as_its_type_reads_back(value: JsonValue) -> None:
     names = {int: "integer", bool: "boolean", list: "array", dict: "object"}
     got, repairs = as_type(json.dumps(value), {"type": names[type(value)]})
-    assert same(got, value) and repairs == ()
+    assert same_json(got, value) and repairs == ()
 
 
 LINE: dict[str, JsonValue] = {"type": "object", "properties": {"line": {"type": "integer"}, "text": {"type": "string"}}}

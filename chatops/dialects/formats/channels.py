@@ -31,8 +31,9 @@ from chatops.dialects.formats.base import (
 )
 from chatops.dialects.formats.json_objects import CallBuilder, read_arguments
 from chatops.dialects.formats.tagged import ArgumentCollector
-from chatops.dialects.json_reader import as_type, read_whole
+from chatops.dialects.json_reader import read_whole
 from chatops.dialects.reading import Schema, UnreadableValueError
+from chatops.dialects.typed_values import as_type
 from chatops.domain.canonical import JsonValue
 from chatops.domain.frozen_dataclass import frozen_dataclass
 

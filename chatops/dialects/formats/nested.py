@@ -27,16 +27,9 @@ from chatops.dialects.formats.base import (
     unreadable,
 )
 from chatops.dialects.formats.json_objects import CallBuilder, closed_block
-from chatops.dialects.json_reader import (
-    as_type,
-    item_schema,
-    property_schema,
-    read_value,
-    read_whole,
-    strip_newlines,
-    types_of,
-)
+from chatops.dialects.json_reader import read_value, read_whole
 from chatops.dialects.reading import DiagnosticKind, Schema, UnreadableValueError
+from chatops.dialects.typed_values import as_type, item_schema, property_schema, strip_newlines, types_of
 from chatops.domain.canonical import JsonValue
 
 _NAMED = re.compile(r">\s*(?:call)?\s*:?\s*(?P<name>[^\s<>{}\[\]\"'`:,]{1,256})\s*\{")

@@ -40,9 +40,10 @@ from chatops.dialects.formats.json_objects import (
     read_arguments,
     read_named,
 )
-from chatops.dialects.json_reader import as_type, property_schema, read_whole, strip_newlines, types_of, unwrap
-from chatops.dialects.literals import same
+from chatops.dialects.json_reader import read_whole, unwrap
+from chatops.dialects.literals import same_json
 from chatops.dialects.reading import DiagnosticKind, Schema, UnreadableValueError
+from chatops.dialects.typed_values import as_type, property_schema, strip_newlines, types_of
 from chatops.domain.canonical import JsonValue
 
 ReadArgument = Callable[[Schema], tuple[JsonValue, Sequence[str]]]
@@ -125,7 +126,7 @@ class ArgumentCollector:
         except UnreadableValueError as error:
             self.refuse(f"has a value for {key!r:.80} that could not be read: {error.message}")
             return
-        if key in self.arguments and not same(self.arguments[key], value):
+        if key in self.arguments and not same_json(self.arguments[key], value):
             self.refuse(f"is given {key!r:.80} twice, with two values")
         self.arguments[key] = value
         self.repairs += repairs
