@@ -115,7 +115,7 @@ def _report_bug(error: Exception) -> int:
     import logging
     import traceback
 
-    from chatops.domain.secrets import without_keys
+    from chatops.domain.known_keys import without_keys
 
     if os.environ.get("CHATOPS_DEBUG"):
         # Users put it into bug reports.

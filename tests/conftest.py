@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler.worksteal import WorkStealingScheduling  # type: ignore[import-untyped]
 
-from chatops.domain import secrets
+from chatops.domain import known_keys
 from tests.support import forking
 from tests.support.command_line import REPOSITORY
 from tests.support.figures import FAULT, FIGURE, Count, Tally, faults_of
@@ -61,7 +61,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def no_known_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that knows no key yet."""
-    monkeypatch.setattr(secrets, "_known", (frozenset(), ()))
+    monkeypatch.setattr(known_keys, "_known", (frozenset(), ()))
 
 
 @pytest.fixture(autouse=True)

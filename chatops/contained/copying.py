@@ -30,7 +30,7 @@ from chatops.contained.folder import (
 )
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.secrets import is_secret, may_hold_secrets
+from chatops.domain.secret_files import is_secret, may_hold_secrets
 from chatops.git.ignore import GitIgnore
 from chatops.policy.runs_later import fold
 from chatops.sandbox.covers import MOUNTED, is_mount_point

@@ -20,7 +20,7 @@ from chatops.contained.folder import ABSENT, FILE_FLAGS, Kind, OpenWorkspace, St
 from chatops.domain.canonical import digest
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.secrets import PACKAGE_FOLDERS
+from chatops.domain.secret_files import PACKAGE_FOLDERS
 from chatops.domain.tools import Outcome
 from chatops.git.ignore import GitIgnore
 from chatops.policy.runs_later import fold, runs_later

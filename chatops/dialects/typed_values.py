@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from chatops.dialects.json_reader import read_whole, unwrap
 from chatops.dialects.reading import Repair, Schema, UnreadableValueError
-from chatops.domain.canonical import JsonValue, PointerError, resolve
+from chatops.domain.canonical import JsonValue, PointerError, resolve_pointer
 
 _TYPE_NAMES = {
     **dict.fromkeys(("string", "str", "text", "char", "varchar"), "string"),
@@ -199,6 +199,6 @@ def _referenced(reference: JsonValue, root: Schema) -> JsonValue:
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return None
     try:
-        return resolve(root, reference[1:])
+        return resolve_pointer(root, reference[1:])
     except PointerError:
         return None

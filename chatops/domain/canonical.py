@@ -99,7 +99,7 @@ class PointerError(LookupError):
     """Raised if the pointer names nothing in the value. Its text is a clause for the model."""
 
 
-def resolve(document: JsonValue, pointer: str) -> JsonValue:
+def resolve_pointer(document: JsonValue, pointer: str) -> JsonValue:
     """Return the value that `pointer` names in `document`; an empty pointer names the whole document.
 
     Raises PointerError if there is no such value.

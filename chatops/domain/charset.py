@@ -11,57 +11,32 @@ from types import MappingProxyType
 SPELLED = "chatops.spelled"
 """Name of the error handler that `register_spelling` registers, for ``str.encode`` and text streams."""
 _EXACT = "chatops.exact"
+"""The same for `with_code_points`."""
 _CONTROLS = {0x2400 + code: code for code in range(0x20)} | {0x2421: 0x7F}
 """Code points of the pictures of control characters (U+2400 to U+2421), with the controls that they show."""
 
-_DASHES = "‐‑‒–—―−─━┄┅┈┉╌╍═╴╶╸╺"
-_BARS = "│┃┆┇┊┋╎╏║╵╷╹╻▌▎▏▐▍▋▊▉"
-_CORNERS = "╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛┣┫┳┻╋╔╗╚╝╠╣╦╩╬╪╫╡╢╞╟"
-_BLOCKS = "█▀▄░▒▓▔▁▂▃▅▆▇"
-_OTHERS = {
-    "…": "~",
-    "·": "-",
-    "•": "*",
-    "●": "*",
-    "○": "o",
-    "◉": "*",
-    "◌": "o",
-    "→": ">",
-    "←": "<",
-    "↑": "^",
-    "↓": "v",
-    "❯": ">",
-    "»": ">",
-    "«": "<",
-    "▸": ">",
-    "▶": ">",
-    "▾": "v",
-    "▼": "v",
-    "▲": "^",
-    "✓": "+",
-    "✔": "+",
-    "✗": "x",
-    "✘": "x",
-    "×": "x",
-    "‼": "!",
-    "☐": "o",
-    "☑": "x",
-    "↪": "\\",
-    "↳": "=",
-    "‘": "'",
-    "’": "'",
-    "“": '"',
-    "”": '"',
-    "„": '"',
-    "\u00a0": " ",
-    "\u202f": " ",
+_SYMBOLS_BY_ASCII = {
+    "-": "‐‑‒–—―−─━┄┅┈┉╌╍═╴╶╸╺·",
+    "|": "│┃┆┇┊┋╎╏║╵╷╹╻▌▎▏▐▍▋▊▉",
+    "+": "╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛┣┫┳┻╋╔╗╚╝╠╣╦╩╬╪╫╡╢╞╟✓✔",
+    "#": "█▀▄░▒▓▔▁▂▃▅▆▇",
+    "~": "…",
+    "*": "•●◉",
+    "o": "○◌☐",
+    ">": "→❯»▸▶",
+    "<": "←«",
+    "^": "↑▲",
+    "v": "↓▾▼",
+    "x": "✗✘×☑",
+    "!": "‼",
+    "\\": "↪",
+    "=": "↳",
+    "'": "‘’",
+    '"': "“”„",
+    " ": "\u00a0\u202f",
 }
 ONE_CELL: Mapping[str, str] = MappingProxyType(
-    dict.fromkeys(_DASHES, "-")
-    | dict.fromkeys(_BARS, "|")
-    | dict.fromkeys(_CORNERS, "+")
-    | dict.fromkeys(_BLOCKS, "#")
-    | _OTHERS
+    {symbol: char for char, symbols in _SYMBOLS_BY_ASCII.items() for symbol in symbols}
 )
 """Symbols of the UI and of typography, with an ASCII character of the same width."""
 _SPELLED_OUT: Mapping[str, str] = MappingProxyType({"…": "...", "→": "->", "←": "<-"})

@@ -1,7 +1,6 @@
 """Decisions on a call that asks, the rules remembered from them, and the questions of MCP servers."""
 
 import re
-import unicodedata
 from enum import StrEnum
 from typing import Literal
 
@@ -51,55 +50,6 @@ class Answer:
 
     action: AnswerAction
     content: str = ""
-
-
-_SECRET_PARTS = (
-    "apikey|accesskey|privatekey|secret|password|passwd|passwort|kennwort|passphrase|passcode|token|credential|"
-    "creditcard|cardnumber|recoverycode|seedphrase|contrasena|motdepasse|onetimecode|verificationcode|authcode|login|"
-    "wachtwoord|losenord|adgangskode|parola|sifre|heslo|jelszo"
-)
-_OTHER_SCRIPTS = ("парол", "ключ", "密码", "密碼", "口令", "密钥", "パスワード", "暗証", "비밀번호", "암호")
-_SECRET_WORDS = frozenset(
-    {"key", "keys", "pass", "pwd", "pw", "pin", "otp", "totp", "mfa", "2fa", "tan", "cvv", "cvc", "ssn", "iban"}
-    | {"mnemonic", "seed", "bearer", "cookie", "jwt", "pat", "clave", "senha"}
-)
-_PARTS = re.compile(_SECRET_PARTS)
-_WORDS = re.compile(r"[a-z0-9]+")
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_LOOKALIKES = str.maketrans("аесорхуіѕјԁԛԝһոαεικνορτυχκ01345$@!", "aecopxyisjdqwhnaeiknoptuxkoieassai")
-"""Cyrillic, Armenian and Greek letters, digits and signs that are drawn like a Latin letter."""
-
-
-def looks_secret(*texts: str) -> bool:
-    """Return True if one of `texts` seems to ask for a key, password, token or the like.
-
-    Letters that look like others, invisible characters and separators do not hide a word. It only adds a warning, so a
-    word too many does no harm.
-    """
-    return bool(secret_word(*texts))
-
-
-def secret_word(*texts: str) -> str:
-    """Return the first word because of which `texts` look like a secret; empty if they do not."""
-    return next((word for text in texts if (word := _secret_word(text))), "")
-
-
-def _secret_word(text: str) -> str:
-    shown = _without_marks(_CAMEL.sub(" ", text))
-    if found := next((word for word in _OTHER_SCRIPTS if _without_marks(word) in shown), ""):
-        return found
-    for read in (shown, shown.translate(_LOOKALIKES)):
-        words = _WORDS.findall(read)
-        if part := _PARTS.search("".join(words)):
-            return part[0]
-        if found := next((word for word in words if word in _SECRET_WORDS), ""):
-            return found
-    return ""
-
-
-def _without_marks(text: str) -> str:
-    plain = unicodedata.normalize("NFKD", text).casefold()
-    return "".join(char for char in plain if unicodedata.category(char) not in ("Cf", "Cc", "Mn", "Me"))
 
 
 @frozen_dataclass
@@ -190,7 +140,7 @@ class Principal:
         return f"{name} via {self.via}{editor}" if self.via else name
 
 
-_AS_TEXT = re.compile(r"(?:uid \d+ \((?P<login>.+?)\)|member (?P<member>.+?))(?: via \w+(?: \([^()]*\))?)?")
+_PRINCIPAL_TEXT = re.compile(r"(?:uid \d+ \((?P<login>.+?)\)|member (?P<member>.+?))(?: via \w+(?: \([^()]*\))?)?")
 
 
 def deciding_login(decided_by: str) -> str:
@@ -198,8 +148,8 @@ def deciding_login(decided_by: str) -> str:
 
     Empty if it was not a user.
     """
-    found = _AS_TEXT.fullmatch(decided_by)
-    return (found["login"] or found["member"]) if found else ""
+    principal = _PRINCIPAL_TEXT.fullmatch(decided_by)
+    return (principal["login"] or principal["member"]) if principal else ""
 
 
 class RuleScope(StrEnum):

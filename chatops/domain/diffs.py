@@ -1,4 +1,4 @@
-"""Reads a unified diff into rows, and finds the words that differ.
+"""Unified diffs as rows, and the words in which two rows differ.
 
 Why not a library: textual-diff-view is a widget of its own and wants both whole texts. Here a diff is lines of a card,
 of a dialog or of a page, and only the diff itself is stored.
@@ -11,26 +11,28 @@ from dataclasses import replace
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
-_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+_HUNK_HEADER = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
-_LONGEST_COMPARED = 400
-"""Longer lines (in characters) are not compared word by word."""
+_MAX_COMPARED = 400
+"""Characters of a line that is compared word by word. The time for a pair of lines grows with the square of it."""
 _MIN_SIMILARITY = 0.4
-"""Minimum ratio of equal words at which a line counts as changed rather than replaced."""
+"""Share of equal words (0 to 1) from which on a line counts as changed. With less in common, marks on nearly all words
+would say nothing."""
 
 
 @frozen_dataclass
 class DiffRow:
-    """A line of a diff. `sign` is a space, ``+`` or ``-`` for lines of the file, empty for a note of git or a gap."""
+    """A line of a diff."""
 
     sign: str
+    """A space, ``+`` or ``-`` for lines of the file; empty for a note of git, and for the gap between two hunks."""
     text: str
     number: int = 0
-    """The line's number in the new file; of a removed line, in the old one."""
+    """The line's number in the new file; of a removed line, in the old one. 0: it is no line of the file."""
     old: int = 0
-    """The number of an unchanged line in the old file."""
+    """The number of an unchanged line in the old file; 0 for any other row."""
     marks: tuple[tuple[int, int], ...] = ()
-    """Bounds of the words that differ from the line that it replaces, or is replaced by."""
+    """Start and end in `text` of each word that differs from the line that it replaces, or is replaced by."""
 
 
 def diff_rows(diff: str) -> Iterator[DiffRow]:
@@ -39,14 +41,14 @@ def diff_rows(diff: str) -> Iterator[DiffRow]:
     if lines and not lines[-1]:
         lines.pop()
     old = new = 0
-    inside = False
+    in_hunk = False
     for line in lines:
         sign, text = line[:1], line[1:]
-        if found := _HUNK.match(line):
-            if inside:
+        if header := _HUNK_HEADER.match(line):
+            if in_hunk:
                 yield DiffRow(sign="", text="")
-            inside, old, new = True, int(found[1]), int(found[2])
-        elif not inside:
+            in_hunk, old, new = True, int(header[1]), int(header[2])
+        elif not in_hunk:
             if not line.startswith(("--- ", "+++ ")):
                 yield DiffRow(sign="", text=line)
         elif sign == "-":
@@ -66,15 +68,15 @@ def replacements(rows: Sequence[DiffRow]) -> Iterator[tuple[int, int]]:
     """Yield the indices of each removed row and of the added row in its place."""
     at = 0
     while at < len(rows):
-        end = middle = run_end(rows, at, "-")
-        if middle > at:
-            end = run_end(rows, middle, "+")
-            yield from zip(range(at, middle), range(middle, end), strict=False)
-        at = max(end, at + 1)
+        added = end_of_rows(rows, at, "-")
+        end = end_of_rows(rows, added, "+") if added > at else at + 1
+        # Rows without a partner were only removed or only added.
+        yield from zip(range(at, added), range(added, end), strict=False)
+        at = end
 
 
-def run_end(rows: Sequence[DiffRow], at: int, sign: str) -> int:
-    """Return the index after the rows from `at` on that have this sign."""
+def end_of_rows(rows: Sequence[DiffRow], at: int, sign: str) -> int:
+    """Return the index after the rows of this sign that begin at `at`; `at` if there are none."""
     while at < len(rows) and rows[at].sign == sign:
         at += 1
     return at
@@ -82,14 +84,14 @@ def run_end(rows: Sequence[DiffRow], at: int, sign: str) -> int:
 
 def mark_changed_words(old: DiffRow, new: DiffRow) -> tuple[DiffRow, DiffRow]:
     """Return both rows with marks on the words in which they differ; unchanged if they have little in common."""
-    if max(len(old.text), len(new.text)) > _LONGEST_COMPARED:
+    if max(len(old.text), len(new.text)) > _MAX_COMPARED:
         return old, new
     before, after = _WORDS.findall(old.text), _WORDS.findall(new.text)
-    match = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    if match.ratio() < _MIN_SIMILARITY:
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    if matcher.ratio() < _MIN_SIMILARITY:
         return old, new
     old_marks, new_marks = [], []
-    for kind, old_start, old_end, new_start, new_end in match.get_opcodes():
+    for kind, old_start, old_end, new_start, new_end in matcher.get_opcodes():
         if kind != "equal":
             old_marks.append((len("".join(before[:old_start])), len("".join(before[:old_end]))))
             new_marks.append((len("".join(after[:new_start])), len("".join(after[:new_end]))))

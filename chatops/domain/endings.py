@@ -64,13 +64,13 @@ class Ending:
         """Further words for the user: whose exit code it is, and what was stopped after it."""
         parts = [f"{name} not found" for name in self.not_found]
         if self.pipeline and self.by is EndedBy.EXIT:
-            parts.append(f"exit code of {self.last}")
+            parts.append(f"exit code of {self.last_program}")
         if self.stopped:
             parts.append(f"{plural(self.stopped, 'background process', 'background processes')} stopped")
         return ", ".join(parts)
 
     @property
-    def last(self) -> str:
+    def last_program(self) -> str:
         """The last program of the pipeline, by name if it is known."""
         return self.pipeline[-1] or "the last program"
 
@@ -88,12 +88,12 @@ def exit_of(code: int) -> Ending:
     return Ending(exit_code=code if code >= 0 else 128 - code, signal=name)
 
 
-_BEGINNINGS = (
+_ENDING_LINE_BEGINS = (
     *("[exit code ", "[stopped after ", "[killed", "[the command killed", "[not found: ", "[likely cause: "),
     *(f"[{digit}" for digit in range(10)),
 )
 """Beginnings of the lines about an end; the digits are those of ``[3 background processes …``."""
-_NORMAL = "[exit code 0]"
+_NORMAL_END = "[exit code 0]"
 """Added after a normal end, if the last line of the output could be taken for a line about an end."""
 
 
@@ -102,16 +102,16 @@ def with_ending(output: str, ending: Ending) -> str:
 
     A normal end adds nothing, unless the output itself ends with a line that a model could take for one of these.
     """
-    own = output.rstrip("\n")
-    first = _first_line(ending)
-    if not first and own.rpartition("\n")[2].strip().startswith(_BEGINNINGS):
-        first = _NORMAL
-    return "\n".join(part for part in (own, first, *_further_lines(ending)) if part)
+    output = output.rstrip("\n")
+    first_line = _first_line(ending)
+    if not first_line and output.rpartition("\n")[2].strip().startswith(_ENDING_LINE_BEGINS):
+        first_line = _NORMAL_END
+    return "\n".join(part for part in (output, first_line, *_further_lines(ending)) if part)
 
 
 def without_ending(text: str, ending: Ending) -> str:
     """Return the output that `with_ending` made `text` from."""
-    for line in reversed((_first_line(ending) or _NORMAL, *_further_lines(ending))):
+    for line in reversed((_first_line(ending) or _NORMAL_END, *_further_lines(ending))):
         if line:
             text = text.removesuffix(line).rstrip("\n")
     return text
@@ -125,7 +125,7 @@ def _first_line(ending: Ending) -> str:
             return "[the command killed the process that watched over it, so its exit code is not known]"
         case _ if ending.pipeline:
             code = f"exit code {ending.exit_code}" + (f" ({ending.signal})" if ending.signal else "")
-            return f"[{code}; of the pipeline only {ending.last} counts in it]"
+            return f"[{code}; of the pipeline only {ending.last_program} counts in it]"
         case _ if ending.succeeded:
             return ""
         case _ if ending.signal == "SIGKILL":
@@ -136,13 +136,6 @@ def _first_line(ending: Ending) -> str:
 
 def _further_lines(ending: Ending) -> tuple[str, ...]:
     missing = f"[not found: {', '.join(ending.not_found)}]" if ending.not_found else ""
-    return missing, _stopped_processes(ending.stopped), _cause(ending.cause)
-
-
-def _stopped_processes(count: int) -> str:
-    verb = "process was" if count == 1 else "processes were"
-    return f"[{count} background {verb} stopped when the command ended]" if count else ""
-
-
-def _cause(text: str) -> str:
-    return f"[likely cause: {text}]" if text else ""
+    verb = "process was" if ending.stopped == 1 else "processes were"
+    stopped = f"[{ending.stopped} background {verb} stopped when the command ended]" if ending.stopped else ""
+    return missing, stopped, f"[likely cause: {ending.cause}]" if ending.cause else ""

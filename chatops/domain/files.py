@@ -8,8 +8,9 @@ from chatops.domain.sanitize import sanitize
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """The images that model servers take."""
 OTHER_TYPE = "application/octet-stream"
-_LONGEST_NAME = 120
-_MARKERS = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
+_MAX_SHOWN_NAME = 120
+"""Characters of a name: names of tools' files are untrusted, and a longer one would push other text off a line."""
+_JPEG_FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 """JPEG markers of a frame header, ITU-T T.81 table B.1."""
 
 
@@ -63,7 +64,7 @@ class File:
 def shown_name(path: str) -> str:
     """Return the last part of a path for display, sanitised and cut."""
     name = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
-    return sanitize(name, newlines=False)[:_LONGEST_NAME] or "unnamed"
+    return sanitize(name, newlines=False)[:_MAX_SHOWN_NAME] or "unnamed"
 
 
 def media_type(data: bytes) -> str:
@@ -92,18 +93,18 @@ def image_size(data: bytes) -> tuple[int, int] | None:
     try:
         match media_type(data[:64]):
             case "image/png":
-                found = struct.unpack(">II", data[16:24]) if data[12:16] == b"IHDR" else None
+                size = struct.unpack(">II", data[16:24]) if data[12:16] == b"IHDR" else None
             case "image/gif":
-                found = struct.unpack("<HH", data[6:10])
+                size = struct.unpack("<HH", data[6:10])
             case "image/webp":
-                found = _webp_size(data)
+                size = _webp_size(data)
             case "image/jpeg":
-                found = _jpeg_size(data)
+                size = _jpeg_size(data)
             case _:
-                found = None
-    except (struct.error, IndexError):
+                size = None
+    except (struct.error, IndexError):  # The header is cut off.
         return None
-    return (found[0], found[1]) if found is not None and all(found) else None
+    return (size[0], size[1]) if size is not None and all(size) else None
 
 
 def _webp_size(data: bytes) -> tuple[int, int] | None:
@@ -122,13 +123,14 @@ def _webp_size(data: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+    """Go through the segments (marker, length, content) to the first frame header, ITU-T T.81 section B.2.2."""
     at = 2
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
-        if marker == 0xFF:
+        if marker == 0xFF:  # A fill byte before the marker.
             at += 1
             continue
-        if marker in _MARKERS:
+        if marker in _JPEG_FRAMES:
             height, width = struct.unpack(">HH", data[at + 5 : at + 9])
             return width, height
         length = struct.unpack(">H", data[at + 2 : at + 4])[0]

@@ -56,7 +56,7 @@ class UserMessage:
     def content(self) -> str:
         """The text with the attached files, as a model reads it."""
         text = f"[chatops] The user ran this command: {self.text}" if self.by is Speaker.COMMAND else self.text
-        return "\n\n".join([text, *(_block(file) for file in self.files if not file.ref.problem)])
+        return "\n\n".join([text, *(_attached_text(file) for file in self.files if not file.ref.problem)])
 
 
 @frozen_dataclass
@@ -104,6 +104,7 @@ class RoleSwitchMessage:
 
     id: MessageId
     before: str
+    """The role before the switch."""
     after: str
     model: str
     added: tuple[str, ...] = ()
@@ -160,11 +161,11 @@ def countable(messages: Iterable[Message]) -> int:
     )
 
 
-def _block(file: AttachedFile) -> str:
-    """Return a file for the model. Its content cannot contain the last line, which names a part of its own digest."""
+def _attached_text(file: AttachedFile) -> str:
+    """Return a file for the model. Its content cannot hold the last line, which quotes 12 digits of its own digest."""
     ref = file.ref
     if ref.type:
         return f"[Attached by the user: {ref}]"
-    mark = f"{ref.path} [{ref.digest[:12] or 'folder'}]"
-    only = f", first {len(file.text.encode()):,} of {ref.size:,} bytes" if ref.cut else ""
-    return f"--- Attached by the user: {mark}{only} ---\n{file.text.rstrip(chr(10))}\n--- End of {mark} ---"
+    title = f"{ref.path} [{ref.digest[:12] or 'folder'}]"
+    cut = f", first {len(file.text.encode()):,} of {ref.size:,} bytes" if ref.cut else ""
+    return f"--- Attached by the user: {title}{cut} ---\n{file.text.rstrip(chr(10))}\n--- End of {title} ---"

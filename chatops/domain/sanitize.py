@@ -13,7 +13,6 @@ import re
 import unicodedata
 
 # Patterns are kept as text, which `re` compiles at the first use: most texts of a first screen need none of them.
-
 _INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
     "\ufdd0-\ufdef\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffc\ufffe\uffff"
@@ -26,32 +25,31 @@ _SURROGATES = "\ud800-\udfff"
 _STACKED_SELECTORS = "(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]+"
 """A variation selector picks the emoji or text form of the character before it; a run of them carries data."""
 
-_SIGNS = r"[^\w\s\x00-\u02ff]+"
-"""Runs in which marks can be combined with the character before them, and little else."""
+_SIGN = r"[^\w\s\x00-\u02ff]"
+"""A sign that is no letter. Among these are the marks that are drawn over the character before them."""
 _SELECTORS = "\ufe0e\ufe0f"
 _MAX_MARKS = 8
-"""Number of marks in one cell that any script may need. Terminals draw fewer, and a run of them carries data."""
-_MANY_SIGNS = rf"[^\w\s\x00-\u02ff]{{{_MAX_MARKS + 1},}}"
+"""Marks over one character that any script may need. Terminals draw fewer, and a run of them carries data."""
 _MAX_MARKS_REVEALED = 2
-"""Number of marks in one cell that every terminal draws."""
+"""Marks over one character that every terminal draws."""
 
-_BAD_IN_TEXT = f"[\x00-\x08\x0b-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]"
+_HIDDEN_IN_TEXT = f"[\x00-\x08\x0b-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]"
 HIDDEN = f"[\x00-\x08\x0b\x0c\x0e-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]"
 """A character that `sanitize` replaces, except line ends."""
-_BAD_IN_LINE = f"[\x00-\x08\x0a-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]"
+_HIDDEN_IN_LINE = f"[\x00-\x08\x0a-\x1f{_C1}{_SURROGATES}{_INVISIBLE}]"
 _TERMINAL_ONLY = f"[\x00-\x08\x0b\x0c\x0e-\x1f{_C1}]|\r(?!\n)"
-_FEW = 24
-"""Up to this many different characters are replaced one by one, which is fastest."""
+_MAX_REPLACED_SINGLY = 24
+"""Different characters that are replaced one by one, which is faster than `str.translate` for so few."""
 
-_PICTURE = "[\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]\ufe0f?[\U0001f3fb-\U0001f3ff]?"
-_JOINING = "\u0600-\u08ff\u0900-\u0dff"
+_EMOJI = "[\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]\ufe0f?[\U0001f3fb-\U0001f3ff]?"
+_JOINING_LETTERS = "\u0600-\u08ff\u0900-\u0dff"
 """Arabic and the scripts of South Asia, whose letters change their shape next to another one."""
-_JOINED = (
-    rf"(?P<kept>{_PICTURE}(?:\u200d{_PICTURE}){{1,6}}|(?<=[{_JOINING}])\u200c(?=[{_JOINING}]))"
-    rf"|(?<=[{_JOINING}])\u200d"
+_NORMAL_JOINERS = (
+    rf"(?P<kept>{_EMOJI}(?:\u200d{_EMOJI}){{1,6}}|(?<=[{_JOINING_LETTERS}])\u200c(?=[{_JOINING_LETTERS}]))"
+    rf"|(?<=[{_JOINING_LETTERS}])\u200d"
 )
 """Joiners that occur in normal prose: in an emoji made of several, and where they shape a letter."""
-JOINED_EMOJI = rf"({_PICTURE}(?:\u200d{_PICTURE})+)"
+JOINED_EMOJI = rf"({_EMOJI}(?:\u200d{_EMOJI})+)"
 """An emoji sequence, as the only group."""
 
 _ODD_SPACES = "[\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]"
@@ -67,7 +65,7 @@ _LATIN_SHAPES = (
 """Cyrillic, Greek and Armenian letters that are drawn like a Latin one."""
 _PLAIN_SHAPES = f"[^{_LATIN_SHAPES}\\W\\d_]"
 _FOREIGN_WORD = r"(?<!\w)[\u0370-\u058f\d_]++"
-_RUN = rf"{_FOREIGN_WORD}(?!\w)(?:(?=[^\w\s-]{{0,3}}[\s-])\W{{1,6}}{_FOREIGN_WORD}(?!\w))*"
+_FOREIGN_WORDS = rf"{_FOREIGN_WORD}(?!\w)(?:(?=[^\w\s-]{{0,3}}[\s-])\W{{1,6}}{_FOREIGN_WORD}(?!\w))*"
 """Words of these alphabets, with spaces or hyphens between them: a text, or what shall look like Latin words."""
 _WORD = r"\w+"
 _ASCII_LETTER = "[A-Za-z]"
@@ -89,12 +87,12 @@ def sanitize(text: str, *, newlines: bool = True, prose: bool = False) -> str:
         return text
     if newlines and "\r" in text:
         text = text.replace("\r\n", "\n")
-    bad = set(re.findall(_BAD_IN_TEXT if newlines else _BAD_IN_LINE, text))
-    text = _show_prose(text, bad) if prose and bad & {"\u200c", "\u200d"} else _show(text, bad)
+    hidden = set(re.findall(_HIDDEN_IN_TEXT if newlines else _HIDDEN_IN_LINE, text))
+    text = _replace_but_joiners(text, hidden) if prose and hidden & {"\u200c", "\u200d"} else _replace_all(text, hidden)
     if "\ufe0f" in text or "\ufe0e" in text:
         text = re.sub(_STACKED_SELECTORS, lambda found: "".join(map(_code_point, found[0])), text)
     if not text.isascii():
-        text = re.sub(_MANY_SIGNS, _spell_stacked_marks, text)
+        text = re.sub(rf"{_SIGN}{{{_MAX_MARKS + 1},}}", _spell_stacked_marks, text)
     return text.expandtabs(TAB_WIDTH) if "\t" in text else text
 
 
@@ -106,7 +104,7 @@ def for_pipe(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return re.sub(_TERMINAL_ONLY, lambda found: _symbol(found[0]), text)
+    return re.sub(_TERMINAL_ONLY, lambda found: _visible_form(found[0]), text)
 
 
 def reveal(text: str, *, newlines: bool = True, strict: bool = False) -> str:
@@ -125,30 +123,30 @@ def reveal(text: str, *, newlines: bool = True, strict: bool = False) -> str:
     if text.isascii():
         return text
     text = re.sub(_ODD_SPACES, lambda found: _code_point(found[0]), text)
-    text = re.sub(_SIGNS, _spell_doubtful_marks, text)
+    text = re.sub(f"{_SIGN}+", _spell_doubtful_marks, text)
     if re.search(_LOOKALIKE_ALPHABETS, text):
-        text = re.sub(_RUN, lambda found: _mark_words(found[0], strict=strict), text)
+        text = re.sub(_FOREIGN_WORDS, lambda found: _mark_words(found[0], strict=strict), text)
         text = re.sub(_WORD, _mark_lookalikes, text)
     return text
 
 
-def _show(text: str, bad: set[str]) -> str:
-    if len(bad) > _FEW:
-        return text.translate({ord(character): _symbol(character) for character in bad})
-    for character in bad:
-        text = text.replace(character, _symbol(character))
+def _replace_all(text: str, hidden: set[str]) -> str:
+    if len(hidden) > _MAX_REPLACED_SINGLY:
+        return text.translate({ord(character): _visible_form(character) for character in hidden})
+    for character in hidden:
+        text = text.replace(character, _visible_form(character))
     return text
 
 
-def _show_prose(text: str, bad: set[str]) -> str:
+def _replace_but_joiners(text: str, hidden: set[str]) -> str:
     parts, begin = [], 0
-    for found in re.finditer(_JOINED, text):
-        parts += [_show(text[begin : found.start()], bad), found["kept"] or ""]
+    for found in re.finditer(_NORMAL_JOINERS, text):
+        parts += [_replace_all(text[begin : found.start()], hidden), found["kept"] or ""]
         begin = found.end()
-    return "".join([*parts, _show(text[begin:], bad)])
+    return "".join([*parts, _replace_all(text[begin:], hidden)])
 
 
-def _symbol(character: str) -> str:
+def _visible_form(character: str) -> str:
     code = ord(character)
     if code < 0x20:
         return chr(0x2400 + code)
@@ -160,15 +158,15 @@ def _code_point(character: str) -> str:
 
 
 def _spell_stacked_marks(found: re.Match[str]) -> str:
-    return _marks_spelled(found[0], most=_MAX_MARKS, room=_MAX_MARKS)
+    return _spell_excess_marks(found[0], most=_MAX_MARKS, room=_MAX_MARKS)
 
 
 def _spell_doubtful_marks(found: re.Match[str]) -> str:
     before = found.string[found.start() - 1 : found.start()]
-    return _marks_spelled(found[0], most=_MAX_MARKS_REVEALED, room=_MAX_MARKS_REVEALED if before.isalnum() else 0)
+    return _spell_excess_marks(found[0], most=_MAX_MARKS_REVEALED, room=_MAX_MARKS_REVEALED if before.isalnum() else 0)
 
 
-def _marks_spelled(signs: str, *, most: int, room: int) -> str:
+def _spell_excess_marks(signs: str, *, most: int, room: int) -> str:
     """Return `signs` with further marks replaced by code points.
 
     Each sign keeps at most `most` marks, and `room` is how many more fit on what precedes `signs`.
@@ -192,10 +190,10 @@ def _mark_words(run: str, *, strict: bool) -> str:
     """Return `run` with the letters of those words marked that could be read as Latin ones."""
     if not strict and (re.search(_PLAIN_SHAPES, run) or len(re.findall(f"[{_LATIN_SHAPES}]", run)) == 1):
         return run
-    return re.sub(_WORD, lambda word: word[0] if re.search(_PLAIN_SHAPES, word[0]) else _letters_marked(word[0]), run)
+    return re.sub(_WORD, lambda word: word[0] if re.search(_PLAIN_SHAPES, word[0]) else _with_code_points(word[0]), run)
 
 
-def _letters_marked(word: str) -> str:
+def _with_code_points(word: str) -> str:
     return re.sub(_LOOKALIKE_ALPHABETS, lambda letter: letter[0] + _code_point(letter[0]), word)
 
 
@@ -203,7 +201,7 @@ def _mark_lookalikes(found: re.Match[str]) -> str:
     word = found[0]
     if re.search(_ASCII_LETTER, word) is None:
         return word
-    return _letters_marked(word)
+    return _with_code_points(word)
 
 
 def show_path(path: str) -> str:

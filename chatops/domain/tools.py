@@ -100,6 +100,7 @@ NO_CAPABILITIES = Capabilities()
 _READS = Capabilities(path="path", reads_workspace=True, returns_content=True)
 _WRITES = Capabilities(path="path", writes="{path}", reads_workspace=True)
 _FOR_DISPLAY = ("verb", "counts", "in_diff", "folds")
+"""Fields of `Capabilities` that say only how a call is drawn."""
 BUILT_IN_TOOLS: Mapping[str, Capabilities] = MappingProxyType(
     {
         "file_read": replace(_READS, verb="Read", counts=("line", ""), folds=True),
@@ -131,8 +132,6 @@ def built_in_capabilities(tool: str) -> Capabilities:
 
 CONTAINED_APPLY = "contained_apply"
 """Name of the call that applies the changes of a contained turn. The engine makes it; no model can call it."""
-
-
 BUDGET_EXTEND = "budget_extend"
 """Name of the call that asks whether a turn may spend more. The engine makes it; no model can call it."""
 ENGINE_CALLS = (CONTAINED_APPLY, BUDGET_EXTEND)
@@ -146,7 +145,8 @@ def is_undo(arguments: str) -> bool:
 
 _APPLY, _UNDO, _BUDGET = "Apply", "Undo", "Budget"
 """Verbs of the calls of the engine, which are no tools and have no capabilities."""
-_OUR_VERBS = {verb.casefold() for verb in (_APPLY, _UNDO, _BUDGET, *(known.verb for known in BUILT_IN_TOOLS.values()))}
+_TAKEN_VERBS = {verb.casefold() for verb in (_APPLY, _UNDO, _BUDGET, *(own.verb for own in BUILT_IN_TOOLS.values()))}
+"""Verbs that only our own calls are shown by, so that no other tool can pass for one of them."""
 
 
 def shown_verb(tool: str, known: Capabilities, arguments: str = "") -> str:
@@ -158,10 +158,10 @@ def shown_verb(tool: str, known: Capabilities, arguments: str = "") -> str:
     if known.verb and tool_name(tool) in BUILT_IN_TOOLS:
         return known.verb
     declared = _one_line(known.verb)
-    if declared and declared.casefold() not in _OUR_VERBS:
+    if declared and declared.casefold() not in _TAKEN_VERBS:
         return declared
     name = _one_line(tool) or "(no name)"
-    return f'"{name}"' if name.casefold() in _OUR_VERBS else name
+    return f'"{name}"' if name.casefold() in _TAKEN_VERBS else name
 
 
 def _one_line(text: str) -> str:
@@ -256,7 +256,7 @@ def definition_of(spec: ToolSpec) -> str:
         {
             name: value
             for name, value in asdict(spec.capabilities).items()
-            # The newer field is left out when empty, so that digests stored before it stay valid.
+            # `delegates` is newer than stored digests, which stay valid because it is left out when empty.
             if name not in _FOR_DISPLAY and (value or name != "delegates")
         },
     )
@@ -467,7 +467,6 @@ class ResultFacts:
     """``HOST:PORT`` that the command asked its sandbox for in vain; untrusted text, made visible."""
     files: tuple[FileRef, ...] = ()
     """Files that the call returned, kept by `ToolContext.keep_file`. The content of the result names them."""
-
     skill: SkillUse | None = None
     """The skill that the call put in use for the rest of the turn, if it restricts tools."""
     usage: Usage | None = None

@@ -1,4 +1,4 @@
-"""Small parts of sentences and of lines, worded and cut in one way everywhere."""
+"""Small parts of sentences and lines for the user: counts, money, durations, excerpts, a JSON value as lines."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from itertools import chain
 from chatops.domain.canonical import JsonValue, parse_json
 from chatops.domain.sanitize import sanitize
 
-_LEAST_SHOWN = 0.0001
+_MIN_SHOWN_COST = 0.0001
 """Dollars below which a cost would be shown as nothing."""
 
 
@@ -20,17 +20,17 @@ def as_fields(text: str) -> str:
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:
-        return "\n".join(_lines(parse_json(text)))
+        return "\n".join(_value_lines(parse_json(text)))
     except (ValueError, RecursionError):
         return text
 
 
-def _lines(value: JsonValue) -> Iterator[str]:
+def _value_lines(value: JsonValue) -> Iterator[str]:
     match value:
         case Mapping() if value:
-            yield from chain.from_iterable(_field(_key(name), inner) for name, inner in value.items())
+            yield from chain.from_iterable(_field_lines(_one_line_key(name), inner) for name, inner in value.items())
         case list() | tuple() if value:
-            yield from chain.from_iterable(_entry(item) for item in value)
+            yield from chain.from_iterable(_entry_lines(item) for item in value)
         case str() if value:
             yield from value.split("\n")
         case str():
@@ -39,13 +39,13 @@ def _lines(value: JsonValue) -> Iterator[str]:
             yield json.dumps(value)
 
 
-def _key(name: str) -> str:
+def _one_line_key(name: str) -> str:
     """Return a name on one line: with a line feed it would look like further fields."""
     return json.dumps(name, ensure_ascii=False) if "\n" in name or not name else name
 
 
-def _field(name: str, value: JsonValue) -> Iterator[str]:
-    lines = list(_lines(value))
+def _field_lines(name: str, value: JsonValue) -> Iterator[str]:
+    lines = list(_value_lines(value))
     if len(lines) == 1 and not (isinstance(value, Mapping | list | tuple) and value):
         yield f"{name}: {lines[0]}"
         return
@@ -53,8 +53,8 @@ def _field(name: str, value: JsonValue) -> Iterator[str]:
     yield from (f"  {line}" for line in lines)
 
 
-def _entry(value: JsonValue) -> Iterator[str]:
-    first, *rest = _lines(value)
+def _entry_lines(value: JsonValue) -> Iterator[str]:
+    first, *rest = _value_lines(value)
     yield f"- {first}"
     yield from (f"  {line}" for line in rest)
 
@@ -62,6 +62,11 @@ def _entry(value: JsonValue) -> Iterator[str]:
 def plural(count: int, one: str, many: str = "") -> str:
     """Return the count with its noun: ``1 call``, ``3 calls``, ``2 processes`` (`many` where an s is not enough)."""
     return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
+def list_words(words: Sequence[str]) -> str:
+    """Return words as ``a, b and c``; empty for none."""
+    return " and ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)
 
 
 def clauses(parts: Sequence[str], *, most: int) -> str:
@@ -86,8 +91,8 @@ def one_line(text: str, *, most: int) -> str:
     """Return `text` on one line of about `most` characters, with control characters made visible."""
     # Split only a prefix: the text is untrusted and may be very long.
     head = " ".join(text[: 4 * most].split())
-    cut_short = head if len(head) <= most and len(text) <= 4 * most else f"{head[:most]}…"
-    return sanitize(cut_short, newlines=False)
+    is_whole = len(head) <= most and len(text) <= 4 * most
+    return sanitize(head if is_whole else f"{head[:most]}…", newlines=False)
 
 
 def excerpt(text: str, wanted: str, *, around: int, before: int | None = None) -> str:
@@ -95,16 +100,16 @@ def excerpt(text: str, wanted: str, *, around: int, before: int | None = None) -
 
     `before` is their number on the left, if that is another one.
     """
-    flat = " ".join(text.split())
-    at = max(0, flat.casefold().find(wanted.casefold()))
+    line = " ".join(text.split())
+    at = max(0, line.casefold().find(wanted.casefold()))
     start, end = max(0, at - (around if before is None else before)), at + len(wanted) + around
-    return ("…" if start else "") + flat[start:end] + ("…" if end < len(flat) else "")
+    return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
 
 
 def money(cost: float, *, cents_from: float) -> str:
     """Return a cost in dollars: to the cent from `cents_from` on, with two more digits below it."""
-    if 0 < cost < _LEAST_SHOWN:
-        return f"<${_LEAST_SHOWN}"
+    if 0 < cost < _MIN_SHOWN_COST:
+        return f"<${_MIN_SHOWN_COST}"
     return f"${cost:.2f}" if cost >= cents_from else f"${cost:.4f}"
 
 

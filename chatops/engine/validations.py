@@ -19,7 +19,7 @@ from enum import StrEnum
 from itertools import product
 from math import prod
 
-from chatops.domain.canonical import JsonValue, PointerError, canonical, parse_json, resolve
+from chatops.domain.canonical import JsonValue, PointerError, canonical, parse_json, resolve_pointer
 from chatops.domain.endings import without_ending
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage
@@ -257,7 +257,7 @@ def _claims(validation: Validation, answer: JsonValue) -> Iterator[_Claim]:
 
 
 def _claimed_values(subject: Subject, answer: JsonValue) -> list[str]:
-    value = resolve(answer, subject.pointer)
+    value = resolve_pointer(answer, subject.pointer)
     if value is None:
         raise PointerError(f"{subject.pointer} is null, so it names nothing that was validated")
     if not isinstance(value, list):

@@ -34,7 +34,7 @@ from pydantic import AnyUrl, BaseModel, ValidationError
 from chatops.config.paths import write_private
 from chatops.domain import __version__
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.secrets import know
+from chatops.domain.known_keys import add_known_keys
 from chatops.mcp.catalogue import login_file
 from chatops.mcp.inbound import Lost
 from chatops.mcp.origin import Origin
@@ -228,7 +228,7 @@ class _Storage:
 def _hide_keys(tokens: OAuthToken, client: OAuthClientInformationFull) -> None:
     """Have these keys hidden in all output, unless one could also be a word or the syntax of a stored row."""
     given = (tokens.access_token, tokens.refresh_token or "", client.client_secret or "")
-    know(
+    add_known_keys(
         *(
             key
             for key in given

@@ -25,8 +25,8 @@ from chatops.config.workspace_files import Item, ItemKind
 from chatops.domain.errors import ChatopsError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, SessionId
+from chatops.domain.known_keys import without_keys
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
-from chatops.domain.secrets import without_keys
 from chatops.domain.tools import Exposure
 from chatops.mcp.packages import is_changed, runner_of
 from chatops.policy.servers import McpServerSpec

@@ -20,8 +20,9 @@ from mcp import types
 from mcp.client import ClientRequestContext
 
 from chatops.domain.canonical import JsonValue, canonical, json_or_text
-from chatops.domain.decisions import ServerQuestion, looks_secret
+from chatops.domain.decisions import ServerQuestion
 from chatops.domain.sanitize import reveal
+from chatops.domain.secret_words import looks_secret
 from chatops.toolkit.base import Ask
 from chatops.tools.schema import FORMATS
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from chatops.config.extras import not_installed
 from chatops.config.paths import plain_file
 from chatops.domain.errors import ConfigError
-from chatops.domain.secrets import know
+from chatops.domain.known_keys import add_known_keys
 from chatops.policy.registry import KeySource
 
 NO_KEY = "none"
@@ -74,7 +74,7 @@ def _check_key(text: str, *, origin: str) -> Secret:
             f"What the {origin} holds cannot be a key: it has white space or other characters that no key has.",
             advice="Write the key there as one line, and nothing else.",
         )
-    know(key)
+    add_known_keys(key)
     return Secret(key)
 
 

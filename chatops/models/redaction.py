@@ -1,6 +1,6 @@
 """Mask the secrets of a request in everything that comes back: servers echo keys in errors, models repeat their input.
 
-A secret is recognised in each of its spellings, see `domain.secrets`. This covers ``Basic`` and ``Bearer`` headers too.
+A secret is recognised in each of its spellings, see `domain.known_keys`. This covers ``Basic`` and ``Bearer`` headers too.
 """
 
 import re
@@ -8,8 +8,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from chatops.domain.known_keys import (
+    HIDDEN,
+    MIN_SPELLING,
+    add_known_keys,
+    is_distinctive,
+    known_keys,
+    replace_spellings,
+    spellings,
+)
 from chatops.domain.model import ModelFailure, ModelReply
-from chatops.domain.secrets import HIDDEN, SECRET_NAME, SHORTEST, is_distinctive, know, known_keys, spellings, without
+from chatops.domain.secret_words import SECRET_NAME
 from chatops.domain.tools import RawCall
 from chatops.models.base import Failed, ModelEvent, ModelNotice, ReasoningChunk, Replied, Retrying, TextChunk
 from chatops.models.keys import NO_KEY
@@ -40,10 +49,10 @@ def secrets_of(spec: ModelSpec, *, key: str) -> tuple[str, ...]:
 
 def redact(text: str, *secrets: str) -> str:
     """Return `text` of an error without `secrets` and without anything else that looks like a key."""
-    long_enough = [secret for secret in secrets if len(secret) >= SHORTEST and secret != NO_KEY]
+    long_enough = [secret for secret in secrets if len(secret) >= MIN_SPELLING and secret != NO_KEY]
     spelled = spellings(long_enough)
     # The server's text may have been cut in the middle of a secret.
-    parts = [without(part, spelled) for part in text.split(CUT)]
+    parts = [replace_spellings(part, spelled) for part in text.split(CUT)]
     before_cuts = [_without_open_end(part, spelled) for part in parts[:-1]]
     return _KEY_SHAPED.sub(HIDDEN, CUT.join([*before_cuts, parts[-1]]))
 
@@ -62,7 +71,7 @@ class Mask:
 
     def __init__(self, secrets: Iterable[str]) -> None:
         own = tuple(secrets)
-        know(*own)
+        add_known_keys(*own)
         self._keys = (*own, *known_keys())
         self._spellings = spellings(known_keys())
         self._held = {TextChunk: "", ReasoningChunk: ""}
@@ -91,7 +100,7 @@ class Mask:
     def _mask_piece(self, kind: type[TextChunk | ReasoningChunk], text: str) -> list[ModelEvent]:
         if not self._spellings:
             return [kind(text=text)]
-        text = without(self._held[kind] + text, self._spellings)
+        text = replace_spellings(self._held[kind] + text, self._spellings)
         safe = len(text) - _open_end(text, self._spellings)
         self._held[kind] = text[safe:]
         return [kind(text=text[:safe])] if safe else []
@@ -126,7 +135,7 @@ class Mask:
         )
 
     def _hide(self, text: str) -> str:
-        return without(text, self._spellings)
+        return replace_spellings(text, self._spellings)
 
 
 def _open_end(text: str, spellings: tuple[str, ...]) -> int:

@@ -12,20 +12,20 @@ OTHER = "other"
 """The approver that is anyone but the requester."""
 
 
-def words(needed: Sequence[str]) -> str:
+def approvers_phrase(needed: Sequence[str]) -> str:
     """Return the approvers as a phrase."""
     phrases = (
         "someone else than who requested it"
-        if one == OTHER
-        else f"a member of {one[1:]}"
-        if one.startswith("@")
-        else f"access level {one} or higher"
-        for one in needed
+        if approver == OTHER
+        else f"a member of {approver[1:]}"
+        if approver.startswith("@")
+        else f"access level {approver} or higher"
+        for approver in needed
     )
     return ", and ".join(phrases)
 
 
-def why_not(
+def why_cannot_approve(
     needed: Sequence[str],
     by: Principal,
     *,
@@ -41,15 +41,15 @@ def why_not(
     """
     if needed and (not by.is_person or by.via == "acp"):
         return "no rule, program or editor approves it"
-    for one in needed:
-        if one == OTHER:
+    for approver in needed:
+        if approver == OTHER:
             if requester in ("", by.member or f"uid {by.uid}"):
                 return f"someone else than {requester or 'who requested it'} has to"
-        elif one.startswith("@"):
+        elif approver.startswith("@"):
             if groups is None:
-                return f"{one} is a role of a team's database, and the sessions are in a file"
-            if one[1:] not in groups:
-                return f"a member of {one[1:]} has to"
-        elif level is None or level < AccessLevel[one.upper()]:
-            return f"access level {one} is needed"
+                return f"{approver} is a role of a team's database, and the sessions are in a file"
+            if approver[1:] not in groups:
+                return f"a member of {approver[1:]} has to"
+        elif level is None or level < AccessLevel[approver.upper()]:
+            return f"access level {approver} is needed"
     return ""

@@ -1,4 +1,4 @@
-"""Budgets: the most that a turn may cost, use and take before it asks a person whether it may go on."""
+"""Budgets: the cost, tokens and minutes of a turn after which it asks a person whether it may continue."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,14 +11,15 @@ from chatops.domain.wording import money
 
 LimitName = Literal["cost", "tokens", "minutes"]
 LIMITS: tuple[LimitName, ...] = ("cost", "tokens", "minutes")
-MOST = MappingProxyType({"cost": 1e6, "tokens": 1e12, "minutes": 1e5})
-"""The highest limits that can be set."""
-_TO_THE_CENT = 0.1
+MAX_LIMITS = MappingProxyType({"cost": 1e6, "tokens": 1e12, "minutes": 1e5})
+"""The highest limits that can be set. Anything above them is a typing error."""
+_CENTS_FROM = 0.1
+"""Cost from which on it is shown to the cent, in the unit of the prices; below, two digits more are shown."""
 
 
 @frozen_dataclass
 class Budget:
-    """Limits of a turn. Where one is reached, the turn asks; nothing but a decision of a person lets it go on."""
+    """Limits of a turn. Where one is reached, the turn asks; only the decision of a person lets it continue."""
 
     cost: float | None = None
     """In the unit of the prices; None: no such limit, as for the others."""
@@ -29,8 +30,7 @@ class Budget:
 
     def of(self, limit: LimitName) -> float | None:
         """Return one limit; None if there is none."""
-        value: float | None = getattr(self, limit)
-        return value
+        return {"cost": self.cost, "tokens": self.tokens, "minutes": self.minutes}[limit]
 
     def plus(self, added: "Budget") -> "Budget":
         """Return this budget with each of its limits raised by what `added` has."""
@@ -51,8 +51,8 @@ class Budget:
                 return replace(self, minutes=(self.minutes or 0) + more)
 
     def __str__(self) -> str:
-        given = ((limit, self.of(limit)) for limit in LIMITS)
-        return ", ".join(with_unit(limit, value) for limit, value in given if value is not None)
+        values = ((limit, self.of(limit)) for limit in LIMITS)
+        return ", ".join(with_unit(limit, value) for limit, value in values if value is not None)
 
 
 NO_BUDGET = Budget()
@@ -61,9 +61,9 @@ NO_BUDGET = Budget()
 def strictest(*budgets: Budget) -> Budget:
     """Return the budget that has the lowest of each limit."""
     return Budget(
-        cost=min((given.cost for given in budgets if given.cost is not None), default=None),
-        tokens=min((given.tokens for given in budgets if given.tokens is not None), default=None),
-        minutes=min((given.minutes for given in budgets if given.minutes is not None), default=None),
+        cost=min((budget.cost for budget in budgets if budget.cost is not None), default=None),
+        tokens=min((budget.tokens for budget in budgets if budget.tokens is not None), default=None),
+        minutes=min((budget.minutes for budget in budgets if budget.minutes is not None), default=None),
     )
 
 
@@ -75,8 +75,8 @@ def parse_budget(texts: Iterable[str]) -> Budget:
         try:
             value = float(number)
         except ValueError:
-            value = 0.0
-        if name in given or not 0 < value <= MOST.get(name, 0) or (name == "tokens" and value % 1):
+            value = 0.0  # Refused below, as any number that is not above zero.
+        if name in given or not 0 < value <= MAX_LIMITS.get(name, 0) or (name == "tokens" and value % 1):
             raise ConfigError(
                 f"--budget {part!r} is not understood.",
                 advice="Name each limit once, with a number above zero: cost=0.50, tokens=200000 or minutes=10.",
@@ -90,7 +90,7 @@ def amount(limit: LimitName, value: float) -> str:
     """Return an amount without its unit: ``0.50``, ``500,000``, ``12.5``."""
     match limit:
         case "cost":
-            return money(value, cents_from=_TO_THE_CENT).replace("$", "") if value else "0.00"
+            return money(value, cents_from=_CENTS_FROM).replace("$", "") if value else "0.00"
         case "tokens":
             return f"{value:,.0f}"
         case "minutes":

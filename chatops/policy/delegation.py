@@ -40,9 +40,9 @@ from chatops.policy.verdicts import ApprovalRule, Layer, Rule, meet
 
 DELEGATE_TOOL = "delegate"
 MAX_AT_ONCE = 4
-"""Child turns of one turn that run at the same time."""
+"""Child turns of one turn that run at the same time. More would sooner meet the rate limits of a model server."""
 MAX_IN_A_TURN = 16
-"""Delegations of one turn."""
+"""Delegations of one turn. The limit stops a model that delegates in a loop."""
 NO_DELEGATION = Layer(name="a child turn does not delegate", rules=(Rule(tool=DELEGATE_TOOL, verdict=Verdict.DENY),))
 
 
@@ -76,7 +76,7 @@ def only_tools_of(grant: Grant) -> Layer:
 
 
 @frozen_dataclass
-class Added:
+class AddedRights:
     """What a role adds to the grant in force. Empty: nothing."""
 
     tools: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class Added:
         return tuple(phrase for phrase in phrases if phrase)
 
 
-def added_rights(child: Grant, in_force: Grant, *, remembered: Sequence[RememberedRule] = ()) -> Added:
+def added_rights(child: Grant, in_force: Grant, *, remembered: Sequence[RememberedRule] = ()) -> AddedRights:
     """Return what `child` permits and `in_force` does not. May name too much, never too little.
 
     `remembered` are the user's rules that could answer in the child's session. Those of the role in force are left out,
@@ -129,20 +129,22 @@ def added_rights(child: Grant, in_force: Grant, *, remembered: Sequence[Remember
         *(rule for rule in child.answers if not _is_answered(rule, in_force.answers)),
         *(rule for rule in remembered if rule.role == child.role != in_force.role),
     ]
-    limits, own = in_force.sandbox or NARROWEST, child.sandbox or NARROWEST
-    here = {model.endpoint for model in _models(in_force)} - {""}
-    return Added(
+    limits, child_limits = in_force.sandbox or NARROWEST, child.sandbox or NARROWEST
+    endpoints = {model.endpoint for model in _models(in_force)} - {""}
+    return AddedRights(
         tools=tuple(tool for tool in new if tool not in unasked),
         unasked=unasked,
-        looser=tuple(spec.name for spec in child.tools if spec.name not in new and _looser(child, in_force, spec.name)),
+        looser=tuple(
+            spec.name for spec in child.tools if spec.name not in new and _is_looser(child, in_force, spec.name)
+        ),
         contained=tuple(spec.name for spec in child.tools if child.contain and _runs_in_a_copy(spec)),
         rules=tuple(dict.fromkeys(show_rule(rule.tool, rule.pattern) for rule in rules if rule.tool in known)),
-        sandbox=beyond(own, limits),
-        level=own.require if own.require < limits.require else None,
+        sandbox=beyond(child_limits, limits),
+        level=child_limits.require if child_limits.require < limits.require else None,
         models=tuple(
             f"{model.label or model.name} at {model.endpoint or 'an unknown place'}"
             for model in _models(child)
-            if model.endpoint not in here
+            if model.endpoint not in endpoints
         ),
         rounds=child.max_rounds if child.max_rounds > in_force.max_rounds else 0,
     )
@@ -175,8 +177,8 @@ def _runs_in_a_copy(spec: ToolSpec) -> bool:
 def _is_answered(answer: ApprovalRule, standing: Sequence[ApprovalRule]) -> bool:
     """Return True if one of `standing` answers all that `answer` does, for a command with no less of the workspace."""
     return any(
-        (one.tool, one.pattern) == (answer.tool, answer.pattern) and one.workspace_read <= answer.workspace_read
-        for one in standing
+        (other.tool, other.pattern) == (answer.tool, answer.pattern) and other.workspace_read <= answer.workspace_read
+        for other in standing
     )
 
 
@@ -190,16 +192,16 @@ class _Restriction:
     @property
     def loosest(self) -> Verdict:
         """The loosest verdict that any call can get."""
-        always = [rule.verdict for rule in self.rules if isinstance(rule.pattern, AnyArguments)]
-        if always:
-            return meet(always)
+        for_every_call = [rule.verdict for rule in self.rules if isinstance(rule.pattern, AnyArguments)]
+        if for_every_call:
+            return meet(for_every_call)
         return min((self.default, *(rule.verdict for rule in self.rules)), key=lambda verdict: verdict.strictness)
 
     @property
     def strictest(self) -> Verdict:
         """The strictest verdict that any call can get."""
-        always = any(isinstance(rule.pattern, AnyArguments) for rule in self.rules)
-        return meet((*(rule.verdict for rule in self.rules), *(() if always else (self.default,))))
+        has_default = not any(isinstance(rule.pattern, AnyArguments) for rule in self.rules)
+        return meet((*(rule.verdict for rule in self.rules), *((self.default,) if has_default else ())))
 
 
 def _restrictions(grant: Grant, tool: str) -> tuple[_Restriction, ...]:
@@ -216,7 +218,7 @@ def _loosest(grant: Grant, tool: str) -> Verdict:
     return meet(part.loosest for part in _restrictions(grant, tool))
 
 
-def _looser(child: Grant, in_force: Grant, tool: str) -> bool:
+def _is_looser(child: Grant, in_force: Grant, tool: str) -> bool:
     """Return True unless each restriction in force has a counterpart in the child that is at least as strict."""
     own = _restrictions(child, tool)
     floor = meet(part.loosest for part in own)

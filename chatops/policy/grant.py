@@ -52,7 +52,7 @@ from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import NO_CAPABILITIES, AccessLevel, CallFacts, Capabilities, ToolSpec, Verdict
 from chatops.policy.budget import NO_BUDGET, Budget, strictest
 from chatops.policy.patterns import cannot_be_checked, covers, matches, why_not_matched
-from chatops.policy.remembered import SCOPES, scope_words, why_not, why_not_made
+from chatops.policy.remembered import SCOPES, scope_words, why_not_answered, why_not_made
 from chatops.policy.rule_syntax import show_rule
 from chatops.policy.sandbox import limited_by, stricter
 from chatops.policy.verdicts import ApprovalRule, Judgement, Key, Layer, Rule
@@ -140,7 +140,7 @@ class Grant:
     def approvers(self, tool: str) -> tuple[str, ...]:
         """Return the approvers of `tool`, which one person has to satisfy together; empty: everyone may decide."""
         binding = (layer for layer in self.layers if layer.approver and any(rule.tool == tool for rule in layer.rules))
-        return tuple(dict.fromkeys(one for layer in binding for one in layer.approver))
+        return tuple(dict.fromkeys(approver for layer in binding for approver in layer.approver))
 
     def permits(self, tool: str) -> Judgement:
         """Judge `tool` before any facts are known: DENY if no arguments could make it permitted, else ALLOW."""
@@ -179,13 +179,15 @@ class Grant:
         if deciding.verdict is not Verdict.ASK or self.approvers(tool):
             return deciding
         unanswered: list[str] = []
-        for answer in (given for given in self.answers if given.tool == tool):
-            fits = matches(answer.pattern, facts)
-            used = "it can use a credential, which the rule does not name" if facts.credentials else ""
-            blocked = "the call had to be repaired" if facts.repairs else facts.needs_user or used
-            if reason := blocked if fits else why_not_matched(answer.pattern, facts):
+        credential = "it can use a credential, which the rule does not name" if facts.credentials else ""
+        why_no_answer = "the call had to be repaired" if facts.repairs else facts.needs_user or credential
+        for answer in self.answers:
+            if answer.tool != tool:
+                continue
+            is_match = matches(answer.pattern, facts)
+            if reason := why_no_answer if is_match else why_not_matched(answer.pattern, facts):
                 unanswered.append(f"{answer.source} does not apply: {reason}")
-            elif fits:
+            elif is_match:
                 return Judgement(
                     verdict=Verdict.ALLOW,
                     reason=deciding.reason,
@@ -197,7 +199,7 @@ class Grant:
         for rule in remembered:
             if rule.role != self.role or rule.tool != tool or not matches(rule.pattern, facts):
                 continue
-            if reason := why_not(rule, self._capabilities(tool), facts, scopes=self.rule_scopes):
+            if reason := why_not_answered(rule, self._capabilities(tool), facts, scopes=self.rule_scopes):
                 unanswered.append(f"rule {rule.id} does not apply: {reason}")
             else:
                 return Judgement(
@@ -253,9 +255,9 @@ def judge_layer(layer: Layer, tool: str, facts: CallFacts) -> Judgement:
     """
     verdict, by = layer.default, None
     for rule in layer.rules:
-        found = _rule_verdict(rule, layer, facts) if rule.tool == tool else None
-        if found is not None and (by is None or found.strictness > verdict.strictness):
-            verdict, by = found, rule
+        of_rule = _rule_verdict(rule, layer, facts) if rule.tool == tool else None
+        if of_rule is not None and (by is None or of_rule.strictness > verdict.strictness):
+            verdict, by = of_rule, rule
     asks = layer.asks if verdict is Verdict.ASK else ""
     key = by.key if by is not None and by.key else layer.key
     return Judgement(verdict=verdict, reason=layer.name, asks=asks, by=by, key=key)
@@ -274,7 +276,7 @@ def explain(
 
     Without `facts` only what holds for every call of `tool` is explained. `place` returns file and line of a key.
     """
-    known = facts if facts is not None else CallFacts(arguments="{}")
+    facts_known = facts if facts is not None else CallFacts(arguments="{}")
     if facts is None:
         judged = grant.judge_tool(tool, remembered=remembered, workspace_read=workspace_read)
     else:
@@ -282,10 +284,10 @@ def explain(
     head = f"{tool}: {judged.verdict.value}, decided by {judged.reason}"
     if judged.answered_by:
         head = f"{tool}: allow, the ask of {judged.reason} is answered by {judged.answered_by}"
-    reasons = grant.reasons(tool, known, workspace_read=workspace_read)
+    reasons = grant.reasons(tool, facts_known, workspace_read=workspace_read)
     layers = (
-        "  ".join(filter(None, (f"  {one.verdict.value:<5}", one.reason, rule_of(one), place(one.key))))
-        for one in reasons
+        "  ".join(filter(None, (f"  {reason.verdict.value:<5}", reason.reason, rule_of(reason), place(reason.key))))
+        for reason in reasons
     )
     return (head, *(f"  {reason}" for reason in judged.unanswered), *layers)
 
@@ -321,6 +323,6 @@ def _rule_verdict(rule: Rule, layer: Layer, facts: CallFacts) -> Verdict | None:
         return rule.verdict if matches(rule.pattern, facts) else None
     if covers(rule.pattern, facts):
         return rule.verdict
-    if layer.default is Verdict.ALLOW and cannot_be_checked(rule.pattern, facts):
-        return Verdict.ASK if rule.verdict is not Verdict.ALLOW else None
+    if layer.default is Verdict.ALLOW and rule.verdict is not Verdict.ALLOW and cannot_be_checked(rule.pattern, facts):
+        return Verdict.ASK
     return None

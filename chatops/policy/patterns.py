@@ -29,6 +29,7 @@ from chatops.shell.program_effects import may_run_code
 from chatops.shell.simple_command import bare_name, simple_words
 
 STAR = "*"
+"""As the last word of a pattern: any further words."""
 WILDCARDS = frozenset("*?")
 
 
@@ -40,7 +41,7 @@ def matches(pattern: ArgumentPattern, facts: CallFacts) -> bool:
         case ExactArguments():
             return facts.arguments == pattern.arguments
         case ArgvPattern():
-            return _why_argv_not_matched(pattern.words, facts) == ""
+            return _begins_with(pattern.words, facts) and not _why_argv_not_matched(pattern.words, facts)
         case PathPattern():
             return bool(facts.paths) and all(
                 path_matches(pattern.glob, path=path, base=facts.workspace) for path in facts.paths
@@ -80,9 +81,9 @@ def cannot_be_checked(pattern: ArgumentPattern, facts: CallFacts) -> bool:
 def _hides_programs(facts: CallFacts) -> bool:
     if not facts.command or facts.interpreter:
         return False
-    found = effects(facts.command)
-    return bool(found.unclear) or any(
-        warning.danger in (Danger.COMPUTED, Danger.RUNS_INPUT) for warning in found.warnings
+    command = effects(facts.command)
+    return bool(command.unclear) or any(
+        warning.danger in (Danger.COMPUTED, Danger.RUNS_INPUT) for warning in command.warnings
     )
 
 
@@ -99,29 +100,29 @@ def host_matches(pattern: str, *, host: str) -> bool:
 
 def _without_port(host: str) -> str:
     """Return the name in ``name:port`` or ``[address]:port``: a restricting rule without a port means every port."""
-    found = re.fullmatch(r"\[(.*)\](?::\d+)?|([^:]*):\d+", host)
-    return host if found is None else found[1] or found[2]
+    address = re.fullmatch(r"\[(.*)\](?::\d+)?|([^:]*):\d+", host)
+    return host if address is None else address[1] or address[2]
 
 
 def why_not_matched(pattern: ArgumentPattern, facts: CallFacts) -> str:
     """Return why `pattern` does not match a call whose words or path it names; empty if it does, or names others."""
     if isinstance(pattern, ArgvPattern):
-        return _why_argv_not_matched(pattern.words, facts) or ""
+        return _why_argv_not_matched(pattern.words, facts) if _begins_with(pattern.words, facts) else ""
     if isinstance(pattern, PathPattern) and facts.paths and not matches(pattern, facts) and covers(pattern, facts):
         return "a wildcard stands for no name that begins with a dot"
     return ""
 
 
-def _why_argv_not_matched(words: tuple[str, ...], facts: CallFacts) -> str | None:
-    """Return why these words do not match a command that begins with them; empty if they match.
-
-    None if the command begins otherwise.
-    """
+def _begins_with(words: tuple[str, ...], facts: CallFacts) -> bool:
+    """Return True if the words of a command are `words`, or begin with them where these end in a star."""
     argv = facts.argv or simple_words(facts.command)
-    star = words[-1:] == (STAR,)
-    prefix = words[:-1] if star else words
-    if not prefix or (argv[: len(prefix)] if star else argv) != prefix or not bare_name(argv[0]):
-        return None
+    has_star = words[-1:] == (STAR,)
+    prefix = words[:-1] if has_star else words
+    return bool(prefix) and (argv[: len(prefix)] if has_star else argv) == prefix and bare_name(argv[0])
+
+
+def _why_argv_not_matched(words: tuple[str, ...], facts: CallFacts) -> str:
+    """Return why these words do not match a command that begins with them; empty if they match."""
     if not facts.argv:
         return "its program is not found, or only a shell can run it"
     if facts.caution:
@@ -129,12 +130,16 @@ def _why_argv_not_matched(words: tuple[str, ...], facts: CallFacts) -> str | Non
         return facts.caution.removesuffix(".")
     if _names_a_folder(facts):
         return "it names a folder to run in"
+    has_star = words[-1] == STAR
     # Words that only read say themselves what they read. Code of the folder reads what it likes.
-    if facts.reveals and (star or may_run_code(argv, cwd=facts.cwd)):
+    if facts.reveals and (has_star or may_run_code(facts.argv, cwd=facts.cwd)):
         return facts.reveals.removesuffix(".")
-    if star and not stays_inside(facts):
+    if not has_star:
+        return ""
+    if not stays_inside(facts):
         return "it names files outside of its folder, or places of secrets"
-    if star and not harmless_tail(prefix=prefix, tail=argv[len(prefix) :], cwd=facts.cwd):
+    prefix = words[:-1]
+    if not harmless_tail(prefix=prefix, tail=facts.argv[len(prefix) :], cwd=facts.cwd):
         return f"the words after {' '.join(prefix)} may do harm, such as running or loading other files"
     return ""
 
@@ -195,14 +200,14 @@ def _glob_pattern(glob: str, hidden: bool) -> re.Pattern[str]:
     not_hidden = "" if hidden else r"(?!\.)"
     pieces: list[str] = []
     parts = glob.split("/")
-    for position, part in enumerate(parts):
-        last = position == len(parts) - 1
+    for index, part in enumerate(parts):
+        is_last = index == len(parts) - 1
         if part == "**":
-            pieces.append(f"(?:{not_hidden}[^/]+/)*" + (f"{not_hidden}[^/]+" if last else ""))
+            pieces.append(f"(?:{not_hidden}[^/]+/)*" + (f"{not_hidden}[^/]+" if is_last else ""))
             continue
         guard = not_hidden if part[:1] in WILDCARDS else ""
         body = "".join("[^/]*" if char == "*" else "[^/]" if char == "?" else re.escape(char) for char in part)
-        pieces.append(guard + body + ("" if last else "/"))
+        pieces.append(guard + body + ("" if is_last else "/"))
     return re.compile("".join(pieces), re.DOTALL)
 
 

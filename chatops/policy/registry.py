@@ -1,4 +1,8 @@
-"""The registry as values: the content of `model_registry.json`, parsed and checked."""
+"""The registry as values: the content of `model_registry.json`, parsed and checked.
+
+Each class with a `__pydantic_config__` is an object of the file. Its fields are the keys of that object, and their
+docstrings are the reference of the registry in the documentation. `spelled.py` says how a file spells the values.
+"""
 
 import json
 import re
@@ -13,7 +17,7 @@ from chatops.domain.decisions import ArgumentPattern, RuleScope
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import Credential, SandboxLevel, SandboxSpec
 from chatops.domain.tools import AccessLevel, Verdict
-from chatops.policy.budget import MOST, NO_BUDGET, Budget
+from chatops.policy.budget import MAX_LIMITS, NO_BUDGET, Budget
 from chatops.policy.rule_syntax import pattern_from_list
 from chatops.policy.sandbox import host_problem
 from chatops.policy.servers import McpServerSpec, SandboxLimits, ToolSetting
@@ -117,6 +121,7 @@ FORMAT_ALIASES = {"json": "llama3_json", "function_tag": "llama3_function_tag", 
 """Names from Llama Stack's `ToolPromptFormat`, which older registries use."""
 _TYPES = {kind.value: kind for kind in ModelType}
 _TypeWord = Spelled(str, lambda word: _TYPES.get(word, word), {"anyOf": [{"enum": [*_TYPES]}, {"type": "string"}]})
+"""The word of a built-in type, or the name of an engine of a package."""
 _HostWord = Literal["openai", "openwebui", "ollama", "vllm", "llamacpp", "litellm", "openrouter", "lmstudio"]
 
 
@@ -280,26 +285,28 @@ class BudgetKeys(Budget):
 
     __pydantic_config__ = STRICT
 
-    cost: Annotated[float, Interval(gt=0, le=MOST["cost"])] | None = None
+    cost: Annotated[float, Interval(gt=0, le=MAX_LIMITS["cost"])] | None = None
     """Cost of the replies, in the unit of `price`. A model without a known price asks before its first request."""
-    tokens: Annotated[int, Interval(ge=1, le=MOST["tokens"])] | None = None
+    tokens: Annotated[int, Interval(ge=1, le=MAX_LIMITS["tokens"])] | None = None
     """Tokens of the requests and replies together."""
-    minutes: Annotated[float, Interval(gt=0, le=MOST["minutes"])] | None = None
+    minutes: Annotated[float, Interval(gt=0, le=MAX_LIMITS["minutes"])] | None = None
     """Minutes of models and tools at work. The time in which the turn waits for you does not count."""
 
 
 ROLE_COLOURS = ("blue", "cyan", "purple", "teal", "orange", "pink")
 """Names of colours for roles. A frontend has a shade of each for a dark and for a light background."""
-_HEX = "#[0-9a-fA-F]{6}"
+_HEX_COLOUR = "#[0-9a-fA-F]{6}"
 
 
-def _colour(text: str) -> str:
-    if text and text not in ROLE_COLOURS and not re.fullmatch(_HEX, text):
+def _checked_colour(text: str) -> str:
+    if text and text not in ROLE_COLOURS and not re.fullmatch(_HEX_COLOUR, text):
         raise ValueError(f"is not a colour: expected {', '.join(ROLE_COLOURS)} or #rrggbb")
     return text
 
 
-_Colour = Spelled(str, _colour, {"anyOf": [{"enum": [*ROLE_COLOURS]}, {"type": "string", "pattern": f"^{_HEX}$"}]})
+_Colour = Spelled(
+    str, _checked_colour, {"anyOf": [{"enum": [*ROLE_COLOURS]}, {"type": "string", "pattern": f"^{_HEX_COLOUR}$"}]}
+)
 
 
 @frozen_dataclass
@@ -387,22 +394,26 @@ class CredentialSection:
 _NO_CREDENTIAL_HEADERS = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect"}
 )
+"""Headers that say where a request ends or goes: a value in one could change what the proxy forwards."""
 
 
-def _credentials(given: Mapping[str, CredentialSection]) -> tuple[Credential, ...]:
-    for name, one in given.items():
+def _read_credentials(given: Mapping[str, CredentialSection]) -> tuple[Credential, ...]:
+    for name, section in given.items():
         problem = "it has a wildcard" if "*" in name else host_problem(name)
-        if one.header.partition(":")[0].lower() in _NO_CREDENTIAL_HEADERS:
-            problem = f"its header is {one.header.partition(':')[0]}"
+        header = section.header.partition(":")[0]
+        if header.lower() in _NO_CREDENTIAL_HEADERS:
+            problem = f"its header is {header}"
         if problem:
             raise ValueError(f"{name!r} is not a valid credential: {problem}")
-    if len({one.env for one in given.values()}) < len(given):
+    if len({section.env for section in given.values()}) < len(given):
         raise ValueError("two credentials have the same variable")
     if len({name.lower().removesuffix(":80") for name in given}) < len(given):
         raise ValueError("two credentials have the same address")
     return tuple(
-        Credential(name=name.lower(), env=one.env, header=one.header, methods=one.methods, paths=one.paths)
-        for name, one in given.items()
+        Credential(
+            name=name.lower(), env=section.env, header=section.header, methods=section.methods, paths=section.paths
+        )
+        for name, section in given.items()
     )
 
 
@@ -410,19 +421,18 @@ def _credentials(given: Mapping[str, CredentialSection]) -> tuple[Credential, ..
 class SandboxSection(SandboxLimits):
     """Limits of what commands may see, write and reach."""
 
-    credentials: Annotated[tuple[Credential, ...], Spelled(dict[Name, CredentialSection], _credentials)] = ()
+    credentials: Annotated[tuple[Credential, ...], Spelled(dict[Name, CredentialSection], _read_credentials)] = ()
     """Secrets that commands use without seeing them, by host."""
+    contain: bool = True
+    """False: no turn can be contained."""
+    accept_level: bool = True
+    """False: `accept_level` of MCP servers has no effect, so the user is asked about each start below level basic."""
 
     @property
     def spec(self) -> SandboxSpec:
         """The limits of a command."""
         # A dataclass with slots is a new class, which super() without arguments does not know.
         return replace(super(SandboxSection, self).spec, credentials=self.credentials)  # noqa: UP008
-
-    contain: bool = True
-    """False: no turn can be contained."""
-    accept_level: bool = True
-    """False: `accept_level` of MCP servers has no effect, so the user is asked about each start below level basic."""
 
 
 @frozen_dataclass
@@ -448,7 +458,7 @@ class NotifySection:
 
 
 SURFACES = {"tui": "terminal", "approvals": "cli", "serve": "serve", "acp": "acp", "python": "python"}
-"""The surfaces on which users decide, by `Principal.via`. `UNATTENDED` decides nothing: it may only deny."""
+"""The surfaces on which users decide, by `Principal.via`. `UNATTENDED` is none: it may only deny."""
 
 
 @frozen_dataclass

@@ -13,7 +13,7 @@ from chatops.policy.rule_syntax import never_matches, parse_rule, reread, show_r
 from chatops.policy.servers import SERVER_MARK, mcp_source, server_of
 
 MAX_TOOLS = 8
-"""Number of tools in one role above which models choose badly."""
+"""Tools in one role above which models choose badly, so that a larger number makes fewer warnings and worse calls."""
 DEFAULT_MODEL = "default"
 """The word in a role for the user's stored choice."""
 
@@ -31,10 +31,10 @@ def registry_warnings(
     not checked.
     """
     tools = [*(spec.name for spec in specs), *absent, *_names_of_servers(registries, specs=specs)]
-    out: list[RegistryWarning] = []
+    warnings: list[RegistryWarning] = []
     if not any(registry.roles for registry in registries if registry is not None):
         text = "The registry names no roles, so no role can chat: it replaces the whole built-in file. "
-        out.append(RegistryWarning(f"{text}Start from a copy of that file, which chatops connect URL makes."))
+        warnings.append(RegistryWarning(f"{text}Start from a copy of that file, which chatops connect URL makes."))
     for registry in registries:
         if registry is None:
             continue
@@ -47,13 +47,13 @@ def registry_warnings(
             if personas is not None and role.persona and role.persona not in personas:
                 of_role.append(
                     f"Role {role.name} names the persona {role.persona!r}, which does not exist here; "
-                    f"the default one speaks.{_nearest(role.persona, personas)}"
+                    f"the default one speaks.{_suggest_nearest(role.persona, personas)}"
                 )
-            out += [RegistryWarning(text, entry=("roles", role.name)) for text in of_role]
+            warnings += [RegistryWarning(text, entry=("roles", role.name)) for text in of_role]
         general = [text for user in registry.users or () for text in _user_warnings(user, tools=tools, specs=specs)]
-        general += [_no_tool(tool, tools=tools, where="tools") for tool, _ in registry.tools if tool not in tools]
-        out += map(RegistryWarning, general)
-    return tuple(dict.fromkeys(out))
+        general += [_unknown_tool(tool, tools=tools, where="tools") for tool, _ in registry.tools if tool not in tools]
+        warnings += map(RegistryWarning, general)
+    return tuple(dict.fromkeys(warnings))
 
 
 def warnings_in_use(warnings: Iterable[RegistryWarning], *, grant: Grant | None) -> tuple[str, ...]:
@@ -109,12 +109,12 @@ def model_named(name: str, *, registries: Registries) -> ModelSpec | None:
 
     ``gateway/qwen3`` is the model qwen3 of the server of the model ``gateway``, unless a model has that whole name.
     """
-    found = _find_model(name, registries)
-    entry, _, served = name.partition("/")
-    if found is not None or not served:
-        return found
+    whole = _find_model(name, registries)
+    entry, _, served_name = name.partition("/")
+    if whole is not None or not served_name:
+        return whole
     model = _find_model(entry, registries)
-    return model.sibling(served) if model is not None and model.has_server else None
+    return model.sibling(served_name) if model is not None and model.has_server else None
 
 
 def _find_model(name: str, registries: Registries) -> ModelSpec | None:
@@ -129,25 +129,24 @@ def _names_of_servers(registries: Registries, *, specs: Sequence[ToolSpec]) -> I
         for server in registry.servers:
             yield f"{server.name}{SERVER_MARK}*"
             if mcp_source(server.name) not in known:
-                named = [name for role in registry.roles for name in (*(role.tools or ()), *_tools_of_rules(role))]
+                named = [
+                    name
+                    for role in registry.roles
+                    for name in (*(role.tools or ()), *(rule.tool for rule in role.rules))
+                ]
                 named += [tool for tool, _ in registry.tools]
                 for user in registry.users or ():
                     named += [*user.confirm_deny, *(text.partition(":")[0].strip() for text in user.confirm_allow)]
                 yield from (name for name in named if server_of(name) == server.name)
 
 
-def _tools_of_rules(role: RoleSpec) -> Iterator[str]:
-    return (rule.tool for rule in role.rules)
-
-
 def _tool_warnings(role: RoleSpec, *, tools: Sequence[str]) -> Iterator[str]:
-    listed = role.tools or ()
-    for tool in listed:
+    for tool in role.tools or ():
         if tool not in tools:
-            yield _no_tool(tool, tools=tools, where=f"Role {role.name}")
+            yield _unknown_tool(tool, tools=tools, where=f"Role {role.name}")
     for rule in role.rules:
         if rule.tool not in tools:
-            yield _no_tool(rule.tool, tools=tools, where=f"A rule of role {role.name}")
+            yield _unknown_tool(rule.tool, tools=tools, where=f"A rule of role {role.name}")
 
 
 def _rule_warnings(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> Iterator[str]:
@@ -157,11 +156,11 @@ def _rule_warnings(role: RoleSpec, *, specs: Sequence[ToolSpec]) -> Iterator[str
             if f"{server_of(rule.tool)}{SERVER_MARK}*" in role.tools:
                 continue
             yield f"A rule of role {role.name} can never match: the role does not list the tool {rule.tool}."
-        elif why := _never_matches(rule.tool, rule.pattern, specs=specs):
+        elif why := _why_rule_never_matches(rule.tool, rule.pattern, specs=specs):
             yield f"The rule {show_rule(rule.tool, rule.pattern)} of role {role.name} can never match: {why}."
 
 
-def _never_matches(tool: str, pattern: ArgumentPattern, *, specs: Sequence[ToolSpec]) -> str:
+def _why_rule_never_matches(tool: str, pattern: ArgumentPattern, *, specs: Sequence[ToolSpec]) -> str:
     spec = next((spec for spec in specs if spec.name == tool), None)
     try:
         return never_matches(spec, pattern if spec is None else reread(spec, pattern))
@@ -183,17 +182,14 @@ def _model_warnings(role: RoleSpec, *, registries: Registries) -> Iterator[str]:
     """Yield a warning for each model of the role that cannot answer, with the model that answers instead."""
     missing = {name: why for name in role.models if (why := named_model_problem(name, registries=registries))}
     for name, why in missing.items():
-        others = [other for other in role.models if other not in missing and _exists(other, registries=registries)]
-        if others:
-            instead = f"{others[0]} answers instead"
-        else:
-            instead = "no other model answers in this role"
+        others = [other for other in role.models if other not in missing and _is_model(other, registries=registries)]
+        instead = f"{others[0]} answers instead" if others else "no other model answers in this role"
         yield f"Role {role.name}: {name} {why}; {instead}."
     if role.responder and (why := named_model_problem(role.responder, registries=registries)):
         yield f"Role {role.name}: its responder {role.responder} {why}; the role's model answers itself."
 
 
-def _exists(name: str, *, registries: Registries) -> bool:
+def _is_model(name: str, *, registries: Registries) -> bool:
     return name == DEFAULT_MODEL or model_named(name, registries=registries) is not None
 
 
@@ -210,21 +206,21 @@ def _user_warnings(user: UserSpec, *, tools: Sequence[str], specs: Sequence[Tool
         except ConfigError:
             continue  # A file with such a rule is not read in the first place.
         if tool not in tools:
-            yield _no_tool(tool, tools=tools, where=f"confirm_allow of {user.name}")
-        elif why := _never_matches(tool, pattern, specs=specs):
+            yield _unknown_tool(tool, tools=tools, where=f"confirm_allow of {user.name}")
+        elif why := _why_rule_never_matches(tool, pattern, specs=specs):
             yield f"The rule {text} in confirm_allow of {user.name} can never match: {why}."
     for tool in user.confirm_deny:
         if tool not in tools:
-            yield _no_tool(tool, tools=tools, where=f"confirm_deny of {user.name}", effect="it denies nothing")
+            yield _unknown_tool(tool, tools=tools, where=f"confirm_deny of {user.name}", effect="it denies nothing")
 
 
-def _no_tool(tool: str, *, tools: Sequence[str], where: str, effect: str = "it grants nothing") -> str:
-    hint = _nearest(tool, tools)
+def _unknown_tool(tool: str, *, tools: Sequence[str], where: str, effect: str = "it grants nothing") -> str:
+    hint = _suggest_nearest(tool, tools)
     if not hint and (server := server_of(tool)):
         hint = f" Its MCP server is added with: chatops mcp add {server} COMMAND|URL"
     return f"{where} names the tool {tool!r}, which does not exist here; {effect}.{hint}"
 
 
-def _nearest(word: str, known: Sequence[str]) -> str:
+def _suggest_nearest(word: str, known: Sequence[str]) -> str:
     near = get_close_matches(word, known, n=1)
     return f" Did you mean {near[0]}?" if near else ""

@@ -6,9 +6,9 @@ A user who approves a call may let the same pattern be approved from then on, wi
 or this role everywhere. A rule answers an *ask* and nothing else (`grant.py`), so it never lifts a *deny* or a ceiling.
 
 A rule is checked twice by the same functions: when it is made (`why_not_made`) and each time it could answer
-(`why_not`). What was true when it was made may have changed since: the folder was replaced, the sandbox no longer
-works, the site switched its scope off. Then it does not answer, and the user is asked and told why. It is not deleted:
-it answers again once its conditions hold again.
+(`why_not_answered`). What was true when it was made may have changed since: the folder was replaced, the sandbox no
+longer works, the site switched its scope off. Then it does not answer, and the user is asked and told why. It is not
+deleted: it answers again once its conditions hold again.
 
 The widest scope (`widest_scope`) follows from what the call could run:
 
@@ -41,8 +41,6 @@ from chatops.shell.simple_command import why_not_simple
 
 SCOPES = tuple(RuleScope)
 """All scopes, the narrowest first."""
-
-
 SCOPE_NAMES = {RuleScope.SESSION: "this session", RuleScope.FOLDER: "this folder", RuleScope.ROLE: "everywhere"}
 
 
@@ -95,7 +93,9 @@ def _why_no_words(command: str) -> str:
     return f"such a rule is for one plain command, and this one {why_not_simple(command) or 'names no program'}"
 
 
-def why_not(rule: RememberedRule, known: Capabilities, facts: CallFacts, *, scopes: Collection[RuleScope]) -> str:
+def why_not_answered(
+    rule: RememberedRule, known: Capabilities, facts: CallFacts, *, scopes: Collection[RuleScope]
+) -> str:
     """Return why `rule` does not answer a call that its pattern matches; empty if it does."""
     if facts.repairs:
         return "the call had to be repaired"
@@ -105,7 +105,7 @@ def why_not(rule: RememberedRule, known: Capabilities, facts: CallFacts, *, scop
         return "it would let the model run anything"
     if reason_here := why_not_here(rule, folder=facts.folder, scopes=scopes):
         return reason_here
-    lasting = rule.scope is not RuleScope.SESSION
+    lasting = rule.scope is not RuleScope.SESSION  # Beyond the session, so the tool may have changed unseen.
     if (rule.definition or lasting or facts.credentials) and rule.definition != _bound_to(facts):
         return "the tool has changed since, or the credentials that it can use"
     if lasting and not facts.definition:
@@ -148,7 +148,7 @@ def why_not_made(rule: RememberedRule, known: Capabilities, facts: CallFacts, *,
         return fault
     if rule.scope is RuleScope.FOLDER and not facts.folder:
         return "this folder could not be told from one that replaces it"
-    return why_not(rule, known, facts, scopes=scopes)
+    return why_not_answered(rule, known, facts, scopes=scopes)
 
 
 def pattern_fault(pattern: ArgumentPattern) -> str:

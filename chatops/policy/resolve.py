@@ -1,4 +1,4 @@
-"""Resolution of registries, user and role into a grant and a sandbox. Every party can only narrow.
+"""Resolve registries, user and role into a grant and a sandbox. Every party can only narrow.
 
 Layers in order: tool defaults, site registry, the user's registry, the steps that tools are bound to, access level,
 confirm_deny, tools and rules of the role (the site's and the user's), then those that the caller adds (workflow step,
@@ -12,11 +12,11 @@ from difflib import get_close_matches
 from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
+from chatops.domain.known_keys import HIDDEN
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
-from chatops.domain.secrets import HIDDEN
 from chatops.domain.tools import BUILT_IN_TOOLS, NO_CAPABILITIES, AccessLevel, ToolSpec, Verdict
-from chatops.policy.approvers import words
+from chatops.policy.approvers import approvers_phrase
 from chatops.policy.budget import strictest
 from chatops.policy.grant import Grant
 from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource, Registries, Registry, RoleSpec, UserSpec
@@ -27,7 +27,9 @@ from chatops.policy.verdicts import ApprovalRule, Layer, Rule
 from chatops.policy.workflow import StepPlace, binding_layers
 
 DEFAULT_MAX_ROUNDS = 10
+"""Model calls of a turn where nothing sets a limit: enough for some tools in a row, few if a model goes in circles."""
 MAX_ROUNDS = 99
+"""The highest limit of model calls of a turn that can be set."""
 
 
 @frozen_dataclass
@@ -59,18 +61,18 @@ def entitlement(users: Sequence[UserSpec], *, user: User) -> Entitlement:
     If several entries match, the lowest level counts, every `confirm_deny`, and only the `confirm_allow` that all have.
     """
     named = [spec for spec in users if _names_user(spec.name, user)]
-    found = named or [spec for spec in users if spec.name == "*"]
-    if not found:
+    entries = named or [spec for spec in users if spec.name == "*"]
+    if not entries:
         return Entitlement(level=AccessLevel.USER)
-    strictest = min(found, key=lambda spec: spec.access_level)
-    allowed = [rule for rule in found[0].confirm_allow if all(rule in spec.confirm_allow for spec in found)]
-    denied = dict.fromkeys(tool for spec in found for tool in spec.confirm_deny)
+    lowest = min(entries, key=lambda spec: spec.access_level)
+    allowed = [rule for rule in entries[0].confirm_allow if all(rule in spec.confirm_allow for spec in entries)]
+    denied = dict.fromkeys(tool for spec in entries for tool in spec.confirm_deny)
     return Entitlement(
-        level=strictest.access_level,
+        level=lowest.access_level,
         confirm_allow=tuple(allowed),
         confirm_deny=tuple(denied),
-        entry=strictest.name,
-        denying=next((spec.name for spec in found if spec.confirm_deny), ""),
+        entry=lowest.name,
+        denying=next((spec.name for spec in entries if spec.confirm_deny), ""),
     )
 
 
@@ -86,7 +88,9 @@ def access_level(*, registries: Registries, user: User, access_cap: AccessLevel 
 
 
 def _names_user(entry: str, user: User) -> bool:
-    return entry[1:] in user.groups if entry.startswith("@") else entry != "*" and entry == user.login
+    if entry.startswith("@"):
+        return entry[1:] in user.groups
+    return entry != "*" and entry == user.login
 
 
 def find_role(name: str, *, registries: Registries) -> RoleSpec:
@@ -139,22 +143,24 @@ def resolve_grant(
 
     `specs` are all tools that exist here, with their built-in levels and verdicts. `approvals` are rules in the syntax
     of ``--approve``. `at` is the workflow step that the grant is for, None in a chat. `default_rounds` applies if no
-    limit is set. `command_line` is what its options let commands see and write,
-    `session` what the user changed for this session.
+    limit is set. `command_line` is what its options let commands see and write, `session` what the user changed for
+    this session.
 
     Raises ConfigError for an unknown role, a bad approval, or a role's rule that its tool cannot have.
     """
     site = registries[0]
     find_role(role, registries=registries)
-    keyed = [(whose, found) for whose, one in _by_owner(registries) if (found := one.role(role)) is not None]
-    roles = [found for _, found in keyed]
+    roles_by_owner = [
+        (whose, spec) for whose, registry in _registries_by_owner(registries) if (spec := registry.role(role))
+    ]
+    roles = [spec for _, spec in roles_by_owner]
     level = access_level(registries=registries, user=user, access_cap=access_cap)
     of_registry = (
         *_tool_layers(specs, registries=registries),
         *binding_layers(specs, at=at),
-        _level_layer(specs, registries=registries, level=level, user=user),
+        _access_layer(specs, registries=registries, level=level, user=user),
         *_confirm_deny_layers(registries, user=user),
-        *(layer for whose, spec in keyed for layer in _role_layers(spec, whose=whose, specs=specs)),
+        *(layer for whose, spec in roles_by_owner for layer in _role_layers(spec, whose=whose, specs=specs)),
     )
     layers = [*(replace(layer, of_registry=True) for layer in of_registry), *extra_layers]
     limits = sandbox_layers(registries, role=role, command_line=command_line, session=session)
@@ -168,10 +174,10 @@ def resolve_grant(
         answers=(
             *_approval_answers(approvals, specs=specs, site=site),
             *_confirm_allow_answers(registries, user=user, specs=specs),
-            *(answer for whose, spec in keyed for answer in _role_answers(spec, whose=whose, specs=specs)),
+            *(answer for whose, spec in roles_by_owner for answer in _role_answers(spec, whose=whose, specs=specs)),
         ),
         max_rounds=_max_rounds(registries, roles=roles, models=models, default=default_rounds),
-        budget=strictest(*(one.budget for one in registries if one is not None), *(spec.budget for spec in roles)),
+        budget=strictest(*(registry.budget for registry in registries if registry), *(spec.budget for spec in roles)),
         contain=any(spec.contain for spec in roles),
         may_contain=all(registry.may_contain for registry in registries if registry is not None),
         sandbox=resolve(limits),
@@ -181,11 +187,9 @@ def resolve_grant(
     return grant.remembering(_rule_scopes(registries)).narrowed(*layers)
 
 
-def _by_owner(registries: Registries) -> list[tuple[str, Registry]]:
-    """Return the registries that exist, with the first part of their keys."""
-    return [
-        (whose, registry) for whose, registry in zip(("site", "own"), registries, strict=True) if registry is not None
-    ]
+def _registries_by_owner(registries: Registries) -> list[tuple[str, Registry]]:
+    """Return the registries that exist, each with the first part of its keys: ``site`` or ``own``."""
+    return [(whose, registry) for whose, registry in zip(("site", "own"), registries, strict=True) if registry]
 
 
 def _rule_scopes(registries: Registries) -> tuple[RuleScope, ...]:
@@ -194,7 +198,7 @@ def _rule_scopes(registries: Registries) -> tuple[RuleScope, ...]:
     return tuple(scope for scope in own.rule_scopes if site is None or scope in site.rule_scopes)
 
 
-def revoked(tools: Iterable[str]) -> Layer:
+def revoked_layer(tools: Iterable[str]) -> Layer:
     """Return the layer for tools that the user revoked in this session.
 
     The store keeps a name without a key in it, which a server may have chosen as its token. Then nobody knows any more
@@ -206,7 +210,7 @@ def revoked(tools: Iterable[str]) -> Layer:
     return Layer(name="revoked in this session", rules=rules)
 
 
-def _setting(registry: Registry | None, tool: str) -> ToolSetting:
+def _tool_setting(registry: Registry | None, tool: str) -> ToolSetting:
     settings = registry.tools if registry is not None else ()
     return next((setting for name, setting in settings if name == tool), ToolSetting())
 
@@ -221,9 +225,9 @@ def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[L
     defaults: list[Rule] = []
     site_rules: list[Rule] = []
     own_rules: list[Rule] = []
-    approved: list[Layer] = []
+    approver_layers: list[Layer] = []
     for spec in specs:
-        by_site, by_user = _setting(site, spec.name), _setting(own, spec.name)
+        by_site, by_user = _tool_setting(site, spec.name), _tool_setting(own, spec.name)
         key = ("tools", spec.name, "verdict")
         if by_site.verdict is None:
             defaults.append(Rule(tool=spec.name, verdict=spec.verdict))
@@ -232,12 +236,12 @@ def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[L
             site_rules.append(Rule(tool=spec.name, verdict=by_site.verdict, key=("site", *key)))
         if by_user.verdict is not None:
             own_rules.append(Rule(tool=spec.name, verdict=by_user.verdict, key=("own", *key)))
-        for whose, name, setting in (("site", "the site", by_site), ("own", "your", by_user)):
+        for whose, owner, setting in (("site", "the site", by_site), ("own", "your", by_user)):
             if setting.approver:
                 rule = Rule(tool=spec.name, verdict=Verdict.ASK, key=(whose, "tools", spec.name, "approver"))
-                name = f"approver of {name} registry"
-                asks = f"{name}: {words(setting.approver)}"
-                approved.append(Layer(name=name, rules=(rule,), asks=asks, approver=setting.approver))
+                name = f"approver of {owner} registry"
+                asks = f"{name}: {approvers_phrase(setting.approver)}"
+                approver_layers.append(Layer(name=name, rules=(rule,), asks=asks, approver=setting.approver))
     asks = "this tool always asks, unless a rule allows the call"
     layers = [Layer(name="tool default", rules=tuple(defaults), default=Verdict.DENY, asks=asks)]
     if site_rules:
@@ -246,10 +250,10 @@ def _tool_layers(specs: Sequence[ToolSpec], *, registries: Registries) -> list[L
     if own_rules:
         asks = "your registry makes this tool ask"
         layers.append(Layer(name="tools of your registry", rules=tuple(own_rules), asks=asks))
-    return [*layers, *approved]
+    return [*layers, *approver_layers]
 
 
-def _level_layer(specs: Sequence[ToolSpec], *, registries: Registries, level: AccessLevel, user: User) -> Layer:
+def _access_layer(specs: Sequence[ToolSpec], *, registries: Registries, level: AccessLevel, user: User) -> Layer:
     rules = [
         Rule(
             tool=spec.name,
@@ -257,22 +261,24 @@ def _level_layer(specs: Sequence[ToolSpec], *, registries: Registries, level: Ac
         )
         for spec in specs
     ]
-    given = [
-        (whose, entitlement(one.users, user=user)) for whose, one in _by_owner(registries) if one.users is not None
+    rights = [
+        (whose, entitlement(registry.users, user=user))
+        for whose, registry in _registries_by_owner(registries)
+        if registry.users is not None
     ]
-    keys = [(whose, "users", found.entry, "access_level") for whose, found in given if found.level is level]
+    keys = [(whose, "users", given.entry, "access_level") for whose, given in rights if given.level is level]
     key = next((key for key in keys if key[2]), ())
     return Layer(name=f"access level {level.word}", rules=tuple(rules), default=Verdict.DENY, key=key)
 
 
 def _confirm_deny_layers(registries: Registries, *, user: User) -> list[Layer]:
     layers = []
-    for whose, registry in _by_owner(registries):
-        found = entitlement(registry.users or (), user=user)
-        if found.confirm_deny:
-            rules = tuple(Rule(tool=tool, verdict=Verdict.DENY) for tool in found.confirm_deny)
+    for whose, registry in _registries_by_owner(registries):
+        rights = entitlement(registry.users or (), user=user)
+        if rights.confirm_deny:
+            rules = tuple(Rule(tool=tool, verdict=Verdict.DENY) for tool in rights.confirm_deny)
             name = f"confirm_deny in {'the site registry' if whose == 'site' else 'your registry'}"
-            layers.append(Layer(name=name, rules=rules, key=(whose, "users", found.denying, "confirm_deny")))
+            layers.append(Layer(name=name, rules=rules, key=(whose, "users", rights.denying, "confirm_deny")))
     return layers
 
 
@@ -293,14 +299,14 @@ def _role_rules(role: RoleSpec, *, whose: str, specs: Sequence[ToolSpec]) -> tup
 
 def listed_tools(names: Sequence[str], *, specs: Sequence[ToolSpec]) -> tuple[str, ...]:
     """Return the tools that a role lists, each once. ``SERVER__*`` means all tools of that MCP server."""
-    found: dict[str, None] = {}
+    tools: dict[str, None] = {}
     for name in names:
         if name.endswith(f"{SERVER_MARK}*"):
             prefix, source = name[:-1], mcp_source(server_of(name))
-            found |= {spec.name: None for spec in specs if spec.name.startswith(prefix) and spec.source == source}
+            tools |= {spec.name: None for spec in specs if spec.name.startswith(prefix) and spec.source == source}
         else:
-            found[name] = None
-    return tuple(found)
+            tools[name] = None
+    return tuple(tools)
 
 
 def _role_layers(role: RoleSpec, *, whose: str, specs: Sequence[ToolSpec]) -> list[Layer]:
@@ -343,7 +349,7 @@ def _approval_answers(texts: Sequence[str], *, specs: Sequence[ToolSpec], site: 
                 f"--approve {text}: there is no tool {tool!r} here.",
                 advice=f"Did you mean {near[0]}?" if near else f"Tools here: {', '.join(names)}.",
             )
-        if isinstance(pattern, AnyArguments) and tools[tool].runs_anything and not _any_shell(site):
+        if isinstance(pattern, AnyArguments) and tools[tool].runs_anything and not _permits_any_shell(site):
             raise ConfigError(
                 f"--approve {tool} would let the model run anything.",
                 advice=f"Name the commands, e.g. --approve '{tool if tools[tool].command else 'shell_exec'}:git status"
@@ -353,7 +359,7 @@ def _approval_answers(texts: Sequence[str], *, specs: Sequence[ToolSpec], site: 
     return answers
 
 
-def _any_shell(site: Registry | None) -> bool:
+def _permits_any_shell(site: Registry | None) -> bool:
     return site is not None and site.approve_any_shell
 
 
@@ -365,18 +371,18 @@ def _confirm_allow_answers(registries: Registries, *, user: User, specs: Sequenc
     site, _ = registries
     tools = {spec.name: spec.capabilities for spec in specs}
     answers = []
-    for whose, registry in _by_owner(registries):
-        found = entitlement(registry.users or (), user=user)
-        for text in found.confirm_allow:
+    for whose, registry in _registries_by_owner(registries):
+        rights = entitlement(registry.users or (), user=user)
+        for text in rights.confirm_allow:
             try:
                 tool, pattern = parse_rule(text, tools=tools)
-            except ConfigError:
+            except ConfigError:  # `registry_checks` warns about it.
                 continue
             if tool not in tools:
                 continue
-            if isinstance(pattern, AnyArguments) and tools[tool].runs_anything and not _any_shell(site):
+            if isinstance(pattern, AnyArguments) and tools[tool].runs_anything and not _permits_any_shell(site):
                 continue
-            key = (whose, "users", found.entry, "confirm_allow")
+            key = (whose, "users", rights.entry, "confirm_allow")
             answers.append(ApprovalRule(tool=tool, pattern=pattern, source=f"confirm_allow {text}", key=key))
     return answers
 
@@ -384,13 +390,15 @@ def _confirm_allow_answers(registries: Registries, *, user: User, specs: Sequenc
 def _with_timeouts(specs: Sequence[ToolSpec], *, registries: Registries) -> list[ToolSpec]:
     """Return specs with the time limit that the registries set; the shorter one counts."""
     site, own = registries
-    out = []
+    limited = []
     for spec in specs:
         limits = [
-            seconds for seconds in (_setting(site, spec.name).timeout_s, _setting(own, spec.name).timeout_s) if seconds
+            seconds
+            for seconds in (_tool_setting(site, spec.name).timeout_s, _tool_setting(own, spec.name).timeout_s)
+            if seconds
         ]
-        out.append(replace(spec, timeout_s=min(limits)) if limits else spec)
-    return out
+        limited.append(replace(spec, timeout_s=min(limits)) if limits else spec)
+    return limited
 
 
 def _max_rounds(
@@ -404,13 +412,13 @@ def _max_rounds(
         limits.append(registry.max_rounds)
         model = registry.model(models[0].name) if models else None
         limits.append(model.max_rounds if model is not None else None)
-    given = [limit for limit in limits if limit is not None]
-    return max(1, min([*given, MAX_ROUNDS])) if given else default
+    set_limits = [limit for limit in limits if limit is not None]
+    return max(1, min(*set_limits, MAX_ROUNDS)) if set_limits else default
 
 
 def least_access(spec: ToolSpec, *, registries: Registries) -> AccessLevel:
     """Return the level that a call of `spec` needs: the tool's own or the site's. The user's registry can raise it."""
-    site, own = (_setting(registry, spec.name).min_access for registry in registries)
+    site, own = (_tool_setting(registry, spec.name).min_access for registry in registries)
     base = spec.min_access if site is None else site
     return base if own is None else max(base, own)
 
@@ -427,12 +435,12 @@ def sandbox_layers(
     A site registry without the key `sandbox` sets no ceiling. With the key, its defaults count too.
     """
     site, own = registries
-    roles = [found for registry in registries if registry and role and (found := registry.role(role))]
+    roles = [spec for registry in registries if registry and role and (spec := registry.role(role))]
     return SandboxLayers(
         registry=own.sandbox or NARROWEST,
         command_line=command_line,
         session=session,
-        role=max((found.sandbox.require for found in roles), default=SandboxLevel.NONE),
+        role=max((spec.sandbox.require for spec in roles), default=SandboxLevel.NONE),
         site=site.sandbox if site is not None else None,
         keys=frozenset(model.key.env for registry in registries if registry for model in registry.models),
     )
@@ -458,8 +466,8 @@ def knowledge_sources(registries: Registries) -> tuple[KnowledgeSource, ...]:
     A site that denies ``knowledge_search`` leaves the user's sources out too.
     """
     site, own = registries
-    found = {source.name: source for source in own.knowledge}
+    sources = {source.name: source for source in own.knowledge}
     if site is not None:
         denied = any(name == KNOWLEDGE_TOOL and rule.verdict is Verdict.DENY for name, rule in site.tools)
-        found = {**({} if denied else found), **{source.name: source for source in site.knowledge}}
-    return tuple(found.values())
+        sources = {**({} if denied else sources), **{source.name: source for source in site.knowledge}}
+    return tuple(sources.values())

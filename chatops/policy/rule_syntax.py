@@ -28,7 +28,7 @@ from chatops.shell.harmless import known_reader
 from chatops.shell.simple_command import bare_name, simple_words
 
 _MAX_WIDER = 4
-"""Wider patterns that are offered: the narrowest and the widest ones."""
+"""Wider patterns that a dialog offers, which has a row for each: the narrowest one and the widest ones."""
 
 ToolCapabilities = Mapping[str, Capabilities]
 """The tools that a rule may be about, by name. A tool that is not listed has no capabilities."""
@@ -48,18 +48,18 @@ def parse_rule(text: str, *, tools: ToolCapabilities = BUILT_IN_TOOLS) -> tuple[
     tool, colon, argument = text.strip().partition(":")
     tool, argument = tool_name(tool.strip()), argument.strip()
     if not _TOOL_NAME.fullmatch(tool):
-        raise _unreadable(text, "it has to start with the name of a tool")
+        raise _unreadable_rule(text, "it has to start with the name of a tool")
     if not colon:
         return tool, ANY_ARGUMENTS
     if not argument:
-        raise _unreadable(text, "nothing follows the colon")
+        raise _unreadable_rule(text, "nothing follows the colon")
     if argument.startswith("{"):
-        return tool, _exact(text, argument)
+        return tool, _parse_exact(text, argument)
     known = tools.get(tool, NO_CAPABILITIES)
     if known.command:
-        return tool, _argv(text, argument)
+        return tool, _parse_argv(text, argument)
     if known.code:
-        raise _unreadable(text, "code has no pattern")
+        raise _unreadable_rule(text, "code has no pattern")
     if known.url:
         return tool, HostPattern(host=_checked_host(text, argument))
     return tool, PathPattern(glob=_checked_glob(text, argument))
@@ -73,9 +73,9 @@ def show_rule(tool: str, pattern: ArgumentPattern) -> str:
         case ExactArguments():
             return f"{tool}:{pattern.arguments}"
         case ArgvPattern():
-            star = pattern.words[-1:] == (STAR,)
-            words = [_quote(word) for word in (pattern.words[:-1] if star else pattern.words)]
-            return f"{tool}:{' '.join([*words, STAR] if star else words)}"
+            has_star = pattern.words[-1:] == (STAR,)
+            words = [_quote(word) for word in (pattern.words[:-1] if has_star else pattern.words)]
+            return f"{tool}:{' '.join([*words, STAR] if has_star else words)}"
         case PathPattern():
             return f"{tool}:{pattern.glob}"
         case HostPattern():
@@ -152,11 +152,13 @@ def suggest_rules(tool: str, facts: CallFacts, *, tools: ToolCapabilities = BUIL
     exact = suggest_exact(tool, facts, tools=tools)
     wider: list[ArgumentPattern] = []
     match exact:
-        case ArgvPattern(words=words) if known := known_reader(words):
-            opened = (ArgvPattern(words=(*words[:kept], STAR)) for kept in range(len(words), known - 1, -1))
-            wider = list(opened) if matches(ArgvPattern(words=(*words[:known], STAR)), facts) else []
+        case ArgvPattern(words=words) if fewest := known_reader(words):
+            # From all words and a star to as few words as still name a program that only reads.
+            prefixes = (words[:count] for count in range(len(words), fewest - 1, -1))
+            if matches(ArgvPattern(words=(*words[:fewest], STAR)), facts):
+                wider = [ArgvPattern(words=(*prefix, STAR)) for prefix in prefixes]
         case PathPattern():
-            wider = _folders(facts)
+            wider = _folder_globs(facts)
         case ExactArguments() if tool in tools and not tools[tool].has_pattern:
             wider = [ANY_ARGUMENTS]
         case _:
@@ -178,7 +180,7 @@ def never_matches(tool: ToolSpec | None, pattern: ArgumentPattern) -> str:
     return ""
 
 
-def _folders(facts: CallFacts) -> list[ArgumentPattern]:
+def _folder_globs(facts: CallFacts) -> list[ArgumentPattern]:
     """Return globs around the file of a call: its kind in its folder, its folder, everything below that."""
     base = facts.workspace.rstrip("/") + "/"
     path = facts.paths[0]
@@ -202,36 +204,36 @@ def _only_command(facts: CallFacts) -> bool:
     return {name for name, value in arguments.items() if value is not None} <= {"command", "timeout_s"}
 
 
-def _argv(text: str, argument: str) -> ArgvPattern:
-    star = argument == STAR or argument.endswith(f" {STAR}")
-    words = simple_words(argument[:-1].rstrip() if star else argument)
+def _parse_argv(text: str, argument: str) -> ArgvPattern:
+    has_star = argument == STAR or argument.endswith(f" {STAR}")
+    words = simple_words(argument[:-1].rstrip() if has_star else argument)
     if not words:
-        raise _unreadable(text, "the command has to be the words of one simple command")
+        raise _unreadable_rule(text, "the command has to be the words of one simple command")
     if not bare_name(words[0]):
-        raise _unreadable(text, f"{words[0]!r} is a path, and a rule has to name a program")
-    if not star and words[-1] == STAR:
-        raise _unreadable(text, "a quoted * cannot be the last word")
-    return ArgvPattern(words=(*words, STAR) if star else words)
+        raise _unreadable_rule(text, f"{words[0]!r} is a path, and a rule has to name a program")
+    if not has_star and words[-1] == STAR:
+        raise _unreadable_rule(text, "a quoted * cannot be the last word")
+    return ArgvPattern(words=(*words, STAR) if has_star else words)
 
 
-def _exact(text: str, argument: str) -> ExactArguments:
+def _parse_exact(text: str, argument: str) -> ExactArguments:
     try:
         value = json.loads(argument)
         return ExactArguments(arguments=canonical(value))
     except (ValueError, RecursionError):
-        raise _unreadable(text, "the arguments are not a JSON object") from None
+        raise _unreadable_rule(text, "the arguments are not a JSON object") from None
 
 
 def _checked_host(text: str, host: str) -> str:
     if not _HOST.fullmatch(host) or (host.startswith("*.") and "." not in host[2:].strip(".")):
-        raise _unreadable(text, "a host is a name such as example.org or *.example.org")
+        raise _unreadable_rule(text, "a host is a name such as example.org or *.example.org")
     return host
 
 
 def _checked_glob(text: str, glob: str) -> str:
     parts = glob.split("/")
     if ".." in parts or "." in parts or glob.startswith("~"):
-        raise _unreadable(text, "a path glob has no . or .. parts and no ~")
+        raise _unreadable_rule(text, "a path glob has no . or .. parts and no ~")
     return glob
 
 
@@ -241,7 +243,7 @@ def _quote(word: str) -> str:
     return "'" + word.replace("'", "'\"'\"'") + "'"
 
 
-def _unreadable(text: str, why: str) -> ConfigError:
+def _unreadable_rule(text: str, why: str) -> ConfigError:
     return ConfigError(
         f"The rule {text!r} cannot be read: {why}.",
         advice="Write e.g. file_edit, 'file_edit:src/**', 'shell_exec:git status *' or web_fetch:example.org.",

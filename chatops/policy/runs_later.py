@@ -4,68 +4,42 @@ import re
 import unicodedata
 from collections.abc import Mapping
 
-RUNS_LATER: Mapping[str, str] = {
-    ".envrc": "direnv",
-    ".vscode": "the editor",
-    ".idea": "the editor",
-    ".devcontainer": "the dev container",
-    "makefile": "make",
-    "gnumakefile": "make",
-    "justfile": "just",
-    "package.json": "npm",
-    "pyproject.toml": "Python tools",
-    "setup.py": "pip",
-    "setup.cfg": "Python tools",
-    "tox.ini": "tox",
-    "conftest.py": "pytest",
-    "sitecustomize.py": "Python",
-    "usercustomize.py": "Python",
-    "build.rs": "cargo",
-    ".cargo": "cargo",
-    ".husky": "git",
-    ".pre-commit-config.yaml": "git",
-    ".github": "the build server",
-    ".gitlab-ci.yml": "the build server",
-    ".gitattributes": "git",
-    ".gitmodules": "git",
-    ".npmrc": "npm",
-    "agents.md": "models",
-    "claude.md": "models",
-    ".mcp.json": "MCP clients",
-    "model_registry.json": "chatops",
-    "dockerfile": "docker",
-    "docker-compose.yml": "docker",
-    "docker-compose.yaml": "docker",
-    "compose.yml": "docker",
-    "compose.yaml": "docker",
-    "vagrantfile": "vagrant",
-    "jenkinsfile": "the build server",
-    ".circleci": "the build server",
-    "cmakelists.txt": "cmake",
-    "meson.build": "meson",
-    "taskfile.yml": "task",
-    "taskfile.yaml": "task",
-    "rakefile": "rake",
-    "gemfile": "bundler",
-    "noxfile.py": "nox",
-    "manage.py": "Django",
-    "build.gradle": "gradle",
-    "build.gradle.kts": "gradle",
-    "settings.gradle": "gradle",
-    "gradlew": "gradle",
-    "mvnw": "maven",
-    "pom.xml": "maven",
-    "composer.json": "composer",
-    "gulpfile.js": "gulp",
-    "gruntfile.js": "grunt",
-    "flake.nix": "nix",
-    "shell.nix": "nix",
-    "gemini.md": "models",
-    "skill.md": "models",
+_NAMES_BY_PROGRAM = {
+    "direnv": (".envrc",),
+    "the editor": (".vscode", ".idea"),
+    "the dev container": (".devcontainer",),
+    "make": ("makefile", "gnumakefile"),
+    "just": ("justfile",),
+    "npm": ("package.json", ".npmrc"),
+    "Python tools": ("pyproject.toml", "setup.cfg"),
+    "pip": ("setup.py",),
+    "tox": ("tox.ini",),
+    "pytest": ("conftest.py",),
+    "Python": ("sitecustomize.py", "usercustomize.py"),
+    "cargo": ("build.rs", ".cargo"),
+    "git": (".husky", ".pre-commit-config.yaml", ".gitattributes", ".gitmodules"),
+    "the build server": (".github", ".gitlab-ci.yml", "jenkinsfile", ".circleci"),
+    "models": ("agents.md", "claude.md", "gemini.md", "skill.md"),
+    "MCP clients": (".mcp.json",),
+    "chatops": ("model_registry.json",),
+    "docker": ("dockerfile", "docker-compose.yml", "docker-compose.yaml", "compose.yml", "compose.yaml"),
+    "vagrant": ("vagrantfile",),
+    "cmake": ("cmakelists.txt",),
+    "meson": ("meson.build",),
+    "task": ("taskfile.yml", "taskfile.yaml"),
+    "rake": ("rakefile",),
+    "bundler": ("gemfile",),
+    "nox": ("noxfile.py",),
+    "Django": ("manage.py",),
+    "gradle": ("build.gradle", "build.gradle.kts", "settings.gradle", "gradlew"),
+    "maven": ("mvnw", "pom.xml"),
+    "composer": ("composer.json",),
+    "gulp": ("gulpfile.js",),
+    "grunt": ("gruntfile.js",),
+    "nix": ("flake.nix", "shell.nix"),
 }
-"""Files and folders that a program runs or obeys without being asked again, by folded name."""
-
-
+_PROGRAMS: Mapping[str, str] = {name: program for program, names in _NAMES_BY_PROGRAM.items() for name in names}
+"""The program that runs or obeys a file or folder without being asked again, by its folded name."""
 _PATTERNS = (
     (re.compile(r".*\.pth"), "Python"),
     (re.compile(r"dockerfile\..+|.+\.dockerfile"), "docker"),
@@ -84,6 +58,6 @@ def fold(name: str) -> str:
 def runs_later(path: str) -> tuple[str, ...]:
     """Return the programs that run or obey the file at this relative path later; empty if none is known."""
     parts = [fold(part) for part in path.split("/")]
-    found = dict.fromkeys(RUNS_LATER[part] for part in parts if part in RUNS_LATER)
-    found |= {program: None for pattern, program in _PATTERNS if pattern.fullmatch(parts[-1])}
-    return tuple(found)
+    programs = [_PROGRAMS[part] for part in parts if part in _PROGRAMS]
+    programs += [program for pattern, program in _PATTERNS if pattern.fullmatch(parts[-1])]
+    return tuple(dict.fromkeys(programs))

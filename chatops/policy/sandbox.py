@@ -40,6 +40,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import GIT_ACCESS, NARROWEST, GitAccess, SandboxLevel, SandboxSpec
 from chatops.domain.sanitize import show_path
+from chatops.domain.wording import list_words
 
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST_NAME = re.compile(rf"(?:\*\.(?={_LABEL}\.))?(?:{_LABEL}\.)+(?=[a-z0-9-]*[a-z]){_LABEL}")
@@ -148,26 +149,25 @@ def is_in_force(spec: SandboxSpec, change: SandboxChange) -> bool:
     return apply_change(spec, change) == spec
 
 
-def reasons(layers: SandboxLayers) -> tuple[tuple[str, str, str], ...]:
+def limit_sources(layers: SandboxLayers) -> tuple[tuple[str, str, str], ...]:
     """Return key, value and the layer that they come from, for each limit that is not the narrowest."""
-    steps = [("your registry", layers.registry), ("--add-dir", widened(layers.registry, layers.command_line))]
-    spec = steps[-1][1]
+    stages = [("your registry", layers.registry), ("--add-dir", widened(layers.registry, layers.command_line))]
     for change in layers.session:
-        spec = apply_change(spec, change)
-        steps.append(("this session", spec))
+        stages.append(("this session", apply_change(stages[-1][1], change)))
     result = resolve(layers)
-    found: list[tuple[str, str, str]] = []
+    limits: list[tuple[str, str, str]] = []
     for key in ("git", "network", "hosts", "read", "write", "env", "credentials"):
         value = getattr(result, key)
         if value == getattr(NARROWEST, key):
             continue
         for item in value if isinstance(value, tuple) else (value,):
-            source = next((name for name, step in steps if _has_item(getattr(step, key), item)), "the site's ceiling")
-            found.append((key, "on" if item is True else str(item), source))
+            # The first stage that has it: later ones took it over. No stage has what the ceiling has made of it.
+            source = next((name for name, spec in stages if _has_item(getattr(spec, key), item)), "the site's ceiling")
+            limits.append((key, "on" if item is True else str(item), source))
     if result.require:
         source = "the role" if layers.role is result.require else "the registries or this session"
-        found.append(("require", result.require.word, source))
-    return tuple(found)
+        limits.append(("require", result.require.word, source))
+    return tuple(limits)
 
 
 def _has_item(value: object, item: object) -> bool:
@@ -239,8 +239,7 @@ def describe_extra(extra: SandboxSpec) -> str:
         *(f"the variable {name}" for name in extra.env),
         *(f"the credential {credential}" for credential in extra.credentials),
     ]
-    named = [part for part in parts if part]
-    return " and ".join(filter(None, (", ".join(named[:-1]), named[-1] if named else "")))
+    return list_words([part for part in parts if part])
 
 
 def covers_host(pattern: str, host: str) -> bool:
@@ -305,8 +304,8 @@ def _union(first: Sequence[str], second: Iterable[str]) -> tuple[str, ...]:
 
 def _common_paths(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
     """Return the paths that both lists name or contain. Compared lexically: links are not followed."""
-    found = (_inner_path(path, other) for path in second for other in first)
-    return tuple(dict.fromkeys(path for path in found if path))
+    inner = (_inner_path(path, other) for path in second for other in first)
+    return tuple(dict.fromkeys(path for path in inner if path))
 
 
 def _inner_path(one: str, other: str) -> str:
@@ -317,10 +316,11 @@ def _inner_path(one: str, other: str) -> str:
 
 
 def _is_inside(path: str, folder: str) -> bool:
-    parts, around = _path_parts(path), _path_parts(folder)
-    return parts is not None and around is not None and parts[: len(around)] == around
+    parts, folder_parts = _path_parts(path), _path_parts(folder)
+    return parts is not None and folder_parts is not None and parts[: len(folder_parts)] == folder_parts
 
 
 def _path_parts(path: str) -> list[str] | None:
+    """Return the folders and the name in an absolute path; None if it is not absolute or goes up with ``..``."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     return parts if path.startswith("/") and ".." not in parts else None

@@ -132,7 +132,7 @@ class InstalledPackage:
     """Of everything in `folder`."""
 
 
-def _command(given: str | tuple[str, ...]) -> tuple[str, ...]:
+def _as_command(given: str | tuple[str, ...]) -> tuple[str, ...]:
     return given if isinstance(given, tuple) else (given,) if given else ()
 
 
@@ -143,7 +143,7 @@ class McpServerSpec:
     __pydantic_config__ = STRICT
 
     name: EntryName
-    command: Annotated[tuple[str, ...], Spelled(str | Annotated[tuple[str, ...], Len(1)], _command)] = ()
+    command: Annotated[tuple[str, ...], Spelled(str | Annotated[tuple[str, ...], Len(1)], _as_command)] = ()
     # Once the file is read these are part of `command`.
     args: tuple[str, ...] = ()
     """Further arguments of the command."""

@@ -1,4 +1,4 @@
-"""How a file spells a value: marks on fields of the dataclasses that a registry or a workflow file fills.
+"""Marks on fields that say how a file spells their values, for dataclasses that a registry or a workflow file fills.
 
 A dataclass here is the only definition of its keys: names, types, bounds, defaults and what they are for. `config` has
 pydantic read files into it. Bounds are those of `annotated_types`; the marks below add what these cannot say. They are
@@ -15,12 +15,12 @@ from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import AccessLevel, LevelWord
 from chatops.policy.sandbox import host_problem
 
-_FREE = {"patternProperties": {r"^(\$schema$|x-)": True}}
+_FREE_KEYS = {"patternProperties": {r"^(\$schema$|x-)": True}}
 
 
 def describe(extra: Mapping[str, object]) -> dict[str, object]:
     """Return `STRICT` with more in the JSON Schema."""
-    return {"strict": True, "json_schema_extra": {"additionalProperties": False, **_FREE, **extra}}
+    return {"strict": True, "json_schema_extra": {"additionalProperties": False, **_FREE_KEYS, **extra}}
 
 
 STRICT = describe({})
@@ -101,12 +101,12 @@ Required = Annotated[SandboxLevel, Spelled(RequiredLevel, by_word(LEVELS))]
 Access = Annotated[AccessLevel, Spelled(LevelWord, by_word({level.word: level for level in AccessLevel}))]
 
 
-def _reachable(hosts: tuple[str, ...]) -> tuple[str, ...]:
+def _checked_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
     for entry in hosts:
         if problem := host_problem(entry):
             raise ValueError(f"{entry!r} is not a valid entry of hosts: {problem}")
     return tuple(host.lower() for host in hosts)
 
 
-Hosts = Annotated[tuple[str, ...], Spelled(tuple[Name, ...], _reachable)]
+Hosts = Annotated[tuple[str, ...], Spelled(tuple[Name, ...], _checked_hosts)]
 """Hosts that a program reaches through the proxy."""

@@ -1,13 +1,13 @@
 """Describe what a role may do. The first screen, the role picker and the command line show these words.
 
-One clause says what it does at once, one what it asks about first, one how far it reaches.
+One clause says what it does without asking, one what it asks about first, one how far its calls reach.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import BUILT_IN, ToolSpec, Verdict
-from chatops.domain.wording import plural
+from chatops.domain.wording import list_words, plural
 from chatops.policy.grant import Grant
 
 
@@ -36,27 +36,27 @@ def rights_in_words(grant: Grant) -> tuple[str, ...]:
         return ("no tools",)
     verdicts = {tool: grant.judge_tool(tool.name).verdict for tool in grant.tools}
     others = [tool for tool in grant.tools if tool.source != BUILT_IN]
-    free, asked = [], []
+    unasked, asked = [], []
     for kind in _KINDS:
-        known = [verdicts[tool] for tool in grant.tools if tool.source == BUILT_IN and _kind(tool) is kind]
+        known = [verdicts[tool] for tool in grant.tools if tool.source == BUILT_IN and _kind_of(tool) is kind]
         if known and all(verdict is Verdict.ALLOW for verdict in known):
-            free.append(kind.does)
+            unasked.append(kind.does)
         elif known:
             asked.append(kind.asks)
     allowed = sum(verdicts[tool] is Verdict.ALLOW for tool in others)
     if allowed:
-        free.append(f"calls {plural(allowed, 'other tool')}")
+        unasked.append(f"calls {plural(allowed, 'other tool')}")
     if rest := len(others) - allowed:
         asked.append(plural(rest, "other tool"))
-    clauses = [_list_words(free)] if free else []
+    clauses = [list_words(unasked)] if unasked else []
     if asked:
-        clauses.append(f"asks before {_list_words(asked)}")
-    reach = _reach(grant, {_kind(tool) for tool in grant.tools if tool.source == BUILT_IN}, others)
+        clauses.append(f"asks before {list_words(asked)}")
+    reach = _reach_clauses(grant, {_kind_of(tool) for tool in grant.tools if tool.source == BUILT_IN}, others)
     copy = ["works on a copy"] if grant.contain and grant.may_contain else []
     return (*copy, *clauses, *reach) if clauses else (*copy, "keeps notes", *reach)
 
 
-def _kind(tool: ToolSpec) -> _Kind | None:
+def _kind_of(tool: ToolSpec) -> _Kind | None:
     """Return what a built-in tool does; None if it only keeps notes."""
     known = tool.capabilities
     if known.writes:
@@ -74,9 +74,8 @@ def _kind(tool: ToolSpec) -> _Kind | None:
     return _SEARCHES if known.reads_workspace else None
 
 
-def _reach(grant: Grant, kinds: Iterable[_Kind | None], others: Sequence[ToolSpec]) -> tuple[str, ...]:
+def _reach_clauses(grant: Grant, kinds: set[_Kind | None], others: Sequence[ToolSpec]) -> tuple[str, ...]:
     """Return how far calls reach. Of tools that chatops did not write nothing is known."""
-    kinds = {*kinds}
     sandbox, runs = grant.sandbox, bool(_CONFINED & kinds)
     if runs and sandbox is not None and sandbox.network:
         return ("commands reach the network",)
@@ -85,8 +84,3 @@ def _reach(grant: Grant, kinds: Iterable[_Kind | None], others: Sequence[ToolSpe
     if others or {_FETCHES, _SENDS} & kinds:
         return ("commands without network",) if runs else ()
     return ("no network",)
-
-
-def _list_words(words: Sequence[str]) -> str:
-    """Return words as ``a, b and c``."""
-    return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)

@@ -114,8 +114,9 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Names of tools in skills that were written for other programs."""
-_ENTRY = re.compile(r"([^\s,()]+)(\([^)]*\))?")
-_LIST = re.compile(rf"[\s,]*(?:{_ENTRY.pattern}(?:[\s,]+|\Z))*")
+_ALLOWED_TOOL = re.compile(r"([^\s,()]+)(\([^)]*\))?")
+"""The name of a tool, and perhaps a pattern in parentheses."""
+_ALLOWED_TOOLS = re.compile(rf"[\s,]*(?:{_ALLOWED_TOOL.pattern}(?:[\s,]+|\Z))*")
 
 
 def skill_use(name: str, allowed: str) -> SkillUse | None:
@@ -124,10 +125,10 @@ def skill_use(name: str, allowed: str) -> SkillUse | None:
     Patterns of other programs are not applied. A tool with one asks before each call instead. None: it holds something
     else, which may be half of a pattern.
     """
-    if not _LIST.fullmatch(allowed):
+    if not _ALLOWED_TOOLS.fullmatch(allowed):
         return None
     tools: dict[str, bool] = {}
-    for word, pattern in _ENTRY.findall(allowed):
+    for word, pattern in _ALLOWED_TOOL.findall(allowed):
         tool = OTHER_NAMES.get(word, tool_name(word))
         tools[tool] = bool(pattern) and tools.get(tool, True)
     return SkillUse(

@@ -1,4 +1,4 @@
-"""Workflow definitions as values, the positions of their parts in a file, and the layers that they add to a grant.
+"""Workflow definitions as values, with the positions of their parts in a file, and the layers that they add to a grant.
 
 A step sees only its own tools, has to answer in its schema, and is accepted only when its validations have been called
 and passed. Nothing in a definition can widen a right: a step's `tools`, and the steps that a tool is bound to, are
@@ -25,9 +25,12 @@ class OnFail(StrEnum):
 
 
 DEFAULT_ITERATIONS = 10
+"""Model calls of an attempt at a step."""
 DEFAULT_ATTEMPTS = 3
 DEFAULT_TEMPERATURE = 0.1
+"""Low, because a step follows instructions; a higher one gives more varied answers, and fails more validations."""
 DEFAULT_OUTPUT_TOKENS = 4_096
+"""Tokens of a reply."""
 ITERATIONS = {"quick": 5, "normal": DEFAULT_ITERATIONS, "complex": 15}
 """Presets of `max_iterations`."""
 
@@ -121,8 +124,7 @@ class StepSpec:
     review: bool = False
     """True if the user has to accept the answer before the next step starts."""
     order: tuple[str, ...] = ()
-    """Tools in the order in which they have to succeed. A later one is refused until the earlier
-    ones have succeeded."""
+    """Tools in the order in which they have to succeed. A later one is refused until those before have."""
     once: tuple[str, ...] = ()
     """Tools that may succeed only once in the step."""
 
@@ -147,10 +149,10 @@ class WorkflowSpec:
 
     def without(self, tools: Collection[str]) -> "WorkflowSpec":
         """Return this workflow with `tools` removed from the tool lists of all steps."""
-        return replace(self, steps=tuple(_without(step, tools) for step in self.steps))
+        return replace(self, steps=tuple(_step_without(step, tools) for step in self.steps))
 
 
-def _without(step: StepSpec, tools: Collection[str]) -> StepSpec:
+def _step_without(step: StepSpec, tools: Collection[str]) -> StepSpec:
     if step.tools is None:
         return step
     return replace(step, tools=tuple(tool for tool in step.tools if tool not in tools))

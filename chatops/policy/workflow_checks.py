@@ -30,8 +30,9 @@ from chatops.policy.workflow import (
 )
 
 MAX_ATTEMPTS = 20
+"""Attempts at a step. A step that needs more is not told well enough what to do."""
 MAX_TEMPERATURE = 2.0
-
+"""The highest that servers take."""
 _STEP_NAME = re.compile(r"[^\s./](?:[^./\x00-\x1f\x7f]{0,78}[^\s./])?")
 _WORKFLOW_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
@@ -75,21 +76,21 @@ def check_workflow(
 
     `schema_fault` returns the problem of a JSON Schema text, if any.
     """
-    found: list[WorkflowProblem] = []
+    problems: list[WorkflowProblem] = []
     if fault := workflow_name_fault(spec.name):
-        found.append(WorkflowProblem(keys=(), message=fault))
+        problems.append(WorkflowProblem(keys=(), message=fault))
     if not spec.steps:
-        found.append(WorkflowProblem(keys=("steps",), message="there is no step"))
+        problems.append(WorkflowProblem(keys=("steps",), message="there is no step"))
     names = [step.name for step in spec.steps]
     for index, step in enumerate(spec.steps):
         keys: Keys = ("steps", index)
         if step.name in names[:index]:
-            found.append(WorkflowProblem(keys=(*keys, "name"), message=f"a step before is called {step.name!r} too"))
+            problems.append(WorkflowProblem(keys=(*keys, "name"), message=f"a step before is called {step.name!r} too"))
         grant = known.grants[index] if known.grants else None
         checks = _StepChecks(step, at=StepPlace(workflow=spec.name, step=step.name), known=known, grant=grant)
-        inside = (*checks.problems(), *_schema_problems(step, schema_fault))
-        found.extend(replace(problem, keys=(*keys, *problem.keys)) for problem in inside)
-    return tuple(found)
+        of_step = (*checks.problems(), *_schema_problems(step, schema_fault))
+        problems.extend(replace(problem, keys=(*keys, *problem.keys)) for problem in of_step)
+    return tuple(problems)
 
 
 def workflow_name_fault(name: str) -> str:
@@ -154,12 +155,13 @@ class _StepChecks:
             yield WorkflowProblem(keys=("max_tokens",), message=f"{step.max_output_tokens} is less than 1")
 
     def _check_role_and_model(self) -> Iterator[WorkflowProblem]:
-        for key, name, there in (
+        for key, name, existing in (
             ("role", self.step.role, self.known.roles),
             ("model", self.step.model, self.known.models),
         ):
-            if name and name not in there:
-                yield WorkflowProblem(keys=(key,), message=f"there is no {key} {name!r}{_nearest(name, there)}")
+            if name and name not in existing:
+                near = _suggest_nearest(name, existing)
+                yield WorkflowProblem(keys=(key,), message=f"there is no {key} {name!r}{near}")
 
     def _check_listed_tools(self) -> Iterator[WorkflowProblem]:
         listed = self.step.tools
@@ -201,7 +203,7 @@ class _StepChecks:
         for subject in validation.subject:
             where = (*keys, "subject", subject.argument)
             if arguments is not None and subject.argument not in arguments:
-                near = _nearest(subject.argument, arguments)
+                near = _suggest_nearest(subject.argument, arguments)
                 yield WorkflowProblem(keys=where, message=f"{tool} has no argument {subject.argument!r}{near}")
             if fault := _pointer_fault(subject.pointer):
                 yield WorkflowProblem(keys=where, message=fault)
@@ -250,10 +252,11 @@ class _StepChecks:
     def _check_unseen_changes(self, validation: Validation, keys: Keys) -> Iterator[WorkflowProblem]:
         """Warn about tools that can undo what was validated without making the pass stale."""
         tool, depends = validation.tool, validation.depends_on
+        if depends is None:
+            return
         running = [name for name, spec in sorted(self.tools.items()) if spec.capabilities.runs_anything]
-        reached = [name for name in running if not self._why_not_callable(name)]
-        for other in reached:
-            if depends is not None and other not in (tool, *depends):
+        for other in running:
+            if other not in (tool, *depends) and not self._why_not_callable(other):
                 message = f"{other} can change anything, and {tool} is not validated again after it"
                 yield WorkflowProblem(keys=(*keys, "depends_on"), message=message, severity=ProblemSeverity.WARNING)
 
@@ -333,7 +336,7 @@ class _StepChecks:
             return ""
         if tool in self.known.absent:
             return f"the tool {tool!r} is not offered here; chatops tools list says what it lacks"
-        return f"there is no tool {tool!r}{_nearest(tool, list(self.tools))}"
+        return f"there is no tool {tool!r}{_suggest_nearest(tool, list(self.tools))}"
 
     def _why_not_callable(self, tool: str) -> str:
         """Return why the step could never call a tool that it needs; empty if it may."""
@@ -359,16 +362,16 @@ class _StepChecks:
 
 def _find_circle(start: str, edges: dict[str, tuple[str, ...]]) -> list[str]:
     """Return a path from `start` back to it; empty if there is none."""
-    ways = [[start]]
+    paths = [[start]]
     seen = set()
-    while ways:
-        way = ways.pop()
-        for after in edges.get(way[-1], ()):
-            if after == start:
-                return [*way, after]
-            if after not in seen:
-                seen.add(after)
-                ways.append([*way, after])
+    while paths:
+        path = paths.pop()
+        for following in edges.get(path[-1], ()):
+            if following == start:
+                return [*path, following]
+            if following not in seen:
+                seen.add(following)
+                paths.append([*path, following])
     return []
 
 
@@ -382,8 +385,7 @@ def _argument_names(schema: str) -> list[str] | None:
 
 
 def _is_listed(schema: str, pointer: str) -> bool:
-    """Return True if `schema` has a ``const`` or ``enum`` for the value at `pointer`, or for the items of the list
-    there."""
+    """Return True if `schema` fixes the value at `pointer`, or the items of a list there, by ``const`` or ``enum``."""
     try:
         node = json.loads(schema or "{}")
     except (ValueError, RecursionError):
@@ -395,8 +397,8 @@ def _is_listed(schema: str, pointer: str) -> bool:
     if not isinstance(node, dict):
         return False
     items = node.get("items")
-    each = items if isinstance(items, dict) and "prefixItems" not in node and node.get("type") == "array" else {}
-    return any(key in part for key in ("const", "enum") for part in (node, each))
+    of_items = items if isinstance(items, dict) and "prefixItems" not in node and node.get("type") == "array" else {}
+    return not {"const", "enum"}.isdisjoint((*node, *of_items))
 
 
 def _pointer_fault(pointer: str) -> str:
@@ -413,6 +415,6 @@ def _pattern_fault(pattern: str) -> str:
     return ""
 
 
-def _nearest(word: str, known: Sequence[str]) -> str:
+def _suggest_nearest(word: str, known: Sequence[str]) -> str:
     near = get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -21,7 +21,7 @@ from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import BUILT_IN_TOOLS, CONTAINED_APPLY, CallFacts, is_undo, shown_verb, tool_name
 from chatops.engine.containment import CHANGING
-from chatops.policy.approvers import words
+from chatops.policy.approvers import approvers_phrase
 from chatops.policy.budget import LIMITS, LimitName, amount
 from chatops.policy.remembered import why_not_written
 from chatops.policy.rule_syntax import show_rule, suggest_exact, suggest_rules
@@ -270,7 +270,9 @@ def _all_facts(pending: PendingCall, *, now: float) -> Iterator[Fact]:
     denied = denial_sentence(pending.denial) if pending.denial is not None else ""
     yield Fact(label="denied", value=denied, weight=Weight.NOTE)
     if pending.approvers:
-        yield Fact(label="approver", value=f"Who may let it run: {words(pending.approvers)}.", weight=Weight.NOTE)
+        yield Fact(
+            label="approver", value=f"Who may let it run: {approvers_phrase(pending.approvers)}.", weight=Weight.NOTE
+        )
     yield from _call_facts(pending)
     yield from _caution_facts(facts)
     yield from _effect_facts(pending)

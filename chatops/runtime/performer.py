@@ -33,8 +33,8 @@ from chatops.domain.decisions import Answer, AnswerAction, RememberedRule, Serve
 from chatops.domain.errors import StoreError, ToolError
 from chatops.domain.events import Event, ToolOutput
 from chatops.domain.ids import CallId, RoundId, SessionId
+from chatops.domain.known_keys import without_keys
 from chatops.domain.model import ModelRequest
-from chatops.domain.secrets import without_keys
 from chatops.domain.tools import CallFacts, Outcome, Problem, ResultFacts, ToolCall, ToolResult, ToolSpec
 from chatops.domain.wording import describe_error
 from chatops.engine import feedback

@@ -32,7 +32,7 @@ from chatops.engine.turn import start
 from chatops.engine.view import is_in_flight, may_be_retried, waits_for_child
 from chatops.policy.budget import Budget
 from chatops.policy.grant import Grant
-from chatops.policy.resolve import revoked
+from chatops.policy.resolve import revoked_layer
 from chatops.policy.sandbox import SandboxChange, is_in_force, resolve
 from chatops.runtime.services import Services
 from chatops.runtime.settings import (
@@ -327,7 +327,7 @@ class Session(SessionView):
         settings = replace(self.settings, revoked=taken)
         self._put_in_force(settings, settings.grant(self._services.rights))
         # The current turn first: it must lose the tool even if that cannot be stored.
-        await self._runner.take(NarrowGrant(layers=(revoked(taken),)))
+        await self._runner.take(NarrowGrant(layers=(revoked_layer(taken),)))
         await self._bind_children()
         await self._services.worker(self._services.store.set_setting, f"revoked:{info.id}", "\n".join(taken))
 

@@ -21,7 +21,7 @@ from chatops.engine.workflow.state import CheckingGate, RunFinished, WorkflowSta
 from chatops.policy.delegation import ChildBinding
 from chatops.policy.grant import Grant, tool_difference
 from chatops.policy.prompt import PromptLayer
-from chatops.policy.resolve import revoked
+from chatops.policy.resolve import revoked_layer
 from chatops.policy.sandbox import SandboxChange, SandboxLayers, parse_change
 from chatops.policy.verdicts import Layer
 from chatops.policy.workflow import StepPlace, StepSpec, WorkflowSpec
@@ -80,7 +80,7 @@ class SessionSettings:
                 for made in changes:
                     grant = grant.confined(rights.grant(replace(self, sandbox=made)).sandbox)
             grant = grant.narrowed(*self.child.layers)
-        return grant.narrowed(revoked(self.revoked)) if self.revoked else grant
+        return grant.narrowed(revoked_layer(self.revoked)) if self.revoked else grant
 
     def change(self, rights: "Rights") -> tuple[Grant, Grant] | None:
         """Return the grant under the registry in force and under a changed one; None if it has not changed."""

@@ -31,7 +31,7 @@ from chatops.engine.turn import advance, start
 from chatops.engine.view import own_pending_calls, turn_status
 from chatops.policy.budget import Budget, strictest
 from chatops.policy.grant import Grant
-from chatops.policy.resolve import revoked as revoked_layer
+from chatops.policy.resolve import revoked_layer
 from chatops.policy.sandbox import SandboxChange
 from chatops.runtime.crash_recovery import UNSENT, CrashRecovery
 from chatops.runtime.delegation import Children

@@ -12,7 +12,7 @@ the credential does not list are refused, as are spellings of a path that a serv
 headers that ask a server for another method or path are left out.
 
 On the way back, the value is overwritten with stars in status, headers and body, also over the borders of chunks, in
-compressed bodies, and in the usual spellings (`domain.secrets`). Requests for a part of a body lose their range,
+compressed bodies, and in the usual spellings (`domain.known_keys`). Requests for a part of a body lose their range,
 because a part of a value would not be recognised.
 
 The proxy follows no redirect. A request that a client makes for one is a request like any other: to another host it
@@ -28,8 +28,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import field
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
+from chatops.domain.known_keys import spellings
 from chatops.domain.sandbox import Credential, SandboxSpec
-from chatops.domain.secrets import spellings
 from chatops.policy.sandbox import split_host
 from chatops.sandbox.http_framing import (
     HEADER,

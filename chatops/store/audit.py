@@ -46,11 +46,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from chatops.domain.canonical import canonical, json_or_text, parse_json
-from chatops.domain.decisions import looks_secret
 from chatops.domain.errors import UnreadableError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId
-from chatops.domain.secrets import without_keys
+from chatops.domain.known_keys import without_keys
+from chatops.domain.secret_words import looks_secret
 from chatops.store.base import AuditRow, Late, StorePart
 from chatops.store.connection import integer, readable, real, text
 

@@ -25,8 +25,8 @@ from chatops.domain.errors import UnreadableError
 from chatops.domain.events import PendingCall
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId
+from chatops.domain.known_keys import without_keys
 from chatops.domain.messages import Message, NoticeMessage, Usage
-from chatops.domain.secrets import without_keys
 from chatops.engine.effects import RunTool, TurnStep
 from chatops.engine.state import RoundRecord, TurnState
 from chatops.engine.workflow.inputs import CancelRun, ReviewStep

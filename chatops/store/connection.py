@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatops.domain.errors import SessionHeldError, StoreError, UnreadableError
-from chatops.domain.secrets import without_keys
+from chatops.domain.known_keys import without_keys
 from chatops.domain.tools import AccessLevel
 from chatops.store.sqlite_errors import Damage, is_busy, translate_errors
 

@@ -35,7 +35,7 @@ from chatops.config.failpoints import reach
 from chatops.domain.canonical import json_or_text
 from chatops.domain.errors import NotSavedError, StoreError
 from chatops.domain.ids import SessionId, TurnId
-from chatops.domain.secrets import without_keys
+from chatops.domain.known_keys import without_keys
 from chatops.store.connection import text, text_or
 from chatops.store.identity import copied_key, lets_continue, lets_run
 from chatops.store.leases import HOLDER, holder_in

@@ -49,7 +49,7 @@ from psycopg.types.string import StrDumper
 
 from chatops.domain.errors import NotSavedError, StoreError
 from chatops.domain.ids import SessionId
-from chatops.domain.secrets import know, without_keys
+from chatops.domain.known_keys import add_known_keys, without_keys
 from chatops.domain.tools import AccessLevel
 from chatops.domain.wording import plural
 from chatops.store import members, postgres_tables
@@ -298,7 +298,7 @@ class Postgres(Connection):
             except psycopg.OperationalError as error:
                 if not lacks_password(error) or not (password := self._keyring(self.place)):
                     raise
-                know(password)
+                add_known_keys(password)
                 self._parameters = {**self._parameters, "password": password}
                 self._link = Link.to(self._parameters)
             try:

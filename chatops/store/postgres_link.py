@@ -27,7 +27,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from chatops.domain.errors import ConfigError
-from chatops.domain.secrets import know
+from chatops.domain.known_keys import add_known_keys
 from chatops.store.queue import CHANNEL
 
 log = logging.getLogger(__name__)
@@ -170,7 +170,7 @@ def connection_parameters(address: str) -> Mapping[str, Any]:
         raise ConfigError(
             "The address of the store cannot be read.", advice="Write it like: postgresql://host/database"
         ) from None
-    know(str(given.get("password", "")), os.environ.get("PGPASSWORD", ""))
+    add_known_keys(str(given.get("password", "")), os.environ.get("PGPASSWORD", ""))
     if _is_local(given):
         return {**_CLIENT_PARAMETERS, **given}
     place, wanted = show_address(given), str(given.get("sslmode", "verify-full"))

@@ -12,8 +12,8 @@ from chatops.domain.decisions import Answer, ServerQuestion
 from chatops.domain.files import FileRef
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, SessionId
+from chatops.domain.known_keys import without_keys
 from chatops.domain.sandbox import NARROWEST, Mount, SandboxSpec
-from chatops.domain.secrets import without_keys
 from chatops.domain.tools import CallFacts, Exposure, Outcome, ToolCall, ToolResult, ToolSpec, definition_of
 from chatops.toolkit.threads import in_thread
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.secrets import is_secret, may_hold_secrets
+from chatops.domain.secret_files import is_secret, may_hold_secrets
 from chatops.domain.tools import CallFacts, Problem
 from chatops.policy.runs_later import fold
 from chatops.toolkit.base import ToolContext

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from pathlib import Path
 
-from chatops.domain.secrets import PACKAGE_FOLDERS, is_secret, may_hold_secrets
+from chatops.domain.secret_files import PACKAGE_FOLDERS, is_secret, may_hold_secrets
 from chatops.policy.runs_later import fold
 
 MAX_ENTRIES = 1_000_000

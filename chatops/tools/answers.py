@@ -14,7 +14,7 @@ from typing import Any
 
 from chatops.config.entries import adapter_of
 from chatops.dialects.json_reader import UnreadableValueError, read_value, read_whole
-from chatops.domain.canonical import JsonValue, PointerError, canonical, parse_json, resolve
+from chatops.domain.canonical import JsonValue, PointerError, canonical, parse_json, resolve_pointer
 from chatops.domain.tools import Problem
 from chatops.engine.acceptance import result_text
 from chatops.engine.contract import AnswerFacts
@@ -92,7 +92,7 @@ def _mismatches(gates: Sequence[PatternGate], result: JsonValue, schema: str) ->
 def _mismatch(gate: PatternGate, result: JsonValue, schema: str) -> str:
     """Return why the result does not pass the gate; empty if it does."""
     try:
-        value = resolve(result, gate.pointer)
+        value = resolve_pointer(result, gate.pointer)
         pattern = re.compile(gate.pattern)
     except PointerError as error:
         return f"{gate.name}: {error}"

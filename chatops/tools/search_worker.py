@@ -47,7 +47,7 @@ class _Budget:
 
 def _files(top: int, job: "dict[str, Any]", left: dict[str, int]) -> Iterator[tuple[str, int, str]]:
     # From the import path of the job.
-    from chatops.domain.secrets import is_secret, may_hold_secrets
+    from chatops.domain.secret_files import is_secret, may_hold_secrets
     from chatops.git.ignore import GitIgnore
 
     root, below = job["root"], os.path.normpath(job["below"])

@@ -24,10 +24,10 @@ from chatops.config.registry import Loaded, load_registry
 from chatops.config.skills import Personas, Skills, join_skills, load_personas, load_skills, skills_of
 from chatops.config.trust import OwnToolsTrust, TrustedWorkspace, WorkspaceTrust
 from chatops.config.workspace_files import Item
-from chatops.domain.decisions import looks_secret
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.secrets import SECRET_NAME, know
+from chatops.domain.known_keys import add_known_keys
+from chatops.domain.secret_words import SECRET_NAME, looks_secret
 from chatops.domain.tools import AccessLevel, ToolSpec
 from chatops.policy.registry import Registries, Registry, RoleSpec
 
@@ -222,7 +222,7 @@ class ConfigurationFiles:
     ) -> partial[Configuration]:
         for registry in (*loaded.registries, *(changed.registries if changed is not None else ())):
             if registry is not None:
-                know(*_keys_of(registry, self._environ))
+                add_known_keys(*_keys_of(registry, self._environ))
         return partial(
             Configuration,
             registries=self._with_roles(loaded),

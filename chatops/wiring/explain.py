@@ -23,7 +23,7 @@ from chatops.engine.view import any_read_workspace, workspace_was_read
 from chatops.policy.grant import Grant, explain
 from chatops.policy.remembered import scope_words, why_not_here
 from chatops.policy.rule_syntax import show_rule
-from chatops.policy.sandbox import reasons
+from chatops.policy.sandbox import limit_sources
 from chatops.policy.verdicts import Judgement, Key
 from chatops.runtime.view import SessionView
 from chatops.sandbox.confinement import confinement
@@ -214,7 +214,7 @@ class SessionRights:
             "",
             "Beyond the default:",
         ]
-        lines += [f"  {key:<8} {value}   ({source})" for key, value, source in reasons(layers)] or ["  nothing"]
+        lines += [f"  {key:<8} {value}   ({source})" for key, value, source in limit_sources(layers)] or ["  nothing"]
         lines += ["", "Changed for this session (/sandbox reset takes it back):"]
         lines += [f"  {change}" for change in settings.sandbox] or ["  nothing"]
         if layers.site is not None:

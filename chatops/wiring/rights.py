@@ -26,7 +26,7 @@ from chatops.engine.view import judge_apply
 from chatops.engine.workflow.texts import step_prompt
 from chatops.models.memory import memory_of
 from chatops.models.prices import known_price
-from chatops.policy.approvers import why_not, words
+from chatops.policy.approvers import approvers_phrase, why_cannot_approve
 from chatops.policy.budget import NO_BUDGET, Budget, strictest
 from chatops.policy.grant import Grant
 from chatops.policy.prompt import PromptLayer, compose, layers_for, memory_notes, project_notes, skill_notes
@@ -44,7 +44,7 @@ from chatops.policy.resolve import (
     access_level,
     find_role,
     resolve_grant,
-    revoked,
+    revoked_layer,
     role_names,
     sandbox_layers,
 )
@@ -247,9 +247,9 @@ class RegistryRights:
             level = self._check_member(pending, by.member, known.level, containment)
         elif known.level is not None and by.uid == self._user.uid:
             level = min(self.level, known.level)
-        why = why_not(pending.approvers, by, requester=known.requester, level=level, groups=known.groups)
+        why = why_cannot_approve(pending.approvers, by, requester=known.requester, level=level, groups=known.groups)
         if why:
-            raise ConfigError(f"Nothing was decided: {why}.", advice=f"Who may: {words(pending.approvers)}.")
+            raise ConfigError(f"Nothing was decided: {why}.", advice=f"Who may: {approvers_phrase(pending.approvers)}.")
 
     def _check_member(
         self, pending: PendingCall, member: str, level: AccessLevel | None, containment: Containment | None
@@ -330,7 +330,7 @@ class RegistryRights:
         grants = [self._grant_resolver(now, registries, settings, further)(approvals=()) for registries in now.both]
         names = {spec.name for spec in grants[-1].tools}
         bound = settings.child.layers if settings.child is not None else ()
-        offered = grants[0].narrowed(*bound, revoked(settings.revoked)).tools
+        offered = grants[0].narrowed(*bound, revoked_layer(settings.revoked)).tools
         return tuple(spec for spec in offered if spec.name in names)
 
     def _grant_resolver(

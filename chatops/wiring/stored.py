@@ -21,9 +21,9 @@ from chatops.config.paths import REGISTRY_VARIABLE, SITE_REGISTRY, Paths, find_p
 from chatops.domain.decisions import Principal
 from chatops.domain.errors import ConfigError, NotSavedError, StoreError
 from chatops.domain.frozen_dataclass import frozen_dataclass
+from chatops.domain.known_keys import without_keys
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.sanitize import sanitize
-from chatops.domain.secrets import without_keys
 from chatops.domain.tools import AccessLevel
 from chatops.policy.budget import NO_BUDGET, Budget
 from chatops.policy.resolve import User

@@ -15,7 +15,7 @@ import pytest
 
 from chatops import Chat
 from chatops.config.paths import find_paths, packaged_registry
-from chatops.domain.secrets import spellings
+from chatops.domain.known_keys import spellings
 from chatops.wiring import all_pending
 from chatops.wiring.all_pending import AllPending
 from chatops.wiring.app import App

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.secrets import spellings
+from chatops.domain.known_keys import spellings
 from chatops.store.backup import make_backup
 from tests.e2e.installation import Installation, registry
 from tests.mcp.conftest import entry, tool

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.domain.secrets import spellings
+from chatops.domain.known_keys import spellings
 from tests.acp.test_frames import Wire
 from tests.e2e.installation import Installation, registry
 from tests.sandbox.test_credentials import SECRET

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chatops.domain.canonical import JsonValue, PointerError, resolve
+from chatops.domain.canonical import JsonValue, PointerError, resolve_pointer
 from tests.support.cases import for_each
 
 DOCUMENT: JsonValue = {
@@ -39,7 +39,7 @@ DOCUMENT: JsonValue = {
     ],
 )
 def test_a_pointer_names_a_value(pointer: str, value: JsonValue) -> None:
-    assert resolve(DOCUMENT, pointer) == value
+    assert resolve_pointer(DOCUMENT, pointer) == value
 
 
 @for_each(
@@ -47,4 +47,4 @@ def test_a_pointer_names_a_value(pointer: str, value: JsonValue) -> None:
 )
 def test_what_names_nothing_is_said(pointer: str) -> None:
     with pytest.raises(PointerError):
-        resolve(DOCUMENT, pointer)
+        resolve_pointer(DOCUMENT, pointer)

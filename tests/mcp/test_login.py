@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from chatops.domain import secrets
+from chatops.domain import known_keys
 from chatops.domain.errors import ChatopsError
 from chatops.domain.tools import CallFacts, Outcome, definition_of
 from chatops.mcp.server import ServerState
@@ -117,12 +117,12 @@ async def test_a_token_is_renewed_when_it_ends_or_is_refused(world: World, accou
 async def test_a_server_cannot_have_the_words_of_rows_taken_for_its_token(
     world: World, accounts: Accounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(secrets, "_known", (frozenset(), ()))
+    monkeypatch.setattr(known_keys, "_known", (frozenset(), ()))
     for given in ('"kind":"decision"', "asks_after_reading", "3f9c0a11e2b4c6a8"):
         monkeypatch.setattr("tests.support.oauth_server.secrets.token_hex", lambda size, given=given: given)
         async with world.servers(w=entry(accounts)) as servers:
             await log_in(servers)
-    assert secrets.known_keys() == {"access-3f9c0a11e2b4c6a8", "refresh-3f9c0a11e2b4c6a8"}
+    assert known_keys.known_keys() == {"access-3f9c0a11e2b4c6a8", "refresh-3f9c0a11e2b4c6a8"}
 
 
 @pytest.mark.more

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 import pytest
 
 from chatops.domain.errors import ConfigError
-from chatops.domain.secrets import know
+from chatops.domain.known_keys import add_known_keys
 from chatops.models.hosts import base_url, host_and_port, is_loopback
 from chatops.models.keys import NO_KEY, read_key
 from chatops.models.redaction import redact
@@ -180,7 +180,7 @@ async def test_a_key_in_an_error_is_hidden(spelling: str) -> None:
 
 async def test_the_key_of_another_model_in_an_error_is_hidden() -> None:
     other = "c41d77ab-other/key+of?another"
-    know(other)
+    add_known_keys(other)
     async with FakeOpenAI(lambda _: error(400, f"bad request with {other} in it")) as server:
         failure = (await ask(server, api_key=LONG_KEY)).failure
     assert "[key]" in failure.message and other not in failure.message, failure.message

@@ -41,8 +41,8 @@ MUTANTS = (
     Mutant(
         promise="of several budgets the strictest counts",
         file="policy/budget.py",
-        before="cost=min((given.cost",
-        after="cost=max((given.cost",
+        before="cost=min((budget.cost",
+        after="cost=max((budget.cost",
         tests=("tests/policy/test_grant.py",),
     ),
     Mutant(

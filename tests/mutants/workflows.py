@@ -337,8 +337,8 @@ WORKFLOWS = (
     Mutant(
         promise="a tool's words cannot act on a terminal",
         file="domain/wording.py",
-        before="return sanitize(cut_short, newlines=False)",
-        after="return cut_short",
+        before="return sanitize(head if is_whole else",
+        after="return str(head if is_whole else",
         tests=_EXAMPLES,
     ),
     Mutant(

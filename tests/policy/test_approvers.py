@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from chatops.domain.decisions import Principal, RememberedRule
 from chatops.domain.model import ModelTarget
 from chatops.domain.tools import AccessLevel, CallFacts, ToolSpec, Verdict
-from chatops.policy.approvers import why_not
+from chatops.policy.approvers import why_cannot_approve
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry
 from chatops.policy.resolve import User, resolve_grant
@@ -94,7 +94,7 @@ def test_each_further_approver_narrows_and_only_a_user_in_chatops_is_one(
     by = Principal(uid=1000, via=via, rule=rule, member=member)
 
     def refused(of: list[str]) -> str:
-        return why_not(of, by, requester=requester, level=level, groups=groups)
+        return why_cannot_approve(of, by, requester=requester, level=level, groups=groups)
 
     assert refused([]) == ""
     assert bool(refused([*needed, *more])) is bool(refused(needed) or refused(more))
@@ -111,5 +111,5 @@ def test_each_further_approver_narrows_and_only_a_user_in_chatops_is_one(
 @pytest.mark.parametrize(("member", "groups", "refused"), [("ben", {"leads"}, ""), ("ana", {"leads"}, "someone else")])
 def test_four_eyes(member: str, groups: set[str], refused: str) -> None:
     by = Principal(uid=1, via="tui", member=member)
-    why = why_not(("other", "@leads", "user"), by, requester="ana", level=AccessLevel.USER, groups=groups)
+    why = why_cannot_approve(("other", "@leads", "user"), by, requester="ana", level=AccessLevel.USER, groups=groups)
     assert why.startswith(refused) and bool(why) is bool(refused)

@@ -14,10 +14,10 @@ from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import BUILT_IN, BUILT_IN_TOOLS, AccessLevel, CallFacts, SkillUse, ToolSpec, Verdict
 from chatops.policy.budget import NO_BUDGET, Budget
-from chatops.policy.delegation import DELEGATE_TOOL, Added, added_rights, binding, only_tools_of, signature
+from chatops.policy.delegation import DELEGATE_TOOL, AddedRights, added_rights, binding, only_tools_of, signature
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registry, RoleRule, RoleSpec, UserSpec
-from chatops.policy.resolve import User, resolve_grant, revoked
+from chatops.policy.resolve import User, resolve_grant, revoked_layer
 from chatops.policy.servers import ToolSetting
 from chatops.policy.verdicts import ApprovalRule, Layer, Rule, skill_layer
 from chatops.policy.workflow import StepPlace
@@ -82,7 +82,7 @@ spec_values = st.tuples(
 # What binds the caller beyond its role: a step's list, tools that were revoked, a skill in use, anything else.
 bound_layers = st.lists(
     st.one_of(
-        st.lists(names, max_size=3).map(lambda tools: revoked(tools)),
+        st.lists(names, max_size=3).map(lambda tools: revoked_layer(tools)),
         st.lists(names, max_size=5).map(lambda tools: skill_layer(SkillUse(name="s", tools=tuple(tools), asks=()))),
         st.builds(
             Layer,
@@ -119,7 +119,7 @@ def spelled(registry: Registry) -> Registry:
     )
 
 
-def named(found: Added, tool: str) -> bool:
+def named(found: AddedRights, tool: str) -> bool:
     """Return True if the dialog would name this tool, or a rule about it."""
     return tool in (*found.tools, *found.unasked, *found.looser) or any(
         rule == tool or rule.startswith(f"{tool}:") for rule in found.rules
@@ -300,7 +300,7 @@ def test_what_a_contained_role_runs_without_a_question_is_named() -> None:
 
 
 def test_a_revoked_tool_whose_name_was_taken_for_a_key_leaves_nothing_permitted() -> None:
-    assert role(READ, RUN).narrowed(revoked(["gh__[key]"])).tools == ()
+    assert role(READ, RUN).narrowed(revoked_layer(["gh__[key]"])).tools == ()
 
 
 def test_rules_that_the_user_made_for_the_role_are_named() -> None:
@@ -341,7 +341,10 @@ BASE = role(READ, RUN)
 LIMITS: dict[str, tuple[object, object]] = {
     "level": (AccessLevel.ADMIN, AccessLevel.USER),
     "tools": ((READ, RUN), (READ,)),
-    "layers": (BASE.layers, (*BASE.layers, revoked(["write"]), Layer(name="asks", rules=(), default=Verdict.ASK))),
+    "layers": (
+        BASE.layers,
+        (*BASE.layers, revoked_layer(["write"]), Layer(name="asks", rules=(), default=Verdict.ASK)),
+    ),
     "max_rounds": (9, 5),
     "budget": (NO_BUDGET, Budget(tokens=5)),
     "run_budget": (NO_BUDGET, Budget(tokens=5)),

@@ -14,7 +14,7 @@ from chatops.policy.grant import Grant, explain, tool_difference
 from chatops.policy.prompt import compose, layers_for
 from chatops.policy.registry import BudgetKeys, ModelSpec, Registry, RoleRule, RoleSpec, UserSpec
 from chatops.policy.registry_checks import registry_warnings
-from chatops.policy.resolve import User, entitlement, resolve_grant, revoked
+from chatops.policy.resolve import User, entitlement, resolve_grant, revoked_layer
 from chatops.policy.servers import ToolSetting
 from chatops.policy.verdicts import Layer
 from tests.support.cases import for_each
@@ -250,7 +250,7 @@ def test_remembered_grants_belong_to_their_role() -> None:
 
 def test_narrowing_appends_and_repeats_nothing() -> None:
     held = grant()
-    gone = revoked(["shell_exec"])
+    gone = revoked_layer(["shell_exec"])
     once = held.narrowed(gone)
     assert once.narrowed(gone) == once and once.tool("shell_exec") is None
     assert once.permits("shell_exec").reason == gone.name
@@ -263,7 +263,7 @@ def test_meeting_keeps_what_both_permit() -> None:
         RoleSpec(name="coder", tools=("file_read", "file_edit", "shell_exec")),
         RoleSpec(name="researcher", tools=("web_search", "file_read", "file_edit")),
     )
-    stored = replace(grant(own).narrowed(revoked(["file_edit"])), max_rounds=3)
+    stored = replace(grant(own).narrowed(revoked_layer(["file_edit"])), max_rounds=3)
     now = replace(grant(own, role="researcher"), prompt="now")
     both = stored.intersection(now)
     assert offered(both) == ("file_read",)

@@ -22,7 +22,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.sandbox import Credential, SandboxSpec
 from chatops.domain.tools import AccessLevel, Verdict
 from chatops.policy.grant import Grant
-from chatops.policy.remembered import rule_from, why_not
+from chatops.policy.remembered import rule_from, why_not_answered
 from chatops.policy.sandbox import beyond, stricter, widened
 from chatops.policy.verdicts import ApprovalRule, Layer
 from chatops.sandbox import proxy
@@ -212,7 +212,7 @@ async def test_a_rule_that_was_made_without_it_does_not_answer(server: int, tmp_
     pattern = ArgvPattern(words=("ls", "-l"))
     for facts, answers in ((without, False), (used, True)):
         rule = rule_from(asked, facts, role="r", pattern=pattern, scope=RuleScope.SESSION)
-        assert (why_not(rule, SHELL.spec.capabilities, used, scopes=every) == "") is answers
+        assert (why_not_answered(rule, SHELL.spec.capabilities, used, scopes=every) == "") is answers
     layers = (Layer(name="site", rules=()),)
     allowed = Grant(role="r", level=AccessLevel.ADMIN, models=(), prompt="", tools=(SHELL.spec,), layers=layers)
     assert allowed.judge("shell_exec", without).verdict is Verdict.ALLOW

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from chatops.domain.secrets import HIDDEN, is_distinctive, know, spellings, without_keys
+from chatops.domain.known_keys import HIDDEN, add_known_keys, is_distinctive, spellings, without_keys
 from chatops.engine.state import CallState
 from chatops.store import audit
 from chatops.store.store import Store
@@ -34,7 +34,7 @@ FORMS = [form.encode() for form in spellings([KEY])]
 
 def test_no_row_holds_a_known_key(tmp_path: Path) -> None:
     assert without_keys(KEY) == KEY
-    know(KEY)
+    add_known_keys(KEY)
     path, text = tmp_path / "chatops.db", " | ".join(SPELLED.values())
     with closing(Store(path)) as store:
         session = store.create_session(workspace="/w", role="coder", persona="", title=f"about {KEY}")
@@ -63,7 +63,7 @@ def test_no_row_holds_a_known_key(tmp_path: Path) -> None:
 
 
 def test_a_turn_is_loaded_again_with_a_grant_that_held_a_key(tmp_path: Path) -> None:
-    know(KEY)
+    add_known_keys(KEY)
     with closing(Store(tmp_path / "chatops.db")) as store:
         session = store.create_session(workspace="/w", role="coder", persona="", title="t")
         begun = kit.first(store.next_turn_id(session.id), session.id)
@@ -73,14 +73,14 @@ def test_a_turn_is_loaded_again_with_a_grant_that_held_a_key(tmp_path: Path) -> 
 
 @for_each("key", ["test", "ollama", "none", "password", "a1b2c3d", "letmeinplease", ""])
 def test_what_could_be_a_word_is_no_known_key(key: str) -> None:
-    know(key)
+    add_known_keys(key)
     assert not is_distinctive(key)
     assert without_keys(f"the {key} is {key}") == f"the {key} is {key}"
 
 
 @for_each("spelled", SPELLED.values())
 def test_a_key_is_found_in_each_spelling(spelled: str) -> None:
-    know(KEY)
+    add_known_keys(KEY)
     hidden = without_keys(f"before {spelled} after")
     assert HIDDEN in hidden and not any(form.decode() in hidden for form in FORMS)
     assert without_keys(hidden) == hidden

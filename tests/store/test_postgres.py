@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from chatops.domain.errors import ConfigError, NotSavedError, SessionHeldError, StoreError, UnreadableError
-from chatops.domain.secrets import HIDDEN, know
+from chatops.domain.known_keys import HIDDEN, add_known_keys
 from chatops.engine.state import CallState
 from chatops.engine.workflow.inputs import CancelRun
 from chatops.store.base import CALLS, IN_QUEUE
@@ -88,7 +88,7 @@ class TestOwnPromises:
         assert [hit.text for hit in store.search("c\ufdd0d")] == [odd]
 
     def test_no_row_holds_a_known_key_nor_the_password_of_the_store(self, store: Store) -> None:
-        know("pq9-Kvw7Xw31zT")
+        add_known_keys("pq9-Kvw7Xw31zT")
         connection_parameters("postgresql://ana:Secret-0815-word@localhost/t")
         made = store.create_session(workspace="/w", role="r", persona="", title="a pq9-Kvw7Xw31zT Secret-0815-word")
         assert store.session(made.id).title == f"a {HIDDEN} {HIDDEN}"

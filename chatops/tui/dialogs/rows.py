@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from chatops.domain.charset import with_code_points
-from chatops.domain.diffs import DiffRow, diff_rows, mark_changed_words, replacements, run_end
+from chatops.domain.diffs import DiffRow, diff_rows, end_of_rows, mark_changed_words, replacements
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import reveal
 from chatops.domain.wording import plural
@@ -251,8 +251,8 @@ class DiffRows:
                 yield replace(left, beside=self._row(at)) if rows[at].sign else left
                 at += 1
                 continue
-            removed = run_end(rows, at, "-")
-            added = run_end(rows, removed, "+")
+            removed = end_of_rows(rows, at, "-")
+            added = end_of_rows(rows, removed, "+")
             for number in range(max(removed - at, added - removed)):
                 left = self._row(at + number) if at + number < removed else self._nothing
                 right = self._row(removed + number) if removed + number < added else self._nothing
