@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 
 import httpx2
 
-from chatops.demo.plan import OURS, DemoReply, Made, offered, plan, play, rounds_of
+from chatops.demo.plan import plan
+from chatops.demo.scenes import OURS, CallMade, DemoReply, offered_tools, play, rounds_of
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.wording import cut, one_line
 from chatops.engine.feedback import EMPTY_RESULT
@@ -25,9 +26,10 @@ from chatops.runtime.user_actions import SUMMARY_INSTRUCTION
 
 URL = "http://demo.invalid/v1"
 MODEL = "chatops-demo"
-PIECE = 14
-"""Number of characters per chunk."""
+CHUNK = 14
+"""Characters of text per chunk, about three words, so that the text appears as that of a real model does."""
 PAUSE_S = 0.004
+"""Seconds between two chunks. A longer pause makes the demo, and tests with it, slower to watch."""
 HELP = (
     "(demo) I am the built-in demo, not a language model: I only understand a few commands, so that you can see how "
     "tools and approvals work. Try:\n\n"
@@ -38,14 +40,17 @@ HELP = (
     'Join them with "and" (side by side) or "then" (one after the other). '
     "To talk to a real model, leave with /quit and run: chatops connect URL"
 )
-OVER = "I stop here: no further tool calls are allowed in this turn."
+STOPS_HERE = "I stop here: no further tool calls are allowed in this turn."
 QUOTED_LINES = 3
 """Number of non-blank lines quoted from a result."""
-_ASKED, _WIDEST = 200, 200
+_MAX_ASKED = 200
+"""Characters of each earlier message that a summary quotes."""
+_MAX_LINE = 200
+"""Characters of a line that is quoted from a result."""
 _EDITED = "(The user changed the arguments"
 """Beginning of a result whose call the user has edited."""
 _DENIED = re.compile(r"\s*(denied|not permitted|refused|rejected)\b", re.IGNORECASE)
-_NO_REASON = "Denied"
+_DENIED_WITHOUT_REASON = "Denied"
 _REASON = re.compile(r"reason:\s*(.+?)(?=\s+Do not (?:ask|try)\b|$)", re.IGNORECASE | re.DOTALL)
 
 
@@ -54,11 +59,11 @@ class Turn:
     """The user's last message and everything since."""
 
     message: str
-    rounds: tuple[tuple[Made, ...], ...]
+    rounds: tuple[tuple[CallMade, ...], ...]
     tools: frozenset[str]
     may_not_call: bool
 
-    def results(self) -> list[Made]:
+    def results(self) -> list[CallMade]:
         """Return all results of this turn, in order."""
         return [result for round_ in self.rounds for result in round_]
 
@@ -73,7 +78,7 @@ def read_turn(body: Mapping[str, object]) -> Turn:
     return Turn(
         message=_typed_part(as_text(messages[place].get("content"))) if place >= 0 else "",
         rounds=rounds_of(messages[place + 1 :]),
-        tools=offered(body),
+        tools=offered_tools(body),
         may_not_call=body.get("tool_choice") == "none",
     )
 
@@ -94,7 +99,7 @@ def missing_tool(names: list[str]) -> str:
     )
 
 
-def denial_reply(result: Made) -> str:
+def denial_reply(result: CallMade) -> str:
     """Return an acknowledgement with the reason if the call was denied; else an empty string."""
     content, _ = _without_edit_note(result.content)
     if not _DENIED.match(content):
@@ -104,11 +109,11 @@ def denial_reply(result: Made) -> str:
         why = f" because: {reason.group(1).strip().rstrip('.')}"
     else:
         # What follows a denial without a reason is for the model only.
-        why = "" if content.startswith(_NO_REASON) else f" ({_lines(content)[0]})"
+        why = "" if content.startswith(_DENIED_WITHOUT_REASON) else f" ({_lines(content)[0]})"
     return f"{result.tool} was denied{why}. I continue without it."
 
 
-def quote_result(result: Made) -> str:
+def quote_result(result: CallMade) -> str:
     """Return the first lines of a result as indented code, which keeps their own indentation and blank lines."""
     content, edited = _without_edit_note(result.content)
     found = _lines(content)
@@ -121,13 +126,15 @@ def quote_result(result: Made) -> str:
     return "\n".join([f"{result.tool} gave{changed}:\n", *(f"    {line}".rstrip() for line in shown)])
 
 
-def summary(body: Mapping[str, object]) -> str:
+def summarise(body: Mapping[str, object]) -> str:
     """Return a summary if the request ends with chatops' question for one; else an empty string."""
     messages = map(as_object, as_list(body.get("messages")))
     said = [_typed_part(as_text(message.get("content"))) for message in messages if message.get("role") == "user"]
     if not said or not said[-1].startswith(SUMMARY_INSTRUCTION):
         return ""
-    return "\n".join(["(demo) You asked me:\n", *(f"- {one_line(text, most=_ASKED)}" for text in said[:-1] if text)])
+    return "\n".join(
+        ["(demo) You asked me:\n", *(f"- {one_line(text, most=_MAX_ASKED)}" for text in said[:-1] if text)]
+    )
 
 
 def _without_edit_note(content: str) -> tuple[str, bool]:
@@ -137,10 +144,12 @@ def _without_edit_note(content: str) -> tuple[str, bool]:
 
 
 def _lines(content: str) -> list[str]:
-    return [cut(line.rstrip(), most=_WIDEST) for line in content.strip("\r\n").splitlines()] if content.strip() else []
+    return (
+        [cut(line.rstrip(), most=_MAX_LINE) for line in content.strip("\r\n").splitlines()] if content.strip() else []
+    )
 
 
-def answer(turn: Turn) -> DemoReply:
+def next_reply(turn: Turn) -> DemoReply:
     """Return the demo's next answer in this turn: the calls of the next round, or the final text."""
     rounds = plan(turn.message)
     if not rounds:
@@ -162,7 +171,7 @@ def answer(turn: Turn) -> DemoReply:
 def _last_word(turn: Turn, *, unfinished: bool) -> str:
     lines = [denial_reply(result) or quote_result(result) for result in turn.results()]
     if unfinished:
-        lines.append(OVER)
+        lines.append(STOPS_HERE)
     return "(demo) " + "\n\n".join(lines) if lines else HELP
 
 
@@ -177,16 +186,16 @@ class DemoTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(
             200,
             headers={"content-type": "text/event-stream"},
-            stream=_Pieces(self._reply(body), sent=len(request.content)),
+            stream=_ChunkStream(self._reply(body), sent=len(request.content)),
         )
 
     def _reply(self, body: dict[str, object]) -> DemoReply:
-        if text := summary(body):
+        if text := summarise(body):
             return DemoReply(text=text)
-        return play(body) or answer(read_turn(body))
+        return play(body) or next_reply(read_turn(body))
 
 
-class _Pieces(httpx2.AsyncByteStream):
+class _ChunkStream(httpx2.AsyncByteStream):
     def __init__(self, answer: DemoReply, *, sent: int) -> None:
         self._answer = answer
         self._sent = sent
@@ -206,16 +215,16 @@ def chunks(answer: DemoReply, *, sent: int) -> Iterator[dict[str, object]]:
         return {"id": "demo", "object": "chat.completion.chunk", "created": 0, "model": MODEL, "choices": [choice]}
 
     yield chunk({"role": "assistant", "content": ""})
-    for start in range(0, len(answer.text), PIECE):
-        yield chunk({"content": answer.text[start : start + PIECE]})
+    for start in range(0, len(answer.text), CHUNK):
+        yield chunk({"content": answer.text[start : start + CHUNK]})
     written = len(answer.text)
     for index, action in enumerate(answer.calls):
         arguments = json.dumps(dict(action.arguments), ensure_ascii=False)
         written += len(arguments)
         opened = {"index": index, "id": f"demo_{index}", "type": "function"}
         yield chunk({"tool_calls": [{**opened, "function": {"name": action.tool, "arguments": ""}}]})
-        for start in range(0, len(arguments), 4 * PIECE):
-            part = {"arguments": arguments[start : start + 4 * PIECE]}
+        for start in range(0, len(arguments), 4 * CHUNK):
+            part = {"arguments": arguments[start : start + 4 * CHUNK]}
             yield chunk({"tool_calls": [{"index": index, "function": part}]})
     yield chunk({}, "tool_calls" if answer.calls else "stop")
     # Estimated tokens: four characters per token.

@@ -109,7 +109,7 @@ def apply_validation(
         case PassesWhen.VALID:
             found = validator_problems(said)
         case _ if ended is not None and ended.pipeline:
-            found = (_problem("command", _PIPELINE.format(last=ended.last)),)
+            found = (_problem("command", _PIPELINE.format(last=ended.last_program)),)
         case PassesWhen.SUCCESS:
             content = spec is not None and spec.capabilities.returns_content
             found = () if content else json_problems(said)

@@ -406,7 +406,7 @@ class App:
                 played.append(step.name)
         if not played:
             return
-        from chatops.demo.plan import cannot_play  # needed only if the demo answers
+        from chatops.demo.scenes import cannot_play  # needed only if the demo answers
 
         if reason := cannot_play(workflow.name, played, query):
             raise ChatopsError(f"(demo) {reason}", advice="Nothing was run.")

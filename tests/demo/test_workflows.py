@@ -9,7 +9,7 @@ import pytest
 
 from chatops.config.workflow_files import packaged_workflows
 from chatops.config.workflow_read import read_workflow
-from chatops.demo.plan import DemoReply, cannot_play, play
+from chatops.demo.scenes import DemoReply, cannot_play, play
 from chatops.domain.canonical import canonical
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.tools import Outcome
