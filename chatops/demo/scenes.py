@@ -179,7 +179,7 @@ def parse_object(text: str) -> Mapping[str, object]:
 
 
 def strings_in(value: object) -> list[str]:
-    """Return the strings_in in a list; empty if `value` is not a list."""
+    """Return the strings in a list; empty if `value` is not a list."""
     return [item for item in as_list(value) if isinstance(item, str)]
 
 
@@ -260,7 +260,7 @@ def _edit_code(scene: Scene) -> DemoReply:
     if scene.has_failed_with("did not pass the gate", _TESTS_FAIL):
         return give_up(f"{_TESTS_FAIL}, and I cannot repair code")
     if scene.has_failed_with(_NOT_MADE):
-        return give_up(f"{_NOT_MADE}, and I do not call_tools for it again by myself")
+        return give_up(f"{_NOT_MADE}, and I do not ask for it again by myself")
     left = [edit for edit in edits if not scene.is_done(edit)]
     last = scene.made("file_edit")[-len(left) :] if left else []
     if left and not last:
@@ -353,7 +353,7 @@ def _plan_trip(scene: Scene) -> DemoReply:
 
 def _book_trip(scene: Scene) -> DemoReply:
     if scene.has_failed_with(_NOT_BOOKED):
-        return give_up(f"{_NOT_BOOKED}, and I do not call_tools for it again by myself")
+        return give_up(f"{_NOT_BOOKED}, and I do not ask for it again by myself")
     trip, booked = scene.output("plan"), scene.made("book")
     if not booked:
         days = trip.get("days")

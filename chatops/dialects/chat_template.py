@@ -23,7 +23,15 @@ from chatops.dialects.parser_state import (
     wait,
 )
 from chatops.dialects.quoting import InQuotation
-from chatops.dialects.thought import CHANNEL, XTML, InThought, after_thought, restart, think, thought_ended
+from chatops.dialects.thought import (
+    CHANNEL_ENDS_THOUGHT,
+    KIMI_ENDS,
+    InThought,
+    after_thought,
+    begin_thought,
+    continue_after_thought,
+    end_unopened_thought,
+)
 
 TURN = re.compile(
     r"<(?:\|im_start\||start_of_turn|seed:bos|\|turn)>\s?(?P<role1>\w{0,24})[ \t]*\n?"
@@ -37,7 +45,7 @@ TURN = re.compile(
     re.IGNORECASE,
 )
 """The header of a turn. A group `role…` matches the role if it names one."""
-LONGEST_TURN = 120
+MAX_TURN = 120
 """Maximum length of a turn's header in characters. A shorter text that does not match yet may still become one."""
 _ROLES = ("user", "assistant", "system", "observation", "tool", "ipython", "developer")
 TURNS = frozenset(
@@ -58,12 +66,12 @@ TURNS = frozenset(
         *("|start_response|", "|assistant_start|"),
     }
 )
-"""Tags at which the scanner calls `turn_header`, in lower case and without angle brackets: those of `TURN`."""
+"""Tags at which the scanner calls `read_turn_header`, in lower case and without angle brackets: those of `TURN`."""
 OWN_ROLES = frozenset({"assistant", "model", "gpt", "chatbot", ""})
 """Names of the model's own role; empty where the header names none."""
 CHANNEL_START = "<|start|>"
 """Token that begins a message in a channel."""
-_OWN = {
+_OWN_TURNS = {
     "<|user|>": "<|assistant|>",
     "<｜user｜>": "<｜assistant｜>",
     "<|im_user|>": "<|im_assistant|>",
@@ -82,8 +90,8 @@ def own_turn(token: str) -> re.Pattern[str]:
     token = token.lower()
     if token.startswith("<|message_"):
         own = re.escape("<|message_model|>")
-    elif token in _OWN:
-        own = re.escape(_OWN[token])
+    elif token in _OWN_TURNS:
+        own = re.escape(_OWN_TURNS[token])
     elif token[1:-1] in TURNS and token.strip("<>|") in _ROLES:
         own = re.escape("<|assistant|>")
     else:
@@ -91,7 +99,7 @@ def own_turn(token: str) -> re.Pattern[str]:
     return re.compile(rf"(?={own})", re.IGNORECASE)
 
 
-def channel_header(state: ParserState, found: re.Match[str]) -> Continuation:
+def read_channel_header(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle the header of a message in a channel."""
     hidden = None if state.answer_markup else skip_code_span(state, found.start())
     if hidden is not None:
@@ -112,16 +120,16 @@ def enter_channel(state: ParserState, start: int, after: int) -> Continuation:
         return after
     if header.purpose is ChannelPurpose.CALL:
         return _channel_call(state, start, after, header)
-    spoken_of = None if state.answer_markup else skip_mention(state, start, header.end)
-    if spoken_of is not None:
-        return spoken_of
+    after_mention = None if state.answer_markup else skip_mention(state, start, header.end)
+    if after_mention is not None:
+        return after_mention
     state.pass_content(start)
     state.skip(header.end)
     state.answer_markup = AnswerMarkup.CHANNEL if header.purpose is ChannelPurpose.ANSWER else None
     if header.purpose is ChannelPurpose.OTHER_ROLE:
         state.mode = InQuotation(own_turn(CHANNEL_START), state.text_mode)
     elif header.purpose is ChannelPurpose.THOUGHT:
-        state.mode = InThought(CHANNEL, after_thought)
+        state.mode = InThought(CHANNEL_ENDS_THOUGHT, after_thought)
     else:
         state.mode = state.text_mode
     return ScanProgress.ADVANCED
@@ -134,7 +142,7 @@ def _channel_call(state: ParserState, start: int, after: int, header: ChannelHea
     return apply_outcome(state, start, after, found)
 
 
-def kimi_part(state: ParserState, found: re.Match[str]) -> Continuation:
+def read_kimi_part(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle a mark of Kimi K3: response, thought or a call; other marks are removed."""
     text, start = state.text, found.start()
     mark = read_part(text, start)
@@ -149,17 +157,19 @@ def kimi_part(state: ParserState, found: re.Match[str]) -> Continuation:
         opening = Opening(text=text, start=start, after=found.end(), offered=state.offered)
         return apply_outcome(state, start, found.end(), read_part_call(opening, mark))
     if mark.name == "think":
-        return think(state, found, XTML, mark.end) if mark.opens else thought_ended(state, found, mark.end)
-    spoken_of = None if state.answer_markup else skip_mention(state, start, mark.end)
-    if spoken_of is not None:
-        return spoken_of
+        if mark.opens:
+            return begin_thought(state, found, KIMI_ENDS, mark.end)
+        return end_unopened_thought(state, found, mark.end)
+    after_mention = None if state.answer_markup else skip_mention(state, start, mark.end)
+    if after_mention is not None:
+        return after_mention
     state.pass_content(start)
     state.skip(mark.end)
     state.answer_markup = AnswerMarkup.RESPONSE if mark.name == "response" and mark.opens else None
     return ScanProgress.ADVANCED
 
 
-def end_of_text(state: ParserState, found: re.Match[str]) -> Continuation:
+def read_end_of_text(state: ParserState, found: re.Match[str]) -> Continuation:
     """Remove a token that ends messages if it is at the end and something else was removed; else keep it as text."""
     text, start = state.text, found.start()
     run = _END_RUN.match(text, start) if state.result.removed else None
@@ -174,7 +184,7 @@ def end_of_text(state: ParserState, found: re.Match[str]) -> Continuation:
     return ScanProgress.PAUSED
 
 
-def turn_header(state: ParserState, found: re.Match[str]) -> Continuation:
+def read_turn_header(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle the header of a turn: remove it if it is the model's own.
 
     The model invented any other turn, so nothing in it runs.
@@ -185,7 +195,7 @@ def turn_header(state: ParserState, found: re.Match[str]) -> Continuation:
         return hidden
     header = TURN.match(text, start)
     if header is None:
-        short = len(text) - start < LONGEST_TURN and not state.final
+        short = len(text) - start < MAX_TURN and not state.final
         return wait(state, start) if short else found.end()
     if header.end() == len(text) and not state.final:
         return wait(state, start)
@@ -193,7 +203,7 @@ def turn_header(state: ParserState, found: re.Match[str]) -> Continuation:
     role = next((group for group in header.groups() if group), "").lower()
     if role in OWN_ROLES:
         state.skip(header.end())
-        return restart(state)
+        return continue_after_thought(state)
     # If markup was removed before, a header at the end is markup too. Otherwise the text may be about it.
     if state.result.removed and not text_follows(text, header.end()):
         if not state.final:
@@ -207,7 +217,7 @@ def turn_header(state: ParserState, found: re.Match[str]) -> Continuation:
     return ScanProgress.ADVANCED
 
 
-def channel_ends(state: ParserState, found: re.Match[str]) -> Continuation:
+def read_channel_end(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle a token that ends a message in a channel."""
     after = state.text[found.end() : found.end() + 1]
     if after != ">" or not (state.answer_markup or state.result.removed):

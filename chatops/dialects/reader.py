@@ -68,12 +68,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from chatops.dialects.chat_template import (
-    channel_ends,
-    channel_header,
-    end_of_text,
     enter_channel,
-    kimi_part,
-    turn_header,
+    read_channel_end,
+    read_channel_header,
+    read_end_of_text,
+    read_kimi_part,
+    read_turn_header,
 )
 from chatops.dialects.formats.base import (
     Call,
@@ -86,7 +86,7 @@ from chatops.dialects.formats.base import (
 )
 from chatops.dialects.formats.json_objects import read_objects
 from chatops.dialects.formats.marked import OPENS, READ_MARK, read_action, read_prompt
-from chatops.dialects.formats.unmarked import begins, read_whole_message
+from chatops.dialects.formats.unmarked import may_be_call, read_whole_message
 from chatops.dialects.literal_text import COMMENT_ENDS, SQUARE_QUOTING_ENDS, result_ends
 from chatops.dialects.missed_calls import missed_call, thought_call
 from chatops.dialects.parser_state import (
@@ -111,12 +111,12 @@ from chatops.dialects.quoting import (
 from chatops.dialects.reading import Diagnostic, Reading, Segment, Tools
 from chatops.dialects.scanner import KINDS, LINE_START, SCAN, SCAN_IN_SPAN, TagKind, incomplete_from
 from chatops.dialects.thought import (
-    ARROWS,
-    SQUARE,
-    closing_thought_tag,
-    think,
-    thought_ended,
-    thought_tag,
+    ARROW_ENDS,
+    SQUARE_ENDS,
+    begin_thought,
+    end_unopened_thought,
+    read_closing_thought_tag,
+    read_thought_tag,
 )
 
 _GIGACHAT_HEADER = "function call<|role_sep|>"
@@ -130,12 +130,12 @@ _BLANKS = re.compile(r"[\s\ufeff\u200b]*+")
 """White space, and the invisible characters that editors put at the beginning of files."""
 _CHANNEL_START = "|start|"
 _HANDLERS: Mapping[TagKind, Callable[[ParserState, re.Match[str]], Continuation]] = {
-    TagKind.THOUGHT_ENDS: closing_thought_tag,
-    TagKind.CHANNEL_HEADER: channel_header,
-    TagKind.CHANNEL_ENDS: channel_ends,
-    TagKind.END_OF_TEXT: end_of_text,
-    TagKind.TURN: turn_header,
-    TagKind.PART: kimi_part,
+    TagKind.THOUGHT_ENDS: read_closing_thought_tag,
+    TagKind.CHANNEL_HEADER: read_channel_header,
+    TagKind.CHANNEL_ENDS: read_channel_end,
+    TagKind.END_OF_TEXT: read_end_of_text,
+    TagKind.TURN: read_turn_header,
+    TagKind.PART: read_kimi_part,
 }
 """The functions that handle the tags whose word alone says what they are."""
 _CUT_BY_LIMIT = "length"
@@ -214,10 +214,10 @@ def at_start(state: ParserState) -> bool:
     if not state.final and any(header.startswith(beginning) for header in _BEGUN_HEADERS):
         return state.pause(ANYTHING)
     # A tag announces a call itself, so a message that begins with one need not be held back as a whole.
-    may_be_call = begins(text, at, state.offered) if state.offered.are_read and text[at] != "<" else False
-    if may_be_call is None and not state.final:
+    can_be_call = may_be_call(text, at, state.offered) if state.offered.are_read and text[at] != "<" else False
+    if can_be_call is None and not state.final:
         return state.pause(ANYTHING)
-    state.mode = hold_message if may_be_call and not state.result.has_calls else state.text_mode
+    state.mode = hold_message if can_be_call and not state.result.has_calls else state.text_mode
     state.pass_content(at)
     state.at_line_start = True
     return True
@@ -318,9 +318,9 @@ def _handle_mark(state: ParserState, mark: re.Match[str]) -> Continuation:
     """Handle marks that are not tags."""
     text = mark[0]
     if text in ("[THINK]", "◁think▷"):
-        return think(state, mark, SQUARE if text == "[THINK]" else ARROWS, mark.end())
+        return begin_thought(state, mark, SQUARE_ENDS if text == "[THINK]" else ARROW_ENDS, mark.end())
     if text in ("[/THINK]", "◁/think▷"):
-        return thought_ended(state, mark, mark.end())
+        return end_unopened_thought(state, mark, mark.end())
     if text in SQUARE_QUOTING_ENDS:
         return begin_quotation(state, mark, SQUARE_QUOTING_ENDS[text])
     if text.startswith("[result "):
@@ -339,7 +339,7 @@ def _handle_tag(state: ParserState, mark: re.Match[str]) -> Continuation:
         case TagKind.CALL:
             return _read_call(state, mark.start(), mark.end(), OPENS[word])
         case TagKind.THOUGHT:
-            return thought_tag(state, mark, word)
+            return read_thought_tag(state, mark, word)
         case TagKind.QUOTED:
             return read_quoting_tag(state, mark, word)
         case _:

@@ -9,7 +9,7 @@ from chatops.dialects.formats.base import TAG_WORD
 from chatops.dialects.formats.channels import CHANNEL_ENDS
 from chatops.dialects.formats.marked import OPENS, READ_MARK
 from chatops.dialects.literal_text import QUOTING_ENDS, SQUARE_QUOTING_ENDS
-from chatops.dialects.thought import CLOSING, OPENING
+from chatops.dialects.thought import CLOSING_WORDS, OPENING_WORDS
 
 
 class TagKind(Enum):
@@ -44,8 +44,8 @@ KINDS: Mapping[str, TagKind] = {
     "|start|": TagKind.CHANNEL_HEADER,
     "|channel|": TagKind.CHANNEL_HEADER,
     **dict.fromkeys(QUOTING_ENDS, TagKind.QUOTED),
-    **dict.fromkeys(CLOSING, TagKind.THOUGHT_ENDS),
-    **dict.fromkeys(OPENING, TagKind.THOUGHT),
+    **dict.fromkeys(CLOSING_WORDS, TagKind.THOUGHT_ENDS),
+    **dict.fromkeys(OPENING_WORDS, TagKind.THOUGHT),
     **dict.fromkeys(OPENS, TagKind.CALL),
 }
 """The role of each known tag, by its word in lower case."""

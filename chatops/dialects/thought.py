@@ -1,6 +1,7 @@
-"""The model's thought: its marks, the mode that passes it, and the steps at its beginning and end.
+"""The model's thought: its marks, the mode that passes it, and what happens at its beginning and end.
 
-Paired tags are counted where they are nested. Thought that is never closed continues to the end.
+Paired tags are counted where they are nested. Thought that is never closed continues to the end. A closing tag without
+an opening one ends thought that began in the prompt: all content before it becomes thought.
 """
 
 import re
@@ -31,13 +32,14 @@ _TOKENS = {
     "|begin_of_thought|": r"<\|end_of_thought\|>",
     "|channel": r"<channel\|>",
 }
-_LONGEST_TAG = 200
-_LONGEST_CLOSING = 48
+_MAX_TAG = 200
+"""Characters of an opening tag with its attributes that may still be incomplete."""
+_MAX_CLOSING = 48
 """Characters of a closing tag: no more than that is held back."""
 _TAG_ENDS = re.compile(r"(?:\s[^<>]{0,160})?>")
-_GEMMA_BEGINS = re.compile(r">?\s{0,8}[a-z]{0,8}\Z")
-_GEMMA_THINKS = re.compile(r">\s{0,8}(?:thought|think|thinking|analysis)\b[^\S\n]*\n?")
-CLOSING = frozenset(
+_GEMMA_MAY_BEGIN = re.compile(r">?\s{0,8}[a-z]{0,8}\Z")
+_GEMMA_THOUGHT = re.compile(r">\s{0,8}(?:thought|think|thinking|analysis)\b[^\S\n]*\n?")
+CLOSING_WORDS = frozenset(
     {
         *(f"/{tag}" for tag in _TAGS),
         "|end_thinking|",
@@ -48,11 +50,12 @@ CLOSING = frozenset(
     }
 )
 """Words of tags that close thought. The opening tag may be in the prompt."""
-_TAG_OPENS = re.compile(r"<(?=[\s/]?[A-Za-z|]|/?\Z)|[\[◁]")
-_CLOSINGS = {"<": ">", "[": "]", "◁": "▷"}
-_PARTS = ("<|open|>", "<|close|>")
-_LAST_PART = "<|sep|>"
-_LONGEST_TAG_END = 4
+_TAG_BEGINS = re.compile(r"<(?=[\s/]?[A-Za-z|]|/?\Z)|[\[◁]")
+_TAG_ENDS_BY_BEGIN = {"<": ">", "[": "]", "◁": "▷"}
+_KIMI_TAGS = ("<|open|>", "<|close|>")
+_KIMI_TAG_ENDS = "<|sep|>"
+_MAX_TAG_END = 4
+"""Characters that `_CLOSING_TAG_ENDS` matches at most."""
 _CLOSING_TAG_ENDS = re.compile(r"\s{0,3}>")
 
 
@@ -61,41 +64,41 @@ def _closing_pattern(opening: str, closing: str) -> re.Pattern[str]:
     return re.compile(rf"(?P<opens>{opening})|{closing}", re.IGNORECASE)
 
 
-_OF_TAGS = {
+_ENDS_OF_TAGS = {
     tag: _closing_pattern(
         rf"<{re.escape(tag)}(?::opensource)?(?:\s[^<>]{{0,20}})?>", rf"<\s?/\s?{re.escape(tag)}(?::opensource)?\s*>"
     )
     for tag in _TAGS
 }
-_OF_TOKENS = {word: _closing_pattern(re.escape(f"<{word}>"), closing) for word, closing in _TOKENS.items()}
-SQUARE = _closing_pattern(r"\[THINK\]", r"\[/THINK\]")
-"""`[THINK]`, Mistral."""
-ARROWS = _closing_pattern("◁think▷", "◁/think▷")
-"""`◁think▷`, Kimi-VL."""
-XTML = _closing_pattern(r"<\|open\|>\s?think\s?<\|sep\|>", r"<\|close\|>\s?think\s?<\|sep\|>")
-"""`<|open|>think<|sep|>`, Kimi K3."""
-CHANNEL = re.compile(r"(?P<opens>(?!))|<\|(?:end|return|call|eom|eot)\|>|(?=<\|start\|>)")
-"""A message in a channel that is meant only for the model itself."""
+_ENDS_OF_TOKENS = {word: _closing_pattern(re.escape(f"<{word}>"), closing) for word, closing in _TOKENS.items()}
+SQUARE_ENDS = _closing_pattern(r"\[THINK\]", r"\[/THINK\]")
+"""The end of thought in `[THINK]`, Mistral."""
+ARROW_ENDS = _closing_pattern("◁think▷", "◁/think▷")
+"""The same for `◁think▷`, Kimi-VL."""
+KIMI_ENDS = _closing_pattern(r"<\|open\|>\s?think\s?<\|sep\|>", r"<\|close\|>\s?think\s?<\|sep\|>")
+"""The same for `<|open|>think<|sep|>`, Kimi K3."""
+CHANNEL_ENDS_THOUGHT = re.compile(r"(?P<opens>(?!))|<\|(?:end|return|call|eom|eot)\|>|(?=<\|start\|>)")
+"""The same for a message in a channel that is meant only for the model itself."""
 
-OPENING = frozenset({*_OF_TAGS, *_OF_TOKENS})
+OPENING_WORDS = frozenset({*_ENDS_OF_TAGS, *_ENDS_OF_TOKENS})
 """Words of tags that open thought."""
 
 
-def _opened_by(word: str, text: str, after: int) -> tuple[re.Pattern[str], int] | Early | None:
+def _read_opening(word: str, text: str, after: int) -> tuple[re.Pattern[str], int] | Early | None:
     """Return what ends the thought that the tag with `word` opens, and the index where it begins.
 
     `after` is the end of the word. Return None if the tag opens no thought.
     """
-    thought = _OF_TAGS.get(word) or _OF_TOKENS[word]
+    thought = _ENDS_OF_TAGS.get(word) or _ENDS_OF_TOKENS[word]
     if word == "|channel":
-        begun = _GEMMA_THINKS.match(text, after)
+        begun = _GEMMA_THOUGHT.match(text, after)
         if begun is None:
-            return TOO_EARLY if _GEMMA_BEGINS.match(text, after) else None
+            return TOO_EARLY if _GEMMA_MAY_BEGIN.match(text, after) else None
         return (thought, begun.end()) if begun.end() < len(text) else TOO_EARLY
     tag = _TAG_ENDS.match(text, after)
     if tag is None:
-        rest = text[after : after + _LONGEST_TAG]
-        may_end = len(rest) < _LONGEST_TAG and (not rest or rest[0].isspace()) and "<" not in rest
+        rest = text[after : after + _MAX_TAG]
+        may_end = len(rest) < _MAX_TAG and (not rest or rest[0].isspace()) and "<" not in rest
         return TOO_EARLY if may_end else None
     return thought, tag.end()
 
@@ -114,17 +117,17 @@ class InThought:
     def __call__(self, state: ParserState) -> bool:
         """Pass thought up to its closing tag."""
         text = state.text
-        hold = len(text) if state.final else _tag_begun(text, state.at)
-        scan = state.at
-        while (tag := self._ends.search(text, scan)) and tag.start() < hold:
-            if text[tag.start() - 1] == "`":
+        hold = len(text) if state.final else _incomplete_tag(text, state.at)
+        counted = state.at
+        while (tag := self._ends.search(text, counted)) and tag.start() < hold:
+            if text[tag.start() - 1] == "`":  # A tag in inline code is only mentioned.
                 if tag.end() == len(text) and not state.final:
                     hold = tag.start()
                     break
                 if text.startswith("`", tag.end()):
-                    scan = tag.end()
+                    counted = tag.end()
                     continue
-            scan = tag.end()
+            counted = tag.end()
             if tag["opens"]:
                 self._depth += 1
                 continue
@@ -136,32 +139,32 @@ class InThought:
                 state.mode = self._then
                 return True
         # Pass the tags that were counted, so that they are not counted again.
-        state.pass_thought(max(hold, scan))
+        state.pass_thought(max(hold, counted))
         return False if state.final else state.pause(ANYTHING)
 
 
-def _tag_begun(text: str, start: int) -> int:
+def _incomplete_tag(text: str, start: int) -> int:
     """Return the index from which the end of `text` may be an incomplete tag."""
-    begin = max(start, len(text) - _LONGEST_CLOSING)
-    for found in _TAG_OPENS.finditer(text, begin):
-        at = found.start()
-        closing = _LAST_PART if text.startswith(_PARTS, at) else _CLOSINGS[text[at]]
-        if text.find(closing, at) < 0:
+    begin = max(start, len(text) - _MAX_CLOSING)
+    for tag in _TAG_BEGINS.finditer(text, begin):
+        at = tag.start()
+        end = _KIMI_TAG_ENDS if text.startswith(_KIMI_TAGS, at) else _TAG_ENDS_BY_BEGIN[text[at]]
+        if text.find(end, at) < 0:
             return at
     return len(text)
 
 
-def think(state: ParserState, found: re.Match[str], ends: re.Pattern[str], begin: int) -> Continuation:
+def begin_thought(state: ParserState, found: re.Match[str], ends: re.Pattern[str], begin: int) -> Continuation:
     """Begin thought at `begin`, after the tag that was found."""
     hidden = skip_code_span(state, found.start())
     if hidden is not None:
         return hidden
-    closing = closing_sign_for(state.text, found.start())
-    if closing:
+    closing_sign = closing_sign_for(state.text, found.start())
+    if closing_sign:
         # A tag in closed quotes is only mentioned. A tag after a stray quote is not.
         if begin == len(state.text) and not state.final:
             return wait(state, found.start())
-        if state.text.startswith(closing, begin):
+        if state.text.startswith(closing_sign, begin):
             return begin
     state.pass_content(found.start())
     state.skip(begin)
@@ -177,13 +180,13 @@ def after_thought(state: ParserState) -> bool:
     return True
 
 
-def restart(state: ParserState) -> ScanProgress:
+def continue_after_thought(state: ParserState) -> ScanProgress:
     """Continue as after thought."""
     after_thought(state)
     return ScanProgress.ADVANCED
 
 
-def thought_ended(state: ParserState, found: re.Match[str], end: int) -> Continuation:
+def end_unopened_thought(state: ParserState, found: re.Match[str], end: int) -> Continuation:
     """Handle a closing tag of thought that was not opened in the text: it was opened in the prompt."""
     hidden = skip_code_span(state, found.start())
     if hidden is not None:
@@ -197,21 +200,21 @@ def thought_ended(state: ParserState, found: re.Match[str], end: int) -> Continu
     state.reclassify()
     state.skip(end)
     state.fix_passed_text()
-    return restart(state)
+    return continue_after_thought(state)
 
 
-def thought_tag(state: ParserState, found: re.Match[str], word: str) -> Continuation:
+def read_thought_tag(state: ParserState, found: re.Match[str], word: str) -> Continuation:
     """Handle a tag that may open thought."""
-    opened = _opened_by(word, state.text, found.end())
+    opened = _read_opening(word, state.text, found.end())
     if isinstance(opened, Early):
         return found.end() if state.final else wait(state, found.start())
-    return found.end() if opened is None else think(state, found, opened[0], opened[1])
+    return found.end() if opened is None else begin_thought(state, found, opened[0], opened[1])
 
 
-def closing_thought_tag(state: ParserState, found: re.Match[str]) -> Continuation:
+def read_closing_thought_tag(state: ParserState, found: re.Match[str]) -> Continuation:
     """Handle a tag that closes thought."""
     tag = _CLOSING_TAG_ENDS.match(state.text, found.end())
     if tag is None:
-        short = len(state.text) - found.end() < _LONGEST_TAG_END and not state.final
+        short = len(state.text) - found.end() < _MAX_TAG_END and not state.final
         return wait(state, found.start()) if short else found.end()
-    return thought_ended(state, found, tag.end())
+    return end_unopened_thought(state, found, tag.end())

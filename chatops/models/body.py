@@ -13,7 +13,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import assert_never
 
-from chatops.dialects.writing import WRITABLE, Family, ToolDescription, WrittenCall, WrittenResult, family_of
+from chatops.dialects.families import Family, family_of
+from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass

@@ -1,6 +1,6 @@
 """Mask the secrets of a request in everything that comes back: servers echo keys in errors, models repeat their input.
 
-A secret is recognised in each of its spellings, see `domain.known_keys`. This covers ``Basic`` and ``Bearer`` headers too.
+A secret is recognised in each of its spellings, see `domain.known_keys`. That covers ``Basic`` and ``Bearer`` headers.
 """
 
 import re

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from chatops.dialects import Confidence, Diagnostic, DiagnosticKind, ReadCall, Reading, Schema, Segment
-from chatops.dialects.writing import Family
+from chatops.dialects.families import Family
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import ALIASES, RawCall, ToolSpec
 from chatops.models.calls import LONGEST_NAME

@@ -9,7 +9,8 @@ two counts have to agree, a count with cached tokens or from LiteLLM is never us
 the model makes a native call although no tools were sent in their field.
 """
 
-from chatops.dialects.writing import WRITABLE, Family, family_of
+from chatops.dialects.families import Family, family_of
+from chatops.dialects.writing import WRITABLE
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import ModelReply
 from chatops.models.memory import PROMPTED, CallStyle, EndpointMemory, Learned, TokenCount

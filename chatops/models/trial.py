@@ -5,7 +5,8 @@ import contextlib
 from dataclasses import replace
 from enum import StrEnum
 
-from chatops.dialects.writing import WRITABLE, family_of
+from chatops.dialects.families import family_of
+from chatops.dialects.writing import WRITABLE
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import UserMessage

@@ -1,6 +1,7 @@
 """The family of a model, by the names that servers give it."""
 
-from chatops.dialects.writing import DEFAULT_FORMAT, WRITABLE, family_of
+from chatops.dialects.families import DEFAULT_FORMAT, family_of
+from chatops.dialects.writing import WRITABLE
 from tests.support.cases import for_each
 
 

@@ -15,7 +15,7 @@ from chatops.dialects.strings import _BODY
 from tests.support.cases import for_each
 
 PATTERNS = [
-    *(JSON.gap, PYTHON.gap, PYTHON.number, _EXTRA_BRACES, _RAW_NEWLINE, base._TAIL, base._RUN),
+    *(JSON.gap, PYTHON.gap, PYTHON.number, _EXTRA_BRACES, _RAW_NEWLINE, base._TAIL, base._CLOSER_RUN),
     *_BODY.values(),
 ]
 GROUP_REPEATED = re.compile(r"(?<!\\)\)(?:[*+?]|\{[\d,]+\})\+")

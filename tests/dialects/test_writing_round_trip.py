@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatops.dialects import read_calls
+from chatops.dialects.families import family_of
 from chatops.dialects.formats.base import MARKS, TAGS
 from chatops.dialects.reading import Confidence
 from chatops.dialects.writers import inert, object_of
-from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult, family_of
+from chatops.dialects.writing import WRITABLE, ToolDescription, WrittenCall, WrittenResult
 from chatops.domain.canonical import JsonValue, canonical
 from tests.dialects.examples import SPELLINGS
 from tests.support.cases import for_each

@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from chatops.dialects.writing import WRITABLE, family_of
+from chatops.dialects.families import family_of
+from chatops.dialects.writing import WRITABLE
 from chatops.domain.ids import CallId, MessageId
 from chatops.domain.messages import AssistantMessage, Message, NoticeMessage, ToolMessage, UserMessage
 from chatops.domain.model import ToolChoice

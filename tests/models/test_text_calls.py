@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatops.dialects.writing import family_of
+from chatops.dialects.families import family_of
 from chatops.domain.model import FailureKind, ToolChoice
 from chatops.domain.tools import BUILT_IN_TOOLS, RawCall, ToolSpec
 from chatops.models.assemble import Assembler

@@ -15,9 +15,10 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS
 
-_NAMES_IN_A_MESSAGE = 12
+_MAX_LISTED = 12
+"""Tools that a message to the model lists; it has seen all of them in the request."""
 MAX_CALL = 8_000_000
-"""Maximum length of one call in characters."""
+"""Characters of one call, more than any tool takes. A larger call would only take memory."""
 MAX_DEPTH = 100
 """Maximum nesting depth for recursive readers: each level takes several frames of the stack left to them."""
 NAME = r"[^\s<>{}()\[\]\"'`|｜,;=]{1,256}"
@@ -42,7 +43,7 @@ _CLOSERS = (
     r"\[/TOOL_CALLS\]",
 )
 """Patterns of closing marks; each begins with a character as it is."""
-_CLOSERS_BEGIN = frozenset(pattern.lstrip("\\")[0] for pattern in _CLOSERS)
+_CLOSER_CHARS = frozenset(pattern.lstrip("\\")[0] for pattern in _CLOSERS)
 CLOSER = re.compile("|".join(_CLOSERS), re.IGNORECASE)
 """Any tag or token that ends a call or a list of calls, in any format."""
 END_OF_TEXT = re.compile(
@@ -52,7 +53,7 @@ END_OF_TEXT = re.compile(
     re.IGNORECASE,
 )
 """Tokens that end a message or a turn."""
-_LONGEST_CLOSER = 80
+_MAX_CLOSER = 80
 """Characters of text, at most, that may still become a closing mark."""
 JUNK = re.compile(r"(?:\s|\\[nrt]|[}\]);,`]){0,64}")
 """Text allowed between the end of a value and the closing tag: surplus brackets, the end of a fence."""
@@ -68,8 +69,9 @@ QUOTED_CALL = (
     r"<\s?(?:function|invoke)\s*>|<\s?[\w:|]{0,20}(?:tool_calls?|function_calls?)\b[^<>]{0,20}>|\]<\]minimax\[>\[<[^/]"
 )
 """Pattern of an opening tag of calls: in a value that holds one, closing tags may belong to it."""
-_RUN = re.compile(possessive(rf"\s*+(?:{CLOSER.pattern}|{END_OF_TEXT.pattern})", "+") + r"\s*+", re.IGNORECASE)
+_CLOSER_RUN = re.compile(possessive(rf"\s*+(?:{CLOSER.pattern}|{END_OF_TEXT.pattern})", "+") + r"\s*+", re.IGNORECASE)
 _BARS, _JOINTS = "|｜", "▁_"
+"""The characters with which DeepSeek spells tokens, and those that servers print instead."""
 TAGS: Mapping[str, Sequence[str]] = {
     "hermes": ("tool_call", "tool-call"),
     "granite3": ("|tool_call|",),
@@ -116,7 +118,7 @@ MARKS: Mapping[str, Sequence[str]] = {
 }
 """By format: its opening marks that are not tags."""
 _ALL_MARKS = tuple(mark for marks in MARKS.values() for mark in marks)
-_WORDS = frozenset(word for words in TAGS.values() for word in words)
+_TAG_WORDS = frozenset(word for words in TAGS.values() for word in words)
 TAG_WORD = r"[/!]?(?:[^\W\d]|[|｜])[\w:|｜▁/-]{0,63}"
 _TAG = re.compile(rf"<[ ]?(?P<word>{TAG_WORD})(?=.)", re.DOTALL)
 
@@ -128,10 +130,8 @@ class Early(Enum):
 
 
 TOO_EARLY = Early.TOO_EARLY
-
-
-_RUN_CODE = {name: known.code for name, known in BUILT_IN_TOOLS.items() if known.code}
-CODE_TOOLS = _RUN_CODE | {alias: _RUN_CODE[name] for alias, name in ALIASES.items() if name in _RUN_CODE}
+_CODE_TOOLS = {name: known.code for name, known in BUILT_IN_TOOLS.items() if known.code}
+CODE_TOOLS = _CODE_TOOLS | {alias: _CODE_TOOLS[name] for alias, name in ALIASES.items() if name in _CODE_TOOLS}
 """Name of each tool that runs code, and of its aliases, to its argument with the code."""
 
 
@@ -151,14 +151,14 @@ class OfferedTools:
         name = written.strip()
         if name in self.tools:
             return name
-        meant = self.aliases.get(name)
-        return meant if meant in self.tools else None
+        tool = self.aliases.get(name)
+        return tool if tool in self.tools else None
 
     def code_tool(self) -> tuple[str, str] | None:
         """Return the tool on offer that runs code, and its argument with the code; None if there is none."""
         for name, argument in CODE_TOOLS.items():
-            if found := self.named(name):
-                return found, argument
+            if tool := self.named(name):
+                return tool, argument
         return None
 
     def schema(self, name: str) -> Schema:
@@ -177,12 +177,12 @@ class OfferedTools:
         return [name for name in required if isinstance(name, str)]
 
     def listed(self) -> str:
-        """Return a clause that lists the first 12 tools on offer, for a message to the model."""
+        """Return a clause that lists the first tools on offer, for a message to the model."""
         if not self.tools:
             return "no tool is on offer"
         names = list(self.tools)
-        shown = ", ".join(names[:_NAMES_IN_A_MESSAGE])
-        more = len(names) - _NAMES_IN_A_MESSAGE
+        shown = ", ".join(names[:_MAX_LISTED])
+        more = len(names) - _MAX_LISTED
         return f"on offer are {shown}" + (f" and {more} more" if more > 0 else "")
 
 
@@ -240,7 +240,9 @@ class NoCall:
 
 ParseOutcome = CallBlock | NoCall
 NOT_HERE = NoCall()
+"""This is text, whatever follows."""
 NOT_YET = NoCall(sure=False)
+"""More text may make it a call."""
 
 
 @frozen_dataclass
@@ -267,7 +269,7 @@ def skip_space(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def unknown_tool(name: str, offered: OfferedTools, start: int) -> UnusableCall:
+def unknown_tool_call(name: str, offered: OfferedTools, start: int) -> UnusableCall:
     """Return the unusable call of a name that is not on offer."""
     return UnusableCall(
         kind=DiagnosticKind.UNKNOWN_TOOL,
@@ -277,10 +279,10 @@ def unknown_tool(name: str, offered: OfferedTools, start: int) -> UnusableCall:
     )
 
 
-def unreadable(error: UnreadableValueError, name: str, start: int) -> UnusableCall:
+def unreadable_call(error: UnreadableValueError, name: str, start: int) -> UnusableCall:
     """Return the unusable call for arguments that could not be read because of `error`."""
     if error.cut:
-        return cut_off(name, start)
+        return cut_off_call(name, start)
     where = max(error.position - start, 0)
     return UnusableCall(
         kind=DiagnosticKind.UNREADABLE,
@@ -290,7 +292,7 @@ def unreadable(error: UnreadableValueError, name: str, start: int) -> UnusableCa
     )
 
 
-def cut_off(name: str, start: int) -> UnusableCall:
+def cut_off_call(name: str, start: int) -> UnusableCall:
     """Return the unusable call whose end is missing."""
     return UnusableCall(
         kind=DiagnosticKind.CUT_OFF,
@@ -317,7 +319,7 @@ def with_repair(item: FoundCall, repair: str) -> FoundCall:
     return replace(item, repairs=(*item.repairs, repair))
 
 
-def unclosed(item: FoundCall) -> FoundCall:
+def as_unclosed(item: FoundCall) -> FoundCall:
     """Return `item` with `closed` False: its closing tag is missing. An unusable call is returned unchanged."""
     return item if isinstance(item, UnusableCall) else replace(item, closed=False)
 
@@ -327,19 +329,19 @@ def with_low_confidence(item: FoundCall) -> FoundCall:
     return item if isinstance(item, UnusableCall) else replace(item, confidence=Confidence.LOW)
 
 
-def call_ends_at(text: str, at: int, *, least: int) -> tuple[bool, int]:
+def call_ends_at(text: str, at: int, *, min_tags: int) -> tuple[bool, int]:
     """Return True if the closing tag at `at` ends a call and is not text about one, and the index after it.
 
-    Only closing tags may follow, then another call or the end of the text. Before the end of the text, at least `least`
-    of these tags are required.
+    Only closing tags may follow, then another call or the end of the text. Before the end of the text, at least
+    `min_tags` of these tags are required.
     """
-    run = _RUN.match(text, at)
+    run = _CLOSER_RUN.match(text, at)
     end = run.end() if run else at + 1
     if end < len(text):
         tag = _TAG.match(text, end)
-        opens = tag is not None and tag["word"].lower().removesuffix(":opensource") in _WORDS
+        opens = tag is not None and tag["word"].lower().removesuffix(":opensource") in _TAG_WORDS
         return opens or (text.startswith(_ALL_MARKS, end) and not CLOSER_BEGINS.match(text, end)), end
-    return run is not None and len(CLOSER.findall(run[0])) >= least, end
+    return run is not None and len(CLOSER.findall(run[0])) >= min_tags, end
 
 
 def only_closers_follow(text: str, at: int) -> bool:
@@ -367,9 +369,9 @@ def closer_after(text: str, at: int) -> int | None:
 def closer_may_come(text: str, at: int) -> bool:
     """Return True if more text could add a closing tag after `at`, where none is yet."""
     at = _after_junk(text, at)
-    if len(text) - at < 2:
-        return at == len(text) or text[at] in _CLOSERS_BEGIN or text[at] == "\\"
-    return text[at] in _CLOSERS_BEGIN and len(text) - at < _LONGEST_CLOSER
+    if at == len(text) or (text[at] == "\\" and at + 1 == len(text)):
+        return True  # A backslash at the end may begin an escape among the surplus brackets.
+    return text[at] in _CLOSER_CHARS and len(text) - at < _MAX_CLOSER
 
 
 def _after_junk(text: str, at: int) -> int:

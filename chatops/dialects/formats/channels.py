@@ -25,9 +25,9 @@ from chatops.dialects.formats.base import (
     ParseOutcome,
     UnusableCall,
     closer_may_come,
-    cut_off,
+    cut_off_call,
     skip_space,
-    unreadable,
+    unreadable_call,
 )
 from chatops.dialects.formats.json_objects import CallBuilder, read_arguments
 from chatops.dialects.formats.tagged import ArgumentCollector
@@ -37,31 +37,31 @@ from chatops.dialects.typed_values import as_type
 from chatops.domain.canonical import JsonValue
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
-_PART = r"[^<\n]{0,200}"
+_HEADER_PART = r"[^<\n]{0,200}"
 _HEADER = re.compile(
-    rf"(?:<\|start\|>)?(?P<role>{_PART})(?:<\|(?:channel|constrain)\|>{_PART}){{0,4}}<\|message\|>",
+    rf"(?:<\|start\|>)?(?P<role>{_HEADER_PART})(?:<\|(?:channel|constrain)\|>{_HEADER_PART}){{0,4}}<\|message\|>",
 )
-_BEGINS = re.compile(
-    rf"(?:<\|start\|>)?{_PART}(?:<\|(?:channel|constrain)\|>{_PART}){{0,4}}(?:<(?:\|\w{{0,12}}(?:\|)?)?)?\Z"
+_HEADER_MAY_BEGIN = re.compile(
+    rf"(?:<\|start\|>)?{_HEADER_PART}(?:<\|(?:channel|constrain)\|>{_HEADER_PART}){{0,4}}(?:<(?:\|\w{{0,12}}(?:\|)?)?)?\Z"
 )
 _RECIPIENT = re.compile(r"\bto=([^\s<|]{1,256})")
 _ROLE = re.compile(r"\s*(?!to=)([^\s<]*)")
 _OWN_ROLES = frozenset({"assistant", ""})
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w{0,40})")
-_ENDS = re.compile(r"\s*<\|(?:call|end|return|eom|eot)\|>")
+_CALL_MESSAGE_ENDS = re.compile(r"\s*<\|(?:call|end|return|eom|eot)\|>")
 CHANNEL_ENDS = frozenset({"|end|", "|return|", "|call|", "|eom|", "|eot|"})
 """Words of the tokens that end a message in a channel."""
-_PEOPLE = frozenset({"user", "final"})
-_ITSELF = frozenset({"self", "analysis"})
+_USER_NAMES = frozenset({"user", "final"})
+_OWN_NAMES = frozenset({"self", "analysis"})
 _PART_MARK = re.compile(
     r"<\|(?P<side>open|close)\|>\s?(?P<name>response|think|tools|call|message)\b(?P<more>[^<]{0,400})<\|sep\|>"
 )
-_PART_BEGINS = re.compile(r"<\|(?:open|close)\|>\s?\w{0,12}[^<]{0,400}(?:<(?:\|(?:s(?:e(?:p\|?)?)?)?)?)?\Z")
-_TOOL = re.compile(r'\btool="([^"]{1,256})"')
+_PART_MAY_BEGIN = re.compile(r"<\|(?:open|close)\|>\s?\w{0,12}[^<]{0,400}(?:<(?:\|(?:s(?:e(?:p\|?)?)?)?)?)?\Z")
+_TOOL_ATTRIBUTE = re.compile(r'\btool="([^"]{1,256})"')
 _ARGUMENT = re.compile(r"<\|open\|>\s?(?P<what>argument|json)\b(?P<more>[^<]{0,600})<\|sep\|>")
-_KEY = re.compile(r'\bkey="([^"]{1,256})"')
-_TYPE = re.compile(r'\btype="(\w{1,16})"')
-_INSIDE = re.compile(r"<\|(?P<side>open|close)\|>\s?(?:argument|json)\b[^<]{0,600}<\|sep\|>")
+_KEY_ATTRIBUTE = re.compile(r'\bkey="([^"]{1,256})"')
+_TYPE_ATTRIBUTE = re.compile(r'\btype="(\w{1,16})"')
+_ARGUMENT_MARK = re.compile(r"<\|(?P<side>open|close)\|>\s?(?:argument|json)\b[^<]{0,600}<\|sep\|>")
 _CALL_ENDS = re.compile(r"<\|close\|>\s?call\s?<\|sep\|>")
 
 
@@ -92,17 +92,17 @@ def read_header(text: str, start: int) -> ChannelHeader | Early | None:
     """Return the header that begins at `start`; None if there is none."""
     found = _HEADER.match(text, start)
     if found is None:
-        return TOO_EARLY if _BEGINS.match(text, start) else None
-    written = found[0]
-    recipient = _RECIPIENT.search(written)
-    channel = _CHANNEL.search(written)
+        return TOO_EARLY if _HEADER_MAY_BEGIN.match(text, start) else None
+    header = found[0]
+    recipient = _RECIPIENT.search(header)
+    channel = _CHANNEL.search(header)
     name = recipient[1] if recipient else ""
     role = _ROLE.match(found["role"])
-    if written.startswith("<|start|>") and role and role[1] not in _OWN_ROLES:
+    if header.startswith("<|start|>") and role and role[1] not in _OWN_ROLES:
         purpose = ChannelPurpose.OTHER_ROLE
-    elif name in _PEOPLE:
+    elif name in _USER_NAMES:
         purpose = ChannelPurpose.ANSWER
-    elif name in _ITSELF:
+    elif name in _OWN_NAMES:
         purpose = ChannelPurpose.THOUGHT
     elif name:
         purpose = ChannelPurpose.CALL if channel or name.startswith("functions.") else ChannelPurpose.TO_A_TOOL
@@ -121,11 +121,11 @@ def read_channel_call(text: str, start: int, header: ChannelHeader, offered: Off
     try:
         arguments, end, repairs, sure = read_arguments(text, header.end)
     except UnreadableValueError as error:
-        ended = None if error.cut else _ENDS.search(text, error.position)
-        unusable = unreadable(error, written, start)
+        ended = None if error.cut else _CALL_MESSAGE_ENDS.search(text, error.position)
+        unusable = unreadable_call(error, written, start)
         return CallBlock(end=ended.end() if ended else len(text), format="harmony", items=(unusable,), sure=False)
     item: FoundCall = CallBuilder(offered, start, end, repairs).call(written, arguments)
-    if ended := _ENDS.match(text, end):
+    if ended := _CALL_MESSAGE_ENDS.match(text, end):
         return CallBlock(end=ended.end(), format="harmony", items=(item,), sure=sure)
     return CallBlock(end=end, format="harmony", items=(item,), sure=sure and not closer_may_come(text, end))
 
@@ -144,39 +144,39 @@ def read_part(text: str, start: int) -> PartMark | Early | None:
     """Return the mark that begins at `start`; None if there is none."""
     found = _PART_MARK.match(text, start)
     if found is None:
-        return TOO_EARLY if _PART_BEGINS.match(text, start) else None
+        return TOO_EARLY if _PART_MAY_BEGIN.match(text, start) else None
     return PartMark(name=found["name"], opens=found["side"] == "open", attributes=found["more"], end=found.end())
 
 
 def read_part_call(opening: Opening, part: PartMark) -> ParseOutcome:
     """Return the call whose opening mark is `part`."""
     text, start, offered = opening.text, opening.start, opening.offered
-    tool = _TOOL.search(part.attributes)
+    tool = _TOOL_ATTRIBUTE.search(part.attributes)
     if tool is None:
         return NOT_HERE
     written = _unescape(tool[1])
-    reading = _PartCall(text, start, ArgumentCollector(written, start, offered), offered)
-    end = reading.read(part.end)
-    if end < 0:
-        return CallBlock(end=len(text), format="kimi_k3", items=(cut_off(written, start),), sure=False)
-    return CallBlock(end=end, format="kimi_k3", items=(reading.item(end),))
+    call = _PartCall(text, start, ArgumentCollector(written, start, offered), offered)
+    end = call.read(part.end)
+    if end is None:
+        return CallBlock(end=len(text), format="kimi_k3", items=(cut_off_call(written, start),), sure=False)
+    return CallBlock(end=end, format="kimi_k3", items=(call.item(end),))
 
 
 class _PartCall:
     """State of one call while it is read."""
 
-    __slots__ = ("_call", "_offered", "_start", "_text", "_whole")
+    __slots__ = ("_all_arguments", "_call", "_offered", "_start", "_text")
 
     def __init__(self, text: str, start: int, call: ArgumentCollector, offered: OfferedTools) -> None:
         self._text = text
         self._start = start
         self._call = call
         self._offered = offered
-        self._whole: JsonValue = None
+        self._all_arguments: JsonValue = None
         """All arguments, if they were written as one object."""
 
-    def read(self, at: int) -> int:
-        """Read the arguments from `at` on; return the index after the call, -1 if it does not end."""
+    def read(self, at: int) -> int | None:
+        """Read the arguments from `at` on; return the index after the call, None if it does not end."""
         text = self._text
         while True:
             at = skip_space(text, at)
@@ -185,29 +185,29 @@ class _PartCall:
             opened = _ARGUMENT.match(text, at)
             if opened is None:
                 if at == len(text) or text.startswith("<|", at):
-                    return -1
+                    return None
                 closing = _CALL_ENDS.search(text, at)
                 if closing is None:
-                    return -1
+                    return None
                 self._call.refuse(f"has text outside its arguments: {text[at : min(at + 40, closing.start())]!r}")
                 return closing.end()
             found = self._value_end(opened.end())
             if found is None:
-                return -1
-            self._put(opened, text[opened.end() : found[0]])
+                return None
+            self._add_argument(opened, text[opened.end() : found[0]])
             at = found[1]
 
     def item(self, end: int) -> FoundCall:
         """Return the call, or its error."""
         item = self._call.item(end)
-        if self._whole is None or isinstance(item, UnusableCall):
+        if self._all_arguments is None or isinstance(item, UnusableCall):
             return item
-        return CallBuilder(self._offered, self._start, end, item.repairs).call(item.name, self._whole)
+        return CallBuilder(self._offered, self._start, end, item.repairs).call(item.name, self._all_arguments)
 
     def _value_end(self, at: int) -> tuple[int, int] | None:
         """Return the end of the value at `at`, and the index from which to continue; quoted arguments are counted."""
         depth = 0
-        for mark in _INSIDE.finditer(self._text, at):
+        for mark in _ARGUMENT_MARK.finditer(self._text, at):
             if mark["side"] == "open":
                 depth += 1
             elif not depth:
@@ -216,29 +216,29 @@ class _PartCall:
                 depth -= 1
         return None
 
-    def _put(self, opened: re.Match[str], raw: str) -> None:
+    def _add_argument(self, opened: re.Match[str], raw: str) -> None:
         if opened["what"] == "json":
-            self._put_whole(raw)
+            self._add_all_arguments(raw)
             return
-        kind = _TYPE.search(opened["more"])
-        key = _KEY.search(opened["more"])
+        kind = _TYPE_ATTRIBUTE.search(opened["more"])
+        key = _KEY_ATTRIBUTE.search(opened["more"])
         if key is None:
             self._call.refuse("has an argument without a name")
             return
         is_text = kind is None or kind[1] == "string"
-        self._call.put(_unescape(key[1]), lambda schema: _value(raw, schema, is_text))
+        self._call.put(_unescape(key[1]), lambda schema: _typed_value(raw, schema, is_text=is_text))
 
-    def _put_whole(self, raw: str) -> None:
+    def _add_all_arguments(self, raw: str) -> None:
         try:
             read = read_whole(raw)
         except UnreadableValueError as error:
             self._call.refuse(f"has arguments that could not be read: {error.message}")
             return
-        self._whole = read.value
+        self._all_arguments = read.value
         self._call.repairs += read.repairs
 
 
-def _value(raw: str, schema: Schema, is_text: bool) -> tuple[JsonValue, tuple[str, ...]]:
+def _typed_value(raw: str, schema: Schema, *, is_text: bool) -> tuple[JsonValue, tuple[str, ...]]:
     """Return the value of an argument and its repairs.
 
     Raises UnreadableValueError if it is not of its type.

@@ -15,13 +15,13 @@ from chatops.dialects.formats.base import (
     OfferedTools,
     Opening,
     UnusableCall,
+    as_unclosed,
     closer_after,
     closer_may_come,
-    cut_off,
+    cut_off_call,
     skip_space,
-    unclosed,
-    unknown_tool,
-    unreadable,
+    unknown_tool_call,
+    unreadable_call,
     with_repair,
 )
 from chatops.dialects.json_reader import JsonRead, read_value, unwrap
@@ -42,21 +42,20 @@ ARGUMENT_KEYS = (
     "function_args",
     "tool_parameters",
 )
-_BESIDE = frozenset({"id", "type", "index", "tool_call_id", "call_id"})
-_BESIDE_A_LIST = frozenset({"role", "content", "refusal", "id", "type", "tool_calls", "function_call", "thought"})
-_LEFT_OUT = "entries that are not calls were left out"
-_NAME_IS_THE_KEY = "the key of the object was read as the name of the tool"
-_OWN_SCHEMA = "has its own schema instead of its arguments"
+_EXTRA_KEYS = frozenset({"id", "type", "index", "tool_call_id", "call_id"})
+_EXTRA_KEYS_OF_LIST = frozenset({"role", "content", "refusal", "id", "type", "tool_calls", "function_call", "thought"})
+_DROPPED_ENTRIES = "entries that are not calls were left out"
+_KEY_IS_NAME = "the key of the object was read as the name of the tool"
+_SCHEMA_GIVEN = "has its own schema instead of its arguments"
 
 NO_CALL = 'holds no call: an object with "name" and "arguments" is needed'
 """Error for a value that was announced as a call."""
-
-Closed = Callable[[JsonValue], bool]
-"""Function that returns True if the model itself closed a part of a value."""
 NO_CLOSER = "the closing tag is missing"
+IsClosed = Callable[[JsonValue], bool]
+"""Function that returns True if the model itself closed a part of a value."""
 _FENCE_OPENS = re.compile(r"\s*+(?:`{3,}|~{3,})[ \t]*[\w-]{0,20}\s*")
 _FENCE_ENDS = re.compile(r"\s*(?:`{3,}|~{3,})")
-_MORE = re.compile(r"\{|\[\s*\{")
+_NEXT_OBJECT = re.compile(r"\{|\[\s*\{")
 _BETWEEN = re.compile(r"[\s,;]*+")
 _OPEN_ENDED = frozenset(
     {
@@ -73,9 +72,9 @@ _OPEN_ENDED = frozenset(
     }
 )
 """Formats whose calls end where their JSON or Python ends: they have no closing tag."""
-_KEYED = frozenset({"apertus"})
+_KEYED_FORMATS = frozenset({"apertus"})
 """Formats in which `{NAME: {arguments}}` is a call."""
-_NAMED = re.compile(r"""[\[{\s]*["']?(?:name|tool_name|tool)["']?\s*:\s*["']([^"'\n]{1,80})["']""")
+_BROKEN_NAME = re.compile(r"""[\[{\s]*["']?(?:name|tool_name|tool)["']?\s*:\s*["']([^"'\n]{1,80})["']""")
 
 
 def all_closed(_value: JsonValue) -> bool:
@@ -84,12 +83,15 @@ def all_closed(_value: JsonValue) -> bool:
 
 
 class CallBuilder:
-    """Maker of calls from the values of one block, which begins at `start`."""
+    """Builder of calls from the values of one block, `text[start:end]`.
+
+    `closed` tells if the model itself closed a part of a value. `repairs` are those made to read the values.
+    """
 
     __slots__ = ("closed", "end", "offered", "repairs", "start")
 
     def __init__(
-        self, offered: OfferedTools, start: int, end: int, repairs: tuple[str, ...] = (), closed: Closed = all_closed
+        self, offered: OfferedTools, start: int, end: int, repairs: tuple[str, ...] = (), closed: IsClosed = all_closed
     ) -> None:
         self.offered = offered
         self.start = start
@@ -102,33 +104,31 @@ class CallBuilder:
 
         With `keyed`, an object `{NAME: {arguments}}` is a call.
         """
-        found = list(self._in(value, keyed))
-        good = [call for call in found if call is not None]
-        if not good:
+        entries = list(self._calls_in(value, keyed=keyed))
+        calls = [entry for entry in entries if entry is not None]
+        if not calls:
             return [self._unusable(DiagnosticKind.UNREADABLE, NO_CALL)]
-        if len(good) < len(found):
-            return [with_repair(call, _LEFT_OUT) for call in good]
-        return good
+        return [with_repair(call, _DROPPED_ENTRIES) for call in calls] if len(calls) < len(entries) else calls
 
     def unmarked(self, value: JsonValue) -> list[FoundCall] | None:
         """Return the calls in a value without a marker; None if any part of it is something else."""
-        if not _asks(value):
+        if not _is_like_call(value):
             return None
-        found = list(self._in(value, False))
-        if not found or any(call is None for call in found) or _lists_data(value):
+        entries = list(self._calls_in(value))
+        calls = [entry for entry in entries if entry is not None]
+        if not calls or len(calls) < len(entries) or _has_data_as_arguments(value):
             return None
-        good = [call for call in found if call is not None]
-        return good if all(isinstance(call, Call) or _means_a_call(call) for call in good) else None
+        return calls if all(isinstance(call, Call) or _was_meant(call) for call in calls) else None
 
     def call(self, written: str, arguments: JsonValue, *, repairs: tuple[str, ...] = ()) -> FoundCall:
         """Return a call of the tool `written` with its arguments as written, or an unusable call."""
         name = self.offered.named(written)
         if name is None:
             if isinstance(arguments, Mapping) and is_schema(arguments):
-                return self._unusable(DiagnosticKind.NOT_ARGUMENTS, _OWN_SCHEMA, written)
-            return unknown_tool(written, self.offered, self.start)
+                return self._unusable(DiagnosticKind.NOT_ARGUMENTS, _SCHEMA_GIVEN, written)
+            return unknown_tool_call(written, self.offered, self.start)
         if arguments is None or arguments == "" or arguments == []:
-            return self._without_arguments(name)
+            return self._call_without_arguments(name)
         more: tuple[str, ...] = ()
         if isinstance(arguments, str):
             try:
@@ -142,87 +142,83 @@ class CallBuilder:
                 DiagnosticKind.NOT_ARGUMENTS, "has no object of arguments; write them as {name: value}", name
             )
         if not self.closed(arguments):
-            return cut_off(name, self.start)
+            return cut_off_call(name, self.start)
         if is_schema(arguments) and "properties" not in _properties(self.offered, name):
-            return self._unusable(DiagnosticKind.NOT_ARGUMENTS, _OWN_SCHEMA, name)
+            return self._unusable(DiagnosticKind.NOT_ARGUMENTS, _SCHEMA_GIVEN, name)
         return Call(
             name=name, arguments=arguments, start=self.start, end=self.end, repairs=(*self.repairs, *repairs, *more)
         )
 
-    def _in(self, value: JsonValue, keyed: bool) -> Iterator[FoundCall | None]:
-        if isinstance(value, Mapping):
-            yield from self._objects(value, keyed)
-        elif isinstance(value, list):
-            for item in value:
-                if isinstance(item, Mapping):
-                    yield from self._objects(item, keyed)
-                else:
-                    yield None
-        else:
-            yield None
+    def _calls_in(self, value: JsonValue, *, keyed: bool = False) -> Iterator[FoundCall | None]:
+        """Yield a call for each object of `value`, None for everything in it that is no call."""
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, Mapping):
+                yield from self._calls_of_object(item, keyed=keyed)
+            else:
+                yield None
 
-    def _objects(self, value: Mapping[str, JsonValue], keyed: bool) -> Iterator[FoundCall | None]:
+    def _calls_of_object(self, value: Mapping[str, JsonValue], *, keyed: bool) -> Iterator[FoundCall | None]:
         if value.get("role", "assistant") != "assistant":
             yield self._unusable(DiagnosticKind.NOT_ARGUMENTS, "is in a message of another role")
             return
         for key in ("tool_calls", "function_call"):
             if key in value and value[key] is not None:
                 inner = value[key]
-                if value.keys() <= _BESIDE_A_LIST and isinstance(inner, list | Mapping):
-                    yield from self._in(inner, False)
+                if value.keys() <= _EXTRA_KEYS_OF_LIST and isinstance(inner, list | Mapping):
+                    yield from self._calls_in(inner)
                 else:
                     yield None
                 return
         inner = value.get("function")
         if isinstance(inner, Mapping):
-            if value.keys() <= _BESIDE | {"function"}:
-                yield self._object(inner, value)
+            if value.keys() <= _EXTRA_KEYS | {"function"}:
+                yield self._call_of_object(inner, value)
             else:
-                yield self._surplus(value.keys() - _BESIDE - {"function"})
+                yield self._surplus_keys(value.keys() - _EXTRA_KEYS - {"function"})
             return
         if keyed and len(value) == 1:
             [(name, arguments)] = value.items()
             if name not in NAME_KEYS:
                 yield self.call(name, arguments)
                 return
-        yield self._object(value, value)
+        yield self._call_of_object(value, value)
 
-    def _object(self, value: Mapping[str, JsonValue], outer: Mapping[str, JsonValue]) -> FoundCall | None:
+    def _call_of_object(self, value: Mapping[str, JsonValue], outer: Mapping[str, JsonValue]) -> FoundCall | None:
         name_key = next((key for key in NAME_KEYS if isinstance(value.get(key), str)), None)
         if name_key is None:
-            return self._one_key(value)
+            return self._call_by_key(value)
         written = value[name_key]
-        assert isinstance(written, str), "chosen for being a text"
+        assert isinstance(written, str), "the key was chosen because of it"
         keys = [key for key in ARGUMENT_KEYS if key in value]
-        surplus = value.keys() - _BESIDE - {name_key, *keys}
+        surplus = value.keys() - _EXTRA_KEYS - {name_key, *keys}
         if surplus:
-            return self._surplus(surplus, written)
+            return self._surplus_keys(surplus, written)
         if len(keys) > 1:
             return self._unusable(
                 DiagnosticKind.NOT_ARGUMENTS, f"has its arguments twice, as {' and '.join(keys)}", written
             )
         if not keys:
             if not (self.closed(value) and self.closed(outer)):
-                return cut_off(written, self.start)
+                return cut_off_call(written, self.start)
             return self.call(written, None)
         return self.call(written, value[keys[0]])
 
-    def _one_key(self, value: Mapping[str, JsonValue]) -> FoundCall | None:
+    def _call_by_key(self, value: Mapping[str, JsonValue]) -> FoundCall | None:
         """Read `{NAME: {...}}` where a call was announced in another shape."""
         if len(value) != 1:
             return None
         [(name, arguments)] = value.items()
         if not isinstance(arguments, Mapping) or self.offered.named(name) is None:
             return None
-        return self.call(name, arguments, repairs=(_NAME_IS_THE_KEY,))
+        return self.call(name, arguments, repairs=(_KEY_IS_NAME,))
 
-    def _without_arguments(self, name: str) -> FoundCall:
+    def _call_without_arguments(self, name: str) -> FoundCall:
         needed = self.offered.required(name)
         if needed:
             return self._unusable(DiagnosticKind.NOT_ARGUMENTS, f"has no arguments; it needs {', '.join(needed)}", name)
         return Call(name=name, arguments={}, start=self.start, end=self.end, repairs=self.repairs)
 
-    def _surplus(self, surplus: set[str], name: str = "") -> FoundCall:
+    def _surplus_keys(self, surplus: set[str], name: str = "") -> FoundCall:
         keys = ", ".join(sorted(surplus)[:4])
         return self._unusable(DiagnosticKind.NOT_ARGUMENTS, f"has keys besides a name and arguments: {keys:.80}", name)
 
@@ -240,10 +236,10 @@ def _properties(offered: OfferedTools, name: str) -> Mapping[str, JsonValue]:
     return properties if isinstance(properties, Mapping) else {}
 
 
-def _asks(value: JsonValue) -> bool:
+def _is_like_call(value: JsonValue) -> bool:
     """Return True if a value without a marker has what only calls have: name and arguments, or a list of calls."""
     if isinstance(value, list):
-        return bool(value) and all(isinstance(item, Mapping) and _asks(item) for item in value)
+        return bool(value) and all(isinstance(item, Mapping) and _is_like_call(item) for item in value)
     if not isinstance(value, Mapping):
         return False
     if "tool_calls" in value or "function_call" in value or isinstance(value.get("function"), Mapping):
@@ -251,10 +247,10 @@ def _asks(value: JsonValue) -> bool:
     return any(key in value for key in ARGUMENT_KEYS)
 
 
-def _lists_data(value: JsonValue) -> bool:
+def _has_data_as_arguments(value: JsonValue) -> bool:
     """Return True if the arguments are a number, a boolean or a filled list: then this is data and no call."""
     if isinstance(value, list):
-        return any(_lists_data(item) for item in value)
+        return any(_has_data_as_arguments(item) for item in value)
     if not isinstance(value, Mapping):
         return False
     return any(
@@ -264,7 +260,7 @@ def _lists_data(value: JsonValue) -> bool:
     )
 
 
-def _means_a_call(unusable: UnusableCall) -> bool:
+def _was_meant(unusable: UnusableCall) -> bool:
     """Return True if the model clearly wanted a call, so that it must learn of the error."""
     return unusable.kind in (DiagnosticKind.UNKNOWN_TOOL, DiagnosticKind.CUT_OFF)
 
@@ -278,16 +274,15 @@ def skip_fence(text: str, at: int) -> int:
 def read_objects(text: str, at: int, offered: OfferedTools, *, format: str) -> CallBlock:
     """Return the calls of a block whose first object or list begins at `at`."""
     items: list[FoundCall] = []
-    sure = True
-    whole = True
+    sure = whole = True
     position = end = at
-    while position == at or _MORE.match(text, position):
+    while position == at or _NEXT_OBJECT.match(text, position):
         try:
             read = read_value(text, position, close_open=True)
         except UnreadableValueError as error:
-            return broken(text, position, error, name_in(text, position), format=format, before=items)
-        shape = CallBuilder(offered, position, read.end, read.repairs, read.closed)
-        items += shape.items(read.value, keyed=format in _KEYED)
+            return broken_block(text, position, error, name_in(text, position), format=format, before=items)
+        builder = CallBuilder(offered, position, read.end, read.repairs, read.closed)
+        items += builder.items(read.value, keyed=format in _KEYED_FORMATS)
         sure = sure and is_sure(text, read)
         whole = whole and not read.unclosed
         between = _BETWEEN.match(text, read.end)
@@ -321,11 +316,11 @@ def closed_block(
             items = [with_repair(item, NO_CLOSER) for item in items]
             whole = False
     if not whole:
-        items = [unclosed(item) for item in items]
+        items = [as_unclosed(item) for item in items]
     return CallBlock(end=end if after is None else after, format=format, items=tuple(items), sure=sure)
 
 
-def broken(
+def broken_block(
     text: str, start: int, error: UnreadableValueError, name: str, *, format: str, before: Sequence[FoundCall] = ()
 ) -> CallBlock:
     """Return a block whose call at `start` cannot be read: the items `before` it count, the rest is skipped."""
@@ -333,14 +328,14 @@ def broken(
     return CallBlock(
         end=closer.end() if closer else len(text),
         format=format,
-        items=(*before, unreadable(error, name, start)),
+        items=(*before, unreadable_call(error, name, start)),
         sure=False,
     )
 
 
 def name_in(text: str, at: int) -> str:
     """Return the name that a broken object seems to have, for the message about it."""
-    found = _NAMED.match(text, at)
+    found = _BROKEN_NAME.match(text, at)
     return found[1] if found else ""
 
 
@@ -373,6 +368,6 @@ def read_named(opening: Opening, written: str, at: int, *, format: str) -> CallB
     try:
         arguments, end, repairs, sure = read_arguments(text, at)
     except UnreadableValueError as error:
-        return broken(text, start, error, written, format=format)
+        return broken_block(text, start, error, written, format=format)
     item = CallBuilder(opening.offered, start, end, repairs).call(written, arguments)
     return closed_block(text, end, [item], format=format, sure=sure)

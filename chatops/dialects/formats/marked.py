@@ -29,10 +29,10 @@ from chatops.dialects.formats.base import (
     ReadCalls,
     UnusableCall,
     closer_may_come,
-    cut_off,
+    cut_off_call,
     empty_call,
     skip_space,
-    unreadable,
+    unreadable_call,
 )
 from chatops.dialects.formats.json_objects import (
     NO_CALL,
@@ -55,21 +55,25 @@ _OPENS = re.compile(
     re.IGNORECASE,
 )
 """Opening tags that may follow a wrapper."""
-_TAGGED = re.compile(r"<\s?(?:[a-z_]+:)?(?:invoke|function)(?:[\sĠ=]|name=)", re.IGNORECASE)
+_CALL_TAG = re.compile(r"<\s?(?:[a-z_]+:)?(?:invoke|function)(?:[\sĠ=]|name=)", re.IGNORECASE)
 _TAG_ENDS = re.compile(r"(?::\w{1,20})?\s{0,4}>")
 _PYTHON = re.compile(r"[^\W\d][\w.-]{0,255}\s*\(")
 _PYTHON_LIST = re.compile(r"\[\s*(?:\]|[^\W\d][\w.-]{0,255}\s*\()")
-_WORD = re.compile(r"[^\s{}<>\[\]]{1,16}\s*(?=\{)")
-_TAG_BEGINS = re.compile(r"(?:<\s?[\w:|｜▁]+(?:[\s=][^<>]*)?|\]<?[\]minax\[>]*<?)\Z")
-_BEGINS = re.compile(r"[\w.:/-]+\s*\Z")
+_WORD_BEFORE_OBJECT = re.compile(r"[^\s{}<>\[\]]{1,16}\s*(?=\{)")
+_TAG_MAY_BEGIN = re.compile(r"(?:<\s?[\w:|｜▁]+(?:[\s=][^<>]*)?|\]<?[\]minax\[>]*<?)\Z")
+_NAME_MAY_BEGIN = re.compile(r"[\w.:/-]+\s*\Z")
 _MAX_PROSE = 240
-_LONGEST_NAME = 300
-_LONGEST_TAG_END = 26
-_DOUBLED = "0,3"
+"""Characters between a tag and its closing tag that show the model what was no call; longer text is about the tag."""
+_MAX_NAME = 300
+"""Characters of a name that may still be written."""
+_MAX_TAG_END = 26
+"""Characters from the word of a tag to its `>`."""
+_REPEATED_TAGS = "0,3"
 """Maximum number of repetitions of an opening tag: a row of them is read again from each of its tags."""
 _PYTHON_FORMATS = {"function_calls": "olmo3", "|tool_call_start|": "lfm2", "|python_start|": "llama4_pythonic"}
-_PAIRS = {"ifm|tool_call": "k2_horizon", "ifm|tool_calls": "k2_horizon"}
-_LONGEST_REST = 64
+_ARGKEY_FORMATS = {"ifm|tool_call": "k2_horizon", "ifm|tool_calls": "k2_horizon"}
+_MAX_REST = 64
+"""Characters of a mark whose end is still to come."""
 _DSML = re.compile(r"<[|｜]DSML[|｜](\s?)(function_calls|tool_calls|calls|invoke)\b", re.IGNORECASE)
 _DSML_WRAPPER = re.compile(r"\s*>\s*(?=<)")
 _DSML_FORMATS = {"function_calls": "dsml_v32", "tool_calls": "dsml_v4", "calls": "dsml_v41"}
@@ -98,32 +102,33 @@ _SEPARATOR = re.compile(
     r"(?:<[|｜]tool[▁_ ]sep[|｜]>|(?P<kimi><\|tool_call_argument_begin\|>))",
     re.IGNORECASE,
 )
-_TOKEN_BEGINS = re.compile(r"[^<>{}]{0,300}(?:<[|｜]?[\w▁ ]{0,30}[|｜]?)?\Z")
+_TOKEN_MAY_BEGIN = re.compile(r"[^<>{}]{0,300}(?:<[|｜]?[\w▁ ]{0,30}[|｜]?)?\Z")
 _NAME_LINE = re.compile(rf"\s*(?P<name>{NAME})\s*(?=[`~{{\"])")
 _KIMI_ID = re.compile(r"(?:functions\.)?(?P<name>.*?)(?::\d{1,6})?", re.DOTALL)
-_MISTRAL = re.compile(rf"\s*(?P<name>{NAME})\s*(?:\[CALL_ID\][^\[\]{{}}]{{0,64}})?\s*(?:\[ARGS\])?\s*(?=[{{\"])")
-_MISTRAL_BEGINS = re.compile(
+_MISTRAL_NAME = re.compile(rf"\s*(?P<name>{NAME})\s*(?:\[CALL_ID\][^\[\]{{}}]{{0,64}})?\s*(?:\[ARGS\])?\s*(?=[{{\"])")
+_MISTRAL_MAY_BEGIN = re.compile(
     rf"\s*(?:{NAME})?\s*(?:\[(?:CALL_ID\][^\[\]{{}}]{{0,64}}|[CALL_ID]{{0,7}}))?\s*(?:\[[ARGS]{{0,4}}\]?)?\s*\Z"
 )
-_PLAMO = re.compile(
+_PLAMO_NAME = re.compile(
     r"(?:\s*<\|plamo:begin_tool_(?:requests|request):plamo\|>){0,4}\s*<\|plamo:begin_tool_name:plamo\|>"
     rf"\s*(?P<name>{NAME})\s*<\|plamo:end_tool_name:plamo\|>\s*<\|plamo:begin_tool_arguments:plamo\|>\s*"
     r"(?:<\|plamo:constrain\|>\s*\w{0,16}\s*)?(?:<\|plamo:msg\|>)?\s*"
 )
-_LONGEST_PLAMO_OPENING = 600
+_MAX_PLAMO_OPENING = 600
 """Characters, at most, before the arguments of a call of PLaMo."""
-_REACT = re.compile(r"[ \t]*(?P<name>[^\s`][^\n]{0,160}?)[ \t]*\r?\n\s{0,16}Action[ _]Input ?:[ \t]*")
-_REACT_BEGINS = re.compile(r"[ \t]*[^\s`][^\n]{0,160}(?:\n\s{0,16}(?P<input>[ActionIput _:]{0,14}[ \t]*))?\Z")
-_INPUT = "Action Input :"
-_FENCED = re.compile(r"[ \t]*\r?\n?\s{0,8}```[ \t]*(?:json)?\s*(?=[\[{])", re.IGNORECASE)
-_FENCED_BEGINS = re.compile(r"[ \t]*\r?\n?\s{0,8}`{0,3}[ \t]*j?s?o?n?\s*\Z", re.IGNORECASE)
+_REACT_NAME = re.compile(r"[ \t]*(?P<name>[^\s`][^\n]{0,160}?)[ \t]*\r?\n\s{0,16}Action[ _]Input ?:[ \t]*")
+_REACT_MAY_BEGIN = re.compile(r"[ \t]*[^\s`][^\n]{0,160}(?:\n\s{0,16}(?P<input>[ActionIput _:]{0,14}[ \t]*))?\Z")
+_REACT_INPUT = "Action Input :"
+_COMMAND_R_FENCE = re.compile(r"[ \t]*\r?\n?\s{0,8}```[ \t]*(?:json)?\s*(?=[\[{])", re.IGNORECASE)
+_COMMAND_R_FENCE_MAY_BEGIN = re.compile(r"[ \t]*\r?\n?\s{0,8}`{0,3}[ \t]*j?s?o?n?\s*\Z", re.IGNORECASE)
 _OBSERVATION = re.compile(r"\s*Observation ?:")
-_OBSERVATION_BEGINS = re.compile(r"\s*[Observation: ]{0,12}\Z")
-_PROMPT = re.compile(r"(?P<name>[^\W\d][\w.:/-]{0,255})[ \t]*\r?\n\s*")
-_PROMPT_BEGINS = re.compile(r"(?:[^\W\d][\w.:/-]{0,255}[ \t]*\r?(?:\n\s*)?)?\Z")
-_FENCE_BEGINS = re.compile(r"[ \t]*`{0,3}\w{0,8}\s*\Z")
+_OBSERVATION_MAY_BEGIN = re.compile(r"\s*[Observation: ]{0,12}\Z")
+_PROMPT_NAME = re.compile(r"(?P<name>[^\W\d][\w.:/-]{0,255})[ \t]*\r?\n\s*")
+_PROMPT_MAY_BEGIN = re.compile(r"(?:[^\W\d][\w.:/-]{0,255}[ \t]*\r?(?:\n\s*)?)?\Z")
+_FENCE_MAY_BEGIN = re.compile(r"[ \t]*`{0,3}\w{0,8}\s*\Z")
 _FENCE_ENDS = re.compile(r"\s*`{3,}")
-_TO_EVERYONE = "all"
+_FUNCTIONARY_TEXT = "all"
+"""The recipient after `>>>` to which functionary writes text for the user."""
 
 
 def read_marked(opening: Opening, *, format: str, word: str) -> ParseOutcome:
@@ -131,8 +136,8 @@ def read_marked(opening: Opening, *, format: str, word: str) -> ParseOutcome:
     text = opening.text
     tag = _TAG_ENDS.match(text, opening.after)
     if tag is None:
-        return NOT_YET if len(text) - opening.after < _LONGEST_TAG_END else NOT_HERE
-    again = re.compile(rf"(?:\s*<\s?{re.escape(word)}(?::\w{{1,20}})?\s{{0,4}}>){{{_DOUBLED}}}", re.IGNORECASE)
+        return NOT_YET if len(text) - opening.after < _MAX_TAG_END else NOT_HERE
+    again = re.compile(rf"(?:\s*<\s?{re.escape(word)}(?::\w{{1,20}})?\s{{0,4}}>){{{_REPEATED_TAGS}}}", re.IGNORECASE)
     doubled = again.match(text, tag.end())
     at = skip_space(text, doubled.end() if doubled else tag.end())
     if at == len(text):
@@ -152,53 +157,55 @@ def read_body(opening: Opening, at: int, *, format: str, word: str = "") -> Pars
             return read_python(opening, inner, format=_PYTHON_FORMATS.get(word, format))
         return read_objects(text, inner, opening.offered, format=format)
     if _OPENS.match(text, at):
-        return _inner(opening, at, format, word)
-    if char in "<]" and len(text) - at < _LONGEST_TAG_END and _TAG_BEGINS.match(text, at):
-        return CallBlock(end=len(text), format=format, items=(cut_off("", opening.start),), sure=False)
+        return _read_inner_tag(opening, at, format, word)
+    if char in "<]" and len(text) - at < _MAX_TAG_END and _TAG_MAY_BEGIN.match(text, at):
+        return CallBlock(end=len(text), format=format, items=(cut_off_call("", opening.start),), sure=False)
     return _read_named_call(opening, at, format, word)
 
 
 def _read_named_call(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
     """Return a call that begins with its name, or nothing for prose."""
     text = opening.text
-    if found := _after_a_word(opening, at, format) or read_argkey(opening, at, format=_PAIRS.get(word, "glm_argkey")):
+    if found := _read_after_word(opening, at, format) or read_argkey(
+        opening, at, format=_ARGKEY_FORMATS.get(word, "glm_argkey")
+    ):
         return found
     if _PYTHON.match(text, at):
         return read_python(opening, at, format=_PYTHON_FORMATS.get(word, format))
-    if begun := _BEGINS.match(text, at):
+    if begun := _NAME_MAY_BEGIN.match(text, at):
         if opening.offered.begins_a_name(begun[0].rstrip()):
             return CallBlock(
-                end=len(text), format=format, items=(cut_off(begun[0].strip(), opening.start),), sure=False
+                end=len(text), format=format, items=(cut_off_call(begun[0].strip(), opening.start),), sure=False
             )
-        if len(begun[0]) < _LONGEST_NAME:
+        if len(begun[0]) < _MAX_NAME:
             return NOT_YET
-    return _prose(opening, at, format, word)
+    return _settle_prose(opening, at, format, word)
 
 
-def _after_a_word(opening: Opening, at: int, format: str) -> CallBlock | None:
+def _read_after_word(opening: Opening, at: int, format: str) -> CallBlock | None:
     """Return an object that names a tool, after a word that is not a tool's name, such as `json`."""
-    word = _WORD.match(opening.text, at)
+    word = _WORD_BEFORE_OBJECT.match(opening.text, at)
     if word is None or opening.offered.named(word[0]) is not None or not name_in(opening.text, word.end()):
         return None
     return read_objects(opening.text, word.end(), opening.offered, format=format)
 
 
-def _inner(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
+def _read_inner_tag(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
     """Read tags of another kind after the opening tag: of one call in `<tool_call>`, of calls in wrappers."""
     text = opening.text
-    if word == "tool_call" and _TAGGED.match(text, at):
+    if word == "tool_call" and _CALL_TAG.match(text, at):
         inner = Opening(text=text, start=at, after=at, offered=opening.offered)
         found = read_tagged(inner, format="qwen3_xml")
         if isinstance(found, CallBlock):
             return CallBlock(end=found.end, format=found.format, items=found.items, sure=found.sure)
-        return _prose(opening, at, "qwen3_xml", word) if found.sure else NOT_YET
+        return _settle_prose(opening, at, "qwen3_xml", word) if found.sure else NOT_YET
     return CallBlock(end=at, format=format, wraps=True)
 
 
-def _prose(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
+def _settle_prose(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
     """Handle content that is not a call: an unusable call if its tags are closed, otherwise text about a tag."""
     text = opening.text
-    closer = _closing(word).search(text, at, at + _MAX_PROSE)
+    closer = _closing_tag(word).search(text, at, at + _MAX_PROSE)
     if closer is None:
         return NOT_HERE if len(text) - at >= _MAX_PROSE else NOT_YET
     unusable = UnusableCall(
@@ -209,7 +216,7 @@ def _prose(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
     return CallBlock(end=closer.end(), format=format, items=(unusable,))
 
 
-def _closing(word: str) -> re.Pattern[str]:
+def _closing_tag(word: str) -> re.Pattern[str]:
     return re.compile(rf"<\s?/\s?{re.escape(word)}(?::\w{{1,20}})?\s*>", re.IGNORECASE)
 
 
@@ -221,7 +228,7 @@ def _read_after_role(opening: Opening) -> ParseOutcome:
     """Read the calls after `<|message_sep|>` and the role that GigaChat writes them in."""
     found = _GIGACHAT_ROLE.match(opening.text, opening.after)
     if found is None:
-        return NOT_YET if len(opening.text) - opening.after < _LONGEST_REST else NOT_HERE
+        return NOT_YET if len(opening.text) - opening.after < _MAX_REST else NOT_HERE
     if found.end() == len(opening.text):
         return NOT_YET
     return read_body(opening, found.end(), format="gigachat3")
@@ -232,7 +239,7 @@ def _read_dsml(opening: Opening) -> ParseOutcome:
     text, start = opening.text, opening.start
     tag = _DSML.match(text, start)
     if tag is None:
-        return NOT_YET if len(text) - start < _LONGEST_REST and ">" not in text[start:] else NOT_HERE
+        return NOT_YET if len(text) - start < _MAX_REST and ">" not in text[start:] else NOT_HERE
     kind = tag[2].lower()
     if kind == "invoke":
         return read_tagged(opening, format=opening.wrapper or ("dsml_v41" if tag[1] else "dsml_v32"))
@@ -247,7 +254,7 @@ def _read_action(opening: Opening) -> ParseOutcome:
     text = opening.text
     found = _PLUGIN.match(text, opening.after)
     if found is None:
-        return NOT_YET if len(text) - opening.after < _LONGEST_REST else NOT_HERE
+        return NOT_YET if len(text) - opening.after < _MAX_REST else NOT_HERE
     if found.end() == len(text):
         return NOT_YET
     if found[1].lower() == "plugin":
@@ -266,41 +273,41 @@ def read_tokens(opening: Opening) -> ParseOutcome:
     """
     text = opening.text
     if "calls" not in text[opening.start : opening.after].lower():
-        return _read_call(opening, opening.after + 1)
+        return _read_token_call(opening, opening.after + 1)
     at = skip_space(text, opening.after + 1)
     rest = text[at : at + 1]
     if rest == "<":
         return CallBlock(end=at, format="", wraps=True) if len(text) > at + 1 else NOT_YET
     if not rest:
         return CallBlock(end=len(text), format="", items=(empty_call(opening.start),), sure=False)
-    return _read_call(opening, at)
+    return _read_token_call(opening, at)
 
 
-def _read_call(opening: Opening, at: int) -> ParseOutcome:
+def _read_token_call(opening: Opening, at: int) -> ParseOutcome:
     text, start = opening.text, opening.start
     found = _SEPARATOR.match(text, at)
     if found is None:
-        if not _TOKEN_BEGINS.match(text, at):
+        if not _TOKEN_MAY_BEGIN.match(text, at):
             return NOT_HERE
-        return CallBlock(end=len(text), format="", items=(cut_off(text[at : at + 80].strip(), start),), sure=False)
+        return CallBlock(end=len(text), format="", items=(cut_off_call(text[at : at + 80].strip(), start),), sure=False)
     before, at = found["name"].strip(), found.end()
     if found["kimi"]:
         name = _KIMI_ID.fullmatch(before)
         return read_named(opening, name["name"] if name else before, at, format="kimi_k2")
     inner = skip_space(text, at)
     if text.startswith("<steptml:", inner):
-        return _step(opening, inner)
+        return _read_step(opening, inner)
     if before != "function" and text.startswith(("{", '"'), skip_fence(text, at)):
         return read_named(opening, before, at, format="deepseek_v31")
     line = _NAME_LINE.match(text, at)
     if line is None:
         return CallBlock(
-            end=len(text), format="deepseek_v3", items=(cut_off(text[at : at + 80].strip(), start),), sure=False
+            end=len(text), format="deepseek_v3", items=(cut_off_call(text[at : at + 80].strip(), start),), sure=False
         )
     return read_named(opening, line["name"], line.end(), format="deepseek_v3")
 
 
-def _step(opening: Opening, at: int) -> ParseOutcome:
+def _read_step(opening: Opening, at: int) -> ParseOutcome:
     inner = Opening(text=opening.text, start=at, after=at, offered=opening.offered)
     found = read_tagged(inner, format="step3")
     if isinstance(found, CallBlock):
@@ -316,59 +323,59 @@ def read_mistral(opening: Opening) -> ParseOutcome:
         return NOT_YET
     if text[at] == "{" or (text[at] == "[" and not text.startswith(("[CALL_ID]", "[ARGS]"), at)):
         return read_objects(text, at, opening.offered, format="mistral_json")
-    named = _MISTRAL.match(text, at)
+    named = _MISTRAL_NAME.match(text, at)
     if named:
         return read_named(opening, named["name"], named.end(), format="mistral_v11")
-    if not _MISTRAL_BEGINS.match(text, at):
+    if not _MISTRAL_MAY_BEGIN.match(text, at):
         return NOT_HERE
     if "[" in text[at:] or opening.offered.begins_a_name(text[at:].strip()):
-        return CallBlock(end=len(text), format="mistral_v11", items=(cut_off("", start),), sure=False)
+        return CallBlock(end=len(text), format="mistral_v11", items=(cut_off_call("", start),), sure=False)
     return NOT_YET
 
 
 def read_plamo(opening: Opening) -> ParseOutcome:
     """Read `<|plamo:begin_tool_name:plamo|>NAME<..>` and its arguments, each between tokens, or their outer tokens."""
     text = opening.text
-    named = _PLAMO.match(text, opening.start)
+    named = _PLAMO_NAME.match(text, opening.start)
     if named:
         return read_named(opening, named["name"], named.end(), format="plamo3")
-    if len(text) - opening.start < _LONGEST_PLAMO_OPENING:
-        return CallBlock(end=len(text), format="plamo3", items=(cut_off("", opening.start),), sure=False)
+    if len(text) - opening.start < _MAX_PLAMO_OPENING:
+        return CallBlock(end=len(text), format="plamo3", items=(cut_off_call("", opening.start),), sure=False)
     return NOT_HERE
 
 
 def read_action(opening: Opening) -> ParseOutcome:
     """Read the call after `Action:` at the beginning of a line."""
     text = opening.text
-    if fenced := _FENCED.match(text, opening.after):
-        return _command_r(opening, fenced.end())
-    named = _REACT.match(text, opening.after)
+    if fenced := _COMMAND_R_FENCE.match(text, opening.after):
+        return _read_command_r(opening, fenced.end())
+    named = _REACT_NAME.match(text, opening.after)
     if named is None:
-        begun = _REACT_BEGINS.match(text, opening.after)
-        may = begun and (not begun["input"] or _INPUT.replace(" :", ":").startswith(begun["input"].rstrip()))
-        return NOT_YET if may or _FENCED_BEGINS.match(text, opening.after) else NOT_HERE
+        begun = _REACT_MAY_BEGIN.match(text, opening.after)
+        may = begun and (not begun["input"] or _REACT_INPUT.replace(" :", ":").startswith(begun["input"].rstrip()))
+        return NOT_YET if may or _COMMAND_R_FENCE_MAY_BEGIN.match(text, opening.after) else NOT_HERE
     written = named["name"]
     if opening.offered.named(written) is None and not text.startswith("{", skip_fence(text, named.end())):
-        return NOT_YET if _FENCE_BEGINS.match(text, named.end()) else NOT_HERE
+        return NOT_YET if _FENCE_MAY_BEGIN.match(text, named.end()) else NOT_HERE
     if written.lower() in ("none", "n/a", "finish", "final answer"):
         return NOT_HERE
-    return _react(opening, written, named.end())
+    return _read_react(opening, written, named.end())
 
 
-def _react(opening: Opening, written: str, at: int) -> CallBlock:
+def _read_react(opening: Opening, written: str, at: int) -> CallBlock:
     text, start = opening.text, opening.start
     try:
         arguments, end, repairs, sure = read_arguments(text, at)
     except UnreadableValueError as error:
-        return CallBlock(end=len(text), format="react", items=(unreadable(error, written, start),), sure=False)
+        return CallBlock(end=len(text), format="react", items=(unreadable_call(error, written, start),), sure=False)
     item = CallBuilder(opening.offered, start, end, repairs).call(written, arguments)
     invented = _OBSERVATION.match(text, end)
-    if invented is None and _OBSERVATION_BEGINS.match(text, end):
+    if invented is None and _OBSERVATION_MAY_BEGIN.match(text, end):
         sure = False
     return CallBlock(end=end, format="react", items=(item,), sure=sure, rest_is_invented=invented is not None)
 
 
-def _command_r(opening: Opening, at: int) -> ParseOutcome:
+def _read_command_r(opening: Opening, at: int) -> ParseOutcome:
     text = opening.text
     found = read_objects(text, at, opening.offered, format="commandr_action")
     end = _FENCE_ENDS.match(text, found.end)
@@ -379,17 +386,17 @@ def _command_r(opening: Opening, at: int) -> ParseOutcome:
 def read_prompt(opening: Opening) -> ParseOutcome:
     """Read the call after `>>>` at the beginning of a line, or right after a call."""
     text, start = opening.text, opening.start
-    named = _PROMPT.match(text, opening.after)
+    named = _PROMPT_NAME.match(text, opening.after)
     if named is None or named.end() == len(text):
-        return NOT_YET if _PROMPT_BEGINS.match(text, opening.after) else NOT_HERE
-    if named["name"] == _TO_EVERYONE:
+        return NOT_YET if _PROMPT_MAY_BEGIN.match(text, opening.after) else NOT_HERE
+    if named["name"] == _FUNCTIONARY_TEXT:
         return CallBlock(end=named.end(), format="functionary_v32", wraps=True)
     if text[named.end()] != "{":
         return NOT_HERE
     try:
         arguments, end, repairs, sure = read_arguments(text, named.end())
     except UnreadableValueError as error:
-        unusable = unreadable(error, named["name"], start)
+        unusable = unreadable_call(error, named["name"], start)
         return CallBlock(end=len(text), format="functionary_v32", items=(unusable,), sure=False)
     item = CallBuilder(opening.offered, start, end, repairs).call(named["name"], arguments)
     return CallBlock(end=end, format="functionary_v32", items=(item,), sure=sure)
@@ -409,14 +416,14 @@ _OWN: Mapping[str, ReadCalls] = {
 """The readers of formats whose opening tags have a grammar of their own."""
 
 
-def _reader(format: str, word: str) -> ReadCalls:
+def _reader_of(format: str, word: str) -> ReadCalls:
     """Return the reader of what follows the opening tag `<word>`: calls in any grammar, unless it has its own."""
     if word.rpartition(":")[2] in _NAMES_THE_TOOL:
         return partial(_read_function, format=format)
     return _OWN.get(format) or partial(read_marked, format=format, word=word)
 
 
-OPENS: Mapping[str, ReadCalls] = {word: _reader(format, word) for format, words in TAGS.items() for word in words}
+OPENS: Mapping[str, ReadCalls] = {word: _reader_of(format, word) for format, words in TAGS.items() for word in words}
 """The words of all opening tags, each with its reader."""
 FORMATS = frozenset({*TAGS, *MARKS, *_SHARED, *_OF_LINES, *_OF_HEADERS, *_UNMARKED})
 """The names of the formats that can be read."""

@@ -21,10 +21,10 @@ from chatops.dialects.formats.base import (
     Opening,
     ParseOutcome,
     UnusableCall,
-    cut_off,
+    cut_off_call,
     skip_space,
-    unknown_tool,
-    unreadable,
+    unknown_tool_call,
+    unreadable_call,
 )
 from chatops.dialects.formats.json_objects import CallBuilder, closed_block
 from chatops.dialects.json_reader import read_value, read_whole
@@ -32,31 +32,36 @@ from chatops.dialects.reading import DiagnosticKind, Schema, UnreadableValueErro
 from chatops.dialects.typed_values import as_type, item_schema, property_schema, strip_newlines, types_of
 from chatops.domain.canonical import JsonValue
 
-_NAMED = re.compile(r">\s*(?:call)?\s*:?\s*(?P<name>[^\s<>{}\[\]\"'`:,]{1,256})\s*\{")
-_BEGINS = re.compile(r">\s*(?:c|ca|cal|call)?\s*:?\s*[^\s<>{}\[\]\"'`,]{0,256}\s*\Z")
+_GEMMA_NAME = re.compile(r">\s*(?:call)?\s*:?\s*(?P<name>[^\s<>{}\[\]\"'`:,]{1,256})\s*\{")
+_GEMMA_MAY_BEGIN = re.compile(r">\s*(?:c|ca|cal|call)?\s*:?\s*[^\s<>{}\[\]\"'`,]{0,256}\s*\Z")
 _DELIMITER = r"<\|\"\|>|<escape>"
-_TEXT_OPENS = re.compile(_DELIMITER)
-_INSIDE = re.compile(
+_STRING_OPENS = re.compile(_DELIMITER)
+_INSIDE_STRING = re.compile(
     rf"(?P<delimiter>{_DELIMITER})|(?P<opens><\|tool_call>|<start_function_call>)|<tool_call\|>|<end_function_call>"
 )
-_KEY = re.compile(rf"(?:{_DELIMITER})?\s*[\"']?(?P<key>[^\s:{{}}\[\],<>\"']{{1,256}})[\"']?\s*(?:{_DELIMITER})?\s*:\s*")
-_BARE = re.compile(r"[^,{}\[\]<\n]{1,4000}")
+_GEMMA_KEY = re.compile(
+    rf"(?:{_DELIMITER})?\s*[\"']?(?P<key>[^\s:{{}}\[\],<>\"']{{1,256}})[\"']?\s*(?:{_DELIMITER})?\s*:\s*"
+)
+_BARE_VALUE = re.compile(r"[^,{}\[\]<\n]{1,4000}")
 _BARE_TEXT = "text without delimiters was read as text"
 _LOST_BRACE = "the closing brace of the arguments is missing"
 _MAX_PROSE = 240
-_LONGEST_MARK = 24
+"""Characters between a tag and its closing tag that show the model what was no call; longer text is about the tag."""
+_MAX_MARK = 24
+"""Characters of a delimiter or closing tag that may still be incomplete."""
 _MARK = "]<]minimax[>["
-_M = re.escape(_MARK)
-_WRAPPER = re.compile(rf"\s*<tool_call>\s*(?=(?:{_M})?<invoke)")
-_WRAPPER_BEGINS = re.compile(r"\s*(?:<[\w]{0,10}>?\s*[^\s]{0,24})?\Z")
-_CALL = re.compile(r"""\s*<invoke\s+name\s*=\s*["']?(?P<name>[^"'<>\s]{1,256})["']?\s*>""")
-_CALL_BEGINS = re.compile(r"\s*<(?:i[^<>]{0,280})?\Z")
-_CALL_ENDS = re.compile(rf"(?:{_M})?</invoke>")
-_OPENS = re.compile(rf"(?:{_M})?<(?P<tag>[^\s<>/\"']{{1,256}})>")
-_NEXT_CALL = re.compile(rf"(?:{_M})(?:<invoke\s|</tool_call>)")
+_MARK_PATTERN = re.escape(_MARK)
+_WRAPPER = re.compile(rf"\s*<tool_call>\s*(?=(?:{_MARK_PATTERN})?<invoke)")
+_WRAPPER_MAY_BEGIN = re.compile(r"\s*(?:<[\w]{0,10}>?\s*[^\s]{0,24})?\Z")
+_INVOKE = re.compile(r"""\s*<invoke\s+name\s*=\s*["']?(?P<name>[^"'<>\s]{1,256})["']?\s*>""")
+_INVOKE_MAY_BEGIN = re.compile(r"\s*<(?:i[^<>]{0,280})?\Z")
+_INVOKE_ENDS = re.compile(rf"(?:{_MARK_PATTERN})?</invoke>")
+_TAG_OPENS = re.compile(rf"(?:{_MARK_PATTERN})?<(?P<tag>[^\s<>/\"']{{1,256}})>")
+_NEXT_CALL = re.compile(rf"(?:{_MARK_PATTERN})(?:<invoke\s|</tool_call>)")
 _LOST_MARK = "the mark before a closing tag is missing"
 _LOST_CALL_END = "the closing tag of the call is missing"
-_LONGEST_TAG = 280
+_MAX_TAG = 280
+"""Characters of a tag that may still be incomplete."""
 
 
 def read_gemma(opening: Opening, *, format: str) -> ParseOutcome:
@@ -64,31 +69,31 @@ def read_gemma(opening: Opening, *, format: str) -> ParseOutcome:
     text, start, offered = opening.text, opening.start, opening.offered
     if opening.after == len(text):
         return NOT_YET
-    named = _NAMED.match(text, opening.after)
+    named = _GEMMA_NAME.match(text, opening.after)
     if named is None:
-        if _BEGINS.match(text, opening.after):
+        if _GEMMA_MAY_BEGIN.match(text, opening.after):
             return NOT_YET
         closer = CLOSER.search(text, opening.after, opening.after + _MAX_PROSE)
         if closer is None:
             return NOT_YET if len(text) - opening.after < _MAX_PROSE else NOT_HERE
-        unusable = unreadable(UnreadableValueError("there are no arguments in braces", start), "", start)
+        unusable = unreadable_call(UnreadableValueError("there are no arguments in braces", start), "", start)
         return CallBlock(end=closer.end(), format=format, items=(unusable,))
     written = named["name"]
     name = offered.named(written)
     reader = _GemmaReader(text, offered.schema(name) if name else {})
     try:
-        arguments, end = reader.pairs(named.end(), reader.schema, 0)
+        arguments, end = reader.read_pairs(named.end(), reader.schema, 0)
     except UnreadableValueError as error:
         closer = None if error.cut else CLOSER.search(text, error.position)
         return CallBlock(
             end=closer.end() if closer else len(text),
             format=format,
-            items=(unreadable(error, written, start),),
+            items=(unreadable_call(error, written, start),),
             sure=closer is not None,
         )
     item: FoundCall
     if name is None:
-        item = unknown_tool(written, offered, start)
+        item = unknown_tool_call(written, offered, start)
     else:
         item = CallBuilder(offered, start, end, tuple(dict.fromkeys(reader.repairs))).call(written, arguments)
     return closed_block(text, end, [item], format=format)
@@ -104,70 +109,70 @@ class _GemmaReader:
         self.schema = schema
         self.repairs: list[str] = []
 
-    def pairs(self, at: int, schema: Schema, depth: int) -> tuple[dict[str, JsonValue], int]:
+    def read_pairs(self, at: int, schema: Schema, depth: int) -> tuple[dict[str, JsonValue], int]:
         """Read `key:value,...}` from `at` on; return the pairs and the index after the brace."""
         text = self.text
-        found: dict[str, JsonValue] = {}
+        pairs: dict[str, JsonValue] = {}
         while True:
             at = skip_space(text, at)
             if text.startswith("}", at):
-                return found, at + 1
-            if depth == 0 and found and CLOSER.match(text, at):
+                return pairs, at + 1
+            if depth == 0 and pairs and CLOSER.match(text, at):
                 self.repairs.append(_LOST_BRACE)
-                return found, at
-            key = _KEY.match(text, at)
+                return pairs, at
+            key = _GEMMA_KEY.match(text, at)
             if key is None:
-                raise self._fail("a key is missing", at)
-            value, at = self._value(key.end(), property_schema(schema, key["key"]), depth + 1)
-            if key["key"] in found and found[key["key"]] != value:
+                raise self._error("a key is missing", at)
+            value, at = self._read_value(key.end(), property_schema(schema, key["key"]), depth + 1)
+            if key["key"] in pairs and pairs[key["key"]] != value:
                 raise UnreadableValueError(f"{key['key']!r:.80} is given twice", at)
-            found[key["key"]] = value
-            at = self._comma(at, "}", closers=depth == 0)
+            pairs[key["key"]] = value
+            at = self._skip_comma(at, "}", closers=depth == 0)
 
-    def _items(self, at: int, schema: Schema, depth: int) -> tuple[list[JsonValue], int]:
+    def _read_items(self, at: int, schema: Schema, depth: int) -> tuple[list[JsonValue], int]:
         text = self.text
-        each = item_schema(schema)
-        found: list[JsonValue] = []
+        schema_of_item = item_schema(schema)
+        items: list[JsonValue] = []
         while True:
             at = skip_space(text, at)
             if text.startswith("]", at):
-                return found, at + 1
-            value, at = self._value(at, each, depth + 1)
-            found.append(value)
-            at = self._comma(at, "]")
+                return items, at + 1
+            value, at = self._read_value(at, schema_of_item, depth + 1)
+            items.append(value)
+            at = self._skip_comma(at, "]")
 
-    def _comma(self, at: int, closing: str, *, closers: bool = False) -> int:
+    def _skip_comma(self, at: int, closing: str, *, closers: bool = False) -> int:
         """Return the index after a comma; stay before a closing bracket."""
         at = skip_space(self.text, at)
         if self.text.startswith(",", at):
             return at + 1
         if self.text.startswith(closing, at) or (closers and CLOSER.match(self.text, at)):
             return at
-        raise self._fail("a comma or a closing bracket is missing", at)
+        raise self._error("a comma or a closing bracket is missing", at)
 
-    def _value(self, at: int, schema: Schema, depth: int) -> tuple[JsonValue, int]:
+    def _read_value(self, at: int, schema: Schema, depth: int) -> tuple[JsonValue, int]:
         text = self.text
         if depth > MAX_DEPTH:
             raise UnreadableValueError(f"it is nested more than {MAX_DEPTH} deep", at)
-        if opened := _TEXT_OPENS.match(text, at):
+        if opened := _STRING_OPENS.match(text, at):
             end, after = self._text_end(opened.end())
             return text[opened.end() : end], after
         char = text[at : at + 1]
         if char == "{":
-            return self.pairs(at + 1, schema, depth)
+            return self.read_pairs(at + 1, schema, depth)
         if char == "[":
-            return self._items(at + 1, schema, depth)
+            return self._read_items(at + 1, schema, depth)
         if char in ('"', "'") and char:
             read = read_value(text, at)
             self.repairs += read.repairs
             return read.value, read.end
-        return self._bare(at, schema)
+        return self._read_bare(at, schema)
 
-    def _bare(self, at: int, schema: Schema) -> tuple[JsonValue, int]:
+    def _read_bare(self, at: int, schema: Schema) -> tuple[JsonValue, int]:
         """Read a number, a word, or a string without its delimiters."""
-        found = _BARE.match(self.text, at)
+        found = _BARE_VALUE.match(self.text, at)
         if found is None or found.end() == len(self.text):
-            raise self._fail("a value is missing", found.end() if found else at)
+            raise self._error("a value is missing", found.end() if found else at)
         raw = found[0].strip()
         try:
             read = read_whole(raw)
@@ -187,7 +192,7 @@ class _GemmaReader:
     def _text_end(self, at: int) -> tuple[int, int]:
         """Return the end of the string that begins at `at`, and the index after its delimiter."""
         depth = 0
-        for mark in _INSIDE.finditer(self.text, at):
+        for mark in _INSIDE_STRING.finditer(self.text, at):
             if mark["opens"]:
                 depth += 1
             elif mark["delimiter"]:
@@ -197,8 +202,8 @@ class _GemmaReader:
                 depth -= 1
         raise UnreadableValueError("the text ends before its closing delimiter", at, cut=True)
 
-    def _fail(self, message: str, at: int) -> UnreadableValueError:
-        if at >= len(self.text) or ("<" in self.text[at : at + 1] and len(self.text) - at < _LONGEST_MARK):
+    def _error(self, message: str, at: int) -> UnreadableValueError:
+        if at >= len(self.text) or ("<" in self.text[at : at + 1] and len(self.text) - at < _MAX_MARK):
             return UnreadableValueError("the text ends in the middle of it", at, cut=True)
         return UnreadableValueError(message, at)
 
@@ -208,33 +213,29 @@ def read_minimax(opening: Opening) -> ParseOutcome:
     text, start = opening.text, opening.start
     if wrapper := _WRAPPER.match(text, opening.after):
         return CallBlock(end=wrapper.end(), format="minimax_m3", wraps=True)
-    call = _CALL.match(text, opening.after)
+    call = _INVOKE.match(text, opening.after)
     if call is None:
-        begun = _WRAPPER_BEGINS.match(text, opening.after) or _CALL_BEGINS.match(text, opening.after)
+        begun = _WRAPPER_MAY_BEGIN.match(text, opening.after) or _INVOKE_MAY_BEGIN.match(text, opening.after)
         return NOT_YET if begun else NOT_HERE
     written = call["name"]
     name = opening.offered.named(written)
     reader = _MinimaxReader(text)
     try:
-        arguments, end = reader.arguments(call.end(), opening.offered.schema(name) if name else {})
+        arguments, end = reader.read_arguments(call.end(), opening.offered.schema(name) if name else {})
     except UnreadableValueError as error:
         if error.cut:
-            return CallBlock(end=len(text), format="minimax_m3", items=(cut_off(written, start),), sure=False)
-        closer = _CALL_ENDS.search(text, error.position)
-        unusable = UnusableCall(
-            kind=DiagnosticKind.UNREADABLE,
-            message=f"could not be read: {error.message}",
-            start=start,
-            name=written,
-        )
+            return CallBlock(end=len(text), format="minimax_m3", items=(cut_off_call(written, start),), sure=False)
+        closer = _INVOKE_ENDS.search(text, error.position)
+        message = f"could not be read: {error.message}"
+        unusable = UnusableCall(kind=DiagnosticKind.UNREADABLE, message=message, start=start, name=written)
         if name is None:
-            unusable = unknown_tool(written, opening.offered, start)
+            unusable = unknown_tool_call(written, opening.offered, start)
         return CallBlock(
             end=closer.end() if closer else len(text), format="minimax_m3", items=(unusable,), sure=closer is not None
         )
     item: FoundCall
     if name is None:
-        item = unknown_tool(written, opening.offered, start)
+        item = unknown_tool_call(written, opening.offered, start)
     else:
         item = Call(name=name, arguments=arguments, start=start, end=end, repairs=tuple(dict.fromkeys(reader.repairs)))
     return CallBlock(end=end, format="minimax_m3", items=(item,))
@@ -249,27 +250,27 @@ class _MinimaxReader:
         self.text = text
         self.repairs: list[str] = []
 
-    def arguments(self, at: int, schema: Schema) -> tuple[dict[str, JsonValue], int]:
+    def read_arguments(self, at: int, schema: Schema) -> tuple[dict[str, JsonValue], int]:
         """Read the arguments from `at` on; return them and the index after the closing tag of the call."""
-        found: dict[str, JsonValue] = {}
+        arguments: dict[str, JsonValue] = {}
         while True:
             at = skip_space(self.text, at)
-            if end := _CALL_ENDS.match(self.text, at):
-                return found, end.end()
-            if found and _NEXT_CALL.match(self.text, at):
+            if end := _INVOKE_ENDS.match(self.text, at):
+                return arguments, end.end()
+            if arguments and _NEXT_CALL.match(self.text, at):
                 self.repairs.append(_LOST_CALL_END)
-                return found, at
-            at = self._member(at, schema, found, 0)
+                return arguments, at
+            at = self._read_member(at, schema, arguments, 0)
 
-    def _member(self, at: int, schema: Schema, into: dict[str, JsonValue], depth: int) -> int:
+    def _read_member(self, at: int, schema: Schema, into: dict[str, JsonValue], depth: int) -> int:
         """Read one tag into `into`; a repeated name makes a list. Return the index after it."""
-        opened = _OPENS.match(self.text, at)
+        opened = _TAG_OPENS.match(self.text, at)
         if opened is None:
             rest = self.text[at : at + 300]
-            cut = not rest or (rest[0] in "]<" and ">" not in rest.removeprefix(_MARK) and len(rest) < _LONGEST_TAG)
+            cut = not rest or (rest[0] in "]<" and ">" not in rest.removeprefix(_MARK) and len(rest) < _MAX_TAG)
             raise UnreadableValueError("a tag is missing", at, cut=cut)
         tag = opened["tag"]
-        value, end = self._value(tag, opened.end(), property_schema(schema, tag), depth + 1)
+        value, end = self._read_value(tag, opened.end(), property_schema(schema, tag), depth + 1)
         if tag not in into:
             into[tag] = value
         elif depth == 0:
@@ -280,18 +281,18 @@ class _MinimaxReader:
             into[tag] = [*before, value] if isinstance(before, list) else [before, value]
         return end
 
-    def _value(self, tag: str, at: int, schema: Schema, depth: int) -> tuple[JsonValue, int]:
+    def _read_value(self, tag: str, at: int, schema: Schema, depth: int) -> tuple[JsonValue, int]:
         """Return the content of the tag, which begins at `at`, and the index after its closing tag."""
         if depth > MAX_DEPTH:
             raise UnreadableValueError(f"it is nested more than {MAX_DEPTH} deep", at)
         inner = skip_space(self.text, at)
         if self.text.startswith(f"{_MARK}<", inner) and not self.text.startswith(f"{_MARK}</", inner):
             if "string" not in types_of(schema):
-                return self._parts(tag, inner, schema, depth)
-        return self._text(tag, at, schema)
+                return self._read_parts(tag, inner, schema, depth)
+        return self._read_text(tag, at, schema)
 
-    def _parts(self, tag: str, at: int, schema: Schema, depth: int) -> tuple[JsonValue, int]:
-        closing = re.compile(rf"(?:{_M})?</{re.escape(tag)}>")
+    def _read_parts(self, tag: str, at: int, schema: Schema, depth: int) -> tuple[JsonValue, int]:
+        closing = re.compile(rf"(?:{_MARK_PATTERN})?</{re.escape(tag)}>")
         is_list = "array" in types_of(schema)
         listed: list[JsonValue] = []
         keyed: dict[str, JsonValue] = {}
@@ -300,13 +301,14 @@ class _MinimaxReader:
             if end := closing.match(self.text, at):
                 return (listed if is_list else keyed), end.end()
             if is_list:
-                one: dict[str, JsonValue] = {}
-                at = self._member(at, {"additionalProperties": item_schema(schema)}, one, depth)
-                listed += one.values()
+                # The name of an item's tag says nothing: the items are its values.
+                item: dict[str, JsonValue] = {}
+                at = self._read_member(at, {"additionalProperties": item_schema(schema)}, item, depth)
+                listed += item.values()
             else:
-                at = self._member(at, schema, keyed, depth)
+                at = self._read_member(at, schema, keyed, depth)
 
-    def _text(self, tag: str, at: int, schema: Schema) -> tuple[JsonValue, int]:
+    def _read_text(self, tag: str, at: int, schema: Schema) -> tuple[JsonValue, int]:
         end, after = self._text_end(tag, at)
         try:
             value, repairs = as_type(strip_newlines(self.text[at:end]), schema)

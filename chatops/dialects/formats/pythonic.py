@@ -23,7 +23,7 @@ from chatops.dialects.formats.base import (
     closer_after,
     skip_space,
 )
-from chatops.dialects.formats.json_objects import CallBuilder, broken, closed_block, read_objects
+from chatops.dialects.formats.json_objects import CallBuilder, broken_block, closed_block, read_objects
 from chatops.dialects.literals import PYTHON, Container, LiteralReader
 from chatops.dialects.reading import Confidence, DiagnosticKind, Repair, UnreadableValueError
 from chatops.domain.canonical import JsonValue
@@ -123,7 +123,7 @@ def read_python(opening: Opening, at: int, *, format: str) -> CallBlock:
     try:
         calls, end = read_call_list(text, at, close_open=True)
     except UnreadableValueError as error:
-        return broken(text, start, error, "", format=format)
+        return broken_block(text, start, error, "", format=format)
     items = python_items(calls, opening.offered)
     if not items:
         message = "holds no call: the list is empty"

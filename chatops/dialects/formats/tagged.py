@@ -27,15 +27,15 @@ from chatops.dialects.formats.base import (
     UnusableCall,
     call_ends_at,
     closer_may_come,
-    cut_off,
+    cut_off_call,
     skip_space,
-    unknown_tool,
+    unknown_tool_call,
     with_repair,
 )
 from chatops.dialects.formats.json_objects import (
     ARGUMENT_KEYS,
     CallBuilder,
-    broken,
+    broken_block,
     closed_block,
     read_arguments,
     read_named,
@@ -48,24 +48,25 @@ from chatops.domain.canonical import JsonValue
 
 ReadArgument = Callable[[Schema], tuple[JsonValue, Sequence[str]]]
 """Function from the schema of an argument to its value and repairs. Raises UnreadableValueError."""
-_INDENT = 64
+_MAX_INDENT = 64
+"""Characters before a tag in which the beginning of its line is looked for."""
 _PREFIX = r"(?:[|｜]DSML[|｜]\s?|steptml:|atem:|antml:)?"
 _KEY = r"""(?:"(?P<{0}1>[^"<>\n]{{1,256}})"|'(?P<{0}2>[^'<>\n]{{1,256}})'|(?P<{0}3>[^\s"'<>=]{{1,256}}))"""
-_IS = r"(?:\s*=\s*|[\sĠ]*name\s*=\s*)"
-_CALLED = r"(?:\s*=\s*|(?P<named>[\sĠ]*name)\s*=\s*)"
-_CALL = rf"<\s?{_PREFIX}(?:function|invoke){_CALLED}{_KEY.format('call')}(?:[\sĠ][^<>]{{0,200}})?>"
-_PARAMETER = rf"<\s?{_PREFIX}param(?:eter)?{_IS}{_KEY.format('key')}(?P<more>[\sĠ][^<>]{{0,200}})?>"
+_EQUALS = r"(?:\s*=\s*|[\sĠ]*name\s*=\s*)"
+_NAMED_BY = r"(?:\s*=\s*|(?P<named>[\sĠ]*name)\s*=\s*)"
+_CALL = rf"<\s?{_PREFIX}(?:function|invoke){_NAMED_BY}{_KEY.format('call')}(?:[\sĠ][^<>]{{0,200}})?>"
+_PARAMETER = rf"<\s?{_PREFIX}param(?:eter)?{_EQUALS}{_KEY.format('key')}(?P<more>[\sĠ][^<>]{{0,200}})?>"
 CALL_OPENS = re.compile(_CALL, re.IGNORECASE)
-_GLUED = re.compile(r"<\s?function\s*=\s*(?P<name>[\w.:/-]{1,256})\s*+(?:\(\s*+)?(?=\{)", re.IGNORECASE)
+_NAME_IN_OPEN_TAG = re.compile(r"<\s?function\s*=\s*(?P<name>[\w.:/-]{1,256})\s*+(?:\(\s*+)?(?=\{)", re.IGNORECASE)
 """`<function=NAME{...}</function>`, as Llama 3 writes it: the tag is closed after the arguments or not at all."""
-_GLUED_ENDS = re.compile(r"\s*(?:\)\s*)?>?")
+_OPEN_TAG_ENDS = re.compile(r"\s*(?:\)\s*)?>?")
 _PARAMETER_OPENS = re.compile(_PARAMETER, re.IGNORECASE)
 _PARAMETER_CLOSES = rf"<\s?/\s?{_PREFIX}param(?:eter)?\s*>"
 _CALL_CLOSES = rf"<\s?/\s?{_PREFIX}(?:function|invoke)\s*>"
 _CLOSES_CALL = re.compile(_CALL_CLOSES, re.IGNORECASE)
 _CLOSES_PARAMETER = re.compile(_PARAMETER_CLOSES, re.IGNORECASE)
 _OUTER_CLOSES = r"</(?:[\w:|]{0,20}tool_calls?|[\w:]{0,20}function_calls?|[|｜]DSML[|｜][\s\w]{0,16})>"
-_INSIDE = re.compile(
+_INSIDE_PARAMETER = re.compile(
     rf"(?P<end>{_PARAMETER_CLOSES})|(?P<call_end>{_CALL_CLOSES})|(?P<call>{_CALL})|(?P<parameter>{_PARAMETER})"
     rf"|(?P<outer>{_OUTER_CLOSES})|(?P<quoted>{QUOTED_CALL})",
     re.IGNORECASE,
@@ -74,29 +75,31 @@ _NEXT_CALL = re.compile(rf"{_CALL}|<\s?[\w:|]{{0,20}}tool_call\s*>", re.IGNORECA
 _ARGUMENTS_TAG = re.compile(r"</?arguments>")
 _CDATA = re.compile(r"\s*<!\[CDATA\[")
 _IS_TEXT = re.compile(r"""string\s*=\s*["']?(true|false)""")
-_MAY_STILL_OPEN = 700
+_MAX_OPENING = 700
+"""Characters of an opening tag with its attributes that may still be incomplete."""
 _BEFORE_A_TAG = re.compile(r"\r?\n[ \t]*\Z")
 _LOST_PARAMETER_END = "the closing tag of a parameter is missing"
 _LOST_CALL_END = "the closing tag of the function is missing"
-_ONE_PARAMETER = "all arguments were in one parameter"
-_P = r"(?:ifm\|)?"
-_S = r"(?::\w{1,20})?"
-NAMED = re.compile(
-    rf"\s*(?P<name>{NAME})\s*(?=(?P<next><{_P}(?:arg_key|tool_sep){_S}>|</{_P}tool_calls?{_S}>|\{{))", re.IGNORECASE
+_ARGUMENTS_IN_ONE = "all arguments were in one parameter"
+_IFM = r"(?:ifm\|)?"
+_SUFFIX = r"(?::\w{1,20})?"
+NAME_OF_CALL = re.compile(
+    rf"\s*(?P<name>{NAME})\s*(?=(?P<next><{_IFM}(?:arg_key|tool_sep){_SUFFIX}>|</{_IFM}tool_calls?{_SUFFIX}>|\{{))",
+    re.IGNORECASE,
 )
 """The name of a call, if the text after it proves that it is one."""
-_SEPARATOR = re.compile(rf"\s*<{_P}tool_sep{_S}>")
-_KEY_TAG = re.compile(rf"<{_P}arg_key{_S}>\s*(?P<key>[^<>]{{1,256}}?)\s*</{_P}arg_key{_S}>\s*")
-_TYPE = re.compile(rf"<{_P}arg_type{_S}>[^<>]{{0,64}}</{_P}arg_type{_S}>\s*")
-_VALUE = re.compile(rf"<{_P}arg_value{_S}>")
+_SEPARATOR = re.compile(rf"\s*<{_IFM}tool_sep{_SUFFIX}>")
+_KEY_TAG = re.compile(rf"<{_IFM}arg_key{_SUFFIX}>\s*(?P<key>[^<>]{{1,256}}?)\s*</{_IFM}arg_key{_SUFFIX}>\s*")
+_TYPE_TAG = re.compile(rf"<{_IFM}arg_type{_SUFFIX}>[^<>]{{0,64}}</{_IFM}arg_type{_SUFFIX}>\s*")
+_VALUE_OPENS = re.compile(rf"<{_IFM}arg_value{_SUFFIX}>")
 _INSIDE_A_VALUE = re.compile(
-    rf"(?P<end></{_P}arg_value{_S}>)|(?P<value><{_P}arg_value{_S}>)|<{_P}arg_key{_S}>\s*(?P<key>[^<>]{{1,256}}?)\s*</"
-    rf"|(?P<quoted>{QUOTED_CALL})|</{_P}tool_call{_S}>"
+    rf"(?P<end></{_IFM}arg_value{_SUFFIX}>)|(?P<value><{_IFM}arg_value{_SUFFIX}>)|<{_IFM}arg_key{_SUFFIX}>\s*(?P<key>[^<>]{{1,256}}?)\s*</"
+    rf"|(?P<quoted>{QUOTED_CALL})|</{_IFM}tool_call{_SUFFIX}>"
 )
-_CALL_ENDS = re.compile(rf"</{_P}tool_call{_S}>", re.IGNORECASE)
-_NEXT = re.compile(rf"<{_P}tool_call{_S}>|</{_P}tool_calls{_S}>", re.IGNORECASE)
+_CALL_ENDS = re.compile(rf"</{_IFM}tool_call{_SUFFIX}>", re.IGNORECASE)
+_NEXT_PAIRS = re.compile(rf"<{_IFM}tool_call{_SUFFIX}>|</{_IFM}tool_calls{_SUFFIX}>", re.IGNORECASE)
 _BEFORE_A_PAIR_TAG = re.compile(r"\r?\n[ \t]*\Z")
-_UNOPENED = re.compile(rf"(?=[^<>]{{0,4000}}</{_P}arg_value{_S}>)")
+_VALUE_NOT_OPENED = re.compile(rf"(?=[^<>]{{0,4000}}</{_IFM}arg_value{_SUFFIX}>)")
 _LOST_VALUE_START = "the opening tag of a value is missing"
 _LOST_VALUE_END = "the closing tag of a value is missing"
 _LOST_PAIRS_END = "the closing tag of the call is missing"
@@ -141,7 +144,7 @@ class ArgumentCollector:
     def item(self, end: int) -> FoundCall:
         """Return the call, which ends at `end`, or the error that was recorded."""
         if self.name is None:
-            return unknown_tool(self.written, self._offered, self._start)
+            return unknown_tool_call(self.written, self._offered, self._start)
         if self._unusable:
             return self._unusable
         repairs = tuple(dict.fromkeys(self.repairs))
@@ -152,14 +155,14 @@ class ArgumentCollector:
 
         It does if it is on a line of its own, and `key` is declared and not given yet.
         """
-        line = text[max(at - _INDENT, 0) : at].rpartition("\n")
-        if not line[1] or line[2].strip() or key in self.arguments:
+        _, line_break, indent = text[max(at - _MAX_INDENT, 0) : at].rpartition("\n")
+        if not line_break or indent.strip() or key in self.arguments:
             return False
         properties = self.schema.get("properties")
         return not isinstance(properties, dict) or key in properties
 
 
-class _Reading:
+class _TaggedCall:
     """State of one call while it is read."""
 
     __slots__ = ("call", "sure", "text")
@@ -171,7 +174,7 @@ class _Reading:
 
     def put(self, key: str, raw: str, *, is_text: bool | None) -> None:
         """Add a parameter. `is_text` is the type that its tag states, None if it states none."""
-        self.call.put(key, lambda schema: _value(raw, schema, is_text))
+        self.call.put(key, lambda schema: _typed_value(raw, schema, is_text))
 
     def item(self, end: int) -> FoundCall:
         """Return the call, or its error."""
@@ -192,10 +195,10 @@ class _Reading:
             return
         if isinstance(inner, dict):
             call.arguments = inner
-            call.repairs += (_ONE_PARAMETER, *repairs)
+            call.repairs += (_ARGUMENTS_IN_ONE, *repairs)
 
 
-def _value(raw: str, schema: Schema, is_text: bool | None) -> tuple[JsonValue, tuple[str, ...]]:
+def _typed_value(raw: str, schema: Schema, is_text: bool | None) -> tuple[JsonValue, tuple[str, ...]]:
     """Return the value of a parameter and its repairs.
 
     Raises UnreadableValueError if it is not of its type.
@@ -212,8 +215,8 @@ def _value(raw: str, schema: Schema, is_text: bool | None) -> tuple[JsonValue, t
 def read_tagged(opening: Opening, *, format: str) -> ParseOutcome:
     """Return the call whose opening tag begins at `opening.start`."""
     text = opening.text
-    if glued := _GLUED.match(text, opening.start):
-        return _read_glued(opening, glued)
+    if glued := _NAME_IN_OPEN_TAG.match(text, opening.start):
+        return _read_open_tag(opening, glued)
     opened = CALL_OPENS.match(text, opening.start)
     if opened is None:
         return NOT_YET if _may_still_open(text, opening.start) else NOT_HERE
@@ -224,35 +227,35 @@ def read_tagged(opening: Opening, *, format: str) -> ParseOutcome:
     if text.startswith(("{", '"'), at):
         format = "llama3_function_tag" if format == "qwen3_xml" else format
         return read_named(opening, written, at, format=format)
-    reading = _Reading(text, ArgumentCollector(written, opening.start, opening.offered))
+    reading = _TaggedCall(text, ArgumentCollector(written, opening.start, opening.offered))
     return _read_body(reading, opening.start, at, format)
 
 
-def _read_glued(opening: Opening, glued: re.Match[str]) -> CallBlock:
+def _read_open_tag(opening: Opening, glued: re.Match[str]) -> CallBlock:
     text, start = opening.text, opening.start
     format = "llama3_function_tag"
     try:
         arguments, end, repairs, sure = read_arguments(text, glued.end())
     except UnreadableValueError as error:
-        return broken(text, start, error, glued["name"], format=format)
+        return broken_block(text, start, error, glued["name"], format=format)
     item = CallBuilder(opening.offered, start, end, repairs).call(glued["name"], arguments)
-    tag = _GLUED_ENDS.match(text, end)
+    tag = _OPEN_TAG_ENDS.match(text, end)
     return closed_block(text, tag.end() if tag else end, [item], format=format, sure=sure)
 
 
 def _may_still_open(text: str, start: int) -> bool:
-    rest = text[start + 1 : start + _MAY_STILL_OPEN]
-    return len(text) - start < _MAY_STILL_OPEN and ">" not in rest and "<" not in rest
+    rest = text[start + 1 : start + _MAX_OPENING]
+    return len(text) - start < _MAX_OPENING and ">" not in rest and "<" not in rest
 
 
-def _read_body(reading: _Reading, start: int, at: int, format: str) -> CallBlock:
+def _read_body(reading: _TaggedCall, start: int, at: int, format: str) -> CallBlock:
     text = reading.text
     while True:
         at = skip_space(text, at)
         if parameter := _PARAMETER_OPENS.match(text, at):
-            at = _parameter(reading, parameter)
+            at = _read_parameter(reading, parameter)
             if at < 0:
-                return _cut(reading, start, format)
+                return _cut_off_block(reading, start, format)
         elif end := _CLOSES_CALL.match(text, at):
             item = reading.item(end.end())
             return CallBlock(end=end.end(), format=format, items=(item,), sure=reading.sure)
@@ -262,7 +265,7 @@ def _read_body(reading: _Reading, start: int, at: int, format: str) -> CallBlock
             item = with_repair(reading.item(at), _LOST_CALL_END)
             return CallBlock(end=at, format=format, items=(item,), sure=reading.sure)
         elif at == len(text) or closer_may_come(text, at):
-            return _cut(reading, start, format)
+            return _cut_off_block(reading, start, format)
         else:
             end = _CLOSES_CALL.search(text, at)
             outside = text[at : min(at + 40, end.start() if end else len(text))]
@@ -271,12 +274,12 @@ def _read_body(reading: _Reading, start: int, at: int, format: str) -> CallBlock
             return CallBlock(end=end.end() if end else len(text), format=format, items=(item,), sure=end is not None)
 
 
-def _cut(reading: _Reading, start: int, format: str) -> CallBlock:
-    unusable = cut_off(reading.call.written, start)
+def _cut_off_block(reading: _TaggedCall, start: int, format: str) -> CallBlock:
+    unusable = cut_off_call(reading.call.written, start)
     return CallBlock(end=len(reading.text), format=format, items=(unusable,), sure=False)
 
 
-def _parameter(reading: _Reading, opened: re.Match[str]) -> int:
+def _read_parameter(reading: _TaggedCall, opened: re.Match[str]) -> int:
     """Read the value after the opening tag of a parameter; return the index after it, -1 if it never ends."""
     text, at = reading.text, opened.end()
     key = opened["key1"] or opened["key2"] or opened["key3"]
@@ -300,7 +303,7 @@ def _parameter(reading: _Reading, opened: re.Match[str]) -> int:
     return after
 
 
-def _value_end(reading: _Reading, key: str, at: int) -> tuple[int, int] | None:
+def _value_end(reading: _TaggedCall, key: str, at: int) -> tuple[int, int] | None:
     """Return the end of the value at `at` and the index from which to continue, skipping nested tags of values.
 
     Both are the same if its closing tag is missing. Return None if the text ends first.
@@ -308,7 +311,7 @@ def _value_end(reading: _Reading, key: str, at: int) -> tuple[int, int] | None:
     text = reading.text
     depth = 0
     quotes = False
-    while tag := _INSIDE.search(text, at):
+    while tag := _INSIDE_PARAMETER.search(text, at):
         at = tag.end()
         quotes = quotes or bool(tag["call"] or tag["quoted"])
         if tag["call"]:
@@ -322,7 +325,7 @@ def _value_end(reading: _Reading, key: str, at: int) -> tuple[int, int] | None:
             if other != key and reading.call.is_next(other, text, tag.start()):
                 return tag.start(), tag.start()
         elif not quotes:
-            ends, at = call_ends_at(text, tag.start(), least=2)
+            ends, at = call_ends_at(text, tag.start(), min_tags=2)
             if ends:
                 reading.sure = reading.sure and at < len(text)
                 return tag.start(), tag.start()
@@ -332,7 +335,7 @@ def _value_end(reading: _Reading, key: str, at: int) -> tuple[int, int] | None:
 def read_argkey(opening: Opening, at: int, *, format: str) -> CallBlock | None:
     """Return the call whose name is at `at`, after the opening tag; None if the text after the name does not fit."""
     text, start, offered = opening.text, opening.start, opening.offered
-    named = NAMED.match(text, at)
+    named = NAME_OF_CALL.match(text, at)
     if named is None:
         return None
     written = named["name"]
@@ -344,17 +347,17 @@ def read_argkey(opening: Opening, at: int, *, format: str) -> CallBlock | None:
     if text.startswith("{", at):
         return read_named(opening, written, at, format=format)
     call = ArgumentCollector(written, start, offered)
-    pairs = _Pairs(text, call)
+    pairs = _PairReader(text, call)
     end = pairs.read(at)
     if end < 0:
-        return CallBlock(end=len(text), format=format, items=(cut_off(written, start),), sure=False)
+        return CallBlock(end=len(text), format=format, items=(cut_off_call(written, start),), sure=False)
     item = call.item(end)
     if closed := _CALL_ENDS.match(text, end):
         return CallBlock(end=closed.end(), format=format, items=(item,), sure=pairs.ended)
     return CallBlock(end=end, format=format, items=(with_repair(item, _LOST_PAIRS_END),), sure=pairs.ended)
 
 
-class _Pairs:
+class _PairReader:
     """Reader of the pairs of keys and values of one call."""
 
     __slots__ = ("call", "ended", "text")
@@ -370,19 +373,19 @@ class _Pairs:
         text = self.text
         while key := _KEY_TAG.match(text, at):
             at = key.end()
-            if kind := _TYPE.match(text, at):
+            if kind := _TYPE_TAG.match(text, at):
                 at = kind.end()
-            value = _VALUE.match(text, at)
+            value = _VALUE_OPENS.match(text, at)
             if value is None:
-                value = _UNOPENED.match(text, at)
+                value = _VALUE_NOT_OPENED.match(text, at)
                 if value is None:
                     return -1
                 self.call.repairs.append(_LOST_VALUE_START)
-            at = self._value(key["key"], value.end())
+            at = self._read_value(key["key"], value.end())
             if at < 0:
                 return -1
             at = skip_space(text, at)
-        if _CALL_ENDS.match(text, at) or (self.call.arguments and _NEXT.match(text, at)):
+        if _CALL_ENDS.match(text, at) or (self.call.arguments and _NEXT_PAIRS.match(text, at)):
             return at
         if at == len(text) or closer_may_come(text, at) or not self.call.arguments:
             return -1
@@ -392,7 +395,7 @@ class _Pairs:
         self.ended = found is not None
         return end
 
-    def _value(self, key: str, at: int) -> int:
+    def _read_value(self, key: str, at: int) -> int:
         found = self._value_end(key, at)
         if found is None:
             return -1
@@ -423,7 +426,7 @@ class _Pairs:
                 if tag["key"] != key and self.call.is_next(tag["key"], self.text, tag.start()):
                     return tag.start(), tag.start()
             elif not quotes:
-                ends, at = call_ends_at(self.text, tag.start(), least=1)
+                ends, at = call_ends_at(self.text, tag.start(), min_tags=1)
                 if ends:
                     self.ended = self.ended and at < len(self.text)
                     return tag.start(), tag.start()

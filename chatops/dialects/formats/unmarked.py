@@ -17,10 +17,10 @@ from chatops.dialects.formats.base import (
     FoundCall,
     OfferedTools,
     Opening,
+    as_unclosed,
     only_closers_follow,
     skip_space,
-    unclosed,
-    unreadable,
+    unreadable_call,
     with_low_confidence,
 )
 from chatops.dialects.formats.json_objects import NAME_KEYS, CallBuilder, name_in, read_arguments
@@ -39,42 +39,45 @@ from chatops.dialects.literal_text import PYTHON_LANGUAGES, Fence
 from chatops.dialects.reading import UnreadableValueError
 from chatops.domain.canonical import JsonValue
 
-_WORD = re.compile(r"[^\W\d][\w.:/-]{0,255}")
-_LIST = re.compile(r"""\[\s*(?:[{"'“]|[^\W\d][\w.-]{0,255}\s*\(|\])""")
-_LIST_BEGINS = re.compile(r"\[\s*(?:[^\W\d][\w.-]{0,255}\s*)?\Z")
-_NAME_AND_OBJECT = re.compile(r"[ \t]*\r?\n\s*\{")
-_NAME_AND_OBJECT_BEGINS = re.compile(r"\s*\Z")
-_DATA = re.compile(r"""\{\s*["'“]|\[\s*(?:["'“\[{]|\])""")
+_NAME_WORD = re.compile(r"[^\W\d][\w.:/-]{0,255}")
+_LIST_OF_CALLS = re.compile(r"""\[\s*(?:[{"'“]|[^\W\d][\w.-]{0,255}\s*\(|\])""")
+_LIST_MAY_BEGIN = re.compile(r"\[\s*(?:[^\W\d][\w.-]{0,255}\s*)?\Z")
+_OBJECT_ON_NEXT_LINE = re.compile(r"[ \t]*\r?\n\s*\{")
+_OBJECT_MAY_FOLLOW = re.compile(r"\s*\Z")
+_JSON_BEGINS = re.compile(r"""\{\s*["'“]|\[\s*(?:["'“\[{]|\])""")
 """The beginning of JSON."""
-_CALLED = re.compile(r"\[\s*(?P<name>[^\W\d][\w.-]{0,255})\s*\(")
-_NEXT = re.compile(r"\s*;?\s*")
-_NEXT_NAME = re.compile(r"\s*>>>\s*")
-_TAGGED = re.compile(r"<\s?(tool_call|function_calls?|tool_calls)\s*>|<\s?(function|invoke)[\s=]", re.IGNORECASE)
+_FIRST_CALL = re.compile(r"\[\s*(?P<name>[^\W\d][\w.-]{0,255})\s*\(")
+_BETWEEN_OBJECTS = re.compile(r"\s*;?\s*")
+_BETWEEN_NAMES = re.compile(r"\s*>>>\s*")
+_CALL_TAG = re.compile(r"<\s?(tool_call|function_calls?|tool_calls)\s*>|<\s?(function|invoke)[\s=]", re.IGNORECASE)
 _PRINT = re.compile(r"\s*+(?P<print>print\s*+\()")
 _PRINT_ENDS = re.compile(r"\s*+\)[ \t]*;?")
-_OWN_MODULE = "default_api."
-_PYTHON = re.compile(r"\[?\s*[^\W\d][\w.-]*\s*\(")
+_GEMMA_MODULE = "default_api."
+"""The module in whose name Gemma calls tools."""
+_MAX_TOKEN = 64
+"""Characters of the longest token that ends a message."""
+_PYTHON_BEGINS = re.compile(r"\[?\s*[^\W\d][\w.-]*\s*\(")
 
 
-def begins(text: str, at: int, offered: OfferedTools) -> bool | None:
+def may_be_call(text: str, at: int, offered: OfferedTools) -> bool | None:
     """Return True if the message from `at` on could be a call without a marker; None if it is too early to tell."""
     char = text[at]
     if char == "{":
         return True
     if char == "[":
-        if _LIST.match(text, at):
+        if _LIST_OF_CALLS.match(text, at):
             return not text.startswith("[]", at)
-        return None if _LIST_BEGINS.match(text, at) else False
-    word = _WORD.match(text, at)
+        return None if _LIST_MAY_BEGIN.match(text, at) else False
+    word = _NAME_WORD.match(text, at)
     if word is None:
         return False
     if word.end() == len(text):
         return None if offered.begins_a_name(word[0]) or begins_built_in(word[0], offered) else False
     if offered.named(tool_of(word[0], offered)) is None:
         return False
-    if text.startswith("(", word.end()) or _NAME_AND_OBJECT.match(text, word.end()):
+    if text.startswith("(", word.end()) or _OBJECT_ON_NEXT_LINE.match(text, word.end()):
         return True
-    return None if _NAME_AND_OBJECT_BEGINS.match(text, word.end()) else False
+    return None if _OBJECT_MAY_FOLLOW.match(text, word.end()) else False
 
 
 def read_whole_message(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
@@ -82,15 +85,15 @@ def read_whole_message(text: str, at: int, offered: OfferedTools) -> CallBlock |
 
     A call that was clearly meant for a tool on offer but cannot be read becomes an unusable call; its text stays text.
     """
-    if text[at] == "{" or _DATA.match(text, at):
-        return _objects(text, at, offered)
-    word = _WORD.match(text, at)
-    if word and _NAME_AND_OBJECT.match(text, word.end()):
-        return _named_objects(text, at, offered)
-    return _python(text, at, offered)
+    if text[at] == "{" or _JSON_BEGINS.match(text, at):
+        return _read_objects(text, at, offered)
+    word = _NAME_WORD.match(text, at)
+    if word and _OBJECT_ON_NEXT_LINE.match(text, word.end()):
+        return _read_named_objects(text, at, offered)
+    return _read_python(text, at, offered)
 
 
-def _objects(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
+def _read_objects(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
     """Read objects one after another, or a list of them."""
     items: list[FoundCall] = []
     format = ""
@@ -99,29 +102,29 @@ def _objects(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
         try:
             read = read_value(text, at, close_open=True)
         except UnreadableValueError as error:
-            return _broken(text, at, error, items, format, offered)
+            return _settle_broken_object(text, at, error, items, format, offered)
         calls = CallBuilder(offered, at, read.end, read.repairs, read.closed).unmarked(read.value)
-        format = format or _format(read.value)
-        between = _NEXT.match(text, read.end)
+        format = format or _format_of(read.value)
+        between = _BETWEEN_OBJECTS.match(text, read.end)
         end = read.end
         at = between.end() if between else end
         if calls is None:
             return len(text) if only_closers_follow(text, at) else end
-        items += [unclosed(call) for call in calls] if read.unclosed else calls
+        items += [as_unclosed(call) for call in calls] if read.unclosed else calls
     return CallBlock(end=len(text), format=format, items=tuple(items)) if only_closers_follow(text, at) else end
 
 
-def _broken(
+def _settle_broken_object(
     text: str, at: int, error: UnreadableValueError, items: list[FoundCall], format: str, offered: OfferedTools
 ) -> CallBlock | int:
     """Handle an unreadable object after the `items` before it: everything inside it is data."""
     name = name_in(text, at)
     if offered.named(name) is None and not any(isinstance(item, Call) for item in items):
-        return len(text) if _DATA.match(text, at) else at
-    return CallBlock(end=len(text), format=format or "llama3_json", items=(*items, unreadable(error, name, at)))
+        return len(text) if _JSON_BEGINS.match(text, at) else at
+    return CallBlock(end=len(text), format=format or "llama3_json", items=(*items, unreadable_call(error, name, at)))
 
 
-def _format(value: JsonValue) -> str:
+def _format_of(value: JsonValue) -> str:
     if isinstance(value, list):
         return "json_array"
     if not isinstance(value, dict):
@@ -132,12 +135,12 @@ def _format(value: JsonValue) -> str:
     return "llama3_json" if key == "name" else "bare_json_alt"
 
 
-def _named_objects(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
+def _read_named_objects(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
     """Read `NAME` with its arguments on the next line, and more of them after `>>>`."""
     items: list[FoundCall] = []
     start = at
     while True:
-        word = _WORD.match(text, at)
+        word = _NAME_WORD.match(text, at)
         if word is None:
             return start
         try:
@@ -145,7 +148,7 @@ def _named_objects(text: str, at: int, offered: OfferedTools) -> CallBlock | int
         except UnreadableValueError:
             return start
         items.append(CallBuilder(offered, at, end, repairs).call(word[0], arguments))
-        following = _NEXT_NAME.match(text, end)
+        following = _BETWEEN_NAMES.match(text, end)
         if following is None:
             break
         at = following.end()
@@ -154,21 +157,21 @@ def _named_objects(text: str, at: int, offered: OfferedTools) -> CallBlock | int
     return CallBlock(end=len(text), format="functionary_v32", items=tuple(items))
 
 
-def _python(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
+def _read_python(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
     """Read `[f(a=1)]`, one call without brackets, or several, which could also be an example."""
     bracketed = text[at] == "["
     try:
         calls, end = read_call_list(text, at)
     except UnreadableValueError as error:
-        named = _CALLED.match(text, at)
+        named = _FIRST_CALL.match(text, at)
         if named is None:
             return at
         if offered.named(named["name"]) is None:
             return len(text)
-        return CallBlock(end=len(text), format="pythonic", items=(unreadable(error, named["name"], at),))
+        return CallBlock(end=len(text), format="pythonic", items=(unreadable_call(error, named["name"], at),))
     if not calls or not only_closers_follow(text, end):
         return end if bracketed else at
-    if not any(offered.named(tool_of(call.name, offered)) for call in calls) and not _looks_meant(calls, bracketed):
+    if not any(offered.named(tool_of(call.name, offered)) for call in calls) and not _were_meant(calls, bracketed):
         return at
     items = python_items(calls, offered)
     if not bracketed and len(items) > 1:
@@ -176,7 +179,7 @@ def _python(text: str, at: int, offered: OfferedTools) -> CallBlock | int:
     return CallBlock(end=len(text), format="pythonic", items=tuple(items))
 
 
-def _looks_meant(calls: tuple[PythonicCall, ...], bracketed: bool) -> bool:
+def _were_meant(calls: tuple[PythonicCall, ...], bracketed: bool) -> bool:
     """Return True if calls of unknown tools were still meant as calls, so that the model must learn of it."""
     return bracketed and all(call.arguments for call in calls)
 
@@ -197,30 +200,33 @@ def read_fenced(text: str, fence: Fence, offered: OfferedTools, *, alone: bool) 
     `fence.ends` may be missing: a message may stop after the last call. With `alone`, nothing else is in the message,
     so its calls have high confidence.
     """
-    whole = text[: _without_end_of_text(text)]
-    closed = fence.ends.search(whole, fence.body)
-    body = whole[: closed.start() + 1] if closed else whole
+    message = text[: _end_without_token(text)]
+    closed = fence.ends.search(message, fence.body)
+    body = message[: closed.start() + 1] if closed else message
     items = (
-        _in_tags(body, fence, offered) or _fenced_objects(body, fence, offered) or _fenced_python(body, fence, offered)
+        _read_fenced_tags(body, fence, offered)
+        or _read_fenced_objects(body, fence, offered)
+        or _read_fenced_python(body, fence, offered)
     )
     if not items or not any(isinstance(item, Call) for item in items):
         return None
     if not closed:
-        items = [unclosed(item) for item in items]
+        items = [as_unclosed(item) for item in items]
     if not (alone and closed):
         items = [with_low_confidence(item) for item in items]
     return CallBlock(end=closed.end() if closed else len(text), format="json_fenced", items=tuple(items))
 
 
-def _without_end_of_text(text: str) -> int:
+def _end_without_token(text: str) -> int:
+    """Return the index of the token that ends the message; the end of the text if there is none."""
     end = len(text.rstrip())
-    for found in END_OF_TEXT.finditer(text, max(0, end - 64)):
-        if found.end() == end:
-            return found.start()
+    for token in END_OF_TEXT.finditer(text, max(0, end - _MAX_TOKEN)):
+        if token.end() == end:
+            return token.start()
     return len(text)
 
 
-def _fenced_objects(text: str, fence: Fence, offered: OfferedTools) -> list[FoundCall] | None:
+def _read_fenced_objects(text: str, fence: Fence, offered: OfferedTools) -> list[FoundCall] | None:
     at = skip_space(text, fence.body)
     items: list[FoundCall] = []
     while text[at : at + 1] in ("{", "["):
@@ -236,11 +242,11 @@ def _fenced_objects(text: str, fence: Fence, offered: OfferedTools) -> list[Foun
     return items if at == len(text) else None
 
 
-def _in_tags(text: str, fence: Fence, offered: OfferedTools) -> list[FoundCall] | None:
+def _read_fenced_tags(text: str, fence: Fence, offered: OfferedTools) -> list[FoundCall] | None:
     """Return calls with their own tags that were put into a fence."""
     at = skip_space(text, fence.body)
     items: list[FoundCall] = []
-    while tag := _TAGGED.match(text, at):
+    while tag := _CALL_TAG.match(text, at):
         opening = Opening(text=text, start=at, after=tag.end(1) if tag[1] else tag.end(2), offered=offered)
         if tag[1]:
             found = read_marked(opening, format="hermes", word=tag[1].lower())
@@ -253,20 +259,20 @@ def _in_tags(text: str, fence: Fence, offered: OfferedTools) -> list[FoundCall] 
     return items if at == len(text) else None
 
 
-def _fenced_python(text: str, fence: Fence, offered: OfferedTools) -> list[FoundCall] | None:
-    if fence.language not in PYTHON_LANGUAGES or not _PYTHON.match(text, skip_space(text, fence.body)):
+def _read_fenced_python(text: str, fence: Fence, offered: OfferedTools) -> list[FoundCall] | None:
+    if fence.language not in PYTHON_LANGUAGES or not _PYTHON_BEGINS.match(text, skip_space(text, fence.body)):
         return None
     try:
-        calls, end = _read_printed(text, fence.body) or read_call_list(text, fence.body)
+        calls, end = _read_printed_calls(text, fence.body) or read_call_list(text, fence.body)
     except UnreadableValueError:
         return None
-    calls = tuple(replace(call, name=call.name.removeprefix(_OWN_MODULE)) for call in calls)
+    calls = tuple(replace(call, name=call.name.removeprefix(_GEMMA_MODULE)) for call in calls)
     if skip_space(text, end) < len(text) or not all(offered.named(tool_of(call.name, offered)) for call in calls):
         return None
     return python_items(calls, offered)
 
 
-def _read_printed(text: str, at: int) -> tuple[tuple[PythonicCall, ...], int] | None:
+def _read_printed_calls(text: str, at: int) -> tuple[tuple[PythonicCall, ...], int] | None:
     """Return calls that are each in their own `print()`, as Gemma writes them; None if there are none.
 
     Raises UnreadableValueError if a call cannot be read.
