@@ -32,7 +32,7 @@ from chatops.domain.tools import BUDGET_EXTEND, CallFacts, Outcome, ResultFacts,
 from chatops.domain.wording import plural
 from chatops.engine import calls, feedback
 from chatops.engine.draft import StepDraft
-from chatops.engine.state import BudgetQuestion, Purpose, RoundRecord, TurnState
+from chatops.engine.state import BudgetQuestion, Finished, Purpose, RoundRecord, TurnState
 from chatops.policy.budget import LIMITS, Budget, LimitName, amount, strictest, with_unit
 
 _MS_PER_MINUTE = 60_000
@@ -83,7 +83,7 @@ def record_siblings(draft: StepDraft, children: tuple[RoundRecord, ...]) -> None
     """
     state = draft.state
     after = replace(state, spending=replace(state.spending, beside=children))
-    if all(spent(after, limit) >= spent(state, limit) for limit in LIMITS):
+    if not isinstance(state.phase, Finished) and all(spent(after, limit) >= spent(state, limit) for limit in LIMITS):
         draft.state = after
 
 
@@ -124,7 +124,7 @@ def apply_decision(draft: StepDraft, question: BudgetQuestion, decision: Decisio
         content = f"The budget of this turn is {with_unit(limit, after)} now."
         result = ToolResult(outcome=Outcome.SUCCESS, content=content)
     draft.state = replace(draft.state, spending=spending)
-    calls.settle_with_result(draft, 0, result, verdict=Verdict.ASK, decided_by=str(by), facts=None)
+    calls.settle_call(draft, 0, result, verdict=Verdict.ASK, decided_by=str(by), facts=None)
 
 
 def _records(state: TurnState) -> tuple[RoundRecord, ...]:

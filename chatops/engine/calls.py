@@ -58,9 +58,9 @@ _NOT_RUN = (Outcome.DENIED, Outcome.INVALID, Outcome.INTERRUPTED)
 """Outcomes that say "it did not run", or not to its end."""
 
 
-def find_call(draft: StepDraft, call_id: str) -> tuple[int, CallState] | None:
-    """Return the call with that id in the round in progress, with its index."""
-    return next(((i, call) for i, call in enumerate(draft.calls()) if call.call.id == call_id), None)
+def find_call(draft: StepDraft, call_id: str) -> int | None:
+    """Return the index of the call with that id in the round in progress; None if there is none."""
+    return next((index for index, call in enumerate(draft.calls()) if call.call.id == call_id), None)
 
 
 def open_round(draft: StepDraft) -> InRound:
@@ -131,7 +131,7 @@ def request_approval(draft: StepDraft, round_id: RoundId, call: ToolCall) -> Non
             draft.events.append(ApprovalRequested(id=call.id, parent_id=round_id, pending=pending))
 
 
-def settle(
+def settle_unrun(
     draft: StepDraft,
     index: int,
     outcome: Outcome,
@@ -150,10 +150,10 @@ def settle(
         log_verdict(draft, call, verdict, why, facts=facts)
     elif isinstance(status := open_round(draft).calls[index].status, Permitted | Rechecking):
         _log_unstarted(draft, open_round(draft).calls[index].call, status)
-    settle_with_result(draft, index, result, verdict=verdict, decided_by=decided_by, facts=facts)
+    settle_call(draft, index, result, verdict=verdict, decided_by=decided_by, facts=facts)
 
 
-def settle_with_result(
+def settle_call(
     draft: StepDraft,
     index: int,
     result: ToolResult,
@@ -236,7 +236,7 @@ def deny(draft: StepDraft, index: int, judgement: Judgement, *, facts: CallFacts
     call = open_round(draft).calls[index].call
     offered = [spec.name for spec in draft.state.grant.tools]
     draft.judged[call.id] = judgement
-    settle(
+    settle_unrun(
         draft,
         index,
         Outcome.DENIED,

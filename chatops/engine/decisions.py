@@ -56,7 +56,7 @@ def apply_decision(draft: StepDraft, index: int, decision: Decision, by: Princip
             result = ToolResult(outcome=Outcome.DENIED, content=_denial_text(draft, reason, by))
             if draft.state.gate is None:
                 result = replace(result, facts=ResultFacts(source=ResultSource.USER, reason=reason))
-            calls.settle_with_result(draft, index, result, verdict=Verdict.ASK, decided_by=str(by), facts=None)
+            calls.settle_call(draft, index, result, verdict=Verdict.ASK, decided_by=str(by), facts=None)
         case MarkedDone(note=note):
             # A validation that took effect has not necessarily passed.
             outcome = Outcome.UNKNOWN if step_limits.is_evidence(draft.state, call.name) else Outcome.SUCCESS
@@ -146,4 +146,4 @@ def _make_rule(draft: StepDraft, rule: RememberedRule, facts: CallFacts) -> None
 
 def _settle_unknown(draft: StepDraft, index: int, status: AwaitingDecision, result: ToolResult, by: Principal) -> None:
     draft.close_attempt(index, status.attempt, result)
-    calls.settle_with_result(draft, index, result, verdict=Verdict.ASK, decided_by=str(by), facts=status.facts)
+    calls.settle_call(draft, index, result, verdict=Verdict.ASK, decided_by=str(by), facts=status.facts)

@@ -116,17 +116,13 @@ def _delegation_number(draft: StepDraft, call: ToolCall) -> int:
     return ids.index(call.id) + 1 if call.id in ids else len(ids)
 
 
-def apply_child_status(draft: StepDraft, event: ChildInput) -> None:
+def apply_child_status(draft: StepDraft, index: int, event: ChildInput) -> None:
     """Note what the child of a running call waits for, and ask about calls that were not shown yet."""
-    phase = draft.state.phase
-    for index, call in enumerate(draft.calls()):
-        status = call.status
-        if not isinstance(phase, InRound) or call.call.id != event.call_id or not isinstance(status, Started):
-            continue
-        if status.attempt != event.attempt:
-            continue
-        known = {(asked.call.id, asked.digest) for asked in status.child.pending} if status.child is not None else set()
-        draft.set_status(index, replace(status, child=event.child))
-        for pending in event.child.pending:
-            if (pending.call.id, pending.digest) not in known:
-                draft.events.append(ApprovalRequested(id=call.call.id, parent_id=phase.round_id, pending=pending))
+    phase, status = draft.state.phase, draft.calls()[index].status
+    if not isinstance(phase, InRound) or not isinstance(status, Started) or status.attempt != event.attempt:
+        return
+    shown = {(asked.call.id, asked.digest) for asked in status.child.pending} if status.child is not None else set()
+    draft.set_status(index, replace(status, child=event.child))
+    for pending in event.child.pending:
+        if (pending.call.id, pending.digest) not in shown:
+            draft.events.append(ApprovalRequested(id=event.call_id, parent_id=phase.round_id, pending=pending))

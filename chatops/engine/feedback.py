@@ -66,27 +66,9 @@ RESPOND = (
     "the final answer to the user's last message from it and from the results, in your own words."
 )
 """Instruction for the responder: use the conclusion as material, but write your own answer."""
-
-
-def discarded_note(reason: str) -> str:
-    """Return the note about changes of a contained turn that the user discarded."""
-    text = "The changes of the contained turn were discarded; nothing was applied, the copy is gone."
-    return text + reason_sentence(reason)
-
-
-def not_undone_note(reason: str) -> str:
-    """Return the note about changes that the user decided not to take back."""
-    return f"The changes stay applied; the user did not take them back.{reason_sentence(reason)}"
-
-
-def sent_back_notice(reason: str) -> str:
-    """Return the notice about changes of a contained turn that the user has sent back."""
-    return f"The changes were sent back to the model. Nothing was applied.{reason_sentence(reason)}"
-
-
-def sent_back_note(reason: str) -> str:
-    """Return the same for the model."""
-    return f"The user has not applied your changes yet, and you go on in the same copy.{reason_sentence(reason)}"
+DISCARDED = "The changes of the contained turn were discarded; nothing was applied, the copy is gone."
+NOT_UNDONE = "The changes stay applied; the user did not take them back."
+SENT_BACK = "The user has not applied your changes yet, and you go on in the same copy."
 
 
 def unknown_tool_error(name: str, offered: Sequence[str]) -> str:

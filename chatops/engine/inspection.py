@@ -38,7 +38,7 @@ def check_proposed(draft: StepDraft, index: int) -> None:
     call = phase.calls[index].call
     draft.events.append(CallProposed(id=call.id, parent_id=phase.round_id, tool=call.name, arguments=call.arguments))
     if index >= MAX_CALLS:
-        return calls.settle(draft, index, Outcome.INVALID, feedback.TOO_MANY, source=ResultSource.SURPLUS)
+        return calls.settle_unrun(draft, index, Outcome.INVALID, feedback.TOO_MANY, source=ResultSource.SURPLUS)
     spec = phase.proposed_under.tool(call.name)
     if spec is None:
         return _settle_not_offered(draft, index)
@@ -52,7 +52,7 @@ def check_proposed(draft: StepDraft, index: int) -> None:
     if call.problem:
         return _refuse_mistake(draft, index, feedback.unreadable_call_error(call, spec), reason=call.problem)
     if _count_repetition(draft, call):
-        return calls.settle(draft, index, Outcome.INVALID, feedback.REPEATED, reason=feedback.CALLED_AGAIN)
+        return calls.settle_unrun(draft, index, Outcome.INVALID, feedback.REPEATED, reason=feedback.CALLED_AGAIN)
     if waits:
         draft.set_status(index, Deferred())
     else:
@@ -98,7 +98,7 @@ def _judge_changes(draft: StepDraft, index: int, facts: CallFacts) -> None:
     fault = _problem_text(facts)
     if isinstance(call_state.status, Inspecting):
         if fault:
-            calls.settle(draft, index, Outcome.INVALID, fault, facts=facts)
+            calls.settle_unrun(draft, index, Outcome.INVALID, fault, facts=facts)
         else:
             calls.ask_user(draft, index, facts, AskReason.POLICY, why=containment.why_asked_again(draft) or ALWAYS_ASKS)
     elif isinstance(call_state.status, Rechecking):
@@ -125,7 +125,9 @@ def _judge_first(draft: StepDraft, index: int, facts: CallFacts) -> None:
         _refuse_mistake(draft, index, text, reason=_problem_line(facts.problems[0]), facts=facts)
         return
     if facts.refusal:
-        calls.settle(draft, index, Outcome.DENIED, feedback.refused_error(facts), verdict=Verdict.DENY, facts=facts)
+        calls.settle_unrun(
+            draft, index, Outcome.DENIED, feedback.refused_error(facts), verdict=Verdict.DENY, facts=facts
+        )
         return
     judgement = calls.judge_call(draft, call, facts)
     match judgement.verdict:
@@ -133,9 +135,7 @@ def _judge_first(draft: StepDraft, index: int, facts: CallFacts) -> None:
             calls.deny(draft, index, judgement, facts=facts)
         case _ if done := step_limits.reused_result(draft, call, facts):
             calls.log_verdict(draft, call, judgement.verdict, judgement.why, facts=facts)
-            calls.settle_with_result(
-                draft, index, done, verdict=None, decided_by=validations.EARLIER_ATTEMPT, facts=facts
-            )
+            calls.settle_call(draft, index, done, verdict=None, decided_by=validations.EARLIER_ATTEMPT, facts=facts)
         case Verdict.ASK:
             _ask_unless_typed(draft, index, facts, judgement.why)
         case Verdict.ALLOW if calls.may_have_run_elsewhere(draft, index):
@@ -214,7 +214,7 @@ def _judge_edited(draft: StepDraft, index: int, facts: CallFacts, before: Before
         calls.request_approval(draft, calls.open_round(draft).round_id, call)
         return
     if done := step_limits.reused_result(draft, call, facts):
-        calls.settle_with_result(draft, index, done, verdict=None, decided_by=validations.EARLIER_ATTEMPT, facts=facts)
+        calls.settle_call(draft, index, done, verdict=None, decided_by=validations.EARLIER_ATTEMPT, facts=facts)
         return
     why, attempt, earlier = f"arguments edited by {before.edited_by}", before.status.attempt, before.status.interruption
     calls.ask_user(draft, index, facts, AskReason.EDITED, why=why, attempt=attempt, interruption=earlier)
@@ -227,10 +227,12 @@ def _judge_again(draft: StepDraft, index: int, facts: CallFacts, status: Recheck
             call, facts.problems, calls.open_round(draft).proposed_under.tool(call.name)
         )
         reason = _problem_line(facts.problems[0])
-        calls.settle(draft, index, Outcome.INVALID, text, verdict=status.verdict, facts=facts, reason=reason)
+        calls.settle_unrun(draft, index, Outcome.INVALID, text, verdict=status.verdict, facts=facts, reason=reason)
         return
     if facts.refusal:
-        calls.settle(draft, index, Outcome.DENIED, feedback.refused_error(facts), verdict=Verdict.DENY, facts=facts)
+        calls.settle_unrun(
+            draft, index, Outcome.DENIED, feedback.refused_error(facts), verdict=Verdict.DENY, facts=facts
+        )
         return
     judgement = calls.judge_call(draft, call, facts)
     if judgement.verdict is Verdict.DENY:
@@ -331,7 +333,7 @@ def _refuse_mistake(draft: StepDraft, index: int, problem: str, *, reason: str, 
     # The guard against repetition counts only calls that could run.
     draft.count(replace(counters, mistakes=(*others, mistake)[-MAX_CALLS:], same_call=0, last_call=""))
     text = problem if times == 1 else feedback.same_mistake_error(call, facts.problems if facts is not None else ())
-    calls.settle(draft, index, Outcome.INVALID, text, facts=facts, reason=reason)
+    calls.settle_unrun(draft, index, Outcome.INVALID, text, facts=facts, reason=reason)
 
 
 def _count_repetition(draft: StepDraft, call: ToolCall) -> bool:

@@ -7,7 +7,6 @@ turn waits for those (`Stopping`), because each call needs a true result before 
 from dataclasses import replace
 
 from chatops.domain.events import Status, TurnStatus
-from chatops.domain.ids import RoundId
 from chatops.domain.tools import Interruption, Outcome, ResultSource
 from chatops.engine import calls, containment, feedback, questions, rounds
 from chatops.engine.draft import StepDraft
@@ -38,8 +37,8 @@ def interrupt(draft: StepDraft, event: CancelTurn | CorrectTurn) -> None:
 def _cancel(draft: StepDraft, event: CancelTurn) -> None:
     phase = draft.state.phase
     match phase:
-        case AwaitingModel(round_id=number):
-            _abort_reply(draft, phase, number, event)
+        case AwaitingModel():
+            _abort_reply(draft, phase, event)
             rounds.finish_turn(draft, TurnStatus.CANCELLED, event.partial_text, detail="Stopped by the user.")
         case CheckingAnswer(text=text):
             rounds.finish_turn(draft, TurnStatus.CANCELLED, text, detail="Stopped by the user.")
@@ -63,8 +62,8 @@ def _correct(draft: StepDraft, event: CorrectTurn) -> None:
         return
     correction = Correction(text=event.text, files=event.files)
     match phase:
-        case AwaitingModel(round_id=number):
-            _abort_reply(draft, phase, number, event)
+        case AwaitingModel():
+            _abort_reply(draft, phase, event)
             rounds.take_correction(draft, correction)
             rounds.ask_model(draft)
         case InRound() if phase.budget is not None:
@@ -84,12 +83,12 @@ def _correct(draft: StepDraft, event: CorrectTurn) -> None:
     draft.composer = event.draft
 
 
-def _abort_reply(draft: StepDraft, phase: AwaitingModel, number: RoundId, event: CancelTurn | CorrectTurn) -> None:
+def _abort_reply(draft: StepDraft, phase: AwaitingModel, event: CancelTurn | CorrectTurn) -> None:
     model = rounds.target_of(draft, phase).name
-    draft.effects.append(AbortModel(round_id=number))
+    draft.effects.append(AbortModel(round_id=phase.round_id))
     draft.count_cut_off()
     rounds.store_partial(draft, event.partial_text, event.partial_reasoning, model)
-    rounds.close_round(draft, number, model, Status.ERROR)
+    rounds.close_round(draft, phase.round_id, model, Status.ERROR)
 
 
 def _withdraw_question(draft: StepDraft, phase: InRound) -> None:
@@ -107,11 +106,11 @@ def _stop_calls(draft: StepDraft, phase: InRound, correction: Correction | None)
 
 
 def _stop_call(draft: StepDraft, index: int, text: str) -> None:
-    call_state = draft.calls()[index]
-    match call_state.status:
+    call, status = draft.calls()[index].call, draft.calls()[index].status
+    match status:
         case Started():
             questions.void_question(draft, index, "you stopped the call")
-            draft.effects.append(CancelTool(call_id=call_state.call.id))
+            draft.effects.append(CancelTool(call_id=call.id))
         case Settled():
             pass
         case Reconciling(attempt=attempt, known=known):
@@ -119,10 +118,10 @@ def _stop_call(draft: StepDraft, index: int, text: str) -> None:
         case AwaitingDecision(attempt=attempt, interruption=known) as waiting if waiting.outcome_unknown:
             _leave_unknown(draft, index, attempt, known)
         case _:
-            calls.settle(draft, index, Outcome.INTERRUPTED, text, source=ResultSource.STOPPED)
+            calls.settle_unrun(draft, index, Outcome.INTERRUPTED, text, source=ResultSource.STOPPED)
 
 
 def _leave_unknown(draft: StepDraft, index: int, attempt: int, known: Interruption | None) -> None:
     result = feedback.unknown_result(known)
     draft.close_attempt(index, attempt, result)
-    calls.settle_with_result(draft, index, result, verdict=None, decided_by="", facts=None)
+    calls.settle_call(draft, index, result, verdict=None, decided_by="", facts=None)

@@ -10,30 +10,24 @@ server that waited for the answer is gone.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
 
 from chatops.domain.canonical import canonical, digest, json_or_text
 from chatops.domain.decisions import AnswerAction, Answered, ServerQuestion
-from chatops.domain.events import Notice
-from chatops.domain.messages import NoticeMessage
 from chatops.domain.wording import one_line
-from chatops.engine import calls
 from chatops.engine.draft import StepDraft
 from chatops.engine.effects import DecisionRecord, DeliverAnswer
 from chatops.engine.inputs import AnswerQuestion, QuestionInput, QuestionWithdrawnInput
-from chatops.engine.state import InRound, Started
+from chatops.engine.state import Started
 
 _MAX_NOTICE_CHARS = 2_000
 """Characters of the server's or the user's words in a notice."""
 
 
-def apply_question_input(draft: StepDraft, event: QuestionInput | AnswerQuestion | QuestionWithdrawnInput) -> None:
+def apply_question_input(
+    draft: StepDraft, index: int, event: QuestionInput | AnswerQuestion | QuestionWithdrawnInput
+) -> None:
     """Apply what happened to a question, if its call still runs."""
-    found = calls.find_call(draft, event.call_id)
-    if found is None or not isinstance(draft.state.phase, InRound):
-        return
-    index, call_state = found
-    status = call_state.status
+    call, status = draft.calls()[index].call, draft.calls()[index].status
     if not isinstance(status, Started):
         return
     match event:
@@ -42,7 +36,7 @@ def apply_question_input(draft: StepDraft, event: QuestionInput | AnswerQuestion
                 _set_question(draft, index, question)
                 said = one_line(question.message, most=_MAX_NOTICE_CHARS)
                 what = f" to open {question.url}" if question.url else ""
-                _notify(draft, f"The MCP server {question.server} asks you{what}, for {call_state.call.name}: {said}")
+                _notify(draft, f"The MCP server {question.server} asks you{what}, for {call.name}: {said}")
         case AnswerQuestion(question_id=number):
             if status.question is not None and status.question.id == number:
                 _answer_question(draft, index, status.question, event)
@@ -57,24 +51,24 @@ def void_question(draft: StepDraft, index: int, why: str) -> None:
     if isinstance(status, Started) and status.question is not None:
         server = status.question.server
         _set_question(draft, index, None)
-        _notify(draft, f"The question of the MCP server {server} is void: {why}. No answer was sent.", level="warning")
+        draft.warn(f"The question of the MCP server {server} is void: {why}. No answer was sent.")
 
 
 def _answer_question(draft: StepDraft, index: int, question: ServerQuestion, event: AnswerQuestion) -> None:
-    one, answer = draft.calls()[index], event.answer
+    call, answer = draft.calls()[index].call, event.answer
     given = json_or_text(answer.content) if answer.content else None
     fields = tuple(given) if isinstance(given, Mapping) else ()
     draft.decisions.append(
         DecisionRecord(
-            call_id=one.call.id,
-            tool=one.call.name,
+            call_id=call.id,
+            tool=call.name,
             digest=digest(question.id, question.server, question.message, question.schema, question.url),
             decision=Answered(action=answer.action, fields=fields, why=event.why),
             by=event.by,
         )
     )
     _set_question(draft, index, None)
-    draft.effects.append(DeliverAnswer(call_id=one.call.id, question_id=question.id, answer=answer))
+    draft.effects.append(DeliverAnswer(call_id=call.id, question_id=question.id, answer=answer))
     match answer.action:
         case AnswerAction.ACCEPT if question.url:
             _notify(draft, f"You agreed to open {question.url}. The MCP server {question.server} was told.")
@@ -99,13 +93,10 @@ def _text(value: object) -> str:
 
 
 def _set_question(draft: StepDraft, index: int, question: ServerQuestion | None) -> None:
-    call_state = draft.calls()[index]
-    if isinstance(call_state.status, Started):
-        draft.set_status(index, replace(call_state.status, question=question))
+    status = draft.calls()[index].status
+    if isinstance(status, Started):
+        draft.set_status(index, replace(status, question=question))
 
 
-def _notify(draft: StepDraft, text: str, *, level: Literal["info", "warning"] = "info") -> None:
-    """Add a notice to the transcript. No model gets it."""
-    message = NoticeMessage(id=draft.next_message_id(), text=text, level=level)
-    draft.add_message(message)
-    draft.events.append(Notice(id=message.id, parent_id=draft.state.turn_id, text=text, level=level))
+def _notify(draft: StepDraft, text: str) -> None:
+    draft.inform(text, for_model=False)

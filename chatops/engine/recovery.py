@@ -279,6 +279,4 @@ def _ask_outcome(
 
 def _settle_attempt(draft: StepDraft, index: int, status: Started | Reconciling, result: ToolResult) -> None:
     draft.close_attempt(index, status.attempt, result)
-    calls.settle_with_result(
-        draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts
-    )
+    calls.settle_call(draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts)

@@ -42,15 +42,15 @@ def handle_reply(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, dura
         _open_round(draft, phase, reply, target)
     elif draft.state.contract is not None:
         if reply.text.strip():
-            draft.add_message(_answer_message(draft, phase, reply, target))
+            draft.add_message(_reply_message(draft, phase, reply, target))
         acceptance.submit_answer(draft, phase, reply, target.name)
     elif not reply.text.strip():
         _handle_empty(draft, phase, target)
     elif gathering and phase.under.responder is not None and draft.state.counters.rounds:
         rounds.close_round(draft, phase.round_id, target.name, Status.SUCCESS)
-        rounds.ask_model(draft, purpose=Purpose.RESPOND, gathered=_answer_message(draft, phase, reply, target))
+        rounds.ask_model(draft, purpose=Purpose.RESPOND, gathered=_reply_message(draft, phase, reply, target))
     else:
-        draft.add_message(_answer_message(draft, phase, reply, target))
+        draft.add_message(_reply_message(draft, phase, reply, target))
         rounds.close_round(draft, phase.round_id, target.name, Status.SUCCESS)
         _finish_with_answer(draft, phase, reply)
 
@@ -110,18 +110,7 @@ def handle_failure(draft: StepDraft, phase: AwaitingModel, failure: ModelFailure
 
 def _open_round(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, target: ModelTarget) -> None:
     asked = tuple(_tool_call(phase, i, raw) for i, raw in enumerate(reply.calls, start=1))
-    draft.add_message(
-        AssistantMessage(
-            id=draft.next_message_id(),
-            text=reply.text,
-            calls=asked,
-            reasoning=reply.reasoning,
-            model=target.name,
-            role=phase.under.role,
-            finish_reason=reply.finish_reason,
-            usage=reply.usage,
-        )
-    )
+    draft.add_message(replace(_reply_message(draft, phase, reply, target), calls=asked))
     draft.set_phase(
         InRound(
             round_id=phase.round_id,
@@ -136,7 +125,7 @@ def _open_round(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, targe
     rounds.continue_round(draft)
 
 
-def _answer_message(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, target: ModelTarget) -> AssistantMessage:
+def _reply_message(draft: StepDraft, phase: AwaitingModel, reply: ModelReply, target: ModelTarget) -> AssistantMessage:
     return AssistantMessage(
         id=draft.next_message_id(),
         text=reply.text,

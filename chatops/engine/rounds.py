@@ -225,28 +225,25 @@ def _end_apply_round(draft: StepDraft) -> None:
     settled = phase.calls[0].status
     result = settled.result if isinstance(settled, Settled) else None
     denied = result is not None and result.outcome is Outcome.DENIED
-    reason = result.facts.reason if result is not None and denied else ""
-    contained, undo = draft.state.containment, containment.is_undo(draft)
-    back = contained is not None and contained.phase is ContainmentPhase.SENT_BACK
+    reason = feedback.reason_sentence(result.facts.reason) if result is not None and denied else ""
+    contained = draft.state.containment
+    is_sent_back = contained is not None and contained.phase is ContainmentPhase.SENT_BACK
     good = result is not None and result.outcome is Outcome.SUCCESS
     close_round(draft, phase.round_id, phase.model, Status.SUCCESS if good else Status.ERROR)
-    if back:
-        draft.inform(feedback.sent_back_notice(reason), to_model=feedback.sent_back_note(reason))
-        containment.next_list(draft, reason)
+    if is_sent_back and result is not None:
+        text = f"The changes were sent back to the model. Nothing was applied.{reason}"
+        draft.inform(text, to_model=feedback.SENT_BACK + reason)
+        containment.next_list(draft, result.facts.reason)
+    elif denied and containment.is_undo(draft):
+        draft.inform(f"The changes stay applied.{reason}", to_model=feedback.NOT_UNDONE + reason)
     elif denied:
-        if undo:
-            draft.inform(
-                f"The changes stay applied.{feedback.reason_sentence(reason)}",
-                to_model=feedback.not_undone_note(reason),
-            )
-        else:
-            text = f"The changes were discarded. Nothing was applied.{feedback.reason_sentence(reason)}"
-            draft.inform(text, to_model=feedback.discarded_note(reason))
+        text = f"The changes were discarded. Nothing was applied.{reason}"
+        draft.inform(text, to_model=feedback.DISCARDED + reason)
     elif result is not None:
         draft.inform(result.content)
-    if not back:
+    if not is_sent_back:
         containment.end_containment(draft)
-    if phase.ending is None or back:
+    if phase.ending is None or is_sent_back:
         ask_next(draft)
     else:
         _set_finished(draft, phase.ending)

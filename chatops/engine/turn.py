@@ -50,7 +50,6 @@ Tried and rejected:
 """
 
 from dataclasses import replace
-from typing import assert_never
 
 from chatops.domain.events import AskReason, RoleSwitched, TurnStarted
 from chatops.domain.messages import AttachedFile, Speaker, UserMessage
@@ -203,26 +202,22 @@ def advance(state: TurnState, event: Input) -> TurnStep:
         case AnswerCheckInput(round_id=number, facts=facts):
             if isinstance(state.phase, CheckingAnswer) and state.phase.round_id == number:
                 acceptance.apply_check(draft, state.phase, facts)
-        case InspectionInput() | DecideCall() | ToolResultInput() | ReconcileInput():
-            _handle_call_input(draft, event)
-        case QuestionInput() | QuestionWithdrawnInput() | AnswerQuestion() | ChildInput():
-            delegation.apply_child_status(draft, event) if isinstance(
-                event, ChildInput
-            ) else questions.apply_question_input(draft, event)
         case CancelTurn() | CorrectTurn():
             interrupting.interrupt(draft, event)
         case RetryTurn(grant=grant):
             _retry(draft, grant)
         case SwitchRole():
             _switch_role(draft, event)
-        case NarrowGrant() | SpentBeside():
-            _apply_narrowing(draft, event)
+        case SpentBeside(children=children):
+            budgets.record_siblings(draft, children)
+        case NarrowGrant():
+            _narrow_grant(draft, event)
         case ContainTurn(on=on):
             _apply_containment(draft, on=on)
         case Recover(grant=grant, interrupted=interrupted, copied=copied, unsent=unsent):
             recovery.recover(draft, grant, interrupted, copied=copied, unsent=unsent)
-        case _ as never:
-            assert_never(never)
+        case _:
+            _handle_call_input(draft, event)
     return draft.step()
 
 
@@ -236,20 +231,30 @@ def _handle_model_end(draft: StepDraft, event: ModelReplyInput | ModelFailureInp
         replies.handle_failure(draft, phase, event.failure, event.duration_ms)
 
 
-def _handle_call_input(
-    draft: StepDraft, event: InspectionInput | DecideCall | ToolResultInput | ReconcileInput
-) -> None:
-    found = calls.find_call(draft, event.call_id)
-    if found is None:
+_CallInput = (
+    InspectionInput
+    | DecideCall
+    | ToolResultInput
+    | ReconcileInput
+    | QuestionInput
+    | QuestionWithdrawnInput
+    | AnswerQuestion
+    | ChildInput
+)
+
+
+def _handle_call_input(draft: StepDraft, event: _CallInput) -> None:
+    index = calls.find_call(draft, event.call_id)
+    if index is None:
         return
-    index, call_state = found
+    status = draft.calls()[index].status
     match event:
         case ToolResultInput(attempt=attempt, result=result):
-            if isinstance(call_state.status, Started) and call_state.status.attempt == attempt:
-                _handle_result(draft, index, call_state.status, result)
+            if isinstance(status, Started) and status.attempt == attempt:
+                _handle_result(draft, index, status, result)
         case ReconcileInput():
-            if isinstance(call_state.status, Reconciling) and call_state.status.attempt == event.attempt:
-                recovery.apply_reconciliation(draft, index, call_state.status, event)
+            if isinstance(status, Reconciling) and status.attempt == event.attempt:
+                recovery.apply_reconciliation(draft, index, status, event)
         case _ if not isinstance(draft.state.phase, InRound):
             pass
         case InspectionInput(facts=facts, rules=rules):
@@ -257,9 +262,13 @@ def _handle_call_input(
             inspection.apply_inspection(draft, index, facts)
             rounds.continue_round(draft)
         case DecideCall(digest=digest, decision=decision, by=by):
-            if isinstance(call_state.status, AwaitingDecision) and call_state.status.digest == digest:
+            if isinstance(status, AwaitingDecision) and status.digest == digest:
                 decisions.apply_decision(draft, index, decision, by)
                 rounds.continue_round(draft)
+        case ChildInput():
+            delegation.apply_child_status(draft, index, event)
+        case _:
+            questions.apply_question_input(draft, index, event)
 
 
 def _handle_result(draft: StepDraft, index: int, status: Started, result: ToolResult) -> None:
@@ -273,18 +282,13 @@ def _handle_result(draft: StepDraft, index: int, status: Started, result: ToolRe
         calls.ask_user(draft, index, status.facts, AskReason.CHANGED, why=result.content, attempt=status.attempt)
         return
     result = feedback.mark_second_run(status.interruption, result)
-    calls.settle_with_result(
-        draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts
-    )
+    calls.settle_call(draft, index, result, verdict=status.verdict, decided_by=status.decided_by, facts=status.facts)
     rounds.continue_round(draft)
 
 
-def _apply_narrowing(draft: StepDraft, event: NarrowGrant | SpentBeside) -> None:
+def _narrow_grant(draft: StepDraft, event: NarrowGrant) -> None:
     before = draft.state
     if isinstance(before.phase, Finished):
-        return
-    if isinstance(event, SpentBeside):
-        budgets.record_siblings(draft, event.children)
         return
     narrowed = before.grant.narrowed(*event.layers).answered_by(event.answers)
     narrowed = narrowed.confined(event.sandbox).capped(event.ceiling)

@@ -205,7 +205,8 @@ def _state_of_call(tool: str, key: _SubjectKey, message: ToolMessage) -> Validat
         tool=tool,
         status=ValidationStatus.FAILED,
         subject=key,
-        found=message.facts.problems or unlisted_problem(tool, message.content),
+        # A failed validation that lists no problems has its text as one.
+        found=message.facts.problems or (_problem(tool, message.content),),
     )
 
 
@@ -396,11 +397,6 @@ def problem_list(found: Sequence[Problem]) -> str:
         f"{n}. Property: {problem.path}\n   Message: {problem.message}" for n, problem in enumerate(found, start=1)
     ]
     return "\n".join([HEADING, *lines])
-
-
-def unlisted_problem(tool: str, content: str) -> tuple[Problem, ...]:
-    """Return the text of a failed validation that lists no problems, as one problem."""
-    return (_problem(tool, content),)
 
 
 def _read_problems(value: JsonValue) -> list[Problem]:

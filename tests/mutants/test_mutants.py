@@ -48,14 +48,14 @@ MUTANTS = (
     Mutant(
         promise="a decision names the digest it was made on",
         file="engine/turn.py",
-        before="isinstance(call_state.status, AwaitingDecision) and call_state.status.digest == digest",
-        after="isinstance(call_state.status, AwaitingDecision)",
+        before="isinstance(status, AwaitingDecision) and status.digest == digest",
+        after="isinstance(status, AwaitingDecision)",
     ),
     Mutant(
         promise="a late result of another attempt is ignored",
         file="engine/turn.py",
-        before="isinstance(call_state.status, Started) and call_state.status.attempt == attempt",
-        after="isinstance(call_state.status, Started)",
+        before="isinstance(status, Started) and status.attempt == attempt",
+        after="isinstance(status, Started)",
     ),
     Mutant(
         promise="a stale reply is ignored",

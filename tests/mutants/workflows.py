@@ -372,8 +372,8 @@ WORKFLOWS = (
     Mutant(
         promise="an edit into a call that is done is not made again",
         file="engine/inspection.py",
-        before="    if done := step_limits.reused_result(draft, call, facts):\n        calls.settle_with_result",
-        after="    if done := None:\n        calls.settle_with_result",
+        before="    if done := step_limits.reused_result(draft, call, facts):\n        calls.settle_call",
+        after="    if done := None:\n        calls.settle_call",
         tests=_EXAMPLES,
     ),
     Mutant(
