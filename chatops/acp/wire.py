@@ -39,7 +39,7 @@ from chatops.domain.ids import SessionId
 from chatops.headless.json_values import dumps
 from chatops.store.base import ALL
 from chatops.wiring.app import App
-from chatops.wiring.stored import Options, at_home
+from chatops.wiring.stored import Options, in_session_workspace
 
 log = logging.getLogger(__name__)
 
@@ -259,7 +259,7 @@ class Agent:
                 info = await asyncio.to_thread(self._app.store.session, SessionId(session_id))
                 if info.id != session_id:
                     raise NoSuchSessionError(f"There is no session {session_id!r}.")
-                at_home(options, info)
+                in_session_workspace(options, info)
                 if session_id in self._sessions:
                     await self._sessions.pop(session_id).aclose()
             if len(self._sessions) >= MAX_SESSIONS:

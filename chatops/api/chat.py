@@ -33,12 +33,12 @@ from chatops.toolkit.threads import DaemonThreadExecutor
 from chatops.wiring.app import App
 from chatops.wiring.jobs import start_if_job
 from chatops.wiring.rights import current_user
-from chatops.wiring.stored import Options, Storage, at_home, open_store, principal_of
+from chatops.wiring.stored import Options, Storage, in_session_workspace, open_store, principal_of
 
 ROLE = "python"
 """The role of a chat that names none. It has the tools that the program gives, and the models of the default role."""
 _VIA = "python"
-_OPEN = frozenset({TurnStatus.PAUSED, TurnStatus.RUNNING})
+_UNFINISHED = frozenset({TurnStatus.PAUSED, TurnStatus.RUNNING})
 T = TypeVar("T")
 
 
@@ -188,7 +188,7 @@ class Chat:
         with open_store(Storage.READ, registry=chat._options.registry) as store:
             info = store.session(SessionId(session_id))
         role = options.get("role") or None
-        chat._options = replace(at_home(chat._options, info), role=role)
+        chat._options = replace(in_session_workspace(chat._options, info), role=role)
         chat.session_id = info.id
         return chat
 
@@ -239,9 +239,9 @@ class Chat:
     async def asend(self, text: str) -> Reply:
         """Do what `send` does."""
         async with self._session(attaches=text) as session:
-            _must_be_over(session)
+            _require_turn_over(session)
             await session.submit(text)
-            return await self._settled(session)
+            return await self._settle(session)
 
     async def aresume(self) -> Reply:
         """Do what `resume` does."""
@@ -251,7 +251,7 @@ class Chat:
             if session.state is None:
                 raise ConfigError("There is nothing to resume: the last turn of this session is over.")
             await session.resume()
-            return await self._settled(session)
+            return await self._settle(session)
 
     async def aevents(self, text: str) -> AsyncGenerator[Event]:
         """Do what `events` does."""
@@ -261,10 +261,10 @@ class Chat:
             found.put_nowait(published.event)
 
         async with self._session(attaches=text) as session:
-            _must_be_over(session)
+            _require_turn_over(session)
             unsubscribe = session.subscribe(publish)
             await session.submit(text)
-            settling = asyncio.ensure_future(self._settled(session))
+            settling = asyncio.ensure_future(self._settle(session))
             settling.add_done_callback(lambda _: found.put_nowait(None))
             try:
                 while (event := await found.get()) is not None:
@@ -274,7 +274,7 @@ class Chat:
                 unsubscribe()
                 settling.cancel()
 
-    async def _settled(self, session: Session) -> Reply:
+    async def _settle(self, session: Session) -> Reply:
         state = await session.settle()
         if state is None:
             raise session.blocked_by or ChatopsError("The turn could not be started.")
@@ -282,7 +282,7 @@ class Chat:
             raise session.blocked_by
         self.session_id = session.session_id
         found = report(state, workspace=session.snapshot().workspace)
-        self.reply = _reply(found, self._options.registry)
+        self.reply = _make_reply(found, self._options.registry)
         return self.reply
 
     @asynccontextmanager
@@ -299,16 +299,16 @@ class Chat:
             await app.aclose()
 
 
-def _must_be_over(session: Session) -> None:
+def _require_turn_over(session: Session) -> None:
     """Raise ChatopsError if the last turn is not over: its calls may wait for a decision."""
-    if session.state is not None and turn_status(session.state) in _OPEN:
+    if session.state is not None and turn_status(session.state) in _UNFINISHED:
         raise ChatopsError(
             "The message was not sent: the last turn of this session is not over.",
             advice="Decide its pending calls and resume it first.",
         )
 
 
-def _reply(found: TurnReport, registry: Path | None) -> Reply:
+def _make_reply(found: TurnReport, registry: Path | None) -> Reply:
     return Reply(
         status=found.status,
         text=found.answer,

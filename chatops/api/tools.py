@@ -87,14 +87,14 @@ def tool(
 
     def made(function: Callable[..., Any]) -> FunctionTool:
         called = name or getattr(function, "__name__", "")
-        _check(function, called)
-        spec = _spec(called, tuple(inspect.signature(function).parameters), **options)
+        _check_signature(function, called)
+        spec = _make_spec(called, tuple(inspect.signature(function).parameters), **options)
         try:
             read = function_tool(name=called)(function)
         except (NameError, TypeError) as error:
-            raise _unfit(called, f"its types cannot be read: {error}") from error
+            raise _unfit_error(called, f"its types cannot be read: {error}") from error
         spec = replace(spec, description=read.spec.description, schema=read.spec.schema)
-        return replace(read, spec=spec, inspector=_inspector(spec.capabilities))
+        return replace(read, spec=spec, inspector=_make_inspector(spec.capabilities))
 
     return made if function is None else made(function)
 
@@ -108,7 +108,7 @@ def as_tool(given: Callable[..., Any] | FunctionTool) -> FunctionTool:
     return tool(given)
 
 
-def _spec(
+def _make_spec(
     name: str,
     parameters: Collection[str],
     *,
@@ -165,24 +165,24 @@ def _spec(
     )
 
 
-def _inspector(known: Capabilities) -> Inspector | None:
+def _make_inspector(known: Capabilities) -> Inspector | None:
     """Return the inspector of a tool with these capabilities; None if they tell nothing about a call."""
     if not (known.runs_anything or known.url or known.path or known.writes):
         return None
     return partial(declared_facts, known)
 
 
-def _check(function: Callable[..., Any], name: str) -> None:
+def _check_signature(function: Callable[..., Any], name: str) -> None:
     if fault := tool_name_fault(name):
         raise ConfigError(f"{fault}.", advice="Give it another one: tool(name=…).")
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise _unfit(name, f"{parameter} has no name that a model could give")
+            raise _unfit_error(name, f"{parameter} has no name that a model could give")
         if parameter.annotation is parameter.empty:
-            raise _unfit(name, f"its parameter {parameter.name} has no type")
+            raise _unfit_error(name, f"its parameter {parameter.name} has no type")
 
 
-def _unfit(name: str, why: str) -> ConfigError:
+def _unfit_error(name: str, why: str) -> ConfigError:
     return ConfigError(
         f"The function {name} cannot be a tool: {why}.",
         advice="Give every parameter a name and a type, or register it with a schema: ToolRegistry().register(…).",
@@ -224,11 +224,11 @@ class ToolRegistry:
             raise ConfigError(
                 f"Tool {name}: steps has to be a list of steps.", advice="Leave it out if it belongs to every step."
             )
-        spec = _spec(name, tuple(parameters.get("properties", {})), **options)
+        spec = _make_spec(name, tuple(parameters.get("properties", {})), **options)
         self._tools[name] = FunctionTool(
-            spec=replace(spec, description=description, schema=_schema(name, parameters)),
+            spec=replace(spec, description=description, schema=_schema_text(name, parameters)),
             function=function,
-            inspector=_inspector(spec.capabilities),
+            inspector=_make_inspector(spec.capabilities),
         )
         self._parameters[name] = parameters
         self._steps[name] = () if steps is None else tuple(steps)
@@ -273,7 +273,7 @@ class ToolRegistry:
         yield from ((made, self._steps[name]) for name, made in self._tools.items())
 
 
-def _schema(name: str, parameters: Mapping[str, Any]) -> str:
+def _schema_text(name: str, parameters: Mapping[str, Any]) -> str:
     try:
         text = schema_text(dict(parameters))
     except (TypeError, ValueError) as error:

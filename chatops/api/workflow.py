@@ -53,7 +53,7 @@ from chatops.toolkit.base import Tool
 from chatops.tools.function import FunctionTool
 from chatops.wiring.app import App
 from chatops.wiring.checks import check_to_run
-from chatops.wiring.stored import Options, Storage, at_home, open_store
+from chatops.wiring.stored import Options, Storage, in_session_workspace, open_store
 
 Validator = AnyTool | Mapping[str, Any]
 """A validator tool; or, as in a file, ``{"tool": …, "subject": {…}, "depends_on": […], "passes_when": …}``."""
@@ -102,10 +102,10 @@ def assemble(name: str, steps: Sequence[Step], *, description: str, registry: To
 
     Raises ConfigError for errors that do not depend on where it runs.
     """
-    tools = _Tools(name)
-    entries = [_entry(step, tools) for step in steps]
+    tools = _ToolNames(name)
+    entries = [_step_entry(step, tools) for step in steps]
     if registry is not None:
-        _distribute(registry, entries, tools)
+        _add_registered(registry, entries, tools)
     return Assembled(
         spec=_parse_spec(name, {"description": description, "steps": entries}),
         tools=tools.bound(),
@@ -113,7 +113,7 @@ def assemble(name: str, steps: Sequence[Step], *, description: str, registry: To
     )
 
 
-class _Tools:
+class _ToolNames:
     """The program's tools by name, each with the steps that use it."""
 
     def __init__(self, workflow: str) -> None:
@@ -150,7 +150,7 @@ class _Tools:
         return () if "" in steps else tuple(f"{self.workflow}.{step}" for step in steps)
 
 
-def _entry(step: Step, tools: _Tools) -> dict[str, Any]:
+def _step_entry(step: Step, tools: _ToolNames) -> dict[str, Any]:
     """Return the step as a file would have it."""
 
     def names(given: Sequence[AnyTool]) -> list[str]:
@@ -159,7 +159,7 @@ def _entry(step: Step, tools: _Tools) -> dict[str, Any]:
     def validation(given: Validator) -> dict[str, Any]:
         if not isinstance(given, Mapping):
             return {"tool": tools.name(given, step=step.name)}
-        one: dict[str, Any] = {key: _plain(value) for key, value in given.items()}
+        one: dict[str, Any] = {key: _to_dict(value) for key, value in given.items()}
         if "tool" in one:
             one["tool"] = tools.name(one["tool"], step=step.name)
         if one.get("depends_on") is not None:
@@ -188,15 +188,15 @@ def _entry(step: Step, tools: _Tools) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def _to_dict(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _distribute(registry: ToolRegistry, entries: Sequence[dict[str, Any]], tools: _Tools) -> None:
+def _add_registered(registry: ToolRegistry, entries: Sequence[dict[str, Any]], tools: _ToolNames) -> None:
     """Give each step the registered tools that belong to it."""
     names = [str(entry["name"]) for entry in entries]
     for own, keys in registry.entries():
-        wanted = [_step_named(key, names, workflow=tools.workflow, tool=own.spec.name) for key in keys]
+        wanted = [_find_step(key, names, workflow=tools.workflow, tool=own.spec.name) for key in keys]
         for entry in entries:
             if keys and entry["name"] not in wanted:
                 continue
@@ -205,7 +205,7 @@ def _distribute(registry: ToolRegistry, entries: Sequence[dict[str, Any]], tools
                 entry["tools"].append(own.spec.name)
 
 
-def _step_named(key: StepKey, names: Sequence[str], *, workflow: str, tool: str) -> str:
+def _find_step(key: StepKey, names: Sequence[str], *, workflow: str, tool: str) -> str:
     """Return the step that a registration means; empty if it means another workflow."""
     if isinstance(key, int):
         if 1 <= key <= len(names):
@@ -288,14 +288,14 @@ class WorkflowResult:
 
 async def start(assembled: Assembled, query: str, *, options: Options, on_approval: ApprovalPolicy) -> WorkflowResult:
     """Check the workflow here, start a run, and return when it is over or needs the user."""
-    async with _app(assembled, options) as app:
+    async with _open_app(assembled, options) as app:
         role = options.role or ROLE.name
         checked = await check_to_run(app, Definition(spec=assembled.spec), role=role)
         checked.or_raise()
         for warning in checked.warnings:
             warnings.warn(warning, stacklevel=1)
         run = await app.new_run(assembled.spec, query, attended=False, role=role)
-        return await _driven(run, assembled, on_approval)
+        return await _run_to_pause(run, assembled, on_approval)
 
 
 async def resume(
@@ -303,19 +303,19 @@ async def resume(
 ) -> WorkflowResult:
     """Resume a stored run of this workflow in its own workspace."""
     with open_store(Storage.READ, registry=options.registry) as store:
-        options = at_home(options, store.session(SessionId(session_id)))
-    async with _app(assembled, options) as app:
+        options = in_session_workspace(options, store.session(SessionId(session_id)))
+    async with _open_app(assembled, options) as app:
         run = await app.open_run(SessionId(session_id), attended=False)
         if run.state.spec.name != assembled.spec.name:
             raise ConfigError(
                 f"{session_id} is a run of workflow {run.state.spec.name}, not of {assembled.spec.name}.",
                 advice=f"Resume it with the workflow it belongs to, or: chatops resume {session_id}",
             )
-        return await _driven(run, assembled, on_approval)
+        return await _run_to_pause(run, assembled, on_approval)
 
 
 @asynccontextmanager
-async def _app(assembled: Assembled, options: Options) -> AsyncIterator[App]:
+async def _open_app(assembled: Assembled, options: Options) -> AsyncIterator[App]:
     app = App(options, tools=assembled.tools, roles=(ROLE,))
     try:
         if app.loaded.broken is not None:
@@ -325,7 +325,7 @@ async def _app(assembled: Assembled, options: Options) -> AsyncIterator[App]:
         await app.aclose()
 
 
-async def _driven(run: WorkflowRun, assembled: Assembled, on_approval: ApprovalPolicy) -> WorkflowResult:
+async def _run_to_pause(run: WorkflowRun, assembled: Assembled, on_approval: ApprovalPolicy) -> WorkflowResult:
     """Run until the run is over or waits for the user. Raises the error that blocks it, if any."""
     await run.resume()
     state = await run.settle()
@@ -333,20 +333,20 @@ async def _driven(run: WorkflowRun, assembled: Assembled, on_approval: ApprovalP
         state = await run.settle()
     if run.blocked_by is not None:
         raise run.blocked_by
-    return _result(state, await run.turns(), assembled, pending=run.session.pending)
+    return _make_result(state, await run.turns(), assembled, pending=run.session.pending)
 
 
 async def _decide_calls(run: WorkflowRun, waiting: tuple[PendingCall, ...], on_approval: ApprovalPolicy) -> bool:
     """Return True if at least one call was decided."""
     taken = False
     for one in waiting:
-        decision = await _decision(one, on_approval)
+        decision = await _ask_policy(one, on_approval)
         if decision is not None:
             taken |= await run.session.decide(one.call.id, digest=one.digest, decision=decision)
     return taken
 
 
-async def _decision(pending: PendingCall, on_approval: ApprovalPolicy) -> Decision | None:
+async def _ask_policy(pending: PendingCall, on_approval: ApprovalPolicy) -> Decision | None:
     """Return the program's decision; None leaves the call to the user."""
     if on_approval == "pause":
         return None
@@ -368,11 +368,11 @@ async def _decision(pending: PendingCall, on_approval: ApprovalPolicy) -> Decisi
             raise TypeError(f"on_approval has to give True, False, a reason or None, not {answer!r}")
 
 
-def _result(
+def _make_result(
     state: WorkflowState, turns: tuple[TurnState, ...], assembled: Assembled, *, pending: tuple[PendingCall, ...]
 ) -> WorkflowResult:
     steps = tuple(
-        _report(view, state.spec.step(index), reasoning_of(state, index, turns), assembled)
+        _make_report(view, state.spec.step(index), reasoning_of(state, index, turns), assembled)
         for index, view in enumerate(run_view(state, turns).steps)
     )
     phase = state.phase
@@ -389,11 +389,11 @@ def _result(
         pending=pending,
         review=state.spec.step(phase.step).name if isinstance(phase, AwaitingReview) else "",
         session_id=state.session_id,
-        detail=unfit or _why(phase, pending),
+        detail=unfit or _why_not_ended(phase, pending),
     )
 
 
-def _why(phase: RunPhase, pending: tuple[PendingCall, ...]) -> str:
+def _why_not_ended(phase: RunPhase, pending: tuple[PendingCall, ...]) -> str:
     match phase:
         case RunFinished(detail=detail):
             return detail
@@ -406,11 +406,11 @@ def _why(phase: RunPhase, pending: tuple[PendingCall, ...]) -> str:
             assert_never(never)
 
 
-def _report(view: StepView, spec: StepSpec, reasoning: str, assembled: Assembled) -> StepReport:
+def _make_report(view: StepView, spec: StepSpec, reasoning: str, assembled: Assembled) -> StepReport:
     known = StepReport(name=view.name, status="open", attempts=view.attempt, detail=view.detail, reasoning=reasoning)
     match view.status:
         case "answered":
-            value, unfit = _value(view.output, spec, assembled.classes.get(view.name))
+            value, unfit = _read_answer(view.output, spec, assembled.classes.get(view.name))
             return replace(known, status=ACCEPTED, result=value, detail=unfit)
         case "skipped":
             return replace(known, status="skipped")
@@ -422,7 +422,7 @@ def _report(view: StepView, spec: StepSpec, reasoning: str, assembled: Assembled
             return known
 
 
-def _value(text: str, step: StepSpec, kind: type[BaseModel] | None) -> tuple[Any, str]:
+def _read_answer(text: str, step: StepSpec, kind: type[BaseModel] | None) -> tuple[Any, str]:
     """Return a step's answer as a value, and why it is not an instance of the requested class.
 
     Without a schema only an object or a list is taken for JSON: any other text is the answer itself.

@@ -24,7 +24,7 @@ from chatops.wiring.stored import (
     Options,
     Storage,
     added_folders,
-    at_home,
+    in_session_workspace,
     make_store,
     open_store,
     start_logging,
@@ -149,7 +149,7 @@ def in_its_workspace(chosen: Options, name: str) -> Options:
     """Return `chosen` with the workspace of session `name`. Raises NoSuchSessionError, and ConfigError."""
     # Read-only: a damaged store is reported when the session is opened.
     with open_store(Storage.READ, registry=chosen.registry) as store:
-        return at_home(chosen, find_session(store, name))
+        return in_session_workspace(chosen, find_session(store, name))
 
 
 def find_session(store: "Store", name: str) -> "SessionInfo":

@@ -20,7 +20,7 @@ from chatops.runtime.descriptions import stored_way_to_continue
 from chatops.runtime.session import Session
 from chatops.store.base import PendingCallRow
 from chatops.wiring.app import App
-from chatops.wiring.pending import PendingCalls, check_digest, check_unknown_outcome, standing
+from chatops.wiring.pending import PendingCalls, check_unknown_outcome, require_digest, standing
 from chatops.wiring.stored import open_store
 
 VIA = "approvals"
@@ -62,7 +62,7 @@ def show(arguments: Namespace) -> int:
     """Print everything about a pending call, and how to decide it."""
     with open_stored(arguments) as opened:
         calls = _pending_calls(opened)
-        queued = calls.with_changes(calls.as_of_now(find_call(opened.store, arguments.id)))
+        queued = calls.with_changes(calls.judge_again(find_call(opened.store, arguments.id)))
         then = stored_way_to_continue(opened.store, queued.session_id) if queued.decided is not None else ""
     view = screen()
     if arguments.output_format == "json":
@@ -108,7 +108,7 @@ def decide(arguments: Namespace) -> int:
         found = find_call(store, arguments.id)
         if found.pending.call.name in ENGINE_CALLS:
             raise ChatopsError(f"{found.pending.call.id} has no arguments to edit; nothing was approved.")
-        check_digest(found.pending, arguments.digest)
+        require_digest(found.pending, arguments.digest)
         check_unknown_outcome(found.pending, done=arguments.done, again=arguments.again)
         call, session = found.pending.call.id, found.session_id
     return with_app(

@@ -11,7 +11,7 @@ from chatops.domain.wording import money, plural
 from chatops.headless.json_values import plain
 from chatops.headless.screen import at_words, screen
 from chatops.wiring.app import App
-from chatops.wiring.doctor import Check, Grade, has_failed, lines, run_checks
+from chatops.wiring.doctor import Check, Grade, has_failed, report_lines, run_checks
 from chatops.wiring.stored import Storage
 from chatops.wiring.tasks import MAX_ROUNDS, TASKS, plan, play
 
@@ -106,5 +106,5 @@ def _print_checks(checks: list[Check], output: str) -> int:
     if output == "json":
         view.json([plain(check) for check in checks])
     else:
-        view.answer(at_words(lines(checks), view.out))
+        view.answer(at_words(report_lines(checks), view.out))
     return 1 if has_failed(checks) else 0

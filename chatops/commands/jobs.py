@@ -32,13 +32,13 @@ from chatops.wiring.jobs import (
     Job,
     JobState,
     bind_here,
-    is_own,
+    has_own_options,
     job_of,
     move_to_background,
     moved_folders,
     on_approval_of,
     options_of,
-    start,
+    start_process,
     wait_for_lease,
     why_not_here,
 )
@@ -190,7 +190,7 @@ def _cancel(arguments: Namespace) -> int:
         screen().answer(f"{'Cancelled' if job.state is JobState.CANCELLED else f'It has ended ({ended})'}: {job.id}")
         return 0
 
-    chosen = options_of(row) if is_own(opened.store, row) else Options(workspace=data, via="headless")
+    chosen = options_of(row) if has_own_options(opened.store, row) else Options(workspace=data, via="headless")
     # A job that cannot run any more can be stopped. No tool works in the folder of the data.
     if chosen.workspace is not None and not chosen.workspace.is_dir():
         chosen = replace(chosen, workspace=data)
@@ -236,7 +236,7 @@ def _resume(arguments: Namespace) -> int:
     with open_app(arguments) as opened:
         row = find_job(opened.store, arguments.id)
         bound_already = wait_for_lease(opened.store, row)
-        if not is_own(opened.store, row):
+        if not has_own_options(opened.store, row):
             raise ChatopsError(
                 f"Job {row.session.id} was not started: {FOREIGN_OPTIONS}.",
                 advice=f"To continue it with your own options: chatops resume {row.session.id}",
@@ -280,7 +280,7 @@ async def _resume_here(opened: App, row: JobRow, arguments: Namespace, *, bound_
     store.put_job(bound)
     if arguments.foreground:
         return await _run_job(opened, bound)
-    pid = await asyncio.to_thread(start, store, bound)
+    pid = await asyncio.to_thread(start_process, store, bound)
     view.answer(f"Started: {row.session.id} (pid {pid})")
     return 0
 

@@ -24,7 +24,7 @@ from chatops.mcp.server import ServerState, ServerStatus
 from chatops.sandbox.programs import look_up
 from chatops.wiring.app import App
 from chatops.wiring.rows import unknown_name
-from chatops.wiring.servers import LOGIN, status_lines
+from chatops.wiring.servers import LOGIN_TEXT, status_lines
 
 _SERVER_KEYS = ("mcp_servers", "mcpServers")
 """Keys of a registry that may hold servers: that of chatops, and that of other programs, whose entries it reads too."""
@@ -201,7 +201,7 @@ def _remove(arguments: Namespace) -> int:
 def _login(arguments: Namespace) -> int:
     async def work(opened: App) -> int:
         view = screen()
-        await opened.servers.log_in(arguments.name, show=lambda url: view.answer(LOGIN.format(url=url)))
+        await opened.servers.log_in(arguments.name, show=lambda url: view.answer(LOGIN_TEXT.format(url=url)))
         await opened.servers.connect((arguments.name,))
         status = _status_of(opened, arguments.name)
         view.answer("\n".join(("Logged in.", *status_lines(status))))

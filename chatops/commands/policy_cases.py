@@ -32,7 +32,7 @@ from chatops.policy.grant import rule_of
 from chatops.policy.spelled import STRICT, Access, Name, Spelled
 from chatops.store.base import ALL
 from chatops.wiring.app import App
-from chatops.wiring.explain import Explanation, explain_call, place_in
+from chatops.wiring.explain import Explanation, explain_call, place_of_key
 from chatops.wiring.stored import Options
 
 _MAX_BYTES = 16_000_000
@@ -154,7 +154,7 @@ async def _judge_case(opened: App, case: Case, document: Document, index: int) -
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}", advice=error.advice) from None
     judged = await explain_call(opened, grant, case.call.tool, case.call.arguments, workspace_read=case.after_reading)
-    decided_at = place_in(opened.loaded, judged.deciding.key)
+    decided_at = place_of_key(opened.loaded, judged.deciding.key)
     return _JudgedCase(case=case, where=where, judged=judged, decided_at=decided_at)
 
 

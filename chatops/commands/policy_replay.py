@@ -30,7 +30,7 @@ from chatops.policy.verdicts import ApprovalRule, Judgement, Layer
 from chatops.store.audit import entry_of, sha256
 from chatops.store.base import AuditRow
 from chatops.wiring.app import App
-from chatops.wiring.explain import place_in
+from chatops.wiring.explain import place_of_key
 
 APPROVE_PREFIX = "--approve "
 """Begins the source of an answer of the command line."""
@@ -140,7 +140,7 @@ class _LogReplay:
                 layer=judged.reason,
                 answered_by=judged.answered_by,
                 rule=rule_of(judged),
-                place=place_in(self._opened.loaded, judged.key),
+                place=place_of_key(self._opened.loaded, judged.key),
             )
             self.changed.setdefault(difference, []).append(str(entry.get("call_id")))
 

@@ -15,8 +15,8 @@ from chatops.headless.screen import screen, table
 from chatops.store.copying import Copied, copy_sessions
 from chatops.store.health import check_rows, describe, findings
 from chatops.toolkit.counting import shown_by
-from chatops.wiring.doctor import as_checks, has_failed, lines
-from chatops.wiring.stored import database, file_at, open_address, start_logging
+from chatops.wiring.doctor import as_checks, has_failed, report_lines
+from chatops.wiring.stored import database_address, open_address, sqlite_path, start_logging
 
 MAX_NAMED = 5
 """Most sessions that a sentence names."""
@@ -30,9 +30,9 @@ def run(arguments: Namespace) -> int:
     if arguments.action == "copy":
         return _copy(arguments.source, arguments.target, arguments.member)
     if arguments.action == "grant":
-        return _grant(database(paths, options(arguments).registry), arguments.role, arguments.level)
-    address = arguments.address or database(paths, options(arguments).registry)
-    return _check(address, file_at(address) if address else paths.store)
+        return _grant(database_address(paths, options(arguments).registry), arguments.role, arguments.level)
+    address = arguments.address or database_address(paths, options(arguments).registry)
+    return _check(address, sqlite_path(address) if address else paths.store)
 
 
 def _grant(address: str, role: str | None, level: str | None) -> int:
@@ -62,7 +62,7 @@ def _check(address: str, file: Path | None) -> int:
     else:
         with closing(open_address(address)) as rows:
             checks = as_checks([*describe(rows), *check_rows(rows)])
-    screen().answer(lines(checks))
+    screen().answer(report_lines(checks))
     return 1 if has_failed(checks) else 0
 
 

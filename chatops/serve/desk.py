@@ -155,7 +155,7 @@ class Desk:
         row = self._find_pending(call_id)
         if row is None:
             return self._decided_call(call_id)
-        row = self._calls.as_of_now(row)
+        row = self._calls.judge_again(row)
         pending, blocked = row.pending, self._why_blocked()
         review = None
         if pending.call.name == CONTAINED_APPLY:

@@ -86,7 +86,7 @@ class AllPending:
     def _waiting_call(self, row: PendingCallRow) -> WaitingCall:
         info = self._app.store.session(row.session_id)
         return WaitingCall(
-            pending=self._calls.as_of_now(row).pending,
+            pending=self._calls.judge_again(row).pending,
             session_id=info.id,
             title=info.title or NO_TITLE,
             folder=info.workspace,

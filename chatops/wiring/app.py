@@ -48,8 +48,8 @@ from chatops.wiring.stored import (
     Options,
     Settings,
     make_store,
-    must_not_be_queued,
     principal_of,
+    refuse_queued,
     start_logging,
     workspace_of,
 )
@@ -114,7 +114,7 @@ class App:
         """Cached warnings about the registries, for these tools: a UI asks for them whenever it draws."""
         self.start_job: Callable[[SessionId], str] = lambda session_id: ""
         """Starts a session again that is a job, see `wiring.jobs`. A UI that decides sets it."""
-        self._cleaned = False
+        self._has_cleaned = False
         """True once the copies left by earlier contained turns were checked."""
         self.rights = RegistryRights(
             self.configuration.now,
@@ -266,7 +266,7 @@ class App:
                 personas=[name for name, _ in self.rights.personas()],
             )
             self._registry_warnings = (registries, specs, found)
-        others = (*self.rights.concerns(), *now.personas.warnings, *now.skills.warnings)
+        others = (*self.rights.useless_choices(), *now.personas.warnings, *now.skills.warnings)
         return (*self._registry_warnings[2], *map(RegistryWarning, others))
 
     def workflows(self) -> Workflows:
@@ -303,7 +303,7 @@ class App:
         stored = await worker(self.store.session, session_id) if session_id is not None else None
         if stored is not None and not self._for_worker:
             # A child's session belongs to the folder of its worker.
-            must_not_be_queued(stored if stored.parent is None else await worker(self.store.session, stored.parent))
+            refuse_queued(stored if stored.parent is None else await worker(self.store.session, stored.parent))
         if not attended:
             # The first turn is offered only the tools that are known when it starts.
             await self.servers.connect_for(SessionSettings(self.options.role or (stored.role if stored else default)))
@@ -369,7 +369,7 @@ class App:
         """Open a stored run, by id or unique prefix. Raises NoSuchSessionError if the session is not a run."""
         default = self.loaded.registry.default_role
         if not self._for_worker:
-            must_not_be_queued(await self._worker_thread()(self.store.session, session_id))
+            refuse_queued(await self._worker_thread()(self.store.session, session_id))
         run = await open_run(self._services(attended=attended), session_id, default_role=default)
         self.open_sessions.add_run(run)
         return run
@@ -428,8 +428,8 @@ class App:
         # A sandbox of a killed process leaves its mount points.
         for name in MOUNTED:
             remove_mount_point(self.workspace / name)
-        if any((self.paths.data / name).is_dir() for name in ("contained", "kept")) and not self._cleaned:
-            self._cleaned = True
+        if any((self.paths.data / name).is_dir() for name in ("contained", "kept")) and not self._has_cleaned:
+            self._has_cleaned = True
             # The worker thread also commits, so this has ended before a call is started.
             self._worker_thread().later(self._clean_contained)
         return Services(

@@ -131,7 +131,7 @@ class ConfigurationFiles:
         self.own_tools = OwnToolsTrust(paths.tools, folder=paths.trust)
         """Trust in the user's own tools."""
         self._skills: tuple[tuple[Item, ...], Skills] | None = None
-        self._configure = self._with_registries(self.loaded, broken=self.loaded.broken_note)
+        self._make_configuration = self._with_registries(self.loaded, broken=self.loaded.broken_note)
         """Makes a configuration with the registries as last read. Replaced as a whole, as other threads read it."""
 
     @cached_property
@@ -141,7 +141,7 @@ class ConfigurationFiles:
     def now(self) -> Configuration:
         """Return the configuration of this moment, after a look at the files."""
         self.look()
-        return self._configure(trusted=self.trust.in_force, skills=self.skills(), personas=self._personas)
+        return self._make_configuration(trusted=self.trust.in_force, skills=self.skills(), personas=self._personas)
 
     def look(self) -> None:
         """Reread files that have changed. Does nothing while another thread is doing this."""
@@ -166,7 +166,7 @@ class ConfigurationFiles:
                 if self._newest.broken is not None:
                     raise self._newest.broken
                 self.loaded = self._newest
-                self._configure = self._with_registries(self.loaded)
+                self._make_configuration = self._with_registries(self.loaded)
             self.own_tools.reread()
             self.trust.reread()
             self._skills = None
@@ -207,14 +207,14 @@ class ConfigurationFiles:
         was_broken, self._newest = self._newest.broken is not None, read
         if read.broken is not None:
             note = f"{read.broken} The previous version stays in force."
-            self._configure = partial(self._configure, broken=note)
+            self._make_configuration = partial(self._make_configuration, broken=note)
             return (note,)
         cured = ("The registry can be read again.",) if was_broken else ()
-        if _is_same(read, self.loaded):
+        if _have_same_rights(read, self.loaded):
             self.loaded = read
-            self._configure = self._with_registries(read)
+            self._make_configuration = self._with_registries(read)
             return cured
-        self._configure = self._with_registries(self.loaded, changed=read)
+        self._make_configuration = self._with_registries(self.loaded, changed=read)
         return (*cured, *(warning.text for warning in read.warnings if warning not in self.loaded.warnings))
 
     def _with_registries(
@@ -271,7 +271,7 @@ def _secret_words(text: str, environ: Mapping[str, str]) -> Iterator[str]:
             yield word
 
 
-def _is_same(read: Loaded, before: Loaded) -> bool:
+def _have_same_rights(read: Loaded, before: Loaded) -> bool:
     same = [
         _without_place(new) == _without_place(old) for new, old in zip(read.registries, before.registries, strict=True)
     ]

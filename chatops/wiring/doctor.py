@@ -47,9 +47,9 @@ from chatops.store.health import Finding, Severity, findings, write_obstacle
 from chatops.toolkit.base import ToolContext
 from chatops.wiring.app import App
 from chatops.wiring.rows import unknown_name
-from chatops.wiring.stored import database
+from chatops.wiring.stored import database_address
 
-SMALLEST_TERMINAL = (60, 15)
+MIN_TERMINAL_SIZE = (60, 15)
 """Columns and lines below which the approval dialog becomes hard to read."""
 Discover = Callable[[ModelSpec], Awaitable[Sequence[str]]]
 """Asks the server of a model for its list of models, within a few seconds. Raises ChatopsError."""
@@ -78,13 +78,13 @@ def has_failed(checks: Sequence[Check]) -> bool:
     return any(check.grade is Grade.FAIL for check in checks)
 
 
-def lines(checks: Sequence[Check]) -> str:
+def report_lines(checks: Sequence[Check]) -> str:
     """Format checks as aligned lines: grade, name, finding, advice."""
     width = max((len(check.name) for check in checks), default=0)
-    return "\n".join(f"{check.grade.value:<4}  {check.name:<{width}}  {_finding(check)}" for check in checks)
+    return "\n".join(f"{check.grade.value:<4}  {check.name:<{width}}  {_finding_text(check)}" for check in checks)
 
 
-def _finding(check: Check) -> str:
+def _finding_text(check: Check) -> str:
     if not check.advice:
         return check.text
     # A text that a server wrote may end with a full stop, with another sign, or without any.
@@ -159,7 +159,9 @@ async def model_checks(
     found = await asyncio.gather(*(probe_model(spec, discover=discover, require=require) for spec in models))
     spare = [reach.spec.name for reach in found if not reach.usable and reach.spec.name not in needed]
     listed = [reach for reach in found if reach.spec.name not in spare]
-    checks = [check for reach in listed for check in _model_lines(reach, bad=needed.get(reach.spec.name, Grade.WARN))]
+    checks = [
+        check for reach in listed for check in _checks_of_reach(reach, bad=needed.get(reach.spec.name, Grade.WARN))
+    ]
     if spare:
         them, they = ("it", "its state") if len(spare) == 1 else ("them", "their state")
         text = f"{', '.join(spare)}: no role uses {them}; chatops models list shows {they}."
@@ -167,7 +169,7 @@ async def model_checks(
     return checks
 
 
-def _model_lines(reach: ModelReach, *, bad: Grade) -> list[Check]:
+def _checks_of_reach(reach: ModelReach, *, bad: Grade) -> list[Check]:
     """Return the line about the key, if the server was asked with it, and the line about the model."""
     name = f"model {reach.spec.name}"
     found = []
@@ -188,15 +190,18 @@ def calling_check(spec: ModelSpec, trial: Trial) -> Check:
             text = f"its calls come as text ({trial.format}) and are parsed from it"
             return Check(name=name, grade=Grade.OK, text=text)
         case TrialOutcome.PROMPTED:
-            return Check(name=name, grade=Grade.OK, text=f"{_delivery(trial)}it calls them")
+            return Check(name=name, grade=Grade.OK, text=f"{_delivery_text(trial)}it calls them")
         case TrialOutcome.UNREADABLE:
             text = f"it tried to call a tool, which could not be run: {trial.answer_text}."
-            return Check(name=name, grade=Grade.WARN, text=text, advice=_OTHER_FORMAT)
+            return Check(name=name, grade=Grade.WARN, text=text, advice=_OTHER_FORMAT_ADVICE)
         case TrialOutcome.NO_CALL:
             quoted = f" It said: {trial.answer_text!r}" if trial.answer_text else ""
-            advice = _ONLY_NATIVE if spec.tool_format == NATIVE else _OTHER_FORMAT
+            advice = _ONLY_NATIVE_ADVICE if spec.tool_format == NATIVE else _OTHER_FORMAT_ADVICE
             return Check(
-                name=name, grade=Grade.WARN, text=f"{_delivery(trial)}it did not call a tool.{quoted}", advice=advice
+                name=name,
+                grade=Grade.WARN,
+                text=f"{_delivery_text(trial)}it did not call a tool.{quoted}",
+                advice=advice,
             )
         case TrialOutcome.FAILED:
             failure = trial.failure
@@ -208,7 +213,7 @@ def calling_check(spec: ModelSpec, trial: Trial) -> Check:
             assert_never(finding)
 
 
-def _delivery(trial: Trial) -> str:
+def _delivery_text(trial: Trial) -> str:
     """Return how and why the tool was described to the model, if not in the request's own field for tools."""
     if not trial.format:
         return ""
@@ -222,8 +227,10 @@ def _delivery(trial: Trial) -> str:
             return described
 
 
-_ONLY_NATIVE = 'Its tool_format is native; with "auto", calls in its text count and its prompt may describe the tools.'
-_OTHER_FORMAT = "Try another tool_format of it in the registry, or another model for roles with tools."
+_ONLY_NATIVE_ADVICE = (
+    'Its tool_format is native; with "auto", calls in its text count and its prompt may describe the tools.'
+)
+_OTHER_FORMAT_ADVICE = "Try another tool_format of it in the registry, or another model for roles with tools."
 
 
 def _key_text(source: KeySource) -> str:
@@ -273,7 +280,7 @@ def terminal_checks(environ: Mapping[str, str]) -> list[Check]:
     if term in ("", "dumb"):
         found.append(Check(name="terminal", grade=Grade.FAIL, text=f"TERM is {term!r}.", advice="Use chatops -p."))
     size = shutil.get_terminal_size()
-    if size.columns < SMALLEST_TERMINAL[0] or size.lines < SMALLEST_TERMINAL[1]:
+    if size.columns < MIN_TERMINAL_SIZE[0] or size.lines < MIN_TERMINAL_SIZE[1]:
         text = f"{size.columns}x{size.lines} is small."
         found.append(Check(name="terminal", grade=Grade.WARN, text=text, advice="Make the window larger."))
     encoding = locale.getpreferredencoding(False)
@@ -300,7 +307,7 @@ def as_checks(found: Sequence[Finding]) -> list[Check]:
 
 
 def _check_store(app: App) -> list[Check]:
-    if not database(app.paths, app.options.registry):
+    if not database_address(app.paths, app.options.registry):
         return store_checks(app.paths.store)
     try:
         return as_checks(app.store.describe())
@@ -387,7 +394,7 @@ async def run_checks(app: App, *, model: str | None = None, connect: bool = Fals
     Raises ConfigError if there is no such model.
     """
     models = app.rights.models()
-    needed = _grades(app)
+    needed = _grade_per_model(app)
     if model is not None:
         chosen = app.rights.model(model)
         models, needed = () if chosen is None else (chosen,), {model: Grade.FAIL}
@@ -395,7 +402,7 @@ async def run_checks(app: App, *, model: str | None = None, connect: bool = Fals
             raise unknown_name("model", model, [spec.name for spec in app.rights.models()])
     models_found = await model_checks(models, needed=needed, discover=list_models, require=app.limits.sandbox().require)
     if model is not None:
-        models_found = await _with_call(app, models[0], models_found)
+        models_found = await _add_call_check(app, models[0], models_found)
     return [
         *platform_checks(app.paths),
         *registry_checks(app.loaded, level=app.rights.level),
@@ -444,7 +451,7 @@ async def _check_sandbox(app: App) -> list[Check]:
     return await asyncio.to_thread(sandbox_checks, require=limits.require, fault=fault)
 
 
-async def _with_call(app: App, spec: ModelSpec, found: list[Check]) -> list[Check]:
+async def _add_call_check(app: App, spec: ModelSpec, found: list[Check]) -> list[Check]:
     """Return the checks `found` of a model, and how it calls tools.
 
     A call says more than the list of models: if it fails, only its reason is left, and if the model answers, a fault
@@ -465,7 +472,7 @@ async def _with_call(app: App, spec: ModelSpec, found: list[Check]) -> list[Chec
 
 def doctor_text(app: App) -> str:
     """Return the checks as text. Blocks for as long as servers take to answer: call it in a thread."""
-    return lines(asyncio.run(run_checks(app)))
+    return report_lines(asyncio.run(run_checks(app)))
 
 
 def _check_rights(app: App) -> list[Check]:
@@ -531,7 +538,7 @@ def _check_editors(app: App) -> list[Check]:
     return found
 
 
-def _grades(app: App) -> dict[str, Grade]:
+def _grade_per_model(app: App) -> dict[str, Grade]:
     """Return the grade for each model in use if it cannot be used: only the default role's first one is required."""
     needed: dict[str, Grade] = {}
     for role in app.rights.roles():

@@ -32,9 +32,9 @@ from chatops.toolkit.base import inspect_call
 from chatops.wiring.app import App
 from chatops.wiring.rows import RuleItem, describe_rule, unknown_name
 
-NO_SESSION = SessionId("explain")
+EXPLAINED_SESSION = SessionId("explain")
 """Placeholder for calls that are explained without a session."""
-ADVICE = 'Write them as \'{"path": "a"}\'.'
+ARGUMENTS_ADVICE = 'Write them as \'{"path": "a"}\'.'
 _VERDICTS = {Verdict.ALLOW: "allowed", Verdict.ASK: "asks", Verdict.DENY: "denied"}
 _MAX_ROLES = 40
 """Columns of a matrix beside the role in force. There may be thousands of roles."""
@@ -61,7 +61,7 @@ async def explain_call(
     tool: str,
     arguments: str | None,
     *,
-    session: SessionId = NO_SESSION,
+    session: SessionId = EXPLAINED_SESSION,
     remembered: Sequence[RememberedRule] = (),
     workspace_read: bool = False,
 ) -> Explanation:
@@ -73,7 +73,7 @@ async def explain_call(
     Raises ConfigError for arguments that are not a JSON object.
     """
     tool = tool_name(tool)
-    facts = await _inspect(app, grant, tool, arguments, session=session) if arguments is not None else None
+    facts = await _inspect_call(app, grant, tool, arguments, session=session) if arguments is not None else None
     known = facts if facts is not None else CallFacts(arguments="{}")
     if app.catalog.get(tool) is None:
         return _explain_unregistered(app, grant, tool, known)
@@ -81,7 +81,7 @@ async def explain_call(
         judged = grant.judge_tool(tool, remembered=remembered, workspace_read=workspace_read)
     else:
         judged = grant.judge(tool, facts, remembered=remembered, workspace_read=workspace_read)
-    place = partial(place_in, app.loaded)
+    place = partial(place_of_key, app.loaded)
     notices = [f"This call could not run: {problem.path}: {problem.message}" for problem in known.problems]
     return Explanation(
         deciding=judged,
@@ -161,11 +161,11 @@ def rights_matrix(
         left_out=max(0, len(others) - _MAX_ROLES),
         remembered=remembered,
         workspace_read=workspace_read,
-        place=partial(place_in, app.loaded),
+        place=partial(place_of_key, app.loaded),
     )
 
 
-def place_in(loaded: Loaded, key: Key) -> str:
+def place_of_key(loaded: Loaded, key: Key) -> str:
     """Return file and line of a key of the registries in force; empty for none."""
     file, line = loaded.place(key)
     return f"{file}:{line}" if line else file
@@ -230,7 +230,7 @@ class SessionRights:
             session.grant(),
             tool,
             arguments.strip() or None,
-            session=session.session_id or NO_SESSION,
+            session=session.session_id or EXPLAINED_SESSION,
             remembered=tuple(row.rule for row in await self._rules(session)),
             workspace_read=_workspace_was_read(session),
         )
@@ -254,7 +254,7 @@ class SessionRights:
         lines = ["Remembered rules (/permissions revoke takes one back):", ""]
         for row in rows:
             pattern, *more = describe_rule(row)
-            if reason := _why_silent(row.rule, grant, folder=folder):
+            if reason := _why_no_answer(row.rule, grant, folder=folder):
                 more += [f"does not answer here: {reason}"]
             lines += [f"  {row.rule.id:>3}  {pattern}", *(f"       {text}" for text in more), ""]
         lines += [] if rows else ["  none", ""]
@@ -306,14 +306,14 @@ def _explain_unregistered(app: App, grant: Grant, tool: str, facts: CallFacts) -
     )
 
 
-async def _inspect(app: App, grant: Grant, name: str, text: str, *, session: SessionId) -> CallFacts:
+async def _inspect_call(app: App, grant: Grant, name: str, text: str, *, session: SessionId) -> CallFacts:
     try:
         value: JsonValue = json.loads(text)
         spelled = canonical(value)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"The arguments are not valid JSON: {error}.", advice=ADVICE) from error
+        raise ConfigError(f"The arguments are not valid JSON: {error}.", advice=ARGUMENTS_ADVICE) from error
     if not isinstance(value, Mapping):
-        raise ConfigError("The arguments are not a JSON object.", advice=ADVICE)
+        raise ConfigError("The arguments are not a JSON object.", advice=ARGUMENTS_ADVICE)
     tool = app.catalog.get(name)
     if tool is None:
         return CallFacts(arguments=spelled)
@@ -322,7 +322,7 @@ async def _inspect(app: App, grant: Grant, name: str, text: str, *, session: Ses
     return await inspect_call(tool, call, replace(context, sandbox=grant.sandbox or context.sandbox))
 
 
-def _why_silent(rule: RememberedRule, grant: Grant, *, folder: str) -> str:
+def _why_no_answer(rule: RememberedRule, grant: Grant, *, folder: str) -> str:
     """Return why a rule answers nothing in this role and folder; empty if it may."""
     if rule.role != grant.role:
         return f"role {grant.role} is in force"

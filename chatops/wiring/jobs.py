@@ -62,7 +62,7 @@ from chatops.toolkit.counting import count_work
 from chatops.toolkit.threads import in_thread
 from chatops.wiring.app import App
 from chatops.wiring.not_started import NotStarted, WhyNot, why_no_answer
-from chatops.wiring.stored import STORE_VARIABLE, Options, database
+from chatops.wiring.stored import STORE_VARIABLE, Options, database_address
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ _LEASE_LOOK_S = 0.02
 """Seconds between two looks of a new process for the lease that its starter reserves for it."""
 _KEY_DIGITS = 6
 """Hex digits of the digest of a model's key: enough to tell two keys apart, too few to find one by trying."""
-_STARTER = "CHATOPS_STARTER"
+_STARTER_VARIABLE = "CHATOPS_STARTER"
 """Environment variable with the pid of the process that has started a job's process."""
 
 
@@ -89,11 +89,11 @@ class JobState(StrEnum):
     @property
     def is_over(self) -> bool:
         """True if the turn is over."""
-        return self in _ENDS.values()
+        return self in _STATE_OF_RESULT.values()
 
 
-_STARTABLE = (JobState.INTERRUPTED, JobState.NOT_STARTED)
-_ENDS = {
+_STARTABLE_STATES = (JobState.INTERRUPTED, JobState.NOT_STARTED)
+_STATE_OF_RESULT = {
     TurnStatus.ANSWERED: JobState.DONE,
     TurnStatus.LIMIT: JobState.LIMIT,
     TurnStatus.FAILED: JobState.FAILED,
@@ -153,7 +153,7 @@ def job_of(store: Store, row: JobRow) -> Job:
     pending = tuple(call.pending for call in queued if call.decided is None)
     why = _stored_reason(row)
     if isinstance(turn.phase, Finished):
-        state = _ENDS.get(turn.phase.result, JobState.CANCELLED)
+        state = _STATE_OF_RESULT.get(turn.phase.result, JobState.CANCELLED)
         why = ""
     elif lease is not None and (is_in_flight(turn) or not pending):
         state = JobState.RUNNING
@@ -192,7 +192,7 @@ def job_row(app: App, session: Session, *, on_approval: str = "pause") -> JobRow
         "budget": asdict(chosen.budget),
         "add_dir": {"read": list(chosen.sandbox.read), "write": list(chosen.sandbox.write)},
         "on_approval": on_approval,
-        "addresses": _addresses(app, state),
+        "addresses": _model_addresses(app, state),
         "added": _added_folders(chosen),
     }
     me = this_process()
@@ -203,20 +203,20 @@ def job_row(app: App, session: Session, *, on_approval: str = "pause") -> JobRow
         uid=os.getuid(),
         host=me.host,
         boot_id=me.boot_id,
-        folder=_identity_of(app.workspace),
+        folder=_folder_identity(app.workspace),
         level=int(app.limits.sandbox_level()),
     )
-    return seal_row(app.store, row)
+    return seal_if_shared(app.store, row)
 
 
-def seal_row(store: Store, row: JobRow) -> JobRow:
+def seal_if_shared(store: Store, row: JobRow) -> JobRow:
     """Return the row with a seal if others can write to the store. Raises ConfigError if no key can be kept."""
     return with_seal(row, find_paths(os.environ).data) if store.owner is None else row
 
 
-def is_own(store: Store, row: JobRow) -> bool:
+def has_own_options(store: Store, row: JobRow) -> bool:
     """Return True if nobody else can have written the options of a job."""
-    return store.owner is not None or row.options == seal_row(store, row).options
+    return store.owner is not None or row.options == seal_if_shared(store, row).options
 
 
 async def move_to_background(
@@ -233,7 +233,7 @@ async def move_to_background(
     await leave()
     try:
         if is_running:
-            await in_thread(start, app.store, row)
+            await in_thread(start_process, app.store, row)
     except OSError as error:
         raise ChatopsError(
             f"The turn does not continue: a process cannot be started ({error.strerror}).",
@@ -249,19 +249,19 @@ def bind_here(app: App, row: JobRow) -> JobRow:
 
     Raises StoreError.
     """
-    me, addresses = this_process(), _addresses(app, app.store.load_turn(row.turn_id))
+    me, addresses = this_process(), _model_addresses(app, app.store.load_turn(row.turn_id))
     bound = replace(
         row,
-        options=_with_options(row, addresses=addresses, added=_added_folders(app.options)),
+        options=_replace_options(row, addresses=addresses, added=_added_folders(app.options)),
         uid=os.getuid(),
         host=me.host,
         boot_id=me.boot_id,
-        folder=_identity_of(app.workspace),
+        folder=_folder_identity(app.workspace),
         level=int(app.limits.sandbox_level()),
         not_started="",
         seen=False,
     )
-    return seal_row(app.store, bound)
+    return seal_if_shared(app.store, bound)
 
 
 def options_of(row: JobRow) -> Options:
@@ -293,7 +293,7 @@ def _stored_options(row: JobRow) -> dict:  # type: ignore[type-arg]
     return dict(value) if isinstance(value, dict) else {}
 
 
-def _identity_of(folder: Path) -> str:
+def _folder_identity(folder: Path) -> str:
     """Return the identity of a folder; empty if it is gone."""
     try:
         status = folder.stat()
@@ -305,7 +305,7 @@ def _identity_of(folder: Path) -> str:
 
 def _added_folders(chosen: Options) -> dict[str, JsonValue]:
     """Return the identity of each folder that was added, by its path."""
-    return {path: _identity_of(Path(path)) for path in (*chosen.sandbox.read, *chosen.sandbox.write)}
+    return {path: _folder_identity(Path(path)) for path in (*chosen.sandbox.read, *chosen.sandbox.write)}
 
 
 def _folder_identities(row: JobRow) -> dict[str, str]:
@@ -324,11 +324,11 @@ def _models_of(app: App, state: TurnState) -> list[ModelSpec]:
     return [spec for spec in found if spec is not None]
 
 
-def _addresses(app: App, state: TurnState) -> dict[str, str]:
+def _model_addresses(app: App, state: TurnState) -> dict[str, str]:
     return {spec.name: f"{_url_digest(spec)}:{_key_mark(spec, state.session_id)}" for spec in _models_of(app, state)}
 
 
-def _with_options(row: JobRow, **options: JsonValue) -> str:
+def _replace_options(row: JobRow, **options: JsonValue) -> str:
     return json.dumps({**_stored_options(row), **options})
 
 
@@ -371,7 +371,7 @@ def start_if_job(store: Store, session_id: SessionId) -> str:
     why = why_not_here(store, row)
     if why is None:
         try:
-            start(store, row)
+            start_process(store, row)
         except SessionHeldError:
             return _CONTINUES_ELSEWHERE
         except OSError as error:
@@ -393,12 +393,12 @@ def why_not_here(store: Store, row: JobRow) -> NotStarted | None:
         return NotStarted(WhyNot.HOST, row.host)
     if row.boot_id != me.boot_id:
         return NotStarted(WhyNot.BOOT)
-    if not is_own(store, row):
+    if not has_own_options(store, row):
         return NotStarted(WhyNot.STORE, FOREIGN_OPTIONS)
     chosen = options_of(row)
     assert chosen.workspace is not None
     for path, before in _folder_identities(row).items():
-        if not (folder := _identity_of(Path(path))):
+        if not (folder := _folder_identity(Path(path))):
             return NotStarted(WhyNot.FOLDER_GONE, show_path(path))
         if folder != before:
             return NotStarted(WhyNot.FOLDER, show_path(path))
@@ -432,7 +432,7 @@ def _why_no_sandbox(app: App, row: JobRow) -> NotStarted | None:
     return NotStarted(WhyNot.SANDBOX, level.word) if level < SandboxLevel(min(row.level, SandboxLevel.HARD)) else None
 
 
-def start(store: Store, row: JobRow) -> int:
+def start_process(store: Store, row: JobRow) -> int:
     """Start the process of a job, store the lease in its name, and return its pid.
 
     The process has a session of its own, so it outlives this one and its terminal. It gets the environment as it is,
@@ -441,12 +441,12 @@ def start(store: Store, row: JobRow) -> int:
     Raises OSError, SessionHeldError if another process has the session, and StoreError.
     """
     environment = {name: value for name, value in os.environ.items() if name != REGISTRY_VARIABLE}
-    if address := database(find_paths(os.environ), options_of(row).registry):
+    if address := database_address(find_paths(os.environ), options_of(row).registry):
         environment[STORE_VARIABLE] = address
     process = subprocess.Popen(
         # With -P no module of the current folder is imported.
         [sys.executable, "-P", "-m", "chatops", "jobs", "resume", row.session.id, "--foreground"],
-        env={**environment, _STARTER: str(os.getpid())},
+        env={**environment, _STARTER_VARIABLE: str(os.getpid())},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -463,11 +463,11 @@ def start(store: Store, row: JobRow) -> int:
 
 
 def wait_for_lease(store: Store, row: JobRow) -> bool:
-    """If `start` has started this process, wait until it has the lease, or the process that started it is gone.
+    """If `start_process` has started this process, wait until it has the lease, or the process that started it is gone.
 
-    Return whether `start` has started it.
+    Return whether `start_process` has started it.
     """
-    starter = os.environ.pop(_STARTER, "")
+    starter = os.environ.pop(_STARTER_VARIABLE, "")
     while str(os.getppid()) == starter:
         lease = store.lease(row.session.id)
         if lease is not None and lease.holder == this_process():
@@ -525,10 +525,12 @@ class ChatJobs:
             job = job_of(store, row)
             if job.turn is not None:
                 known = _stored_options(row).get("addresses") or {}
-                if is_own(store, row):
-                    addresses = {**_addresses(self._app, job.turn), **known}
-                    store.put_job(seal_row(store, replace(row, options=_with_options(row, addresses=addresses))))
-            if job.state in _STARTABLE:
+                if has_own_options(store, row):
+                    addresses = {**_model_addresses(self._app, job.turn), **known}
+                    store.put_job(
+                        seal_if_shared(store, replace(row, options=_replace_options(row, addresses=addresses)))
+                    )
+            if job.state in _STARTABLE_STATES:
                 start_if_job(store, session_id)
 
         try:

@@ -11,7 +11,7 @@ from chatops.domain.wording import cut
 from chatops.policy.registry import ModelSpec
 from chatops.policy.registry_checks import model_problem
 
-_ABOUT_CHARACTERS = 200
+_MAX_ABOUT_CHARS = 200
 """Characters of what a reason is about."""
 
 
@@ -43,7 +43,7 @@ class NotStarted:
     @property
     def sentence(self) -> str:
         """The reason as a clause."""
-        about = reveal(cut(self.about, most=_ABOUT_CHARACTERS), newlines=False)
+        about = reveal(cut(self.about, most=_MAX_ABOUT_CHARS), newlines=False)
         match self.why:
             case WhyNot.OWNER:
                 return f"only the user who started it may start it again (uid {about})"

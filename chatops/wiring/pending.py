@@ -68,9 +68,9 @@ class PendingCalls:
 
     def all(self) -> "list[PendingCallRow]":
         """Return all pending calls, oldest turn first, judged under the current rights. Raises StoreError."""
-        return [self.as_of_now(queued) for queued in self._store.pending_calls()]
+        return [self.judge_again(queued) for queued in self._store.pending_calls()]
 
-    def as_of_now(self, queued: "PendingCallRow") -> "PendingCallRow":
+    def judge_again(self, queued: "PendingCallRow") -> "PendingCallRow":
         """Return the call with the verdict of the current rights."""
         return replace(queued, pending=judge_now(self._store, queued, self._rights()))
 
@@ -112,13 +112,13 @@ class PendingCalls:
         """
         self._rights().check_surface(by.via)
         pending = queued.pending
-        check_digest(pending, digest)
+        require_digest(pending, digest)
         if not isinstance(decision, Rejected):
             check_unknown_outcome(pending, done=isinstance(decision, MarkedDone), again=again)
         if isinstance(decision, Approved):
             self._check_changes(pending, decision.only, digest=digest)
             if queued.decided is None:
-                check_denial(self.as_of_now(queued).pending, queued.session_id)
+                refuse_denied(self.judge_again(queued).pending, queued.session_id)
         return self.post(pending, decision, by=by)
 
     def post(self, pending: "PendingCall", decision: "Decision", *, by: "Principal") -> bool:
@@ -177,7 +177,7 @@ class PendingCalls:
                 )
 
 
-def check_digest(pending: "PendingCall", digest: str | None) -> None:
+def require_digest(pending: "PendingCall", digest: str | None) -> None:
     """Raise ChatopsError unless `digest` (its beginning, or None for any) is that of the pending call."""
     if digest is None:
         return
@@ -207,7 +207,7 @@ def check_unknown_outcome(pending: "PendingCall", *, done: bool, again: bool) ->
         )
 
 
-def check_denial(pending: "PendingCall", session: str) -> None:
+def refuse_denied(pending: "PendingCall", session: str) -> None:
     """Raise ChatopsError if the current rights would deny the call."""
     if pending.denial is None:
         return

@@ -59,11 +59,11 @@ from chatops.wiring.configuration import Configuration
 from chatops.wiring.stored import Settings
 from chatops.wiring.toolbox import Toolbox
 
-BASE = (
+BASE_PROMPT = (
     "You are the assistant in chatops, a chat app in a terminal. Answer in Markdown that reads well in a narrow "
     "window: short paragraphs, few headings, code in fences. Say plainly what you do not know."
 )
-SUMMARY = (
+SUMMARY_PROMPT = (
     "You run unattended; no one is watching. When the task is done, report the result in a few plain sentences: "
     "what was found or changed, what failed, what is still open. No greeting and no closing words."
 )
@@ -197,7 +197,7 @@ class RegistryRights:
         spec = model_named(self._settings().get(DEFAULT_MODEL_KEY) or FALLBACK_MODEL, registries=registries)
         return FALLBACK_MODEL if spec is None else spec.name
 
-    def concerns(self) -> tuple[str, ...]:
+    def useless_choices(self) -> tuple[str, ...]:
         """Return which choices of the user have no effect: the default model, and what ``--add-dir`` names."""
         found = []
         if (stored := self._settings().get(DEFAULT_MODEL_KEY)) and self.model(stored) is None:
@@ -255,23 +255,23 @@ class RegistryRights:
         self, pending: PendingCall, member: str, level: AccessLevel | None, containment: Containment | None
     ) -> AccessLevel:
         """Return the level of a role of the database here. Raises ConfigError if it could not use the tool itself."""
-        grant = self._grant_of(member, level, role=pending.role)
+        grant = self._grant_of_member(member, level, role=pending.role)
         if pending.reason is AskReason.BUDGET:
             return grant.level
         if pending.call.name == CONTAINED_APPLY:
             judged = judge_apply(containment, (grant,))
         else:
             judged = grant.judge(pending.call.name, pending.facts)
-        _must_permit(judged, member, pending.call.name)
+        _require_permission(judged, member, pending.call.name)
         return grant.level
 
     def check_reviewer(self, settings: SessionSettings, member: str, level: AccessLevel | None) -> None:
         """Raise ConfigError if a role of the database with this level could not use all tools of a step itself."""
-        grant = self._grant_of(member, level, role=settings.role)
+        grant = self._grant_of_member(member, level, role=settings.role)
         for spec in self.grant(settings).tools:
-            _must_permit(grant.judge_tool(spec.name), member, spec.name)
+            _require_permission(grant.judge_tool(spec.name), member, spec.name)
 
-    def _grant_of(self, member: str, level: AccessLevel | None, *, role: str) -> Grant:
+    def _grant_of_member(self, member: str, level: AccessLevel | None, *, role: str) -> Grant:
         """Return how calls are judged in `role` for a role of the database. Raises ConfigError if it has no level."""
         if level is None:
             raise ConfigError(
@@ -363,7 +363,7 @@ class RegistryRights:
         before = self._resolved
         grant = resolve() if before is None or before[0].keywords != resolve.keywords else before[1]
         self._resolved = (resolve, grant)
-        layers = self._name_prompt_layers(now, spec, settings, tools=grant.tools)
+        layers = self._prompt_layers_of(now, spec, settings, tools=grant.tools)
         found = replace(
             grant,
             prompt=compose(layers),
@@ -374,14 +374,14 @@ class RegistryRights:
         if strictest(found.budget, found.run_budget).cost is not None:
             found = replace(
                 found,
-                models=tuple(self._with_price(target) for target in found.models),
-                responder=None if found.responder is None else self._with_price(found.responder),
+                models=tuple(self._look_up_price(target) for target in found.models),
+                responder=None if found.responder is None else self._look_up_price(found.responder),
             )
         if found != self._returned:
             self._returned = found
         return self._returned
 
-    def _with_price(self, target: ModelTarget) -> ModelTarget:
+    def _look_up_price(self, target: ModelTarget) -> ModelTarget:
         """Return the target with whether its price is known. That of a public provider is looked up once."""
         spec = self.model(target.name)
         if target.priced or spec is None or not spec.has_server:
@@ -393,7 +393,7 @@ class RegistryRights:
         """Return the layers of the system prompt, named, as `grant` composes them."""
         now = self._configuration()
         spec = find_role(settings.role, registries=now.registries)
-        return self._name_prompt_layers(now, spec, settings, tools=self.grant(settings).tools)
+        return self._prompt_layers_of(now, spec, settings, tools=self.grant(settings).tools)
 
     def withheld(self, role: str, *, but: Collection[str] = ()) -> tuple[str, ...]:
         """Return the tools that `role` lists but does not get here, each with the reason; `but`: without these.
@@ -463,7 +463,7 @@ class RegistryRights:
             return spec.context_window, spec.price is not None
         return memory.context_window(spec.context_window), (spec.price or memory.price()) is not None
 
-    def _name_prompt_layers(
+    def _prompt_layers_of(
         self, now: Configuration, role: RoleSpec, settings: SessionSettings, *, tools: Sequence[ToolSpec]
     ) -> tuple[PromptLayer, ...]:
         step = settings.step
@@ -473,7 +473,7 @@ class RegistryRights:
         speaker = _find_persona(now.personas, settings.persona, role)
         skills = now.skills.found if any(spec.name == SKILL_TOOL for spec in tools) else ()
         return layers_for(
-            base=f"{BASE}\n\n{SUMMARY}" if summary else BASE,
+            base=f"{BASE_PROMPT}\n\n{SUMMARY_PROMPT}" if summary else BASE_PROMPT,
             persona="" if voiceless or speaker is None else speaker.text,
             persona_source="" if voiceless or speaker is None else speaker.source,
             notes=project_notes([(item.path, item.data.decode("utf-8-sig")) for item in now.trusted.notes]),
@@ -488,7 +488,7 @@ class RegistryRights:
         )
 
 
-def _must_permit(judged: Judgement, member: str, tool: str) -> None:
+def _require_permission(judged: Judgement, member: str, tool: str) -> None:
     """Raise ConfigError if a tool is denied to a role of the database."""
     if judged.verdict is Verdict.DENY:
         raise ConfigError(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from chatops.mcp.server import ServerStatus
     from chatops.mcp.servers import Configured, Servers
 
-LOGIN = """Open this address in a browser on this machine:
+LOGIN_TEXT = """Open this address in a browser on this machine:
 
 {url}
 

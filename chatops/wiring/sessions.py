@@ -23,12 +23,12 @@ from chatops.wiring.rows import NO_TITLE, TO_REVIEW, HitRow, RunRow, SessionRow,
 from chatops.wiring.unused_copies import replaced_copies, unused_copy
 from chatops.wiring.user_state import UserState
 
-TITLE_AT_START = 30
+MAX_TITLE_CHARS = 30
 """Characters of a title in the line at the start, so that all of the line fits."""
 _DAY_S = 24 * 60 * 60
 _PREVIEW_MESSAGES = 30
 """Messages at the end of a session in which the last question and answer are looked for."""
-_PREVIEW_LENGTH = 300
+_MAX_PREVIEW_CHARS = 300
 """Characters of a message in a preview."""
 
 
@@ -53,7 +53,7 @@ class Runs:
     async def unfinished(self) -> Sequence[RunRow]:
         """Return the runs of this workspace that have not ended, last active first."""
         return [
-            RunRow(id=info.id, title=info.title, state=run_state(info), when=changed_at(info))
+            RunRow(id=info.id, title=info.title, state=run_state(info), when=changed_at_words(info))
             for info in await asyncio.to_thread(self._unfinished)
         ]
 
@@ -82,11 +82,13 @@ class Runs:
         spec = checked.or_raise().spec
         for warning in checked.warnings:
             warn(warning)
-        return self._keep(await self._app.new_run(spec, query, attended=True, role=role, model=model, empty=empty))
+        return self._remember_open(
+            await self._app.new_run(spec, query, attended=True, role=role, model=model, empty=empty)
+        )
 
     async def open(self, session_id: SessionId) -> SessionView:
         """Open a stored run. Raises SessionHeldError if another process owns it."""
-        return self._keep(await self._app.open_run(session_id, attended=True))
+        return self._remember_open(await self._app.open_run(session_id, attended=True))
 
     def run_of(self, session: SessionView) -> WorkflowRun | None:
         """Return the run of a session, or None. The caller that shows the run calls `resume`, and closes it."""
@@ -97,7 +99,7 @@ class Runs:
         """Return the runs of this workspace that wait for a review, newest activity first."""
         return [info for info in self._unfinished() if info.run is not None and info.run.phase == TO_REVIEW]
 
-    def _keep(self, run: WorkflowRun) -> SessionView:
+    def _remember_open(self, run: WorkflowRun) -> SessionView:
         self._open[run.run_id] = run
         return run.session
 
@@ -126,7 +128,7 @@ class SessionList:
         asked = (said.text for said in reversed(messages) if isinstance(said, UserMessage))
         answers = (said.text for said in reversed(messages) if isinstance(said, AssistantMessage) and said.text.strip())
         last = {"You": next(asked, ""), "Answer": next(answers, "")}
-        return [f"{author}: {one_line(text, most=_PREVIEW_LENGTH)}" for author, text in last.items() if text.strip()]
+        return [f"{author}: {one_line(text, most=_MAX_PREVIEW_CHARS)}" for author, text in last.items() if text.strip()]
 
     async def child_transcript(self, call: CallId) -> str:
         """Return what a child session has said and done so far, as Markdown.
@@ -204,7 +206,7 @@ class SessionList:
             HitRow(
                 session_id=hit.session.id,
                 title=hit.session.title or NO_TITLE,
-                when=changed_at(hit.session),
+                when=changed_at_words(hit.session),
                 text=hit.text,
                 message_id=hit.message_id or "",
                 is_copy=hit.session.forked_from is not None,
@@ -228,7 +230,7 @@ class SessionList:
         """Return all sessions of this workspace with a call to decide or a step to review, last used first."""
 
         def pending() -> list[SessionRow]:
-            found = {info.id: info for info in (*self._undecided(), *self._runs.to_review())}
+            found = {info.id: info for info in (*self._undecided_sessions(), *self._runs.to_review())}
             return self._describe_rows(_last_used_first(found.values()))
 
         return await asyncio.to_thread(pending)
@@ -239,7 +241,7 @@ class SessionList:
         if not left:
             return _reviews_line(self._runs.to_review()), frozenset()
         first, state = left[0]
-        title = cut(first.title or first.id, most=TITLE_AT_START).replace('"', "'")
+        title = cut(first.title or first.id, most=MAX_TITLE_CHARS).replace('"', "'")
         more = f"; {len(left) - 1} more" if len(left) > 1 else ""
         return f'Unfinished: {state} (session "{title}"){more}', frozenset(info.id for info, _ in left)
 
@@ -249,14 +251,14 @@ class SessionList:
         Those with a call to decide come first; within both groups, the last used one.
         """
         store = self._app.store
-        found = (*self._undecided(), *store.sessions(workspace=str(self._app.workspace)))
+        found = (*self._undecided_sessions(), *store.sessions(workspace=str(self._app.workspace)))
         return [
             (info, state)
             for info in {info.id: info for info in found}.values()
             if (state := resume_summary(store, info)) and store.lease(info.id) is None
         ]
 
-    def _undecided(self) -> list[SessionInfo]:
+    def _undecided_sessions(self) -> list[SessionInfo]:
         """Return the sessions of this workspace with a call to decide, the last used one first."""
         store, here = self._app.store, str(self._app.workspace)
         ids = dict.fromkeys(row.continues for row in store.pending_calls() if row.decided is None)
@@ -276,7 +278,7 @@ class SessionList:
             SessionRow(
                 id=info.id,
                 title=info.title or NO_TITLE,
-                when=changed_at(info),
+                when=changed_at_words(info),
                 messages=info.messages,
                 pending=info.pending,
                 state=resume_summary(store, info),
@@ -372,14 +374,16 @@ class SessionList:
 def _source_text(info: SessionInfo, source: SessionInfo | None) -> str:
     if info.forked_from is None:
         return ""
-    return info.forked_from if source is None else f"{source.title or NO_TITLE} ({source.id}, {changed_at(source)})"
+    return (
+        info.forked_from if source is None else f"{source.title or NO_TITLE} ({source.id}, {changed_at_words(source)})"
+    )
 
 
 def _last_used_first(found: Iterable[SessionInfo]) -> list[SessionInfo]:
     return sorted(found, key=lambda info: info.updated_at, reverse=True)
 
 
-def changed_at(info: SessionInfo) -> str:
+def changed_at_words(info: SessionInfo) -> str:
     """Return when a session last changed, in words."""
     when = datetime.fromtimestamp(info.updated_at).astimezone()
     today = when.date() == datetime.now().astimezone().date()

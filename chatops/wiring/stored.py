@@ -74,7 +74,7 @@ def make_store(file: Path | None, paths: Paths, storage: Storage, *, registry: P
 
     A file is created if it is missing and `storage` is not READ. Raises StoreError, and ConfigError for a database.
     """
-    if file is None and (address := database(paths, registry)):
+    if file is None and (address := database_address(paths, registry)):
         reason = "the store is only read" if storage is Storage.READ else ""
         return Store(_connect_database(address, unsaved=reason))
     path = file or paths.store
@@ -87,7 +87,7 @@ def make_store(file: Path | None, paths: Paths, storage: Storage, *, registry: P
             return _open_readable(path)
 
 
-def database(paths: Paths, registry: Path | None = None) -> str:
+def database_address(paths: Paths, registry: Path | None = None) -> str:
     """Return the address of the database that holds the sessions; empty if a file does.
 
     The environment names it, else the site's registry, else the user's. Raises ConfigError.
@@ -127,11 +127,11 @@ def open_address(address: str) -> Connection:
 
     Raises ConfigError and StoreError.
     """
-    path = file_at(address)
+    path = sqlite_path(address)
     return _connect_database(address) if path is None else StoreFile(path)
 
 
-def file_at(address: str) -> Path | None:
+def sqlite_path(address: str) -> Path | None:
     """Return the file at ``sqlite://PATH``, which must exist; None for ``postgresql://…``. Raises ConfigError."""
     if address.startswith(("postgresql://", "postgres://")):
         return None
@@ -292,7 +292,7 @@ def workspace_of(folder: Path | None) -> Path:
     return wanted.resolve()
 
 
-def must_not_be_queued(session: SessionInfo) -> None:
+def refuse_queued(session: SessionInfo) -> None:
     """Raise ConfigError for a session that only workers drive."""
     if session.queue:
         raise ConfigError(
@@ -302,12 +302,12 @@ def must_not_be_queued(session: SessionInfo) -> None:
         )
 
 
-def at_home(options: Options, session: SessionInfo) -> Options:
+def in_session_workspace(options: Options, session: SessionInfo) -> Options:
     """Return `options` with the workspace of a session: what was approved there must not run in another one.
 
     Raises ConfigError if that folder is gone, if `options` name another one, or if only workers drive the session.
     """
-    must_not_be_queued(session)
+    refuse_queued(session)
     home = Path(session.workspace)
     if options.workspace is not None and options.workspace.resolve() != home:
         raise ConfigError(
@@ -331,10 +331,10 @@ def principal_of(user: User, *, via: str, client: str = "", member: str = "") ->
     return Principal(uid=user.uid, login=user.login, host=socket.gethostname(), tty=tty, via=via, member=member)
 
 
-FILE = "chatops.log"
+LOG_FILE = "chatops.log"
 MAX_LOG_BYTES = 1_000_000
-OLD_LOGS = 3
-CHATTY = ("asyncio", "httpcore", "httpx", "httpx2", "markdown_it", "openai")
+MAX_OLD_LOGS = 3
+CHATTY_LIBRARIES = ("asyncio", "httpcore", "httpx", "httpx2", "markdown_it", "openai")
 """Libraries that log too much, including addresses and headers."""
 
 
@@ -343,9 +343,9 @@ def start_logging(folder: Path) -> None:
     root = logging.getLogger()
     if any(isinstance(handler, _LogFile) for handler in root.handlers):
         return
-    root.addHandler(_LogFile(folder / FILE))
+    root.addHandler(_LogFile(folder / LOG_FILE))
     root.setLevel(logging.INFO)
-    for name in CHATTY:
+    for name in CHATTY_LIBRARIES:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
@@ -388,7 +388,7 @@ def _open_log(path: Path) -> logging.Handler:
         def handleError(self, record: logging.LogRecord) -> None:
             """Ignore the error: a full disk is reported where it matters."""
 
-    handler = PrivateFile(path, maxBytes=MAX_LOG_BYTES, backupCount=OLD_LOGS, encoding="utf-8", delay=True)
+    handler = PrivateFile(path, maxBytes=MAX_LOG_BYTES, backupCount=MAX_OLD_LOGS, encoding="utf-8", delay=True)
     handler.setFormatter(_Visible("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
     return handler
 

@@ -37,11 +37,11 @@ from chatops.wiring.app import App
 from chatops.wiring.stored import Options
 
 ROLE = "tasks"
-READING = ("file_read", "file_list", "file_search")
-WRITING = ("file_write", "file_edit", "shell_exec")
+READING_TOOLS = ("file_read", "file_list", "file_search")
+WRITING_TOOLS = ("file_write", "file_edit", "shell_exec")
 MAX_ROUNDS = 8
 """Rounds of a task. Those that know how need two to five."""
-_USUAL_ROUNDS = 4
+_TYPICAL_ROUNDS = 4
 _ANSWER_TOKENS = 120
 """Tokens of a usual reply: one call, or one sentence."""
 _RESULT_TOKENS = 400
@@ -280,7 +280,7 @@ async def plan(app: App, name: str) -> Plan:
         why = await asyncio.to_thread(_why_not_contained, trial, grant)
     tasks = tuple(task for task in TASKS if not why or task.reads_only)
     request = tokens(len(grant.prompt)) + tools_tokens(grant.tools) + _RESULT_TOKENS
-    requests = _USUAL_ROUNDS * len(tasks)
+    requests = _TYPICAL_ROUNDS * len(tasks)
     memory = memory_of(spec, app.settings) if spec.has_server else None
     return Plan(
         spec=spec,
@@ -323,7 +323,7 @@ async def _open_scratch(app: App, spec: ModelSpec, *, contained: bool) -> AsyncI
     role = RoleSpec(
         name=ROLE,
         primary=spec.name,
-        tools=(*READING, *WRITING) if contained else READING,
+        tools=(*READING_TOOLS, *WRITING_TOOLS) if contained else READING_TOOLS,
         max_rounds=MAX_ROUNDS,
         contain=contained,
     )
@@ -340,14 +340,14 @@ async def _open_scratch(app: App, spec: ModelSpec, *, contained: bool) -> AsyncI
         store = Store(paths.store)
         trial = App(options, roles=(role,), store=store, paths=paths)
         try:
-            _share_memory(app, trial, spec)
+            _copy_model_memory(app, trial, spec)
             yield trial
         finally:
             await trial.aclose()
             store.close()
 
 
-def _share_memory(app: App, trial: App, spec: ModelSpec) -> None:
+def _copy_model_memory(app: App, trial: App, spec: ModelSpec) -> None:
     """Let the trial know how the model calls tools, so that no task is spent on finding out."""
     known = memory_of(spec, app.settings) if spec.has_server else None
     learned = known.learned() if known is not None else None

@@ -66,9 +66,9 @@ class Toolbox:
         self._environ = environ
         self._memories = memories
         self._own: tuple[tuple[Item, ...], OwnTools] | None = None
-        self._built_under: tuple[object, ...] = ()
+        self._built_from: tuple[object, ...] = ()
         """What `_built_for` was last made of. Comparing it costs nothing while no file has changed."""
-        self._built_for = self._made_of(configuration())
+        self._built_for = self._inputs(configuration())
         self._built = self._build(*self._built_for)
 
     def get(self, name: str) -> Tool | None:
@@ -130,16 +130,16 @@ class Toolbox:
             knowledge_index=data / "knowledge" / "index.db",
         )
 
-    def _made_of(self, now: Configuration) -> tuple[CatalogSettings, tuple[Tool, ...]]:
+    def _inputs(self, now: Configuration) -> tuple[CatalogSettings, tuple[Tool, ...]]:
         return self._settings(now), (*self._program, *self._own_tools().tools)
 
     def _catalog(self, now: Configuration) -> Catalog:
         depends_on = (now.registries, now.changed, now.skills, self._trust.in_force.own_tools)
-        if depends_on != self._built_under:
-            made_of = self._made_of(now)
+        if depends_on != self._built_from:
+            made_of = self._inputs(now)
             if made_of != self._built_for:
                 self._built_for, self._built = made_of, self._build(*made_of)
-            self._built_under = depends_on
+            self._built_from = depends_on
         return self._built
 
     def _build(self, settings: CatalogSettings, further: tuple[Tool, ...]) -> Catalog:
@@ -157,7 +157,7 @@ class Toolbox:
         return built.with_tools(added)
 
 
-_ERROR_CHARACTERS = 300
+_MAX_ERROR_CHARS = 300
 """Characters of an error of a tool file that are shown."""
 
 
@@ -280,5 +280,5 @@ def _describe_error(error: BaseException) -> str:
         if frames.tb_frame.f_globals.get("__name__", "").startswith("chatops_own_tools."):
             line = frames.tb_lineno
         frames = frames.tb_next
-    text = sanitize(f"{type(error).__name__}: {error}", newlines=False)[:_ERROR_CHARACTERS]
+    text = sanitize(f"{type(error).__name__}: {error}", newlines=False)[:_MAX_ERROR_CHARS]
     return f"{text} (line {line})" if line else text

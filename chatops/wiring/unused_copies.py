@@ -30,7 +30,7 @@ def replaced_copies(
     return [
         info.id
         for info in (old, *ends_alike)
-        if store.lease(info.id) is None and _is_unused(store, info, draft(info.id))
+        if store.lease(info.id) is None and _has_no_own_content(store, info, draft(info.id))
     ]
 
 
@@ -44,10 +44,10 @@ def unused_copy(store: Store, *, left: SessionId, draft: Callable[[SessionId], s
         return []
     source = store.session(copy.forked_from)
     whole = source.workspace != copy.workspace and source.head == copy.head
-    return [left] if whole and _is_unused(store, copy, draft(left)) else []
+    return [left] if whole and _has_no_own_content(store, copy, draft(left)) else []
 
 
-def _is_unused(store: Store, info: SessionInfo, draft: str) -> bool:
+def _has_no_own_content(store: Store, info: SessionInfo, draft: str) -> bool:
     """Return True if nothing was said, queued, typed or named in a copy. A question about files does not count."""
     if info.forked_from is None or info.run is not None or info.active_turn or store.queued_messages(info.id):
         return False

@@ -20,7 +20,7 @@ from chatops.wiring.app import App
 
 log = logging.getLogger(__name__)
 
-WARM_UP_S = 0.5
+WARM_UP_AFTER_S = 0.5
 """Seconds after opening until the needs of the first message are loaded. The first key presses come first."""
 ROLE_LOOK_S = 1.0
 """Seconds after which a role that was switched to has its MCP servers started, if no message was sent before."""
@@ -32,7 +32,7 @@ BACKUP_LOOK_S = 60.0
 
 SAVE_S = 2.0
 """Seconds between two tries to save a store that could not be written when it was opened."""
-SLOW_SAVE_S = 10.0
+MAX_SAVE_S = 10.0
 """The same while a try takes long: it opens the file, or waits for another process."""
 
 PORT_TIMEOUT_S = 0.3
@@ -60,7 +60,7 @@ class Upkeep:
         """Start all tasks beside the first session. Those that load modules wait for the first key presses."""
         self._start_task(self._warm_up(chat.snapshot().model), name="warm-up")
         if chat.snapshot().is_demo:
-            self._start_task(self._offer(chat), name="offer models")
+            self._start_task(self._offer_models(chat), name="offer models")
         self._start_task(self._connect_servers(), name="MCP servers")
         self.watch_files()
         self.back_up()
@@ -82,7 +82,7 @@ class Upkeep:
 
     async def _warm_up(self, model: str) -> None:
         """Load what the first message needs, about a second of work in a thread."""
-        await asyncio.sleep(WARM_UP_S)
+        await asyncio.sleep(WARM_UP_AFTER_S)
         try:
             await asyncio.to_thread(_load_modules)
             await self._app.models.prepare(model)
@@ -93,7 +93,7 @@ class Upkeep:
 
     async def _connect_servers(self) -> None:
         """Connect to the MCP servers that the roles in force need."""
-        await asyncio.sleep(WARM_UP_S)
+        await asyncio.sleep(WARM_UP_AFTER_S)
         started = before = now = self._app.open_sessions.settings, self._app.loaded
         self._start_servers(before[0])
         while True:
@@ -108,10 +108,10 @@ class Upkeep:
         for settings in roles:
             self._app.servers.start_for(settings)
 
-    async def _offer(self, chat: SessionView) -> None:
+    async def _offer_models(self, chat: SessionView) -> None:
         """Look for a key and for servers on this machine, and notify the user of them."""
-        await asyncio.sleep(WARM_UP_S)
-        found = await offer(os.environ)
+        await asyncio.sleep(WARM_UP_AFTER_S)
+        found = await offer_text(os.environ)
         if found and chat.snapshot().is_demo:
             chat.notify(found)
 
@@ -133,7 +133,7 @@ class Upkeep:
         store, notify = self._app.store, self._app.open_sessions.notify
         took = 0.0
         while before := store.unsaved:
-            await asyncio.sleep(min(max(SAVE_S, 50 * took), SLOW_SAVE_S))
+            await asyncio.sleep(min(max(SAVE_S, 50 * took), MAX_SAVE_S))
             began = time.monotonic()
             try:
                 await asyncio.to_thread(store.save)
@@ -176,7 +176,7 @@ def _load_modules() -> None:
     client.warm_up()
 
 
-async def offer(environ: Mapping[str, str], ports: Sequence[tuple[int, str]] = USUAL_PORTS) -> str:
+async def offer_text(environ: Mapping[str, str], ports: Sequence[tuple[int, str]] = USUAL_PORTS) -> str:
     """Return everything that could answer, in one line that stays on the screen; empty if nothing. Never raises."""
     found = [part for part in (_key_offer(environ), await _server_offer(ports)) if part]
     return " ".join(["The demo answers.", *found]) if found else ""

@@ -52,17 +52,17 @@ from chatops.wiring.stored import Options
 
 log = logging.getLogger(__name__)
 
-POLL_S = 5.0
+HINT_LOOK_S = 5.0
 """Seconds between two looks for hints if nothing is notified."""
 SIGN_S = 10.0
 """Seconds between two signs of life, each with a sweep."""
-HELD_S = 0.3
+NEW_TURN_DELAY_S = 0.3
 """Seconds that a new turn is held after another one went on: somebody has just decided, and may be watching."""
-AGAIN_S = 2.0
+STORE_RETRY_S = 2.0
 """Seconds from a failure of the store to the next try."""
-REFUSED_S = 60.0
+REFUSED_FOR_S = 60.0
 """Seconds until a turn that lacks something here, or did not get any further, is looked at again."""
-LATE_S = LEASE_S - 10
+STOP_TOOLS_AFTER_S = LEASE_S - 10
 """Seconds after which the tools of a turn are stopped if its lease cannot be renewed."""
 
 
@@ -81,7 +81,7 @@ class Worker:
         self._store, self._folders, self._slots, self._registry = store, folders, slots, registry
         self._say = say
         self._id = secrets.token_hex(8)
-        self._driven: dict[SessionId, asyncio.Task[None]] = {}
+        self._driving: dict[SessionId, asyncio.Task[None]] = {}
         self._refused: dict[SessionId, tuple[float, str]] = {}
         """Until when a session is not looked at again, as `time.monotonic` counts, and why."""
         self._continued_at = 0.0
@@ -97,13 +97,13 @@ class Worker:
         listened = self._store.listen(woken, *(f"{IN_QUEUE}{name}" for name in self._folders))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leave)
-        takes = [partial(self._take, new) for new in self._may_take]
+        takes = [partial(self._take_hints, new) for new in self._may_take]
         beside = [asyncio.create_task(self._repeat(work)) for work in (takes[True], self._keep_alive)]
         try:
             await self._repeat(takes[False], says=True)
-            if self._driven:
-                self._say(f"Leaving {len(self._driven)} turns after the step that runs.")
-                await asyncio.gather(*self._driven.values(), return_exceptions=True)
+            if self._driving:
+                self._say(f"Leaving {len(self._driving)} turns after the step that runs.")
+                await asyncio.gather(*self._driving.values(), return_exceptions=True)
         finally:
             listened()
             for task in beside:
@@ -113,7 +113,7 @@ class Worker:
 
     def _leave(self) -> None:
         if self._leaving.is_set():
-            for task in self._driven.values():
+            for task in self._driving.values():
                 task.cancel()
         self._leaving.set()
         self._wake()
@@ -136,7 +136,7 @@ class Worker:
                 if says and not failed:
                     self._say(f"{error} {error.advice}".strip())
                     failed = True
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(STORE_RETRY_S)
 
     async def _keep_alive(self) -> None:
         await self._sign_life()
@@ -152,37 +152,37 @@ class Worker:
 
     # Taking
 
-    async def _take(self, new: bool) -> None:
+    async def _take_hints(self, new: bool) -> None:
         """Take turns that are `new`, or that go on, while there are free slots. Then wait until there may be more."""
         self._may_take[new].clear()
         looked_at, refused = set[SessionId](), dict(self._refused)
         while self._has_room(new):
-            but = {*self._driven, *self._refused, *looked_at}
+            but = {*self._driving, *self._refused, *looked_at}
             hint = await in_thread(partial(self._store.next_hint, self._folders, but=but, new=new))
             if hint is None:
                 break
             looked_at.add(hint.session_id)
             if new:
-                await asyncio.sleep(self._continued_at + HELD_S - time.monotonic())
+                await asyncio.sleep(self._continued_at + NEW_TURN_DELAY_S - time.monotonic())
             else:
                 self._continued_at = time.monotonic()
-            await self._follow(hint, free=partial(self._has_room, new))
+            await self._drive_if_possible(hint, free=partial(self._has_room, new))
         if self._refused != refused:
             await self._sign_life()
         if not self._leaving.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._may_take[new].wait(), POLL_S)
+                await asyncio.wait_for(self._may_take[new].wait(), HINT_LOOK_S)
 
     def _has_room(self, new: bool) -> bool:
-        return not self._leaving.is_set() and len(self._driven) < self._slots + (not new)
+        return not self._leaving.is_set() and len(self._driving) < self._slots + (not new)
 
-    async def _follow(self, hint: Hint, *, free: Callable[[], bool]) -> None:
+    async def _drive_if_possible(self, hint: Hint, *, free: Callable[[], bool]) -> None:
         """Drive the turn of a hint, unless something that it needs is missing here."""
         try:
             opened = await in_thread(self._open_app, hint)
             why = await in_thread(self._why_not_here, opened, hint)
             if hint.workflow and not why:
-                role = await in_thread(self._role, opened, hint)
+                role = await in_thread(self._role_of, opened, hint)
                 (await check_to_run(opened, opened.workflows().get(hint.workflow), role=role)).or_raise()
         except StoreError:
             raise
@@ -190,12 +190,12 @@ class Worker:
             opened, why = None, str(error).rstrip(".")
         if opened is not None and not why and free():
             task = asyncio.create_task(self._drive(opened, hint), name=f"drive {hint.session_id}")
-            self._driven[hint.session_id] = task
+            self._driving[hint.session_id] = task
             return
         if opened is not None:
             await opened.aclose()
         if why:
-            self._refused[hint.session_id] = (time.monotonic() + REFUSED_S, why)
+            self._refused[hint.session_id] = (time.monotonic() + REFUSED_FOR_S, why)
 
     def _open_app(self, hint: Hint) -> App:
         """Return the application of a turn. Raises ConfigError."""
@@ -213,7 +213,7 @@ class Worker:
         """Return why a turn must not go on here, as a clause; empty if it may. Raises ChatopsError."""
         if hint.active_turn is not None:
             return _why_no_model(opened, self._store.load_turn(hint.active_turn).grant)
-        info, role = self._store.session(hint.session_id), self._role(opened, hint)
+        info, role = self._store.session(hint.session_id), self._role_of(opened, hint)
         if role not in opened.rights.roles():
             return f"there is no role {role}"
         wanted = [SessionSettings(role, model_pin=info.model_pin, persona=info.persona)]
@@ -224,18 +224,18 @@ class Worker:
         grants = map(opened.rights.grant, wanted)
         return next((why for grant in grants if (why := _why_no_model(opened, grant))), "")
 
-    def _role(self, opened: App, hint: Hint) -> str:
+    def _role_of(self, opened: App, hint: Hint) -> str:
         return self._store.session(hint.session_id).role or opened.loaded.registry.default_role
 
     # Driving
 
     async def _drive(self, opened: App, hint: Hint) -> None:
         """Drive a turn until it waits for a user or is over, then release its session and look at its hint again."""
-        wait_s: float | None = REFUSED_S
+        wait_s: float | None = REFUSED_FOR_S
         try:
             driven = await self._open_turn(opened, hint)
             try:
-                if await self._continue(driven):
+                if await self._continue_turn(driven):
                     wait_s = 0.0 if _session_of(driven).taken_over is None else None
             finally:
                 await driven.aclose()
@@ -246,17 +246,17 @@ class Worker:
             wait_s = 0.0
         except ChatopsError as error:
             log.warning("session %s: %s", hint.session_id, error)
-            self._refused[hint.session_id] = (time.monotonic() + REFUSED_S, str(error).rstrip("."))
+            self._refused[hint.session_id] = (time.monotonic() + REFUSED_FOR_S, str(error).rstrip("."))
         except Exception:
             log.exception("session %s", hint.session_id)
-            self._refused[hint.session_id] = (time.monotonic() + REFUSED_S, "it failed here, see the worker's log")
+            self._refused[hint.session_id] = (time.monotonic() + REFUSED_FOR_S, "it failed here, see the worker's log")
         finally:
             with suppress(StoreError):
                 await opened.aclose()
                 # If another process has the session, the hint is left to it.
                 if wait_s is not None:
                     await in_thread(partial(self._store.unhint, hint.session_id, wait_s=wait_s))
-            del self._driven[hint.session_id]
+            del self._driving[hint.session_id]
             self._wake()
 
     async def _open_turn(self, opened: App, hint: Hint) -> Session | WorkflowRun:
@@ -272,7 +272,7 @@ class Worker:
         role, model = session.settings.role, info.model_pin
         return await opened.new_run(spec, query, attended=False, role=role, model=model, empty=session)
 
-    async def _continue(self, driven: Session | WorkflowRun) -> bool:
+    async def _continue_turn(self, driven: Session | WorkflowRun) -> bool:
         """Continue a session or its run. Return False if it is where it was before."""
         session, run = _session_of(driven), driven if isinstance(driven, WorkflowRun) else None
         before = session.state, driven.state
@@ -306,7 +306,7 @@ class Worker:
         try:
             while not task.done():
                 await asyncio.wait({task}, timeout=LOOK_S)
-                if session.lease_age_s > LATE_S:
+                if session.lease_age_s > STOP_TOOLS_AFTER_S:
                     log.warning("session %s stops: its lease cannot be renewed", session.session_id)
                     await session.stop_working()
                     while isinstance(session.blocked_by, NotSavedError) and session.lease:  # noqa: ASYNC110

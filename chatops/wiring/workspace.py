@@ -43,7 +43,7 @@ from chatops.wiring.app import App
 from chatops.wiring.explain import SessionRights
 from chatops.wiring.jobs import ChatJobs
 from chatops.wiring.rows import ModelRow, RoleRow, unknown_name
-from chatops.wiring.servers import LOGIN, status_lines
+from chatops.wiring.servers import LOGIN_TEXT, status_lines
 from chatops.wiring.sessions import Runs, SessionList
 from chatops.wiring.stored import Options
 from chatops.wiring.upkeep import Upkeep
@@ -58,7 +58,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
-_DESKTOP = ("DBUS_SESSION_BUS_ADDRESS", "XDG_DATA_DIRS", "XDG_CONFIG_DIRS", "DESKTOP_SESSION", "KDE_FULL_SESSION")
+_DESKTOP_VARIABLES = (
+    "DBUS_SESSION_BUS_ADDRESS",
+    "XDG_DATA_DIRS",
+    "XDG_CONFIG_DIRS",
+    "DESKTOP_SESSION",
+    "KDE_FULL_SESSION",
+)
 """Environment variables that programs of a desktop need, besides `DISPLAY`."""
 
 
@@ -228,7 +234,7 @@ class Workspace:
 
     async def log_in(self, server: str) -> str:
         """Start a login at an MCP server, and return the instructions."""
-        return LOGIN.format(url=await self._app.servers.begin_login(server))
+        return LOGIN_TEXT.format(url=await self._app.servers.begin_login(server))
 
     async def doctor(self) -> str:
         """Return what is configured and what is missing, as text."""
@@ -383,7 +389,7 @@ def open_file(files: SessionFiles, file: FileRef) -> str:
     program = shutil.which(name, path=_PROGRAM_PATH)
     if program is None:
         raise ChatopsError(f"There is no {name} here to open {file}.", advice=f"It is kept as {place}")
-    shared = {variable: os.environ[variable] for variable in (*DISPLAY, *_DESKTOP) if variable in os.environ}
+    shared = {variable: os.environ[variable] for variable in (*DISPLAY, *_DESKTOP_VARIABLES) if variable in os.environ}
     try:
         opener = subprocess.Popen(
             [program, str(place)],

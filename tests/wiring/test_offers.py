@@ -7,7 +7,7 @@ import pytest
 
 from chatops.domain.events import Notice, Published
 from chatops.wiring.stored import Options
-from chatops.wiring.upkeep import USUAL_PORTS, offer
+from chatops.wiring.upkeep import USUAL_PORTS, offer_text
 from chatops.wiring.workspace import open_for_tui
 from tests.support.fake_openai import FakeOpenAI
 from tests.wiring.conftest import Bench
@@ -16,7 +16,7 @@ from tests.wiring.conftest import Bench
 async def test_a_server_that_lists_models_is_offered_with_the_command() -> None:
     async with FakeOpenAI([]) as server:
         port = server.port
-        line = await offer({}, [(port, "Ollama")])
+        line = await offer_text({}, [(port, "Ollama")])
         assert f"Ollama answers at http://127.0.0.1:{port} (chatops connect http://127.0.0.1:{port})" in line
         assert not any("authorization" in request.headers for request in server.others)
 
@@ -32,7 +32,7 @@ async def test_a_silent_port_a_closed_one_and_another_program_are_no_offer() -> 
         gone = closed.getsockname()[1]
         closed.close()
         ports = [silent.getsockname()[1], gone, website.sockets[0].getsockname()[1]]
-        assert await offer({}, [(port, "x") for port in ports]) == ""
+        assert await offer_text({}, [(port, "x") for port in ports]) == ""
     website.close()
     await website.wait_closed()
 
@@ -51,22 +51,22 @@ def test_the_usual_ports_are_looked_at() -> None:
     ],
 )
 async def test_a_key_is_offered_and_not_shown(environ: dict[str, str], said: str) -> None:
-    line = await offer(environ, [])
+    line = await offer_text(environ, [])
     assert said in line and bool(line) == bool(said)
     assert "very-secret" not in line
 
 
 async def test_a_key_and_a_server_are_offered_side_by_side() -> None:
     async with FakeOpenAI([]) as server:
-        line = await offer({"OPENAI_API_KEY": "sk-very-secret"}, [(server.port, "Ollama")])
+        line = await offer_text({"OPENAI_API_KEY": "sk-very-secret"}, [(server.port, "Ollama")])
     assert line.count("The demo answers.") == 1
     assert "OPENAI_API_KEY is set" in line and "Ollama answers" in line
 
 
 async def opened_with(bench: Bench, server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[str]]:
     """Return the chat's notices on opening and a moment later."""
-    monkeypatch.setattr("chatops.wiring.upkeep.WARM_UP_S", 0.0)
-    monkeypatch.setattr("chatops.wiring.upkeep.offer.__defaults__", (((server.port, "Ollama"),),))
+    monkeypatch.setattr("chatops.wiring.upkeep.WARM_UP_AFTER_S", 0.0)
+    monkeypatch.setattr("chatops.wiring.upkeep.offer_text.__defaults__", (((server.port, "Ollama"),),))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     opened = await open_for_tui(Options(workspace=bench.workspace), session=None, last=False, pick=False)
     warned: list[str] = []
@@ -102,4 +102,4 @@ async def test_a_chat_with_a_model_of_its_own_asks_nobody(bench: Bench, monkeypa
 
 async def test_a_server_that_wants_a_key_first_is_offered_too() -> None:
     async with FakeOpenAI([], api_key="k") as server:
-        assert "LiteLLM answers" in await offer({}, [(server.port, "LiteLLM")])
+        assert "LiteLLM answers" in await offer_text({}, [(server.port, "LiteLLM")])

@@ -25,7 +25,7 @@ from chatops.tui.notice import show_notice
 from chatops.tui.status import count
 from chatops.tui.workflow import clock
 from chatops.wiring.rows import ModelRow, RoleRow, RuleItem, SessionRow, first_source
-from chatops.wiring.sessions import changed_at
+from chatops.wiring.sessions import changed_at_words
 
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
@@ -132,7 +132,7 @@ def job_picker(jobs: "Sequence[Job]", *, current: str) -> Picker:
     choices = [
         Choice(
             key=job.id,
-            text=f"{columns((changed_at(job.row.session), 16), (job.state.value, 20)):<38}  {job.title}",
+            text=f"{columns((changed_at_words(job.row.session), 16), (job.state.value, 20)):<38}  {job.title}",
             find=" ".join([job.title, job.id, job.state.value, job.about]),
             preview="\n".join(filter(None, (job.title, f"{job.id}   {job.row.session.role}", job.folder, job.about))),
             current=job.id == current,
