@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from chatops.runtime.view import SessionView
     from chatops.store.unsent import Unsent
-    from chatops.wiring.workspace import FirstSession
+    from chatops.wiring.first_session import FirstSession
 
 USAGE = 2
 MAX_OPENING_S = 30.0
@@ -57,7 +57,7 @@ async def _chat(arguments: "Namespace", traits: TerminalTraits) -> NoReturn:
 
     async def opener() -> "FirstSession":
         # Registry, store and tools: loaded only once the screen is there, and off its event loop.
-        await asyncio.to_thread(import_module, "chatops.wiring.workspace")
+        await asyncio.to_thread(import_module, "chatops.wiring.first_session")
         if not opening:
             opening.append(asyncio.ensure_future(_open(arguments)))
         # It outlives the screen: a draft may have to be kept in the session that it opens.
@@ -200,8 +200,8 @@ def _end_process(code: int) -> NoReturn:
 
 async def _open(arguments: "Namespace") -> "FirstSession":
     from chatops.commands.context import in_its_workspace, options
+    from chatops.wiring.first_session import open_for_tui
     from chatops.wiring.stored import Storage
-    from chatops.wiring.workspace import open_for_tui
 
     chosen = options(arguments, via="tui", storage=Storage.WANTED)
     if arguments.session:

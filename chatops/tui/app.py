@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from textual.driver import Driver
 
     from chatops.tui.dialogs.guarded import GuardedDialog
-    from chatops.wiring.workspace import Opener
+    from chatops.wiring.first_session import Opener
 
 COLLECT_AFTER_S = 2.0
 """Seconds from the first paint until garbage is collected: until then a session opens, and modules are imported."""

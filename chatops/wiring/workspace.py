@@ -1,51 +1,33 @@
-"""The workspace as the terminal app uses it: everything besides the open session, and the opening of the first one.
+"""The workspace as a UI uses it: a facade of everything besides the open session.
 
 Methods that may touch the disk or the network are coroutines. All of them raise `ChatopsError` with a message for the
 user, and nothing else on purpose.
-
-`open_file` opens a file of a session with the system's program for its type. Only types that no such program executes
-are opened: images, PDF and plain text. The file's own name is not used: what is opened ends in the name of the type
-that its bytes show. The program is not looked up on the PATH and gets no keys.
 """
 
 import asyncio
-import logging
 import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import replace
-from threading import Thread
 from typing import TYPE_CHECKING
 
 from chatops.config.skills import Skills
-from chatops.config.trust import TrustAnswer, TrustQuestion
-from chatops.config.workspace_files import ItemKind
-from chatops.domain.errors import ChatopsError, ConfigError, StoreError
+from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.files import FileRef
-from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.ids import SessionId
 from chatops.domain.sandbox import SandboxNote
-from chatops.domain.wording import plural
 from chatops.models.memory import memory_of
 from chatops.policy.registry import ModelSpec
 from chatops.policy.registry_checks import model_problem
 from chatops.policy.summary import rights_in_words
-from chatops.runtime.session import Session
 from chatops.runtime.view import SessionView
-from chatops.sandbox.process import clean_environment
-from chatops.store.session_files import SessionFiles, can_be_opened
-from chatops.store.unsent import recover
-from chatops.tools.clipboard import DISPLAY, image_on_clipboard
+from chatops.tools.clipboard import image_on_clipboard
 from chatops.wiring.app import App
 from chatops.wiring.explain import SessionRights
+from chatops.wiring.file_opener import open_file
 from chatops.wiring.jobs import ChatJobs
 from chatops.wiring.rows import ModelRow, RoleRow, unknown_name
 from chatops.wiring.servers import LOGIN_TEXT, status_lines
 from chatops.wiring.sessions import Runs, SessionList
-from chatops.wiring.stored import Options
+from chatops.wiring.trust_questions import TrustQuestions
 from chatops.wiring.upkeep import Upkeep
 from chatops.wiring.user_state import UserState
 
@@ -53,72 +35,6 @@ if TYPE_CHECKING:
     from chatops.tools.picture import Picture
     from chatops.wiring.all_pending import AllPending
     from chatops.wiring.doctor import ModelReach
-
-
-log = logging.getLogger(__name__)
-
-_PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
-_DESKTOP_VARIABLES = (
-    "DBUS_SESSION_BUS_ADDRESS",
-    "XDG_DATA_DIRS",
-    "XDG_CONFIG_DIRS",
-    "DESKTOP_SESSION",
-    "KDE_FULL_SESSION",
-)
-"""Environment variables that programs of a desktop need, besides `DISPLAY`."""
-
-
-class TrustQuestions:
-    """The questions about files of the workspace, the user's own tools, and MCP servers that wait for a start."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    async def current(self) -> TrustQuestion:
-        """Return what there is to ask about now, read again."""
-        starts = self._app.server_trust.question
-        tools = await asyncio.to_thread(self._app.own_tools_trust.reread)
-        folder = await asyncio.to_thread(self._app.trust.reread)
-        found = next((question for question in (starts, tools, folder) if question.is_open), folder)
-        # Without an open question, one that was declined can be answered otherwise.
-        return starts if starts.is_answerable and not found.is_answerable else found
-
-    def about_files(self) -> TrustQuestion | None:
-        """Return the question about files, as they were read last; None if there is none."""
-        questions = (trust.question for trust in (self._app.own_tools_trust, self._app.trust))
-        return next((question for question in questions if question.is_open), None)
-
-    def about_starts(self) -> TrustQuestion | None:
-        """Return the question about MCP servers that wait for the user's yes to start; None if none does."""
-        question = self._app.server_trust.question
-        return question if question.is_open else None
-
-    async def answer(self, question: TrustQuestion, *, trusted: bool) -> Sequence[str]:
-        """Trust exactly what was asked about, or ignore it until it changes. Return a sentence for each change since.
-
-        Raises ChatopsError if the answer cannot be stored or the folder was replaced.
-        """
-        tools = self._app.own_tools_trust
-        trust = tools if question.path == tools.question.path else self._app.trust
-        if question.kind is ItemKind.SERVER_START:
-            trust = self._app.server_trust
-        answer = TrustAnswer.TRUSTED if trusted else TrustAnswer.DECLINED
-        await asyncio.to_thread(self._app.store.log_trust, question.path, answer, [row.item for row in question.usable])
-        changed = await asyncio.to_thread(trust.trust if trusted else trust.decline, question)
-        for listed in question.listed if trusted and trust is self._app.server_trust else ():
-            self._app.servers.reconnect(listed.item.path)
-        self._app.notify_rights_changed()
-        return changed
-
-    async def revoke(self) -> bool:
-        """Forget what the user trusts in this workspace. Return False if nothing was trusted."""
-        files = await asyncio.to_thread(self._app.trust.revoke)
-        servers = await asyncio.to_thread(self._app.server_trust.revoke)
-        self._app.notify_rights_changed()
-        if files or servers:
-            folder = str(self._app.workspace)
-            await asyncio.to_thread(self._app.store.log_trust, folder, TrustAnswer.REVOKED)
-        return files or servers
 
 
 class Workspace:
@@ -285,123 +201,3 @@ class Workspace:
             tools=tuple(tool.name for tool in grant.tools),
             rights=rights_in_words(grant),
         )
-
-    # The first session
-
-    async def open_first_session(self, session: SessionId | None, *, last: bool, pick: bool) -> "FirstSession":
-        """Open the first session of this run. Its notices are those for the start."""
-        app = self._app
-        if last and session is None:
-            found = await asyncio.to_thread(app.store.last_session, str(app.workspace))
-            session = found.id if found is not None else None
-        chat, notices = await self.sessions.open_and_resume(session)
-        if isinstance(chat, Session) and not app.store.unsaved:
-            chat.show_store_notice(" ".join(app.store.notices))
-        elsewhere, named = "", frozenset[SessionId]()
-        if session is None and not pick:
-            elsewhere, named = await asyncio.to_thread(self.sessions.unfinished_line)
-        recovered = await asyncio.to_thread(self._recover_unsent, chat)
-        jobs = await asyncio.to_thread(self.jobs.news, named)
-        return FirstSession(
-            session=chat,
-            workspace=self,
-            notices=(*notices, *self._withheld_notices(chat), *recovered, *jobs),
-            pending_elsewhere=elsewhere,
-            trust=self.trust.about_files(),
-            choose_session=pick,
-        )
-
-    def _withheld_notices(self, chat: SessionView) -> tuple[str, ...]:
-        app, own = self._app, self._app.own_tools_trust
-        # /tools lists what no role gets here, which is no news for each start. About the user's own tools the app asks.
-        known = [*app.catalog.absent, *(own.not_loaded() if own.question.is_open else ()), *app.servers.pending()]
-        try:
-            return app.rights.withheld(chat.snapshot().role, but=known)
-        except ConfigError:
-            return ()  # The role is gone from the registry, which has a notice of its own.
-
-    def _recover_unsent(self, chat: SessionView) -> tuple[str, ...]:
-        """Put what a killed process was about to send into the draft of `chat`, and return the notice."""
-        app, store = self._app, self._app.store
-        key = self.user.draft_setting(chat.session_id, followed=not isinstance(chat, Session))
-
-        def keep(text: str) -> None:
-            drafts = (store.setting(key), text)
-            store.set_setting(key, "\n\n".join(draft for draft in drafts if draft))
-
-        try:
-            found = 0 if store.unsaved else recover(app.paths, app.workspace, store=keep)
-        except StoreError as error:
-            log.warning("unsent messages were not recovered: %s", error)
-            return ()
-        what = plural(found, "message is", "messages are")
-        return (f"{what} in the composer: chatops ended before it could send.",) if found else ()
-
-
-@frozen_dataclass
-class FirstSession:
-    """The result of opening the first session, once everything heavy is imported."""
-
-    session: SessionView
-    workspace: Workspace
-    notices: tuple[str, ...] = ()
-    """Notices to show once at the start (a broken registry, an ignored workspace registry)."""
-    pending_elsewhere: str = ""
-    """Pending and interrupted work in other sessions, in one line; ctrl+g opens it."""
-    trust: TrustQuestion | None = None
-    """Question about the files of the workspace, if there is one."""
-    choose_session: bool = False
-    """True to show the session picker first (``chatops -r`` without an id)."""
-
-
-Opener = Callable[[], Awaitable[FirstSession]]
-"""Called after the first paint, which does not wait for registry, store and models."""
-
-
-async def open_for_tui(options: Options, *, session: SessionId | None, last: bool, pick: bool) -> FirstSession:
-    """Open the session for the terminal app. Everything heavy runs in a thread, so that the UI stays responsive.
-
-    `session`: open this one. `last`: the last of this workspace. `pick`: a new one behind the picker.
-    """
-    workspace = await asyncio.to_thread(_prepare_workspace, options)
-    first = await workspace.open_first_session(session, last=last, pick=pick)
-    workspace.upkeep.start(first.session)
-    return first
-
-
-def _prepare_workspace(options: Options) -> Workspace:
-    app = App(options)
-    with ThreadPoolExecutor(max_workers=1) as executor:
-        # Beside the rest, because it mostly waits for a program.
-        sandbox = executor.submit(app.limits.sandbox_note)
-        app.prepare()
-        return Workspace(app, sandbox=sandbox.result())
-
-
-def open_file(files: SessionFiles, file: FileRef) -> str:
-    """Start the program and return what was done, as a sentence. Raises ChatopsError."""
-    place = files.path_of(file)
-    if place is None or files.read(file) is None:
-        raise ChatopsError(f"{file} is not there any more.", advice="Nothing was opened.")
-    if not can_be_opened(file):
-        raise ChatopsError(f"{file} is of a type that is not opened from here.", advice=f"It is kept as {place}")
-    name = "open" if sys.platform == "darwin" else "xdg-open"
-    program = shutil.which(name, path=_PROGRAM_PATH)
-    if program is None:
-        raise ChatopsError(f"There is no {name} here to open {file}.", advice=f"It is kept as {place}")
-    shared = {variable: os.environ[variable] for variable in (*DISPLAY, *_DESKTOP_VARIABLES) if variable in os.environ}
-    try:
-        opener = subprocess.Popen(
-            [program, str(place)],
-            cwd="/",
-            env={**clean_environment(os.environ), **shared},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise ChatopsError(f"{program} cannot be started: {error.strerror}.", advice=f"It is kept as {place}") from None
-    # It may run for as long as the file is shown, and has to be waited for by someone.
-    Thread(target=opener.wait, daemon=True).start()
-    return f"Opened {file} with {name}."

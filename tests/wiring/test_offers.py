@@ -6,9 +6,9 @@ import socket
 import pytest
 
 from chatops.domain.events import Notice, Published
+from chatops.wiring.first_session import open_for_tui
 from chatops.wiring.stored import Options
 from chatops.wiring.upkeep import USUAL_PORTS, offer_text
-from chatops.wiring.workspace import open_for_tui
 from tests.support.fake_openai import FakeOpenAI
 from tests.wiring.conftest import Bench
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from chatops.tui.transcript.transcript import Transcript
     from chatops.tui.transcript.viewport import Viewport
     from chatops.tui.workflow import WorkflowPanel
-    from chatops.wiring.workspace import FirstSession
+    from chatops.wiring.first_session import FirstSession
 
 
 class ChatScreen(ErrorBoundary, FrameHook):

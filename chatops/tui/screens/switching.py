@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from chatops.runtime.session_follower import SessionFollower
     from chatops.runtime.view import SessionView
     from chatops.tui.commands.replies import Context
-    from chatops.wiring.workspace import FirstSession, Workspace
+    from chatops.wiring.first_session import FirstSession
+    from chatops.wiring.workspace import Workspace
 
 FIRST_KEYS_S = 0.05
 """Seconds after the first paint before anything else is imported, so that first keys show at once."""

@@ -69,12 +69,14 @@ from chatops.store.base import DailyUsage, DecisionRow
 from chatops.tools.picture import Picture, Raster
 from chatops.wiring.all_pending import AllPending, WaitingCall
 from chatops.wiring.explain import RightsMatrix, SessionRights
+from chatops.wiring.first_session import FirstSession
 from chatops.wiring.jobs import ChatJobs
 from chatops.wiring.rows import HitRow, ModelRow, RoleRow, RuleItem, RunRow, SessionRow, WorkflowRow
 from chatops.wiring.sessions import Runs, SessionList
 from chatops.wiring.stored import Settings
+from chatops.wiring.trust_questions import TrustQuestions
 from chatops.wiring.user_state import UserState
-from chatops.wiring.workspace import FirstSession, TrustQuestions, Workspace
+from chatops.wiring.workspace import Workspace
 
 SESSION = SessionId("20261121-101512-k3f9")
 TURN = TurnId(f"{SESSION}.1")

@@ -15,7 +15,7 @@ from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.arguments import ArgumentsForm
 from chatops.tui.dialogs.guarded import GuardedDialog
 from chatops.tui.dialogs.question import Question
-from chatops.wiring.workspace import Opener
+from chatops.wiring.first_session import Opener
 from tests.tui.app.fakes import Clock, FakeSession, FakeWorkspace, opener
 
 

@@ -23,8 +23,8 @@ from chatops.tui.graphics import MOST
 from chatops.tui.notice import show_notice
 from chatops.tui.transcript.blocks import Remove
 from chatops.tui.transcript.transcript import Transcript
+from chatops.wiring.first_session import FirstSession, Opener
 from chatops.wiring.rows import SessionRow
-from chatops.wiring.workspace import FirstSession, Opener
 from tests.support.waiting import until
 from tests.tui.app.fakes import SESSION, FakeSession, FakeSessions, FakeUser, FakeWorkspace, opener, pending_call
 from tests.tui.app.support_app import Stage, screen_text, stage

@@ -11,7 +11,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.tui.app import ChatopsApp
 from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.trust import MAX_TEXT, TrustScreen
-from chatops.wiring.workspace import Opener
+from chatops.wiring.first_session import Opener
 from tests.tui.app.fakes import Clock, FakeSession, FakeWorkspace, brought, opener, pending_call
 from tests.tui.app.support_app import Stage, screen_text, stage
 

@@ -42,9 +42,11 @@ from chatops.wiring import upkeep
 from chatops.wiring import workspace as workspace_module
 from chatops.wiring.app import App
 from chatops.wiring.explain import RightsMatrix
+from chatops.wiring.first_session import open_first_session
 from chatops.wiring.stored import Options
+from chatops.wiring.trust_questions import TrustQuestions
 from chatops.wiring.upkeep import Upkeep
-from chatops.wiring.workspace import TrustQuestions, Workspace
+from chatops.wiring.workspace import Workspace
 from tests.store import storekit as kit
 from tests.support.waiting import PATIENCE, until
 from tests.tools.running import needs_sandbox
@@ -352,7 +354,7 @@ async def test_the_folder_is_asked_about_at_the_start_until_there_is_an_answer(c
     for answered in (False, True):
         again = App(Options(workspace=app.workspace))
         try:
-            first = await Workspace(again).open_first_session(None, last=False, pick=False)
+            first = await open_first_session(again, Workspace(again), None, last=False, pick=False)
             assert (first.trust is None) is answered
             assert not any("AGENTS.md" in notice for notice in again.notices()) or answered
             if first.trust is not None:
@@ -622,5 +624,5 @@ async def test_a_turn_that_waits_is_handed_over_without_a_process_and_listed(com
     (choice,) = commands.asked.picker.choices
     assert ("waiting" in choice.text, choice.current) == (True, True)
     assert commands.workspace.jobs.news() == ("1 job waits: /jobs",)
-    first = await commands.workspace.open_first_session(None, last=False, pick=False)
+    first = await open_first_session(commands.app, commands.workspace, None, last=False, pick=False)
     assert "shell_exec" in first.pending_elsewhere and not any("/jobs" in one for one in first.notices), "said once"
