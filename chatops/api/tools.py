@@ -19,9 +19,9 @@ from chatops.domain.ids import CallId
 from chatops.domain.tools import AccessLevel, Capabilities, LevelWord, ToolCall, ToolSpec, Verdict, VerdictWord
 from chatops.policy.workflow import PYTHON_PROGRAM
 from chatops.tools.arguments import fit_schema, parse
+from chatops.tools.declared import declared_facts
 from chatops.tools.function import FunctionTool, Inspector, schema_text, tool_name_fault
 from chatops.tools.function import tool as function_tool
-from chatops.tools.shell import declared_facts
 
 SOURCE = PYTHON_PROGRAM
 """Origin of such a tool, as lists name it."""

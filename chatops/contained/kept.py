@@ -68,14 +68,7 @@ class _KeptHeader:
 
 
 def keep_replaced(
-    path: Path,
-    before: bytes | None,
-    after: bytes,
-    *,
-    mode: int,
-    folder: int,
-    made: Sequence[str],
-    context: ToolContext,
+    path: Path, before: bytes | None, after: bytes, *, mode: int, folder: int, made: Sequence[str], context: ToolContext
 ) -> None:
     """Store what a call is about to replace: the file `path` in the open `folder`, which will get `mode`.
 

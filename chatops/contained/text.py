@@ -5,7 +5,7 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 
 from chatops.contained.folder import Kind, State
-from chatops.contained.freezing import ChangeList, Entry, RanCall, display_path, with_order
+from chatops.contained.freezing import ChangeList, Entry, display_path, with_order
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import Outcome
@@ -71,7 +71,10 @@ class ContainedReview:
 def review(changes: ChangeList, conflicts: Mapping[str, str], read: Blobs) -> ContainedReview:
     """Return the complete list of changes, each with its diff."""
     left_out = [f"{entry.path}: {entry.why}" for entry in changes.left_out]
-    ran = [f"{call.tool} {visible(call.text, limit=_MAX_COMMAND)}: {_describe_end(call)}" for call in changes.ran]
+    ran = [
+        f"{call.tool} {visible(call.text, limit=_MAX_COMMAND)}: {', '.join(filter(None, (call.outcome, call.ending)))}"
+        for call in changes.ran
+    ]
     sections: tuple[tuple[str, Sequence[str]], ...] = (
         ("Not taken back:", changes.cannot),
         ("Left out, not applied:", left_out),
@@ -180,10 +183,6 @@ def _find_moves(entries: Sequence[Entry], read: Blobs) -> dict[str, Entry]:
             removed.remove(best)
             origins[new.path] = best
     return origins
-
-
-def _describe_end(call: RanCall) -> str:
-    return f"{call.outcome}, {call.ending}" if call.ending else str(call.outcome)
 
 
 def _text(state: State, read: Blobs) -> str | None:

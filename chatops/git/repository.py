@@ -356,10 +356,7 @@ def _index_risk(repository: WorkTree, entries: tuple[Tracked, ...]) -> str:
 
 
 def tracked_entries(repository: WorkTree) -> tuple[Tracked, ...]:
-    """Return the entries of the index, including those of a shared index.
-
-    Raises ValueError, IndexError or OSError.
-    """
+    """Return the entries of the index, including those of a shared index. Raises ValueError, IndexError or OSError."""
     config = repository.common_dir / "config"
     formats = [value for key, value in _settings(_read_text(config)) if key == _OBJECT_FORMAT] if _mode(config) else []
     width = 32 if formats[-1:] == ["sha256"] else 20

@@ -25,20 +25,10 @@ Mounts. bwrap applies its arguments in order, and a later mount covers an earlie
 - ``.git`` read-only (`git`: protect), also of repositories below; ``.chatops`` read-only
 - empty covers over what a command must not reach
 
-Covers. See `covers`.
-
-Calls. A filter of system calls keeps commands from making setuid and setgid files, see `landlock`.
-
-Hosts. With `hosts` and without `network`, the command reaches these through a proxy and nothing else; see `proxy`
-and `supervisor`.
-
-The repository. See `git_access`.
-
-Programs. The active virtual environment and toolchains outside of the system folders are visible, read-only; see
-`find_toolchains`. So is `~/.gitconfig`, without credentials; see `filtered_config`.
-
-The settings folder. Where the workspace has no ``.chatops``, an empty one is mounted, so that a command cannot
-create it; see `covers.mount_point`.
+Further modules explain the rest: `covers` (also the mount points of ``.chatops`` and ``.git``), `git_access` (the
+repository), `programs` (the virtual environment and toolchains outside of the system folders, visible read-only),
+`git.user_config` (`~/.gitconfig` without credentials), `landlock` (a filter of system calls: no file becomes setuid or
+setgid), `proxy` and `supervisor` (with `hosts` and without `network`, the command reaches these and no others).
 
 Start and end. `_RUN_COMMAND`, a shell script, runs the command inside. It sends ``ready``, waits for ``go``, and
 reports how many processes are left. So no command starts after its app has died; see `process.Command`.
@@ -189,12 +179,7 @@ def confinement(
     if spec.hosts and works.program and not spec.network:
         network_words += f" but {', '.join(spec.hosts)}"
     toolchains = find_toolchains(workspace, os.environ)
-    lists = (
-        ("may read", spec.read),
-        ("may write", spec.write),
-        ("programs of", named(toolchains)),
-        ("gets", spec.env),
-    )
+    lists = (("may read", spec.read), ("may write", spec.write), ("programs of", named(toolchains)), ("gets", spec.env))
     further_words = "".join(f", {verb} {', '.join(names)}" for verb, names in lists if names)
     used: list[str] = []
     for credential in spec.credentials:
@@ -368,7 +353,8 @@ def sandboxed_command(
     repository = confined.repository if context.source is None else None
     main_repository = (repository.common,) if repository is not None and repository.is_linked_worktree else ()
     listed = (*map(Path, (*read, *name_service, *write)), *main_repository)
-    git_config, call_filter = _user_git_config(workspace=workspace), set_id_filter()
+    place, call_filter = config_place(), set_id_filter()
+    git_config = b"" if place is None or place.is_relative_to(workspace) else filtered_config()
     # Every user of the machine can read the words of a program, and the key of a server is in its environment.
     setenv = (part for name, value in environment.items() for part in ("--setenv", name, value))
     variables = b"".join(os.fsencode(part) + b"\0" for part in setenv)
@@ -391,7 +377,7 @@ def sandboxed_command(
         *guard_settings(view, hidden=hidden, roots=(*listed, *map(Path, (*_SYSTEM, *_LINKS)))),
         *mount_paths(view, context.mounts),
         *covers,
-        *(["--ro-bind-data", DATA, str(config_place())] if git_config else []),
+        *(["--ro-bind-data", DATA, str(place)] if git_config else []),
         *(["--seccomp", DATA] if call_filter else []),
         *("--chdir", str(cwd), "--clearenv", "--args", DATA),
         "--",
@@ -453,12 +439,6 @@ def _mount_repository(view: View, repository: Repository | None, access: GitAcce
         head = view.source / BARE_HEAD
         args += mount_protected(head, target=view.in_sandbox(head))
     return args
-
-
-def _user_git_config(*, workspace: Path) -> bytes:
-    """Return the user's settings of git for the sandbox; empty if there is no place for them."""
-    place = config_place()
-    return b"" if place is None or place.is_relative_to(workspace) else filtered_config()
 
 
 def _isolate(level: SandboxLevel, *, share_network: bool) -> list[str]:

@@ -31,16 +31,8 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.known_keys import spellings
 from chatops.domain.sandbox import Credential, SandboxSpec
 from chatops.policy.sandbox import split_host
-from chatops.sandbox.http_framing import (
-    HEADER,
-    PIECE_BYTES,
-    BadMessageError,
-    end_chunks,
-    framing_fault,
-    read_chunks,
-    read_exactly,
-    send_chunk,
-)
+from chatops.sandbox import http_framing
+from chatops.sandbox.http_framing import PIECE_BYTES, BadMessageError
 from chatops.toolkit.addresses import Target
 
 _VALUE = re.compile(r"[\x21-\x7e]{8,4000}")
@@ -135,9 +127,7 @@ def used_credentials(spec: SandboxSpec) -> tuple[CallCredential, ...]:
         return ()
     return tuple(
         CallCredential(
-            credential=credential,
-            value=os.environ[credential.env],
-            placeholder=f"placeholder-{secrets.token_hex(16)}",
+            credential=credential, value=os.environ[credential.env], placeholder=f"placeholder-{secrets.token_hex(16)}"
         )
         for credential in spec.credentials
         if not why_unusable(credential, os.environ)
@@ -206,7 +196,7 @@ async def send_reply(
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             raise BadMessageError("its headers are incomplete or too long") from error
         status = _STATUS.fullmatch(lines[0])
-        matches = [HEADER.fullmatch(line) for line in lines[1:]]
+        matches = [http_framing.HEADER.fullmatch(line) for line in lines[1:]]
         if status is None or not all(matches) or status[1] == b"101":
             raise BadMessageError("its headers are malformed")
         if not status[1].startswith(b"1"):
@@ -228,23 +218,23 @@ async def send_reply(
         return
     try:
         async for piece in pieces:
-            await send_chunk(writer, scrubber.feed(piece))
+            await http_framing.send_chunk(writer, scrubber.feed(piece))
     except BadMessageError as error:
         # The reply has begun, so all that is left is to break it off.
         raise ConnectionAbortedError(str(error)) from error
-    await send_chunk(writer, scrubber.finish())
-    await end_chunks(writer)
+    await http_framing.send_chunk(writer, scrubber.finish())
+    await http_framing.end_chunks(writer)
 
 
 def _read_body(reader: asyncio.StreamReader, headers: list[tuple[bytes, bytes]]) -> AsyncIterator[bytes]:
     """Return the body in pieces, without its framing. Raises BadMessageError if its end is not certain."""
-    if fault := framing_fault(headers):
+    if fault := http_framing.framing_fault(headers):
         raise BadMessageError(fault)
     by_name = dict(headers)
     if b"transfer-encoding" in by_name:
-        return read_chunks(reader)
+        return http_framing.read_chunks(reader)
     if (length := by_name.get(b"content-length")) is not None:
-        return read_exactly(reader, int(length))
+        return http_framing.read_exactly(reader, int(length))
     return _read_to_end(reader)
 
 

@@ -162,12 +162,7 @@ def base_environment(spec: SandboxSpec, confined: Confinement) -> dict[str, str]
     """
     hidden = {credential.env for credential in spec.credentials}
     given = {name: os.environ[name] for name in spec.env if name in os.environ and name not in hidden}
-    return {
-        **given,
-        **clean_environment(os.environ),
-        **confined.toolchains.environment,
-        "PATH": search_path(confined),
-    }
+    return {**given, **clean_environment(os.environ), **confined.toolchains.environment, "PATH": search_path(confined)}
 
 
 @asynccontextmanager

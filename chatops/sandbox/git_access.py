@@ -40,22 +40,11 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import GitAccess
 from chatops.git.repository import WorkTree, tracked_entries
 from chatops.sandbox.covers import SandboxSetupError, is_mount_point
-from chatops.toolkit.output import visible
+from chatops.toolkit.output import list_names, visible
 
 _STAGED = (
-    "HEAD",
-    "index",
-    "packed-refs",
-    "COMMIT_EDITMSG",
-    "ORIG_HEAD",
-    "FETCH_HEAD",
-    "MERGE_HEAD",
-    "MERGE_MSG",
-    "MERGE_MODE",
-    "SQUASH_MSG",
-    "AUTO_MERGE",
-    "CHERRY_PICK_HEAD",
-    "REVERT_HEAD",
+    *("HEAD", "index", "packed-refs", "COMMIT_EDITMSG", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "MERGE_MSG"),
+    *("MERGE_MODE", "SQUASH_MSG", "AUTO_MERGE", "CHERRY_PICK_HEAD", "REVERT_HEAD"),
 )
 """Files of ``.git`` that a commit, merge or fetch changes. None of them can start a program."""
 _WRITTEN_FOLDERS = ("objects", "refs", "logs")
@@ -70,11 +59,12 @@ _PACKED = re.compile(rb"# pack-refs with:[ -~]*\n|%s %s\n|\^%s\n" % (_HEX, _NAME
 """A line of ``packed-refs``. Most git commands end at a line that is not one of these."""
 _SUBMODULE = 0o160000
 """Mode of a submodule in an index."""
-_LONGEST_REFERENCE = 4_096
-"""Bytes."""
+_MAX_REFERENCE_BYTES = 4_096
+"""Bytes of a reference that are read; a longer one is not valid."""
 _MAX_NAMED = 5
-_MAX_COPIED = 512_000_000
-"""Bytes of a file that is copied."""
+"""Maximum number of paths that a message names."""
+_MAX_COPIED_BYTES = 512_000_000
+"""Size of a file that is copied. With a larger index, no command may commit."""
 _UNREADABLE = b"\xff"
 """Stands for a reference that cannot be read: none begins with this byte."""
 _MTIME_NS = 3
@@ -101,8 +91,8 @@ class Repository:
 
     def paths_leading_elsewhere(self, *, remove: bool) -> str:
         """Name what in `written_folders` leads elsewhere, or cannot be examined. With `remove`, remove it."""
-        found = [path for place in self.written_folders for path in _paths_leading_elsewhere(place, remove=remove)]
-        return _list_names([self.display_name(path) for path in found])
+        paths = [path for place in self.written_folders for path in _paths_leading_elsewhere(place, remove=remove)]
+        return list_names([visible(self.display_name(path)) for path in paths], most=_MAX_NAMED)
 
     def display_name(self, path: Path) -> str:
         """Return the name of a path of the repository for a message."""
@@ -163,8 +153,8 @@ class Stage:
 
         Return what was removed and what was not taken over, as clauses.
         """
-        found = self.repository.paths_leading_elsewhere(remove=True)
-        notes = [f"removed from the repository, as it leads elsewhere: {found}"] if found else []
+        removed = self.repository.paths_leading_elsewhere(remove=True)
+        notes = [f"removed from the repository, as it leads elsewhere: {removed}"] if removed else []
         left, refused = [], []
         for name in _STAGED:
             now = _file_version(self.folder / name)
@@ -175,9 +165,11 @@ class Stage:
             elif not self._take_over(name, removed=now is None):
                 left.append(f".git/{name}")
         if refused:
-            notes.append(f"not valid or with a new submodule, so not taken over: {_list_names(refused)}")
+            names = list_names(refused, most=_MAX_NAMED)
+            notes.append(f"not valid or with a new submodule, so not taken over: {names}")
         if left:
-            notes.append(f"changed or locked outside meanwhile, so left as they are: {_list_names(left)}")
+            names = list_names(left, most=_MAX_NAMED)
+            notes.append(f"changed or locked outside meanwhile, so left as they are: {names}")
         return tuple(notes)
 
     def _may_mislead(self, name: str) -> bool:
@@ -204,6 +196,7 @@ class Stage:
         return any(_PACKED.fullmatch(line) is None for line in lines)
 
     def _take_over(self, name: str, *, removed: bool) -> bool:
+        """Put a file of the stage into the real repository. Return False if it was changed or locked there."""
         real = self.repository.folder / name
         lock = real.with_name(f"{name}.lock")
         try:
@@ -243,10 +236,11 @@ class Stage:
             return False
         try:
             new, old = (_folders_of(index.parent, self.repository) for index in (staged, real))
-            table = b"IEOT" in _read_file(staged) and (_file_version(real) is None or b"IEOT" not in _read_file(real))
+            had_table = _file_version(real) is not None and b"IEOT" in _read_file(real)
+            new_table = b"IEOT" in _read_file(staged) and not had_table
         except (OSError, ValueError, IndexError):
             return True
-        return bool(new - old) or table
+        return bool(new - old) or new_table
 
 
 def _folders_of(place: Path, repository: Repository) -> frozenset[str]:
@@ -301,26 +295,26 @@ def _paths_leading_elsewhere(place: Path, *, remove: bool) -> list[Path]:
 
     No link is followed. A folder that cannot be examined counts too. With `remove` they are removed.
     """
-    found: list[Path] = []
-    waiting = ["."]
+    paths: list[Path] = []
+    to_search = ["."]
     try:
         with _open_folder(place) as root:
             start = os.readlink(f"/proc/self/fd/{root}")
-            while waiting:
-                below = waiting.pop()
+            while to_search:
+                below = to_search.pop()
                 try:
                     with _open_folder(below, root) as folder:
                         # Somebody may have replaced a folder on the way by a link meanwhile.
                         if os.readlink(f"/proc/self/fd/{folder}") != os.path.normpath(os.path.join(start, below)):
                             raise OSError
                         names, leading = _list_folder(folder, references=place.name == "refs", remove=remove)
-                        waiting += [os.path.join(below, name) for name in names]
-                        found += [place / below / name for name in leading]
+                        to_search += [os.path.join(below, name) for name in names]
+                        paths += [place / below / name for name in leading]
                 except OSError:
-                    found.append(place / below)
+                    paths.append(place / below)
     except OSError:
-        found.append(place)
-    return sorted(found)
+        paths.append(place)
+    return sorted(paths)
 
 
 @contextlib.contextmanager
@@ -361,16 +355,11 @@ def _read_beginning(path: Path | str, folder: int | None = None) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         with open(descriptor, "rb") as file:
-            return file.read(_LONGEST_REFERENCE)
+            return file.read(_MAX_REFERENCE_BYTES)
     except FileNotFoundError:
         return b""
     except OSError:
         return _UNREADABLE
-
-
-def _list_names(names: list[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
-    return ", ".join(visible(name) for name in names[:_MAX_NAMED]) + more
 
 
 def git_mounts(repository: Repository, access: GitAccess, stage: Stage | None) -> list[str]:
@@ -417,7 +406,7 @@ def _write_copy(path: Path, data: bytes, before: tuple[int, ...]) -> None:
 def _read_file(path: Path) -> bytes:
     """Return the content of a regular file, reached without a link. Raises OSError."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        data = file.read(_MAX_COPIED + 1)
-    if len(data) > _MAX_COPIED:
+        data = file.read(_MAX_COPIED_BYTES + 1)
+    if len(data) > _MAX_COPIED_BYTES:
         raise OSError(f"{path} is too large")
     return data

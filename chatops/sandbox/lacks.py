@@ -64,13 +64,7 @@ def unreached_cause(hosts: tuple[str, ...], *, code: int | None, spec: SandboxSp
 
 
 def likely_cause(
-    output: str,
-    *,
-    code: int,
-    argv: tuple[str, ...],
-    command: Command,
-    confined: Confinement,
-    context: ToolContext,
+    output: str, *, code: int, argv: tuple[str, ...], command: Command, confined: Confinement, context: ToolContext
 ) -> tuple[str, SandboxSpec]:
     """Return which part of the sandbox made `argv` fail with `code`, and the limits with which it would not.
 
@@ -129,9 +123,14 @@ def with_lacks(
     if confined.level is SandboxLevel.NONE or facts.interpreter or context.source is not None:
         return facts
     spec = context.sandbox
-    lacks = [*earlier, *_lacks_by_words(facts.command, cwd=Path(facts.cwd), confined=confined, context=context)]
-    lacks = [replace(lack, needs=_with_exact_hosts(lack.needs)) for lack in dict.fromkeys(lacks)]
-    lacks = [lack for lack in lacks if widened(spec, lack.needs) != spec]
+    by_words = _lacks_by_words(facts.command, cwd=Path(facts.cwd), confined=confined, context=context)
+    lacks = []
+    for lack in dict.fromkeys((*earlier, *by_words)):
+        # Hosts stem from words of a command, and a pattern among them would mean many.
+        exact_hosts = tuple(host for host in lack.needs.hosts if "*" not in host and not host_problem(host))
+        needs = replace(lack.needs, hosts=exact_hosts)
+        if widened(spec, needs) != spec:
+            lacks.append(replace(lack, needs=needs))
     wanted = reduce(widened, (lack.needs for lack in lacks), spec)
     permitted = limited_by(context.ceiling, wanted)
     extra = _difference(permitted, than=spec)
@@ -139,12 +138,6 @@ def with_lacks(
         return replace(facts, lacks=tuple(lacks))
     with_extra = confinement(permitted, workspace=context.workspace, best=best)
     return replace(facts, lacks=tuple(lacks), extra=extra, extra_sandbox=with_extra.description)
-
-
-def _with_exact_hosts(needs: SandboxSpec) -> SandboxSpec:
-    """Leave out hosts that are not one host: they stem from words of a command, and a pattern means many."""
-    exact = (host for host in needs.hosts if "*" not in host and not host_problem(host))
-    return replace(needs, hosts=tuple(exact))
 
 
 def _difference(spec: SandboxSpec, *, than: SandboxSpec) -> SandboxSpec:

@@ -26,6 +26,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.toolkit.confine import home_folders, home_secrets
 
 _MAX_LINKS = 40
+"""Links that are followed to a program, as many as Linux follows itself."""
 SYSTEM = tuple(map(Path, ("/usr", "/etc", "/opt", "/bin", "/sbin", "/lib", "/lib64")))
 """Folders that every sandbox shows."""
 _TOOLCHAIN_PROGRAMS = ("python3", "python", "node", "npm", "cargo", "rustc", "go", "uv", "deno", "bun")
@@ -61,8 +62,8 @@ def look_up(name: str, *, workspace: Path, cwd: Path | None = None) -> Path | No
     entries = [entry for entry in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(entry)]
     if venv := virtual_environment(workspace, os.environ):
         entries.insert(0, str(venv / "bin"))
-    found = shutil.which(name, path=os.pathsep.join(workspace_last(entries, workspace=workspace)))
-    return Path(found) if found is not None else None
+    path = shutil.which(name, path=os.pathsep.join(workspace_last(entries, workspace=workspace)))
+    return Path(path) if path is not None else None
 
 
 def workspace_last(entries: Iterable[str], *, workspace: Path) -> list[str]:
@@ -101,26 +102,26 @@ def _places_on_the_way(path: Path, *, workspace: Path) -> Iterator[Path]:
 
     Ends early at a link of the workspace that leads out of it.
     """
-    # `left` are the parts that follow, the next one at the end.
-    done, left, links = Path("/"), list(path.parts[:0:-1]), 0
-    while left:
-        part = left.pop()
+    # The parts that follow `folder`, the next one at the end.
+    folder, parts_left, links = Path("/"), list(path.parts[:0:-1]), 0
+    while parts_left:
+        part = parts_left.pop()
         if part == "..":
-            done = done.parent
+            folder = folder.parent
             continue
-        place = done / part
-        if not left:
+        place = folder / part
+        if not parts_left:
             yield place
         if not place.is_symlink():
-            done = place
+            folder = place
             continue
         links += 1
         leaves = place.is_relative_to(workspace) and not Path(os.path.realpath(place)).is_relative_to(workspace)
         if leaves or links > _MAX_LINKS:
             return
         target = Path(os.readlink(place))
-        done = Path("/") if target.is_absolute() else done
-        left += target.parts[:0:-1] if target.is_absolute() else target.parts[::-1]
+        folder = Path("/") if target.is_absolute() else folder
+        parts_left += target.parts[:0:-1] if target.is_absolute() else target.parts[::-1]
 
 
 def _installed_in(program: Path, *, workspace: Path) -> tuple[Path, ...]:
@@ -219,9 +220,9 @@ def _toolchains_of_path(path: str, *, workspace: Path, rustup: str, homes: tuple
             continue
         for name in _TOOLCHAIN_PROGRAMS:
             program = shutil.which(name, path=entry)
-            found = [] if program is None else list(_installation_of(Path(program), variables, rustup=rustup))
-            if found and all(place in shown or may_be_shown(place) for place in found):
-                shown |= dict.fromkeys(found)
+            places = [] if program is None else list(_installation_of(Path(program), variables, rustup=rustup))
+            if places and all(place in shown or may_be_shown(place) for place in places):
+                shown |= dict.fromkeys(places)
                 entries[entry] = None
     return Toolchains(shown=tuple(shown), path=tuple(entries), environment=variables)
 
@@ -257,7 +258,7 @@ def base_of(venv: Path, *, workspace: Path) -> Iterator[Path]:
     A link that leads into the workspace is not followed: a command may have made what is there.
     """
     link = venv / "bin" / "python"
-    for _ in range(10):
+    for _ in range(_MAX_LINKS):
         if not link.is_symlink():
             return
         link = link.parent / os.readlink(link)
@@ -274,7 +275,10 @@ def base_of(venv: Path, *, workspace: Path) -> Iterator[Path]:
 
 
 def _installation_of(program: Path, variables: dict[str, str], *, rustup: str) -> Iterator[Path]:
-    """Yield what has to be shown for a program of PATH; nothing if its installation is not recognised."""
+    """Yield what has to be shown for a program of PATH; nothing if its installation is not recognised.
+
+    Adds to `variables` those that the program needs.
+    """
     folder = program.parent
     home = folder.parent
     if folder.name == "shims" and (home / "versions").is_dir() and (home / "libexec").is_dir():
@@ -285,8 +289,8 @@ def _installation_of(program: Path, variables: dict[str, str], *, rustup: str) -
         root = Path(rustup) if rustup else home.parent / ".rustup"
         if (root / "toolchains").is_dir():
             variables |= {"RUSTUP_HOME": str(root), "CARGO_HOME": str(home)}
-            yield from (folder, root / "toolchains")
-            yield from (place for place in (root / "settings.toml",) if place.is_file())
+            settings = root / "settings.toml"
+            yield from (folder, root / "toolchains", *([settings] if settings.is_file() else []))
         return
     real = Path(os.path.realpath(program))
     root = real.parent.parent

@@ -36,17 +36,9 @@ from functools import cache
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.policy.sandbox import covers_host
+from chatops.sandbox import http_framing
 from chatops.sandbox.credentials import CallCredential, Scrubber, send_reply
-from chatops.sandbox.http_framing import (
-    HEADER,
-    PIECE_BYTES,
-    BadMessageError,
-    end_chunks,
-    framing_fault,
-    read_chunks,
-    read_exactly,
-    send_chunk,
-)
+from chatops.sandbox.http_framing import PIECE_BYTES, BadMessageError
 from chatops.toolkit.addresses import (
     BadUrlError,
     Resolver,
@@ -289,7 +281,7 @@ def read_head(data: bytes) -> Head:
     method, address = request_line[1].decode(), request_line[2].decode()
     headers = []
     for line in lines[1:]:
-        header = HEADER.fullmatch(line)
+        header = http_framing.HEADER.fullmatch(line)
         if header is None:
             raise RefusedError("a header is malformed")
         headers.append((header[1].lower(), header[2].strip()))
@@ -304,7 +296,7 @@ def read_head(data: bytes) -> Head:
                 raise RefusedError("only http:// is proxied; https needs CONNECT")
     except BadUrlError as error:
         raise RefusedError(f"its URL {error}") from error
-    if fault := framing_fault(headers):
+    if fault := http_framing.framing_fault(headers):
         raise RefusedError(fault)
     by_name = dict(headers)
     length = None if b"transfer-encoding" in by_name else int(by_name.get(b"content-length", b"0"))
@@ -327,11 +319,11 @@ def _request_bytes(head: Head) -> bytes:
 async def _copy_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: Head) -> None:
     """Send exactly the body of the request. What follows it is not read."""
     if head.length is None:
-        async for piece in read_chunks(reader):
-            await send_chunk(writer, piece)
-        await end_chunks(writer)
+        async for piece in http_framing.read_chunks(reader):
+            await http_framing.send_chunk(writer, piece)
+        await http_framing.end_chunks(writer)
         return
-    async for piece in read_exactly(reader, head.length):
+    async for piece in http_framing.read_exactly(reader, head.length):
         writer.write(piece)
         await writer.drain()
 

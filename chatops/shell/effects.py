@@ -19,7 +19,7 @@ from chatops.shell.harmless import credential_word, interpreter
 _T = TypeVar("_T")
 
 _MAX_DEPTH = 4
-"""Maximum depth at which programs in the arguments of others are followed."""
+"""Maximum depth at which programs in the arguments of others are followed; deeper ones are `unclear`."""
 _URL = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]{0,63})://(?:[^/@\s]*@)?"
     r"(?P<host>(?:\[[0-9a-fA-F:.]+\]|[^/:?#\s'\"]+)(?::[0-9]{1,5})?)",
@@ -170,25 +170,25 @@ class _Collector:
         """Collect what the program of these words does. The first word is known."""
         argv = _argv_of(words)
         name = argv[0].rsplit("/", 1)[-1]
-        first = at or words[0].span
+        name_span = at or words[0].span
         self.argvs.append(argv)
         if words[0].glob:
-            self._warn(Danger.COMPUTED, words[0].source, first)
+            self._warn(Danger.COMPUTED, words[0].source, name_span)
         for word in words[1:]:
             self._collect_argument(word, at=at)
         self._collect_files(name, argv, span=at or (words[0].span[0], words[-1].span[1]))
-        verb = at or (words[0].span[0], words[min(len(argv) - 1, 1)].span[1])
-        self._collect_network(name, argv, span=verb if name in programs.PACKAGE_MANAGERS else first)
+        verb_span = at or (words[0].span[0], words[min(len(argv) - 1, 1)].span[1])
+        self._collect_network(name, argv, span=verb_span if name in programs.PACKAGE_MANAGERS else name_span)
         if name == "git":
-            self._collect_git(argv, span=verb)
+            self._collect_git(argv, span=verb_span)
         if name in programs.PRIVILEGED:
-            self._warn(Danger.PRIVILEGED, name, first)
+            self._warn(Danger.PRIVILEGED, name, name_span)
         if name in ("alias", "function", "enable", "hash"):
-            self._warn(Danger.REDEFINES, name, first)
+            self._warn(Danger.REDEFINES, name, name_span)
         if name in ("export", "declare", "typeset", "readonly", "env", "sudo", "doas", "time"):
             for variable in (word.partition("=")[0] for word in argv[1:]):
                 if _STEERING_VARIABLE.fullmatch(variable):
-                    self._warn(Danger.STEERS, variable, first)
+                    self._warn(Danger.STEERS, variable, name_span)
         text = programs.program_text(name, words)
         if not programs.loads_nothing(name, argv) and not (text is not None and programs.runs_shell_text(name)):
             self.loaders.append(name)
@@ -198,7 +198,7 @@ class _Collector:
         self, name: str, words: Sequence[Word], *, reads_pipe: bool, depth: int, at: Span | None
     ) -> None:
         """Collect from the programs that this one starts because its arguments say so."""
-        argv, first = _argv_of(words), at or words[0].span
+        argv = _argv_of(words)
         text = programs.program_text(name, words)
         if text is not None:
             self._warn(Danger.RUNS_TEXT, name, at or (words[0].span[0], text.span[1]))
@@ -210,7 +210,7 @@ class _Collector:
                 self.read(text.text, depth=depth + 1, at=at or text.span)
             return
         if reads_pipe and (interpreter(name) or name in ("eval", "source", ".")) and not programs.runs_a_file(argv):
-            self._warn(Danger.RUNS_INPUT, name, first)
+            self._warn(Danger.RUNS_INPUT, name, at or words[0].span)
         inner = programs.started_words(name, words)
         if not inner:
             return
@@ -224,9 +224,9 @@ class _Collector:
     def _collect_argument(self, word: Word, *, at: Span | None) -> None:
         """Collect from one argument, whatever program gets it."""
         text = word.text if word.text is not None else word.source
-        for found in _URL.finditer(text):
-            if found["scheme"] != "file":
-                self._contact(found["host"], span=at or word.span)
+        for url in _URL.finditer(text):
+            if url["scheme"] != "file":
+                self._contact(url["host"], span=at or word.span)
         if host := _DEV_HOST.fullmatch(text):
             self._contact(host[1], span=at or word.span)
             self._need(NeedKind.NETWORK, text)
@@ -251,7 +251,7 @@ class _Collector:
             self.writes += operands
         elif name in programs.WRITES_LAST:
             self.writes += [word for word in operands[-1:] if not _REMOTE_PATH.fullmatch(word)]
-        elif name in ("sed", "perl", "gsed") and any(programs.in_place(word) for word in argv[1:]):
+        elif name in ("sed", "perl", "gsed") and any(programs.changes_in_place(word) for word in argv[1:]):
             self.writes += operands[1:]
         elif name == "dd":
             self.writes += [word[3:] for word in argv if word.startswith("of=")]
@@ -270,7 +270,7 @@ class _Collector:
             if name in programs.HOST_FIRST:
                 targets = [word.rpartition("@")[2] for word in operands[:1]]
             elif name in ("scp", "rsync", "sftp"):
-                targets += [found[1] for word in operands if (found := _REMOTE_PATH.fullmatch(word))]
+                targets += [remote[1] for word in operands if (remote := _REMOTE_PATH.fullmatch(word))]
                 if name == "rsync" and not targets:
                     return
             elif name in programs.FETCHES and not targets:
@@ -295,16 +295,16 @@ class _Collector:
         verb = words[0] if words else ""
         name = f"git {verb}"
         if verb in programs.GIT_NETWORK or (verb in ("submodule", "remote") and "update" in words):
-            hosts = [found[1] for word in words[1:] if (found := _REMOTE_PATH.fullmatch(word)) and "@" in word]
+            hosts = [remote[1] for word in words[1:] if (remote := _REMOTE_PATH.fullmatch(word)) and "@" in word]
             web = _web_hosts(words)
             self._need(NeedKind.NETWORK, name, hosts=() if hosts else web)
             for host in hosts:
                 self._contact(host, span=span)
             if not hosts and not web:
                 self._warn(Danger.USES_NETWORK, name, span)
-        if verb in programs.GIT_CONFIGURES and programs.configures(verb, words):
+        if verb in programs.GIT_CONFIGURES and programs.changes_settings(verb, words):
             self._need(NeedKind.CONFIGURE, name)
-        elif verb in programs.GIT_COMMITS and programs.commits(verb, words):
+        elif verb in programs.GIT_COMMITS and programs.changes_repository(verb, words):
             self._need(NeedKind.COMMIT, name)
         if programs.GIT_DISCARDS.get(verb, frozenset()) & set(words[1:]):
             self._warn(Danger.DISCARDS, name, span)
@@ -323,8 +323,8 @@ class _Collector:
 
 
 def _web_hosts(words: Sequence[str]) -> list[str]:
-    found = (match for word in words for match in _URL.finditer(word))
-    return [match["host"] for match in found if match["scheme"].lower() in ("http", "https")]
+    urls = (url for word in words for url in _URL.finditer(word))
+    return [url["host"] for url in urls if url["scheme"].lower() in ("http", "https")]
 
 
 def _argv_of(words: Sequence[Word]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ tree-sitter parses and recovers from errors. Its grammar of bash does not know a
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import accumulate, dropwhile, pairwise
 from operator import attrgetter
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 _ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(r'\\([$`"\\\n])')
+"""The backslashes that a shell removes from an unquoted word, and between double quotes."""
 _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _GLOB = re.compile(r"[*?]|\[.+\]")
 _NOT_UNDERSTOOD = "a part of it is not understood"
 _DESCRIPTOR = re.compile(r"(?:\d+|\{\w+\})[<>]")
-_MAX_STEPS = 400
+_MAX_PROGRESS_REPORTS = 400
 """Reports of progress after which the parser is stopped. Hostile input costs it quadratic time; this is 0.2 s."""
 _MAX_NODES = 20_000
-"""Nodes of the tree that are read at most."""
+"""Maximum number of nodes of the tree that are read; a longer command is `unclear`."""
 _COMMANDS = frozenset({"command", "declaration_command", "unset_command"})
 _NOT_SIMPLE = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect", "subshell"})
 _SEQUENCES = frozenset({"program", "subshell", "compound_statement"})
@@ -140,9 +141,13 @@ def parse(command: str) -> Parsed:
     def read(offset: int, _: object) -> bytes:
         return data[offset : offset + 4_096]
 
-    parser = _parser()
+    reports_left = iter(range(_MAX_PROGRESS_REPORTS))
+
+    def is_too_slow(offset: int, error: bool) -> bool:
+        return next(reports_left, None) is None
+
     try:
-        root = parser.parse(read, encoding="utf8", progress_callback=_stop_after(_MAX_STEPS)).root_node
+        root = _parser().parse(read, encoding="utf8", progress_callback=is_too_slow).root_node
     except ValueError:
         return Parsed(unclear="it is too long or too deeply nested to be parsed")
     reader = _Reader(command)
@@ -173,11 +178,6 @@ def _parser() -> "Parser":
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 
 
-def _stop_after(steps: int) -> Callable[[int, bool], bool]:
-    counter = iter(range(steps))
-    return lambda offset, error: next(counter, None) is None
-
-
 def _why_unclear(command: str, reader: "_Reader", *, error: bool) -> str:
     if error:
         return _NOT_UNDERSTOOD
@@ -201,16 +201,16 @@ def _simple_words_of(root: "Node", reader: "_Reader") -> tuple[str, ...]:
 
 def _pipeline_of(root: "Node", reader: "_Reader") -> tuple[str, ...]:
     """Return the names of the programs of the pipeline that may set the exit code of the command, see `Parsed`."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
+    to_search = [root]
+    while to_search:
+        node = to_search.pop()
         parts = [child for child in node.named_children if child.type not in _NOT_STATEMENTS]
         if node.type == "pipeline":
-            return () if any(map(_sets_pipefail, reader.programs)) else reader.piped(parts[-1])
+            return () if any(map(_sets_pipefail, reader.programs)) else reader.names_in_pipeline(parts[-1])
         if node.type in _PASSING_ON:
-            waiting.extend(parts)
+            to_search.extend(parts)
         elif node.type in _SEQUENCES:
-            waiting.extend(parts[-1:])
+            to_search.extend(parts[-1:])
     return ()
 
 
@@ -235,19 +235,20 @@ class _Reader:
 
     def read(self, root: "Node") -> None:
         """Collect everything below `root`."""
-        waiting: list[tuple[Node, bool]] = [(root, False)]
-        seen, leaves = 0, list[Span]()
-        while waiting:
-            node, piped = waiting.pop()
-            seen += 1
-            if seen > _MAX_NODES:
+        # Each node with whether its input comes from a pipe.
+        to_read: list[tuple[Node, bool]] = [(root, False)]
+        nodes_read, leaves = 0, list[Span]()
+        while to_read:
+            node, piped = to_read.pop()
+            nodes_read += 1
+            if nodes_read > _MAX_NODES:
                 self.unclear = "it is too long to be read as a whole"
                 return
             self._read_node(node, piped=piped)
             after_pipe = False
             for child in node.children:
                 after_pipe = after_pipe or (node.type == "pipeline" and child.type in ("|", "|&"))
-                waiting.append((child, piped or after_pipe))
+                to_read.append((child, piped or after_pipe))
             if not node.children:
                 leaves.append(self._span_of(node))
         ends = [0, *(end for _, end in sorted(leaves))]
@@ -256,7 +257,7 @@ class _Reader:
         if any(self.command[end:start].replace("\\\n", "").strip() for end, start in zip(ends, starts, strict=True)):
             self.unclear = _NOT_UNDERSTOOD
 
-    def piped(self, last: "Node") -> tuple[str, ...]:
+    def names_in_pipeline(self, last: "Node") -> tuple[str, ...]:
         """Return the names of the programs before `last`, the end of a pipeline, and its own."""
         start, end = self._span_of(last)
         before = [program for program in self.programs if program.span[0] < start]
@@ -359,12 +360,13 @@ class _Reader:
                 for child in node.children:
                     yield from self._parts_of(child)
             case "word" | "number" | "extglob_pattern" | "regex" | "test_operator":
-                yield _unescape(source)
+                yield _ESCAPED.sub(_without_line_feeds, source)
             case "raw_string":
                 yield source[1:-1]
             case "string":
                 known = all(child.type in ('"', "string_content") for child in node.children)
-                yield _unescape_quoted(source[1:-1]) if known and len(source) > 1 else None
+                inner = _ESCAPED_IN_QUOTES.sub(_without_line_feeds, source[1:-1])
+                yield inner if known and len(source) > 1 else None
             case "variable_assignment" | "variable_name":
                 value = node.child_by_field_name("value")
                 if value is None:
@@ -401,11 +403,6 @@ def _byte_sizes(command: str) -> Iterator[int]:
     return (len(char.encode("utf-8", "replace")) for char in command)
 
 
-def _unescape(source: str) -> str:
-    """Remove the backslashes of an unquoted word."""
-    return _ESCAPED.sub(lambda found: found[1].strip("\n"), source)
-
-
-def _unescape_quoted(inner: str) -> str:
-    """Remove the backslashes that a shell removes between double quotes."""
-    return _ESCAPED_IN_QUOTES.sub(lambda found: found[1].strip("\n"), inner)
+def _without_line_feeds(escaped: re.Match[str]) -> str:
+    """Return what follows a backslash. A line feed there joins two lines."""
+    return escaped[1].strip("\n")

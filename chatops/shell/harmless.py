@@ -257,12 +257,7 @@ PROGRAMS: dict[str, Harmless] = {
 RUN_WORKSPACE_CODE = frozenset({"pytest"})
 """Those of `PROGRAMS` that run code of the workspace."""
 
-LAUNCHERS: tuple[tuple[str, ...], ...] = (
-    ("python", "-m"),
-    ("python3", "-m"),
-    ("uv", "run"),
-    ("poetry", "run"),
-)
+LAUNCHERS: tuple[tuple[str, ...], ...] = (("python", "-m"), ("python3", "-m"), ("uv", "run"), ("poetry", "run"))
 """Words that start the program named after them."""
 
 MODULES = frozenset({"pytest"})

@@ -232,17 +232,17 @@ LOADS_NOTHING = _words(
 
 def operands_of(argv: Sequence[str], valued: frozenset[str]) -> list[str]:
     """Return the words after the program that are neither flags nor their values."""
-    found: list[str] = []
+    operands: list[str] = []
     words = list(argv[1:])
     while words:
         word = words.pop(0)
         if word == "--":
-            return [*found, *words]
+            return [*operands, *words]
         if word in valued:
             words[:1] = []
         elif not word.startswith("-") or word == "-":
-            found.append(word)
-    return found
+            operands.append(word)
+    return operands
 
 
 def after_git_options(words: Sequence[str]) -> tuple[str, ...]:
@@ -255,18 +255,18 @@ def after_git_options(words: Sequence[str]) -> tuple[str, ...]:
 
 def flag_values(argv: Sequence[str], flags: frozenset[str]) -> Iterator[str]:
     """Yield the values of `flags`, which may be attached."""
-    for at, word in enumerate(argv):
+    for position, word in enumerate(argv):
         name, has_value, value = word.partition("=")
-        cluster = word[:1] == "-" and word[1:].isalpha() and f"-{word[-1]}" in flags
-        if word in flags or cluster:
-            yield from argv[at + 1 : at + 2]
+        ends_in_flag = word[:1] == "-" and word[1:].isalpha() and f"-{word[-1]}" in flags
+        if word in flags or ends_in_flag:
+            yield from argv[position + 1 : position + 2]
         elif has_value and name in flags:
             yield value
         elif word[:2] in flags and not word.startswith("--") and len(word) > 2:
             yield word[2:]
 
 
-def in_place(word: str) -> bool:
+def changes_in_place(word: str) -> bool:
     """Return True if this flag of sed or perl makes it change its operands."""
     return word.startswith("--in-place") or (word.startswith("-") and not word.startswith("--") and "i" in word)
 
@@ -408,15 +408,15 @@ def started_words(name: str, words: Sequence[Word]) -> Sequence[Word]:
     return rest[operands:]
 
 
-def configures(verb: str, words: Sequence[str]) -> bool:
-    """Return False for those uses of a sub-command that only show settings, or make another repository."""
+def changes_settings(verb: str, words: Sequence[str]) -> bool:
+    """Return False for those uses of a sub-command of git that only show settings, or make another repository."""
     if verb in ("config", "remote", "submodule", "worktree"):
         return len(words) > 1 and not {"--get", "--list", "-l", "-v", "list", "show", "get", "get-url"} & set(words[1:])
     return verb not in ("clone", "init") or len(words) == 1
 
 
-def commits(verb: str, words: Sequence[str]) -> bool:
-    """Return False for those uses of a sub-command that only list."""
+def changes_repository(verb: str, words: Sequence[str]) -> bool:
+    """Return False for those uses of a sub-command of git that only list."""
     if verb in ("branch", "tag", "stash", "notes"):
         listing = {"-l", "--list", "-a", "-r", "-v", "-vv", "--show-current", "list", "show", "-n"}
         return not listing & set(words[1:]) and (len(words) > 1 or verb == "stash")

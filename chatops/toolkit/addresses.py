@@ -66,10 +66,7 @@ class BadUrlError(ValueError):
 
 
 def read_url(text: str) -> Target:
-    """Parse a URL strictly, so that no second parser can see another host in it.
-
-    Raises BadUrlError.
-    """
+    """Parse a URL strictly, so that no second parser can see another host in it. Raises BadUrlError."""
     if not text or len(text) > MAX_URL:
         raise BadUrlError(f"must have 1 to {MAX_URL:,} characters")
     if any(char.isspace() or char == "\\" or unicodedata.category(char) in {"Cc", "Cf", "Cs"} for char in text):

@@ -191,9 +191,13 @@ def opened_folder(path: Path, *, context: ToolContext, create: bool = False) -> 
 
     Raises FileNotFoundError, and ToolFailedError if the path is no longer what was checked.
     """
+    shown = visible(str(path), limit=300)
+    if not path.is_relative_to(context.workspace):
+        raise ToolFailedError(f"{shown} is outside the workspace.")
+    parts = path.relative_to(context.workspace).parts
     descriptor = os.open(context.workspace, _FOLDER_FLAGS)
     try:
-        for part in _parts_below(path, context=context):
+        for part in parts:
             if create:
                 with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=descriptor)
@@ -202,7 +206,9 @@ def opened_folder(path: Path, *, context: ToolContext, create: bool = False) -> 
             except FileNotFoundError:
                 raise
             except OSError as error:
-                raise ToolFailedError(_changed_notice(path)) from error
+                raise ToolFailedError(
+                    f"The folders on the path to {shown} have changed since the check; nothing was done."
+                ) from error
             os.close(descriptor)
             descriptor = below
         yield descriptor
@@ -212,10 +218,7 @@ def opened_folder(path: Path, *, context: ToolContext, create: bool = False) -> 
 
 @contextmanager
 def opened_file(path: Path, *, context: ToolContext) -> Iterator[int]:
-    """Yield a descriptor for reading a regular file in the workspace.
-
-    Raises ToolFailedError or FileNotFoundError.
-    """
+    """Yield a descriptor for reading a regular file in the workspace. Raises ToolFailedError or FileNotFoundError."""
     with opened_folder(path.parent, context=context) as folder:
         try:
             descriptor = os.open(path.name, os.O_RDONLY | _OPEN_FLAGS, dir_fd=folder)
@@ -265,14 +268,3 @@ def _caution(path: Path, *, info: os.stat_result | None, context: ToolContext, w
     if info is not None and stat.S_ISREG(info.st_mode) and info.st_nlink > 1 and not write:
         return f"{shown} has {info.st_nlink} names (hard links), so it may also be a file outside the workspace."
     return ""
-
-
-def _parts_below(path: Path, *, context: ToolContext) -> tuple[str, ...]:
-    try:
-        return path.relative_to(context.workspace).parts
-    except ValueError as error:
-        raise ToolFailedError(f"{visible(str(path), limit=300)} is outside the workspace.") from error
-
-
-def _changed_notice(path: Path) -> str:
-    return f"The folders on the path to {visible(str(path), limit=300)} have changed since the check; nothing was done."

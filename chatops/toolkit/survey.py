@@ -70,7 +70,8 @@ class FoundPaths:
                     if path in self.skipped:
                         continue
                     if entry.is_symlink():
-                        if Find.LINKS in self.find and (secrets or self._leads_out(path)):
+                        leads_out = not Path(os.path.realpath(path)).is_relative_to(self.workspace)
+                        if Find.LINKS in self.find and (secrets or leads_out):
                             self.secret.append(path)
                         continue
                     if entry.name == ".git":
@@ -88,9 +89,6 @@ class FoundPaths:
             self.closed.append(folder)
         except (FileNotFoundError, NotADirectoryError):
             return
-
-    def _leads_out(self, path: Path) -> bool:
-        return not Path(os.path.realpath(path)).is_relative_to(self.workspace)
 
     def _examine_file(self, entry: "os.DirEntry[str]", path: Path, parts: tuple[str, ...]) -> None:
         if may_hold_secrets(parts):

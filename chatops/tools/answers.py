@@ -36,7 +36,7 @@ MAX_BRACES = 20
 
 _FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})[^\n`]*\n", re.MULTILINE)
 _KEY_FOLLOWS = re.compile(r"""\{\s*["'“]""")
-_KEY = "item of this object"
+_NOUN = "item of this object"
 
 
 def read_answer(text: str, *, schema: str, patterns: Sequence[PatternGate] = ()) -> AnswerFacts:
@@ -46,15 +46,15 @@ def read_answer(text: str, *, schema: str, patterns: Sequence[PatternGate] = ())
     subprocess; if they are not done in time, the answer does not pass. Blocks. Never raises.
     """
     if len(text) > MAX_TEXT:
-        return _none(f"the answer is {len(text):,} characters long; the limit is {MAX_TEXT:,}")
+        return _no_answer(f"the answer is {len(text):,} characters long; the limit is {MAX_TEXT:,}")
     if not text.strip():
-        return _none("the answer is empty")
+        return _no_answer("the answer is empty")
     try:
-        value = canonical(_object(text))
+        value = canonical(_find_object(text))
     except RecursionError:
-        return _none("the answer is nested too deeply")
+        return _no_answer("the answer is nested too deeply")
     except ValueError as error:
-        return _none(str(error))
+        return _no_answer(str(error))
     if not patterns and not may_take_long(schema):
         return _check(value, schema, patterns)
     try:
@@ -74,10 +74,10 @@ def _check(spelled_value: str, schema: str, patterns: Sequence[PatternGate]) -> 
     value = parse_json(spelled_value)
     facts = AnswerFacts(value=spelled_value, bare_unmatched=_mismatches(patterns, value, schema))
     if schema:
-        facts = replace(facts, bare_problems=problems_in_process(value, schema=schema, noun=_KEY))
+        facts = replace(facts, bare_problems=problems_in_process(value, schema=schema, noun=_NOUN))
     if not isinstance(value, Mapping) or RESULT not in value:
         return facts
-    inner = problems_in_process(value[RESULT], schema=schema, noun=_KEY) if schema else ()
+    inner = problems_in_process(value[RESULT], schema=schema, noun=_NOUN) if schema else ()
     return replace(
         facts,
         result_unmatched=_mismatches(patterns, value[RESULT], schema),
@@ -107,7 +107,7 @@ def _mismatch(gate: PatternGate, result: JsonValue, schema: str) -> str:
     return ""
 
 
-def _object(text: str) -> Mapping[str, JsonValue]:
+def _find_object(text: str) -> Mapping[str, JsonValue]:
     """Return the answer object in `text`. Raises ValueError with the reason."""
     try:
         whole = read_whole(text).value
@@ -119,7 +119,7 @@ def _object(text: str) -> Mapping[str, JsonValue]:
         raise ValueError(f"the answer must be one JSON object, not {kind_of(whole)}")
     found: Mapping[str, JsonValue] | None = None
     try:
-        for value in _objects(text):
+        for value in _objects_in(text):
             if "success" in value and ("result" in value or value["success"] is False):
                 return value
             found = found or value
@@ -130,7 +130,7 @@ def _object(text: str) -> Mapping[str, JsonValue]:
     return found
 
 
-def _objects(text: str) -> Iterator[Mapping[str, JsonValue]]:
+def _objects_in(text: str) -> Iterator[Mapping[str, JsonValue]]:
     """Yield the objects in code fences (closed or not), then those in the text.
 
     Raises UnreadableValueError if an object in the text is broken.
@@ -172,5 +172,5 @@ def _under_result(path: str) -> str:
     return f"{RESULT}{joint}{path}"
 
 
-def _none(why: str) -> AnswerFacts:
+def _no_answer(why: str) -> AnswerFacts:
     return AnswerFacts(problems=(Problem(path="", message=visible(why, limit=300)),))

@@ -18,13 +18,13 @@ from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import Problem, ToolCall
 from chatops.toolkit.output import visible
-from chatops.tools.schema import field_path, first, kind_of, schema_problems, show_value, wrong
+from chatops.tools.schema import field_path, first_problems, invalid_value, kind_of, schema_problems, show_value
 
 log = logging.getLogger(__name__)
 
 MAX_TEXT = 8_000_000
 """Maximum number of characters of arguments that are read."""
-_MAX_NUMBER = 400
+_MAX_DIGITS = 400
 """Maximum number of digits of a number: longer ones can be an attack on the code that prints them."""
 _MAX_LOGGED = 20_000
 """Maximum number of characters about the problems of one value that are logged."""
@@ -40,39 +40,41 @@ class Arguments:
     repairs: tuple[str, ...] = ()
 
 
-class _UnfitError(ValueError):
+class _AmbiguousError(ValueError):
     """The text is JSON that two parsers could understand differently."""
 
 
 def parse(call: ToolCall) -> Arguments:
     """Parse the arguments of `call` as one JSON object, without a schema. Never raises."""
     if call.problem:
-        return _unread(call, call.problem)
+        return _with_problem(call, call.problem)
     if len(call.arguments) > MAX_TEXT:
-        return _unread(call, f"the arguments are {len(call.arguments):,} characters long; the limit is {MAX_TEXT:,}")
+        return _with_problem(
+            call, f"the arguments are {len(call.arguments):,} characters long; the limit is {MAX_TEXT:,}"
+        )
     if not call.arguments.strip():
         return Arguments(text="{}", value={}, repairs=call.repairs)
     try:
-        value, repairs = _read(call.arguments)
+        value, repairs = _read_or_repair(call.arguments)
         text = canonical(value)
         text.encode("utf-8")
-    except _UnfitError as error:
-        return _unread(call, str(error))
+    except _AmbiguousError as error:
+        return _with_problem(call, str(error))
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        return _unread(call, f"the arguments are not valid JSON: {error.msg} at {where}")
+        return _with_problem(call, f"the arguments are not valid JSON: {error.msg} at {where}")
     except RecursionError:
-        return _unread(call, "the arguments are nested too deeply")
+        return _with_problem(call, "the arguments are nested too deeply")
     except UnicodeEncodeError:
-        return _unread(call, "the arguments contain a lone surrogate (half of a character)")
+        return _with_problem(call, "the arguments contain a lone surrogate (half of a character)")
     except ValueError:
-        return _unread(call, "the arguments contain a number that cannot be read")
+        return _with_problem(call, "the arguments contain a number that cannot be read")
     if not isinstance(value, dict):
-        return _unread(call, f"the arguments must be one JSON object, not {kind_of(value)}")
+        return _with_problem(call, f"the arguments must be one JSON object, not {kind_of(value)}")
     return Arguments(text=text, value=value, repairs=tuple(dict.fromkeys((*call.repairs, *repairs))))
 
 
-def _read(text: str) -> tuple[JsonValue, tuple[str, ...]]:
+def _read_or_repair(text: str) -> tuple[JsonValue, tuple[str, ...]]:
     """Return the value, and the assumptions that were made to read it. Raises ValueError or RecursionError."""
     repairs: tuple[str, ...] = ()
     try:
@@ -81,7 +83,7 @@ def _read(text: str) -> tuple[JsonValue, tuple[str, ...]]:
         try:
             read = read_whole(text)
         except UnreadableValueError as error:
-            raise _UnfitError("the arguments are incomplete: they were cut off") if error.cut else refused from None
+            raise _AmbiguousError("the arguments are incomplete: they were cut off") if error.cut else refused from None
         value, repairs = read.value, tuple(map(str, read.repairs))
     try:
         # Quoted arguments count as a repair too.
@@ -95,37 +97,37 @@ def _loads(text: str) -> JsonValue:
     value: JsonValue = json.loads(
         text,
         strict=False,
-        object_pairs_hook=_object,
-        parse_constant=_no_constant,
-        parse_float=_finite,
-        parse_int=_integer,
+        object_pairs_hook=_object_without_ambiguity,
+        parse_constant=_refuse_constant,
+        parse_float=_finite_float,
+        parse_int=_bounded_int,
     )
     return value
 
 
-def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+def _object_without_ambiguity(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     result: dict[str, JsonValue] = {}
     for key, value in pairs:
         if key in result and canonical(result[key]) != canonical(value):
-            raise _UnfitError(f"the key '{visible(key)}' occurs twice with different values")
+            raise _AmbiguousError(f"the key '{visible(key)}' occurs twice with different values")
         result[key] = value
     return result
 
 
-def _no_constant(name: str) -> JsonValue:
-    raise _UnfitError(f"{name} is not a JSON number")
+def _refuse_constant(name: str) -> JsonValue:
+    raise _AmbiguousError(f"{name} is not a JSON number")
 
 
-def _finite(text: str) -> float:
+def _finite_float(text: str) -> float:
     value = float(text)
-    if not math.isfinite(value) or len(text) > _MAX_NUMBER:
-        raise _UnfitError(f"the number {visible(text, limit=20)} is out of range")
+    if not math.isfinite(value) or len(text) > _MAX_DIGITS:
+        raise _AmbiguousError(f"the number {visible(text, limit=20)} is out of range")
     return value
 
 
-def _integer(text: str) -> int:
-    if len(text) > _MAX_NUMBER:
-        raise _UnfitError(f"the number {visible(text, limit=20)} is out of range")
+def _bounded_int(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise _AmbiguousError(f"the number {visible(text, limit=20)} is out of range")
     return int(text)
 
 
@@ -150,8 +152,8 @@ def fit(
 
 def _beyond_schema(error: ValidationError, value: Mapping[str, JsonValue]) -> tuple[Problem, ...]:
     """Return the problems that a function of the model's own has found: a schema cannot say them."""
-    return first(
-        wrong(
+    return first_problems(
+        invalid_value(
             field_path(error_path(detail["loc"], value, missing=False)),
             detail["msg"].removeprefix("Value error, "),
             detail["input"],
@@ -176,6 +178,6 @@ def fit_schema(arguments: Arguments, *, schema: str) -> Arguments:
     return replace(arguments, problems=schema_problems(dict(arguments.value), schema=schema))
 
 
-def _unread(call: ToolCall, message: str) -> Arguments:
+def _with_problem(call: ToolCall, message: str) -> Arguments:
     problem = Problem(path="", message=message, given=show_value(call.arguments))
     return Arguments(text=call.arguments, value={}, problems=(problem,), repairs=call.repairs)

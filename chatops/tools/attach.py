@@ -26,9 +26,11 @@ from chatops.toolkit.output import is_binary
 from chatops.tools.files import folder_listing, image_of
 
 MAX_FILES = 20
+"""Files of one message."""
 MAX_BYTES = 64 * 1024
 """Bytes of one file that are attached."""
 MAX_IN_ALL = 256 * 1024
+"""Bytes of all files of one message. They go into the model's context with it."""
 _REFERENCE = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))')
 _FILE_NAME = re.compile(r"(?:/|~/|\.\.?/).*|.*[^\s/.]\.[A-Za-z]\w{0,7}")
 """A path, or a name with an extension. Otherwise ``@scope/package`` and ``@ana`` are no files that are missing."""
@@ -42,39 +44,39 @@ def attached_files(
 
     `pasted` returns the image from the clipboard that has a name. No file of the workspace takes its place.
     """
-    found: dict[Path, AttachedFile] = {}
+    attached: dict[Path, AttachedFile] = {}
     room = MAX_IN_ALL
     for quoted, bare in _REFERENCE.findall(text):
         image = (quoted or bare).rstrip(_AFTER_A_PATH)
-        if len(found) < MAX_FILES and (data := pasted(image)) is not None:
-            found[Path(image)] = AttachedFile(ref=replace(context.keep_file(image, data), path=image), text="")
+        if len(attached) < MAX_FILES and (data := pasted(image)) is not None:
+            attached[Path(image)] = AttachedFile(ref=replace(context.keep_file(image, data), path=image), text="")
             continue
         name, place = _find_named(quoted or bare, context=context)
         if place is None:
             if quoted or _FILE_NAME.fullmatch(name):
-                found[Path(name)] = _not_attached(name, "no such file in this workspace")
+                attached[Path(name)] = _not_attached(name, "no such file in this workspace")
             continue
-        if place.path in found:
+        if place.path in attached:
             continue
-        if len(found) >= MAX_FILES:
+        if len(attached) >= MAX_FILES:
             problem = f"a message takes at most {plural(MAX_FILES, 'file')}"
-            found[place.path] = _not_attached(name, problem)
+            attached[place.path] = _not_attached(name, problem)
             break
-        found[place.path] = one = _attach_file(name, place, room=min(room, MAX_BYTES), context=context)
-        room -= len(one.text.encode())
-    return tuple(found.values())
+        attached[place.path] = file = _attach_file(name, place, room=min(room, MAX_BYTES), context=context)
+        room -= len(file.text.encode())
+    return tuple(attached.values())
 
 
 def estimated_size(text: str, workspace: Path) -> int:
     """Estimate how many bytes of files `text` attaches, from their sizes on disk."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for quoted, bare in _REFERENCE.findall(text)[:MAX_FILES]:
         path = os.path.normpath(workspace / (quoted or bare.rstrip(_AFTER_A_PATH)))
         if path.startswith(f"{workspace}/"):
             with suppress(OSError, ValueError):
                 info = os.lstat(path)
-                found[path] = min(info.st_size, MAX_BYTES) if stat.S_ISREG(info.st_mode) else 0
-    return min(sum(found.values()), MAX_IN_ALL)
+                sizes[path] = min(info.st_size, MAX_BYTES) if stat.S_ISREG(info.st_mode) else 0
+    return min(sum(sizes.values()), MAX_IN_ALL)
 
 
 def _find_named(written: str, *, context: ToolContext) -> tuple[str, ResolvedPath | None]:

@@ -15,6 +15,7 @@ from chatops.toolkit.base import Tool
 from chatops.tools.delegation import DelegateTool
 from chatops.tools.files import file_edit, file_list, file_read, file_write
 from chatops.tools.memory import memory_tools, scratch_tools
+from chatops.tools.python import python_tools
 from chatops.tools.search import file_search
 from chatops.tools.service import (
     NO_BACKEND,
@@ -24,7 +25,7 @@ from chatops.tools.service import (
     search_web_tools,
     wolfram_tools,
 )
-from chatops.tools.shell import python_tools, shell_tools
+from chatops.tools.shell import shell_tools
 from chatops.tools.skills import NO_SKILLS, skill_tools
 from chatops.tools.web import WebSettings, web_tools
 
@@ -51,12 +52,7 @@ class CatalogSettings:
 class Catalog:
     """The tools that exist here. The policy decides which of them a role may use."""
 
-    def __init__(
-        self,
-        tools: Sequence[Tool],
-        *,
-        absent: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, tools: Sequence[Tool], *, absent: Mapping[str, str] | None = None) -> None:
         """Build a catalog of `tools`.
 
         Raises ValueError if two of `tools` have the same name: the second would act under the first one's rights.
@@ -64,8 +60,8 @@ class Catalog:
         self._tools = {tool.spec.name: tool for tool in tools}
         if len(self._tools) != len(tools):
             names = [tool.spec.name for tool in tools]
-            double = sorted({name for name in names if names.count(name) > 1})
-            raise ValueError(f"Two tools have the same name: {', '.join(double)}.")
+            repeated = sorted({name for name in names if names.count(name) > 1})
+            raise ValueError(f"Two tools have the same name: {', '.join(repeated)}.")
         self.absent: Mapping[str, str] = dict(absent or {})
         """Built-in tools that cannot be offered here: name to the reason and how to enable the tool."""
 
@@ -112,13 +108,13 @@ def builtin_catalog(settings: CatalogSettings) -> Catalog:
     else:
         absent[SKILL_TOOL] = NO_SKILLS
     if settings.knowledge:
-        tools += _of_documents(settings, absent)
+        tools += _document_tools(settings, absent)
     else:
         absent[KNOWLEDGE_TOOL] = NO_FOLDERS
     return Catalog(tools, absent=absent)
 
 
-def _of_documents(settings: CatalogSettings, absent: dict[str, str]) -> Sequence[Tool]:
+def _document_tools(settings: CatalogSettings, absent: dict[str, str]) -> Sequence[Tool]:
     """Return the tools that search the user's documents, or add to `absent` why there are none."""
     # Few users have such folders, and SQLite and the readers of documents take time to import.
     from chatops.tools.knowledge import NO_FTS5, has_full_text_search, knowledge_tools

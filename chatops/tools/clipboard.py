@@ -20,7 +20,9 @@ from chatops.sandbox.process import clean_environment
 DISPLAY = ("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_CURRENT_DESKTOP", "XDG_SESSION_TYPE")
 """Variables that lead programs to the user's screen."""
 MAX_BYTES = 10 * 1024 * 1024
+"""Maximum size of an image."""
 _TYPE = "{type}"
+"""Word of a command that stands for the media type."""
 _XCLIP = ("xclip", "-selection", "clipboard", "-o", "-t")
 _PROGRAMS = (
     ("WAYLAND_DISPLAY", ("wl-paste", "--list-types"), ("wl-paste", "--no-newline", "--type", _TYPE)),
@@ -29,7 +31,8 @@ _PROGRAMS = (
 )
 """The variable that shows that a program can work, its command that lists types, and the one that gives the image."""
 _TIMEOUT_S = 3.0
-_MAX_LISTED = 64 * 1024
+"""Seconds for one program, for which the composer waits."""
+_MAX_LISTING_BYTES = 64 * 1024
 _ADVICE = "Text is pasted by your terminal's own key, such as ctrl+shift+v."
 
 
@@ -41,14 +44,16 @@ async def image_on_clipboard(environ: Mapping[str, str]) -> bytes:
         program = shutil.which(reading[0], path=environment["PATH"])
         if program is None or (variable and not environ.get(variable)):
             continue
-        wanted: str | None = "image/png"
+        media: str | None = "image/png"
         if listing:
-            listed = (await _output((program, *listing[1:]), environment, most=_MAX_LISTED)).decode("utf-8", "replace")
-            wanted = next((type_ for type_ in IMAGE_TYPES if type_ in listed.split()), None)
-        if wanted is None:
+            listed = (await _read_output((program, *listing[1:]), environment, max_bytes=_MAX_LISTING_BYTES)).decode(
+                "utf-8", "replace"
+            )
+            media = next((image_type for image_type in IMAGE_TYPES if image_type in listed.split()), None)
+        if media is None:
             raise ChatopsError("There is no image on the clipboard.", advice=_ADVICE)
-        command = (program, *(wanted if word == _TYPE else word for word in reading[1:]))
-        data = await _output(command, environment, most=MAX_BYTES)
+        command = (program, *(media if word == _TYPE else word for word in reading[1:]))
+        data = await _read_output(command, environment, max_bytes=MAX_BYTES)
         if media_type(data[:64]) not in IMAGE_TYPES:
             raise ChatopsError("There is no image on the clipboard.", advice=_ADVICE)
         return data
@@ -57,7 +62,7 @@ async def image_on_clipboard(environ: Mapping[str, str]) -> bytes:
     )
 
 
-async def _output(command: tuple[str, ...], environment: Mapping[str, str], *, most: int) -> bytes:
+async def _read_output(command: tuple[str, ...], environment: Mapping[str, str], *, max_bytes: int) -> bytes:
     """Return what a program prints, empty if it fails. Raises ChatopsError if it takes too long or prints too much."""
     name = os.path.basename(command[0])
     try:
@@ -67,14 +72,14 @@ async def _output(command: tuple[str, ...], environment: Mapping[str, str], *, m
     except OSError as error:
         raise ChatopsError(f"{name} cannot be started: {error.strerror}.", advice="Nothing was attached.") from None
     assert running.stdout is not None
-    data = b""
+    data = bytearray()
     try:
         async with asyncio.timeout(_TIMEOUT_S):
-            while len(data) <= most and (piece := await running.stdout.read(most + 1)):
+            while len(data) <= max_bytes and (piece := await running.stdout.read(max_bytes + 1)):
                 data += piece
-            if len(data) > most:
-                raise ChatopsError(f"{name} gave more than {most:,} bytes.", advice="Nothing was attached.")
-            return data if await running.wait() == 0 else b""
+            if len(data) > max_bytes:
+                raise ChatopsError(f"{name} gave more than {max_bytes:,} bytes.", advice="Nothing was attached.")
+            return bytes(data) if await running.wait() == 0 else b""
     except TimeoutError:
         raise ChatopsError(f"{name} did not answer in {_TIMEOUT_S:g} s.", advice="Nothing was attached.") from None
     finally:
@@ -84,6 +89,6 @@ async def _output(command: tuple[str, ...], environment: Mapping[str, str], *, m
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TIMEOUT_S):
                     # asyncio takes the process for ended only when its pipe is, and a full buffer has paused reading.
-                    while await running.stdout.read(_MAX_LISTED):
+                    while await running.stdout.read(_MAX_LISTING_BYTES):
                         pass
                     await running.wait()

@@ -17,15 +17,15 @@ from chatops.toolkit.base import Child, Delegated, Reconciled, ToolContext
 from chatops.toolkit.confine import with_problem
 from chatops.tools.function import FunctionTool, tool
 
-LONGEST_S = 30 * 24 * 3_600.0
-"""A child waits for the user as long as it takes; its own calls and requests have their limits."""
+TIMEOUT_S = 30 * 24 * 3_600.0
+"""A month: a child waits for the user as long as it takes; its own calls and requests have their limits."""
 
 
 @tool(
     name=DELEGATE_TOOL,
     min_access=AccessLevel.USER,
     verdict=Verdict.ALLOW,
-    timeout_s=LONGEST_S,
+    timeout_s=TIMEOUT_S,
     capabilities=BUILT_IN_TOOLS[DELEGATE_TOOL],
     reconcile=lambda facts, context: Reconciled(result=None),
 )

@@ -13,7 +13,7 @@ import io
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
@@ -49,13 +49,15 @@ MAX_LINES = 2_000
 """Maximum number of lines of one `file_read`."""
 MAX_ENTRIES = 500
 """Maximum number of entries of one `file_list`."""
-_MAX_SCAN = 64_000_000
+_MAX_SCANNED_BYTES = 64_000_000
 """Maximum number of bytes of a file that are read to reach the requested lines and to count them."""
 _MAX_COUNTED = 200_000
 """Maximum number of entries of a folder that are looked at."""
 _MISSING = "no such file; use file_list to see which files exist"
-_PIECE = 65_536
+_PIECE_BYTES = 65_536
+"""Bytes of a line that are read at a time."""
 _FOOTER_ROOM = 200
+"""Characters of a result that are kept free for the line on which lines it holds."""
 MAX_FILE = 16_000_000
 """Maximum number of bytes of a file that are read at once. Larger images are not kept anyway."""
 MAX_CONTENT = 1_000_000
@@ -64,11 +66,18 @@ MAX_EDITED = 4_000_000
 """Maximum number of bytes of a file that `file_edit` works on."""
 ABSENT = "absent"
 """Used instead of a hash for a file that does not exist."""
+_MAX_LOOKED_AT = 2_000
+"""Maximum number of entries of the workspace that are compared with a name."""
+_MAX_NAMED = 3
+"""Maximum number of paths that a hint names."""
+_ACL = "system.posix_acl_access"
+"""Extended attribute that holds the ACL of a file."""
+_LINE_NUMBERS = re.compile(r"^ *\d+ ?[:|→\t] ?", re.MULTILINE)
 
 
 def _inspect_read(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
     raw: str = arguments["path"]
-    facts, mode = existing(raw, facts=facts, context=context, missing=_MISSING)
+    facts, mode = locate_existing(raw, facts=facts, context=context, missing=_MISSING)
     if stat.S_ISDIR(mode):
         return world_problem(facts, "is a folder; use file_list", given=raw)
     if mode and not stat.S_ISREG(mode):
@@ -97,7 +106,7 @@ def file_read(
         with opened_file(target, context=context) as descriptor:
             if (image := image_of(descriptor, path, context=context)) is not None:
                 return file_result((image,))
-            return _lines(descriptor, offset=offset, limit=limit, room=context.max_output_chars - _FOOTER_ROOM)
+            return _read_lines(descriptor, offset=offset, limit=limit, room=context.max_output_chars - _FOOTER_ROOM)
     except FileNotFoundError as error:
         raise ToolFailedError(f"{visible(path)} no longer exists.") from error
 
@@ -110,52 +119,50 @@ def image_of(descriptor: int, name: str, *, context: ToolContext) -> FileRef | N
         return context.keep_file(name, file.read(MAX_FILE + 1))
 
 
-def _lines(descriptor: int, *, offset: int, limit: int, room: int) -> ToolResult:
+def _read_lines(descriptor: int, *, offset: int, limit: int, room: int) -> ToolResult:
+    """Return at most `limit` lines from line `offset` on, in `room` characters, and count the lines of the file."""
     size = os.fstat(descriptor).st_size
-    taken: list[str] = []
-    used = number = scanned = 0
-    last = 0
-    with io.BufferedReader(io.FileIO(descriptor, closefd=False), _PIECE) as handle:
-        if is_binary(handle.peek(_PIECE)):
+    pieces: list[str] = []
+    chars = scanned = line_number = last_line = 0
+    with io.BufferedReader(io.FileIO(descriptor, closefd=False), _PIECE_BYTES) as handle:
+        if is_binary(handle.peek(_PIECE_BYTES)):
             return ToolResult(outcome=Outcome.SUCCESS, content=f"[binary file, {size:,} bytes, not shown]")
-        at_start = True
-        while scanned < _MAX_SCAN and (piece := handle.readline(_PIECE)):
+        at_line_start = True
+        while scanned < _MAX_SCANNED_BYTES and (piece := handle.readline(_PIECE_BYTES)):
             scanned += len(piece)
-            number += at_start
-            at_start = piece.endswith(b"\n")
-            if number < offset or number >= offset + limit or used >= room:
+            line_number += at_line_start
+            at_line_start = piece.endswith(b"\n")
+            if line_number < offset or line_number >= offset + limit or chars >= room:
                 continue
             text = piece.decode("utf-8", "replace")
-            text = text.removeprefix("\ufeff") if number == 1 else text
-            if taken and used + len(text) > room:
-                used = room
+            text = text.removeprefix("\ufeff") if line_number == 1 else text
+            if pieces and chars + len(text) > room:
+                # No shorter line that follows may be taken in its place.
+                chars = room
                 continue
-            taken.append(text[:room])
-            used += len(text)
-            last = number
-    total = f"{number:,}" if scanned < _MAX_SCAN else f"more than {number:,}"
-    text = _page("".join(taken), offset=offset, last=last, number=number, total=total, size=size)
-    return _with_count(text, last - offset + 1 if last else 0)
+            pieces.append(text[:room])
+            chars += len(text)
+            last_line = line_number
+    total = f"{line_number:,}" if scanned < _MAX_SCANNED_BYTES else f"more than {line_number:,}"
+    if size == 0:
+        text = "[the file is empty]"
+    elif not last_line:
+        text = f"[no line {offset:,}: the file has {total} lines]"
+    else:
+        text = "".join(pieces)
+        if offset > 1 or last_line < line_number:
+            go_on = f"; continue with offset {last_line + 1}" if last_line < line_number else ""
+            text = f"{text.rstrip(chr(10))}\n[lines {offset:,} to {last_line:,} of {total}{go_on}]"
+    return _with_count(text, last_line - offset + 1 if last_line else 0)
 
 
 def _with_count(text: str, count: int) -> ToolResult:
     return ToolResult(outcome=Outcome.SUCCESS, content=text, facts=ResultFacts(count=count))
 
 
-def _page(text: str, *, offset: int, last: int, number: int, total: str, size: int) -> str:
-    if size == 0:
-        return "[the file is empty]"
-    if not last:
-        return f"[no line {offset:,}: the file has {total} lines]"
-    if offset == 1 and last == number:
-        return text
-    go_on = f"; continue with offset {last + 1}" if last < number else ""
-    return f"{text.rstrip(chr(10))}\n[lines {offset:,} to {last:,} of {total}{go_on}]"
-
-
 def _inspect_list(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
     raw: str = arguments["path"]
-    facts, mode = existing(raw, facts=facts, context=context, missing="no such folder")
+    facts, mode = locate_existing(raw, facts=facts, context=context, missing="no such folder")
     if mode and not stat.S_ISDIR(mode):
         return world_problem(facts, "is not a folder; use file_read", given=raw)
     return facts
@@ -183,31 +190,29 @@ def file_list(
 
 def folder_listing(target: Path, folder: int, *, context: ToolContext) -> ToolResult:
     """Return the entries of a folder, one on each line, given its path and descriptor."""
-    chosen, counted = _entries(folder)
-    described = [_describe_entry(folder, name) for _, name in chosen]
+    entries, counted = _first_entries(folder)
     below = target.relative_to(context.workspace).as_posix()
-    ignored = GitIgnore(context.workspace, start=below)
-    shown = [
-        f"{text} (ignored)" if ignored.ignores(os.path.normpath(f"{below}/{name}") + ("" if is_file else "/")) else text
-        for (is_file, name), text in zip(chosen, described, strict=True)
-    ]
-    if not shown:
+    rules = GitIgnore(context.workspace, start=below)
+    lines = []
+    for is_file, name in entries:
+        ignored = rules.ignores(os.path.normpath(f"{below}/{name}") + ("" if is_file else "/"))
+        lines.append(_describe_entry(folder, name) + (" (ignored)" if ignored else ""))
+    if not lines:
         return _with_count("[the folder is empty]", 0)
-    listed = len(shown)
-    if counted > len(shown):
+    if counted > len(entries):
         more = "more than " if counted >= _MAX_COUNTED else ""
-        shown.append(f"[{len(shown):,} of {more}{counted:,} entries; use file_search to search all files]")
-    return _with_count("\n".join(shown), listed)
+        lines.append(f"[{len(entries):,} of {more}{counted:,} entries; use file_search to search all files]")
+    return _with_count("\n".join(lines), len(entries))
 
 
-def _entries(folder: int) -> tuple[list[tuple[bool, str]], int]:
-    """Return the first entries, folders before files, and how many there are."""
+def _first_entries(folder: int) -> tuple[list[tuple[bool, str]], int]:
+    """Return the first entries by name, folders before files, each as (is no folder, name), and how many there are."""
     counted = 0
 
-    def each() -> Any:
+    def all_entries() -> Iterator[tuple[bool, str]]:
         nonlocal counted
-        with os.scandir(folder) as found:
-            for entry in found:
+        with os.scandir(folder) as entries:
+            for entry in entries:
                 if entry.name in MOUNTED and is_mount_point(Path(entry.name), dir_fd=folder):
                     continue
                 counted += 1
@@ -215,7 +220,7 @@ def _entries(folder: int) -> tuple[list[tuple[bool, str]], int]:
                 if counted >= _MAX_COUNTED:
                     return
 
-    return heapq.nsmallest(MAX_ENTRIES, each()), counted
+    return heapq.nsmallest(MAX_ENTRIES, all_entries()), counted
 
 
 def _describe_entry(folder: int, name: str) -> str:
@@ -250,12 +255,13 @@ def _hash(data: bytes | None) -> str:
     return ABSENT if data is None else hashlib.sha256(data).hexdigest()
 
 
-def _hashes(path: Path, *, before: bytes | None, after: bytes) -> tuple[str, ...]:
+def _hash_entries(path: Path, *, before: bytes | None, after: bytes) -> tuple[str, ...]:
+    """Return the entries of `CallFacts.hashes`; `reconciled_by_hash` reads the hashes at their ends."""
     return (f"{path} {_hash(before)}", f"{path} becomes {_hash(after)}")
 
 
-def _text(data: bytes | None) -> str | None:
-    """Return UTF-8 text, or None if the data is not text."""
+def _decode_text(data: bytes | None) -> str | None:
+    """Return UTF-8 text, empty for no file; None if the data is not text."""
     if data is None:
         return ""
     try:
@@ -264,7 +270,8 @@ def _text(data: bytes | None) -> str | None:
         return None
 
 
-def _target(raw: str, facts: CallFacts, context: ToolContext) -> tuple[CallFacts, Path | None]:
+def _locate_target(raw: str, facts: CallFacts, context: ToolContext) -> tuple[CallFacts, Path | None]:
+    """Add the file to write to the facts, and return its path; None if it cannot be written."""
     place = locate(raw, context=context, write=True)
     facts = with_place(facts, place)
     if not place.usable:
@@ -284,7 +291,7 @@ def _inspect_write(arguments: Mapping[str, Any], facts: CallFacts, context: Tool
     if len(after) > MAX_CONTENT:
         message = f"is {len(after):,} bytes long; the limit is {MAX_CONTENT:,}"
         return with_problem(facts, "content", message)
-    facts, path = _target(raw, facts, context)
+    facts, path = _locate_target(raw, facts, context)
     if path is None:
         return facts
     parent = _nearest_existing(path.parent)
@@ -295,11 +302,11 @@ def _inspect_write(arguments: Mapping[str, Any], facts: CallFacts, context: Tool
     except ToolFailedError as error:
         return world_problem(facts, str(error), given=raw)
     name = str(path.relative_to(context.workspace))
-    old = _text(before)
+    old = _decode_text(before)
     diff = diff_text(old or "", content, name=name)
     if old is None:
         diff = f"[replaces binary content of {len(before or b''):,} bytes]\n{diff}"
-    return replace(facts, diff=diff, creates=before is None, hashes=_hashes(path, before=before, after=after))
+    return replace(facts, diff=diff, creates=before is None, hashes=_hash_entries(path, before=before, after=after))
 
 
 def _nearest_existing(path: Path) -> Path:
@@ -315,7 +322,7 @@ def _inspect_edit(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
         return with_problem(facts, "old", message)
     if old == new:
         return with_problem(facts, "new", "is identical to old")
-    facts, path = _target(raw, facts, context)
+    facts, path = _locate_target(raw, facts, context)
     if path is None:
         return facts
     try:
@@ -324,7 +331,7 @@ def _inspect_edit(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
         return world_problem(facts, str(error), given=raw)
     if before is None:
         return world_problem(facts, f"{_MISSING}{near_paths(path, context=context)}", given=raw)
-    text = _text(before)
+    text = _decode_text(before)
     if text is None:
         return world_problem(facts, "is not a UTF-8 text file", given=raw)
     count = text.count(old)
@@ -336,7 +343,7 @@ def _inspect_edit(arguments: Mapping[str, Any], facts: CallFacts, context: ToolC
         return world_problem(facts, message, field="old", given=old)
     changed = text.replace(old, new)
     diff = diff_text(text, changed, name=str(path.relative_to(context.workspace)))
-    return replace(facts, diff=diff, hashes=_hashes(path, before=before, after=changed.encode("utf-8")))
+    return replace(facts, diff=diff, hashes=_hash_entries(path, before=before, after=changed.encode("utf-8")))
 
 
 def reconcile_replace(facts: CallFacts, context: ToolContext) -> Reconciled:
@@ -347,7 +354,7 @@ def reconcile_replace(facts: CallFacts, context: ToolContext) -> Reconciled:
     path = Path(facts.paths[0])
     try:
         with suppress(FileNotFoundError), opened_folder(path.parent, context=context) as folder:
-            _discard(_temporary(path, context=context), folder=folder)
+            _remove_temporary(_temporary_name(path, context=context), folder=folder)
         now = _hash(content_of(path, context=context))
     except ToolFailedError as error:
         return Reconciled(result=None, found=str(error))
@@ -377,7 +384,7 @@ def file_edit(
 ) -> str:
     """Replace one passage of a text file in the workspace."""
     target = Path(facts.paths[0])
-    text = _text(content_of(target, context=context))
+    text = _decode_text(content_of(target, context=context))
     if text is None or text.count(old) != 1:
         raise ToolFailedError(_changed_sentence(target))
     return replace_file(target, text.replace(old, new).encode("utf-8"), facts=facts, context=context)
@@ -394,13 +401,13 @@ def replace_file(path: Path, after: bytes, *, facts: CallFacts, context: ToolCon
         before = content_of(path, context=context)
         if tuple(expected) != (_hash(before), _hash(after)):
             raise ToolFailedError(_changed_sentence(path))
-        temporary = _temporary(path, context=context)
+        temporary = _temporary_name(path, context=context)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
         try:
             with os.fdopen(descriptor, "wb") as handle:
                 handle.write(after)
-                _keep_mode(handle.fileno(), name=path.name, folder=folder)
+                _copy_rights(handle.fileno(), name=path.name, folder=folder)
                 handle.flush()
                 os.fsync(handle.fileno())
                 mode = os.fstat(handle.fileno()).st_mode & 0o777
@@ -409,7 +416,7 @@ def replace_file(path: Path, after: bytes, *, facts: CallFacts, context: ToolCon
             os.rename(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
             reach("after_rename")
         except BaseException:
-            _discard(temporary, folder=folder)
+            _remove_temporary(temporary, folder=folder)
             raise
         os.fsync(folder)
     return _written_sentence(path, context=context)
@@ -422,13 +429,14 @@ def _missing_folders(path: Path, *, context: ToolContext) -> tuple[str, ...]:
     return tuple(str(above.relative_to(context.workspace)) for above in reversed(missing))
 
 
-def _temporary(path: Path, *, context: ToolContext) -> str:
+def _temporary_name(path: Path, *, context: ToolContext) -> str:
     """Return the name of an attempt's temporary file: unique, and the same again after a crash."""
     name = f"{context.call_id}/{context.attempt}/{path.name}".encode("utf-8", "surrogatepass")
     return f".chatops-{hashlib.sha256(name).hexdigest()[:16]}.tmp"
 
 
-def _keep_mode(descriptor: int, *, name: str, folder: int) -> None:
+def _copy_rights(descriptor: int, *, name: str, folder: int) -> None:
+    """Give the open new file the mode and the ACL of the file that it replaces, if there is one."""
     try:
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -444,11 +452,9 @@ def _keep_mode(descriptor: int, *, name: str, folder: int) -> None:
     os.fchmod(descriptor, stat.S_IMODE(info.st_mode) & 0o777)
 
 
-def _discard(name: str, *, folder: int) -> None:
-    try:
+def _remove_temporary(name: str, *, folder: int) -> None:
+    with suppress(OSError):
         os.unlink(name, dir_fd=folder)
-    except OSError:
-        pass
 
 
 def _written_sentence(path: Path, *, context: ToolContext) -> str:
@@ -459,14 +465,7 @@ def _changed_sentence(path: Path) -> str:
     return f"{visible(str(path), limit=300)} has changed since the check; nothing was written."
 
 
-_MAX_LOOKED_AT = 2_000
-"""Maximum number of entries of the workspace that are compared with a name."""
-_ACL = "system.posix_acl_access"
-_MAX_NAMED = 3
-_NUMBERED = re.compile(r"^ *\d+ ?[:|→\t] ?", re.MULTILINE)
-
-
-def existing(raw: str, *, facts: CallFacts, context: ToolContext, missing: str) -> tuple[CallFacts, int]:
+def locate_existing(raw: str, *, facts: CallFacts, context: ToolContext, missing: str) -> tuple[CallFacts, int]:
     """Add the path that a model wrote to the facts, and return the mode of what is there.
 
     The mode is 0 if there is nothing, or if no tool may look at it. If there is nothing, the problem is `missing`, with
@@ -487,42 +486,42 @@ def near_paths(path: Path, *, context: ToolContext) -> str:
     Those are of the same name elsewhere in the workspace, or of a similar name in the same folder. Names that begin
     with a dot are not looked at, nor is what is behind a link, even if it was a folder a moment ago.
     """
-    same, beside, looked_at = list[Path](), list[str](), 0
+    same_name, beside, looked_at = list[Path](), list[str](), 0
     with suppress(OSError), opened(context.workspace) as top:
         for below, folders, names, _ in os.fwalk(".", dir_fd=top):
             folder = context.workspace / below
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             looked_at += len(folders) + len(names)
             if path.name in (*names, *folders):
-                same.append(folder / path.name)
+                same_name.append(folder / path.name)
             if folder == path.parent:
                 beside = [name for name in (*names, *folders) if not name.startswith(".")]
-            if looked_at > _MAX_LOOKED_AT or len(same) > _MAX_NAMED:
+            if looked_at > _MAX_LOOKED_AT or len(same_name) > _MAX_NAMED:
                 break
-    found = [*same, *(path.parent / name for name in get_close_matches(path.name, beside, n=2, cutoff=0.7))]
-    shown = [
+    similar = (path.parent / name for name in get_close_matches(path.name, beside, n=2, cutoff=0.7))
+    names = [
         visible(str(near.relative_to(context.workspace)), limit=200)
-        for near in dict.fromkeys(found)
+        for near in dict.fromkeys((*same_name, *similar))
         if not why_refused(near, context=context, write=False)
     ]
-    return f"; there is {' and '.join(shown[:_MAX_NAMED])}" if shown else ""
+    return f"; there is {' and '.join(names[:_MAX_NAMED])}" if names else ""
 
 
 def near_passage(old: str, text: str) -> str:
     """Return the end of a sentence about why `old` does not occur in `text`; empty if that is not clear."""
     if "\r\n" in text and "\n" in old and "\r" not in old:
         return "; its lines end in CR LF"
-    bare = _NUMBERED.sub("", old)
-    if bare != old and bare.strip() and bare in text:
+    without_numbers = _LINE_NUMBERS.sub("", old)
+    if without_numbers != old and without_numbers.strip() and without_numbers in text:
         return "; without the line numbers it does"
     wanted = [" ".join(line.split()) for line in old.strip("\n").split("\n")]
     lines = text.split("\n")
     folded = [" ".join(line.split()) for line in lines]
     if not any(wanted):
         return ""
-    for at in range(len(lines) - len(wanted) + 1):
-        if folded[at : at + len(wanted)] == wanted:
-            indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+    for index, line in enumerate(lines):
+        if folded[index : index + len(wanted)] == wanted:
+            indent = line[: len(line) - len(line.lstrip())]
             begins = f"begins with {indent!r}" if indent else "is not indented"
-            return f"; line {at + 1} has the same words with other white space, and {begins}"
+            return f"; line {index + 1} has the same words with other white space, and {begins}"
     return ""

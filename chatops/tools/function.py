@@ -63,7 +63,9 @@ class FunctionTool:
     function: Callable[..., Any]
     arguments: type[BaseModel] | None = None
     context_name: str = ""
+    """Name of the parameter that gets the `ToolContext`; empty: none does."""
     facts_name: str = ""
+    """Name of the parameter that gets the `CallFacts`; empty: none does."""
     inspector: Inspector | None = None
     reconciler: Reconciler | None = None
 
@@ -74,36 +76,35 @@ class FunctionTool:
     async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
         """Parse and validate `call`, then run the tool's own inspector. Never raises for what a model wrote."""
         if self.arguments is None:
-            read = await in_thread(fit_schema, parse(call), schema=self.spec.schema)
-            given = read.value
+            fitted = await in_thread(fit_schema, parse(call), schema=self.spec.schema)
+            values = fitted.value
         else:
             strict = not self.spec.read_only
-            read, value = await in_thread(
+            fitted, validated = await in_thread(
                 fit, parse(call), model=self.arguments, schema=self.spec.schema, strict=strict
             )
-            given = {} if value is None else _fields(value)
-        facts = CallFacts(arguments=read.text, problems=read.problems, repairs=read.repairs)
+            values = {} if validated is None else _field_values(validated)
+        facts = CallFacts(arguments=fitted.text, problems=fitted.problems, repairs=fitted.repairs)
         if facts.problems or self.inspector is None:
             return facts
         facts = replace(facts, workspace=str(context.workspace))
         try:
-            return await in_thread(self.inspector, given, facts, context)
+            return await in_thread(self.inspector, values, facts, context)
         except Exception as error:
-            _log("inspecting", self.spec, error)
-            return replace(facts, refusal=f"The call could not be inspected: {_reason(error)}.")
+            _log_error("inspecting", self.spec, error)
+            return replace(facts, refusal=f"The call could not be inspected: {_describe_error(error)}.")
 
     async def run(self, facts: CallFacts, context: ToolContext) -> ToolResult:
-        """Call the function with the inspected arguments.
-
-        Raises ToolRetryError, ToolFailedError or CancelledError.
-        """
+        """Call the function with the inspected arguments. Raises ToolRetryError, ToolFailedError or CancelledError."""
         if facts.problems or facts.refusal:
             raise ToolFailedError("The call is invalid and cannot run.")
         given: dict[str, Any]
         if self.arguments is None:
             given = dict(parse(ToolCall(id=context.call_id, name=self.spec.name, arguments=facts.arguments)).value)
         else:
-            given = dict(_fields(self.arguments.model_validate_json(facts.arguments, strict=not self.spec.read_only)))
+            given = dict(
+                _field_values(self.arguments.model_validate_json(facts.arguments, strict=not self.spec.read_only))
+            )
         if self.context_name:
             given[self.context_name] = context
         if self.facts_name:
@@ -117,7 +118,7 @@ class FunctionTool:
         try:
             return await in_thread(self.reconciler, facts, context)
         except Exception as error:
-            _log("reconciling", self.spec, error)
+            _log_error("reconciling", self.spec, error)
             return Reconciled(result=None)
 
 
@@ -129,12 +130,12 @@ async def call_function(
     Raises ToolRetryError, ToolFailedError or CancelledError.
     """
     try:
-        result = await _call(function, given, read_only=spec.read_only)
+        result = await _call_in_place(function, given, read_only=spec.read_only)
     except ToolError:
         raise
     except Exception as error:
-        _log("running", spec, error)
-        raise ToolFailedError(f"Tool execution failed: {_reason(error)}") from error
+        _log_error("running", spec, error)
+        raise ToolFailedError(f"Tool execution failed: {_describe_error(error)}") from error
     parts = result if isinstance(result, list | tuple) else (result,)
     files = [part for part in parts if isinstance(part, File)]
     if not files:
@@ -144,7 +145,7 @@ async def call_function(
     return as_result(file_result(kept, text="\n".join(texts)), limit=context.max_output_chars)
 
 
-async def _call(function: Callable[..., Any], given: Mapping[str, Any], *, read_only: bool) -> Any:
+async def _call_in_place(function: Callable[..., Any], given: Mapping[str, Any], *, read_only: bool) -> Any:
     """Call a function: an async one here, a sync one in a thread.
 
     Raises ToolFailedError if the call was cancelled but its change is still running.
@@ -202,7 +203,7 @@ def tool(
     without any coercion. The defaults of `min_access` and `verdict` are the cautious ones.
     """
 
-    def made(function: Callable[..., Any]) -> FunctionTool:
+    def make_tool(function: Callable[..., Any]) -> FunctionTool:
         title = name or function.__name__
         fields, context_name, facts_name = _signature(function)
         config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -232,7 +233,7 @@ def tool(
             reconciler=reconcile,
         )
 
-    return made
+    return make_tool
 
 
 def as_result(value: object, *, limit: int) -> ToolResult:
@@ -251,9 +252,9 @@ def as_result(value: object, *, limit: int) -> ToolResult:
         case str():
             text = value
         case bytes():
-            return _of_bytes(value, limit=limit)
+            return _bytes_result(value, limit=limit)
         case CompletedProcess():
-            return _of_program(value, limit=limit)
+            return _program_result(value, limit=limit)
         case _:
             text = _as_text(value)
     capped = cap(text, limit=limit)
@@ -276,7 +277,7 @@ def file_result(files: Sequence[FileRef], *, text: str = "") -> ToolResult:
     )
 
 
-def _of_program(ended: "CompletedProcess[Any]", *, limit: int) -> ToolResult:
+def _program_result(ended: "CompletedProcess[Any]", *, limit: int) -> ToolResult:
     parts = [
         part.decode("utf-8", "replace") if isinstance(part, bytes) else part for part in (ended.stdout, ended.stderr)
     ]
@@ -291,7 +292,7 @@ def _of_program(ended: "CompletedProcess[Any]", *, limit: int) -> ToolResult:
     )
 
 
-def _of_bytes(value: bytes, *, limit: int) -> ToolResult:
+def _bytes_result(value: bytes, *, limit: int) -> ToolResult:
     if is_binary(value):
         return ToolResult(outcome=Outcome.SUCCESS, content=f"[binary, {len(value):,} bytes]")
     collector = Collector(limit=limit)
@@ -316,6 +317,7 @@ def _without_surrogates(text: str) -> str:
 
 
 def _signature(function: Callable[..., Any]) -> tuple[dict[str, Any], str, str]:
+    """Return the fields of the arguments, and the names of the parameters for context and facts, see `FunctionTool`."""
     hints = get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
     context_name = facts_name = ""
@@ -326,14 +328,14 @@ def _signature(function: Callable[..., Any]) -> tuple[dict[str, Any], str, str]:
         elif hint is CallFacts:
             facts_name = parameter.name
         else:
-            empty = parameter.default is introspection.Parameter.empty
-            fields[parameter.name] = (hint, ... if empty else parameter.default)
+            is_required = parameter.default is introspection.Parameter.empty
+            fields[parameter.name] = (hint, ... if is_required else parameter.default)
     return fields, context_name, facts_name
 
 
 def _first_paragraph(function: Callable[..., Any]) -> str:
     text = introspection.getdoc(function) or ""
-    return " ".join(text.split("\n\n", 1)[0].split())
+    return " ".join(text.partition("\n\n")[0].split())
 
 
 def _without_titles(schema: JsonValue) -> JsonValue:
@@ -351,11 +353,11 @@ def _without_titles(schema: JsonValue) -> JsonValue:
             return schema
 
 
-def _fields(value: BaseModel) -> Mapping[str, Any]:
+def _field_values(value: BaseModel) -> Mapping[str, Any]:
     return {name: getattr(value, name) for name in type(value).model_fields}
 
 
-def _log(doing: str, spec: ToolSpec, error: Exception) -> None:
+def _log_error(doing: str, spec: ToolSpec, error: Exception) -> None:
     """Log an error with its traceback, but without the values that did not fit: they may be secrets."""
     if isinstance(error, ValidationError):
         place = "".join(traceback.format_tb(error.__traceback__))
@@ -364,7 +366,7 @@ def _log(doing: str, spec: ToolSpec, error: Exception) -> None:
         log.error("%s %s failed", doing, spec.name, exc_info=error)
 
 
-def _reason(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Describe an error by its name and a short text, because `str(error)` may be empty (TimeoutError) or long."""
     if isinstance(error, EscapedError):
         return visible(str(error), limit=300)

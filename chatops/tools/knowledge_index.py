@@ -42,11 +42,12 @@ MAX_BYTES = 4_000_000
 MAX_PDF_BYTES = 64_000_000
 """Bytes of a PDF. A larger one is not read, because its table of contents is at its end."""
 MAX_PAGES = 2_000
+"""Pages of one PDF."""
 MAX_PASSAGES = 5_000
 """Passages of one document."""
 PASSAGE = 1_200
 """Characters after which a passage ends at the next line."""
-_LONGEST_PASSAGE = 2 * PASSAGE
+_MAX_PASSAGE = 2 * PASSAGE
 """Characters at which a passage ends, also within a paragraph."""
 MAX_FILES = 20_000
 """Files of one folder that are indexed."""
@@ -83,7 +84,7 @@ CREATE VIRTUAL TABLE passage USING fts5 (text, tokenize = 'porter unicode61 remo
 
 
 def search_documents(
-    index: str, folders: list[str], protected: list[str], words: list[str], most: int, seconds: float
+    index: str, folders: list[str], protected: list[str], words: list[str], max_hits: int, seconds: float
 ) -> JsonValue:
     """Bring the index of `folders` up to date for at most `seconds`, and search it for `words`, any of which may match.
 
@@ -91,21 +92,21 @@ def search_documents(
     and ``problems`` (sentences about folders and files). Raises sqlite3.Error.
     """
     signal.signal(signal.SIGALRM, _raise_too_long)
-    found = _Report()
-    with closing(_open_index(Path(index))) as rows:
-        until = time.monotonic() + seconds
+    report = _Report()
+    with closing(_open_index(Path(index))) as db:
+        deadline = time.monotonic() + seconds
         # A folder that cannot be read is not searched: what the index has of it may be old.
-        closed = frozenset(protected)
-        folders = [folder for folder in folders if _update(rows, folder, closed, until=until, found=found)]
-        _drop_unused(rows)
+        hidden = frozenset(protected)
+        folders = [folder for folder in folders if _update_folder(db, folder, hidden, deadline=deadline, report=report)]
+        _drop_unused_folders(db)
         marks = ",".join("?" * len(folders))
-        for path, problem in rows.execute(
+        for path, problem in db.execute(
             f"SELECT path, problem FROM file WHERE problem != '' AND folder IN ({marks}) ORDER BY path", folders
         ):
-            found.problems.append(f"{path}: {problem}")
-        (files,) = rows.execute(f"SELECT count(*) FROM file WHERE folder IN ({marks})", folders).fetchone()
-        hits: list[JsonValue] = list(_best_passages(rows, folders, words, most))
-    return {"hits": hits, "files": files, "left": found.left, "problems": list(found.problems)}
+            report.problems.append(f"{path}: {problem}")
+        (files,) = db.execute(f"SELECT count(*) FROM file WHERE folder IN ({marks})", folders).fetchone()
+        hits: list[JsonValue] = list(_best_passages(db, folders, words, max_hits))
+    return {"hits": hits, "files": files, "left": report.left, "problems": list(report.problems)}
 
 
 @dataclass
@@ -126,18 +127,18 @@ def _open_index(path: Path) -> sqlite3.Connection:
     os.umask(0o077)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     for last in (False, True):
-        rows = sqlite3.connect(path, timeout=10.0, isolation_level=None)
+        db = sqlite3.connect(path, timeout=10.0, isolation_level=None)
         try:
-            rows.execute("PRAGMA journal_mode = WAL")
-            rows.execute("PRAGMA synchronous = OFF")
-            (version,) = rows.execute("PRAGMA user_version").fetchone()
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = OFF")
+            (version,) = db.execute("PRAGMA user_version").fetchone()
             if version == 0:
-                rows.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_INDEX_VERSION}; COMMIT;")
+                db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_INDEX_VERSION}; COMMIT;")
             elif version != _INDEX_VERSION:
                 raise sqlite3.DatabaseError("another version")
-            return rows
+            return db
         except sqlite3.DatabaseError:
-            rows.close()
+            db.close()
             if last:
                 raise
             for suffix in ("", "-wal", "-shm"):
@@ -145,79 +146,83 @@ def _open_index(path: Path) -> sqlite3.Connection:
     raise AssertionError
 
 
-def _update(rows: sqlite3.Connection, folder: str, protected: frozenset[str], *, until: float, found: _Report) -> bool:
+def _update_folder(
+    db: sqlite3.Connection, folder: str, protected: frozenset[str], *, deadline: float, report: _Report
+) -> bool:
     """Index what has changed in a folder. Return False if it cannot be read."""
-    rows.execute("INSERT OR REPLACE INTO folder VALUES (?, ?)", (folder, int(time.time())))
+    db.execute("INSERT OR REPLACE INTO folder VALUES (?, ?)", (folder, int(time.time())))
     known = {
-        path: (size, at)
-        for path, size, at in rows.execute("SELECT path, size, time FROM file WHERE folder = ?", (folder,))
+        path: (size, mtime_ns)
+        for path, size, mtime_ns in db.execute("SELECT path, size, time FROM file WHERE folder = ?", (folder,))
     }
     seen: set[str] = set()
     try:
         top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        found.problems.append(f"{folder} cannot be read: {error.strerror}")
+        report.problems.append(f"{folder} cannot be read: {error.strerror}")
         return False
     complete, changed = True, set[str]()
     try:
-        for path, _, _, status in _walk_documents(top, folder, protected, found):
+        for path, _, _, status in _walk_documents(top, folder, protected, report):
             seen.add(path)
-            if time.monotonic() > until + _WALK_S:
-                found.problems.append(f"{folder} is too large to be looked through in time")
+            if time.monotonic() > deadline + _WALK_S:
+                report.problems.append(f"{folder} is too large to be looked through in time")
                 complete = False
                 break
             if known.get(path) != (status.st_size, status.st_mtime_ns):
                 changed.add(path)
         if changed:
-            _index_changed(rows, folder, top, protected, changed, until=until, found=found)
+            _index_changed(db, folder, top, protected, changed, deadline=deadline, report=report)
     finally:
         os.close(top)
     for path in known.keys() - seen if complete else ():
-        with rows:
-            rows.execute("BEGIN IMMEDIATE")
-            _drop_file(rows, folder, path)
+        with db:
+            db.execute("BEGIN IMMEDIATE")
+            _drop_file(db, folder, path)
     return True
 
 
 def _index_changed(
-    rows: sqlite3.Connection,
+    db: sqlite3.Connection,
     folder: str,
     top: int,
     protected: frozenset[str],
     changed: set[str],
     *,
-    until: float,
-    found: _Report,
+    deadline: float,
+    report: _Report,
 ) -> None:
     """Read the changed files in a second walk: only while one continues are the folders of its files open."""
     left = len(changed)
     with count_work("reading documents", unit="document", total=left) as counter:
         for path, descriptor, name, _ in _walk_documents(top, folder, protected, _Report()):
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 break
             if path in changed:
                 left -= 1
                 with suppress(OSError):
-                    _index_file(rows, folder, path, descriptor, name)
+                    _index_file(db, folder, path, descriptor, name)
                 counter.add()
-    found.left += left
+    report.left += left
 
 
 def _walk_documents(
-    top: int, folder: str, protected: frozenset[str], found: _Report
+    top: int, folder: str, protected: frozenset[str], report: _Report
 ) -> Iterator[tuple[str, int, str, os.stat_result]]:
     """Yield of each file to index the path relative to the folder, the open folder it is in, its name and state."""
     count = 0
     for here, folders, names, descriptor in os.fwalk(".", follow_symlinks=False, dir_fd=top):
         below = os.path.normpath(here)
         kept = sorted(
-            name for name in folders if name not in _SKIPPED and _may_see(below, name, folder, protected, is_file=False)
+            name
+            for name in folders
+            if name not in _SKIPPED and _may_be_read(below, name, folder, protected, is_file=False)
         )
         folders[:] = kept if below.count("/") < MAX_DEPTH else []
         for name in sorted(names):
             if os.path.splitext(name)[1].lower() not in ENDINGS:
                 continue
-            if not _may_see(below, name, folder, protected, is_file=True):
+            if not _may_be_read(below, name, folder, protected, is_file=True):
                 continue
             try:
                 status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
@@ -227,12 +232,12 @@ def _walk_documents(
                 continue
             count += 1
             if count > MAX_FILES:
-                found.problems.append(f"{folder} has more than {MAX_FILES:,} documents; the others are left out")
+                report.problems.append(f"{folder} has more than {MAX_FILES:,} documents; the others are left out")
                 return
             yield os.path.normpath(os.path.join(below, name)), descriptor, name, status
 
 
-def _may_see(below: str, name: str, folder: str, protected: frozenset[str], *, is_file: bool) -> bool:
+def _may_be_read(below: str, name: str, folder: str, protected: frozenset[str], *, is_file: bool) -> bool:
     """Return False for what no tool may read: hidden files, protected paths, and names of secrets."""
     parts = [part.casefold() for part in os.path.normpath(os.path.join(below, name)).split("/")]
     if name.startswith(".") or not name.isprintable():
@@ -242,7 +247,7 @@ def _may_see(below: str, name: str, folder: str, protected: frozenset[str], *, i
     return not (is_file and may_hold_secrets(parts))
 
 
-def _index_file(rows: sqlite3.Connection, folder: str, path: str, descriptor: int, name: str) -> None:
+def _index_file(db: sqlite3.Connection, folder: str, path: str, descriptor: int, name: str) -> None:
     """Index one file. A problem is stored with it, so that the file is not tried again before it changes."""
     ending = os.path.splitext(name)[1].lower()
     try:
@@ -255,9 +260,9 @@ def _index_file(rows: sqlite3.Connection, folder: str, path: str, descriptor: in
             return
         key = (folder, path, status.st_size, status.st_mtime_ns)
         if ending not in TEXT_ENDINGS:
-            with rows:
-                rows.execute("BEGIN IMMEDIATE")
-                _store_file(rows, key, _INTERRUPTED, [])
+            with db:
+                db.execute("BEGIN IMMEDIATE")
+                _store_file(db, key, _INTERRUPTED, [])
         try:
             signal.alarm(_FILE_S)
             passages, problem = passages_of(file, ending=ending)
@@ -271,47 +276,47 @@ def _index_file(rows: sqlite3.Connection, folder: str, path: str, descriptor: in
             passages, problem = [], _INTERRUPTED
         finally:
             signal.alarm(0)
-    with rows:
-        rows.execute("BEGIN IMMEDIATE")
-        _store_file(rows, key, problem, [(passage.place, passage.text) for passage in passages])
+    with db:
+        db.execute("BEGIN IMMEDIATE")
+        _store_file(db, key, problem, [(passage.place, passage.text) for passage in passages])
 
 
 def _store_file(
-    rows: sqlite3.Connection, key: tuple[str, str, int, int], problem: str, passages: list[tuple[str, str]]
+    db: sqlite3.Connection, key: tuple[str, str, int, int], problem: str, passages: list[tuple[str, str]]
 ) -> None:
     folder, path, size, at = key
-    _drop_file(rows, folder, path)
-    file = rows.execute(
+    _drop_file(db, folder, path)
+    file = db.execute(
         "INSERT INTO file (folder, path, size, time, problem) VALUES (?, ?, ?, ?, ?)", (folder, path, size, at, problem)
     ).lastrowid
     for place, text in passages:
         clean = text.encode("utf-8", "replace").decode()
-        row = rows.execute("INSERT INTO place (file, name) VALUES (?, ?)", (file, place)).lastrowid
-        rows.execute("INSERT INTO passage (rowid, text) VALUES (?, ?)", (row, clean))
+        row = db.execute("INSERT INTO place (file, name) VALUES (?, ?)", (file, place)).lastrowid
+        db.execute("INSERT INTO passage (rowid, text) VALUES (?, ?)", (row, clean))
 
 
-def _drop_file(rows: sqlite3.Connection, folder: str, path: str) -> None:
-    found = rows.execute("SELECT id FROM file WHERE folder = ? AND path = ?", (folder, path)).fetchone()
+def _drop_file(db: sqlite3.Connection, folder: str, path: str) -> None:
+    found = db.execute("SELECT id FROM file WHERE folder = ? AND path = ?", (folder, path)).fetchone()
     if found is not None:
-        rows.execute("DELETE FROM passage WHERE rowid IN (SELECT id FROM place WHERE file = ?)", found)
-        rows.execute("DELETE FROM place WHERE file = ?", found)
-        rows.execute("DELETE FROM file WHERE id = ?", found)
+        db.execute("DELETE FROM passage WHERE rowid IN (SELECT id FROM place WHERE file = ?)", found)
+        db.execute("DELETE FROM place WHERE file = ?", found)
+        db.execute("DELETE FROM file WHERE id = ?", found)
 
 
-def _drop_unused(rows: sqlite3.Connection) -> None:
-    old = [path for (path,) in rows.execute("SELECT path FROM folder WHERE used < ?", (time.time() - _UNUSED_S,))]
+def _drop_unused_folders(db: sqlite3.Connection) -> None:
+    old = [path for (path,) in db.execute("SELECT path FROM folder WHERE used < ?", (time.time() - _UNUSED_S,))]
     for folder in old:
-        with rows:
-            rows.execute("BEGIN IMMEDIATE")
-            for (path,) in rows.execute("SELECT path FROM file WHERE folder = ?", (folder,)).fetchall():
-                _drop_file(rows, folder, path)
-            rows.execute("DELETE FROM folder WHERE path = ?", (folder,))
+        with db:
+            db.execute("BEGIN IMMEDIATE")
+            for (path,) in db.execute("SELECT path FROM file WHERE folder = ?", (folder,)).fetchall():
+                _drop_file(db, folder, path)
+            db.execute("DELETE FROM folder WHERE path = ?", (folder,))
 
 
-def _best_passages(rows: sqlite3.Connection, folders: list[str], words: list[str], most: int) -> Iterator[JsonValue]:
+def _best_passages(db: sqlite3.Connection, folders: list[str], words: list[str], max_hits: int) -> Iterator[JsonValue]:
     marks = ",".join("?" * len(folders))
     # The best passages of each file, so that one file full of the words does not crowd out the others.
-    found = rows.execute(
+    found = db.execute(
         "SELECT file.folder, file.path, best.name, passage.text FROM ("
         " SELECT place.id, place.file, place.name, passage.rank AS score,"
         " row_number() OVER (PARTITION BY place.file ORDER BY passage.rank) AS number"
@@ -325,9 +330,9 @@ def _best_passages(rows: sqlite3.Connection, folders: list[str], words: list[str
     taken: dict[str, set[str]] = {}
     for folder, path, place, text in found:
         texts = taken.setdefault(os.path.join(folder, path), set())
-        if text not in texts and len(texts) < _MAX_FROM_ONE_FILE and most > 0:
+        if text not in texts and len(texts) < _MAX_FROM_ONE_FILE and max_hits > 0:
             texts.add(text)
-            most -= 1
+            max_hits -= 1
             yield {"path": os.path.join(folder, path), "place": place, "text": text}
 
 
@@ -363,17 +368,17 @@ def passages_of(file: BinaryIO, *, ending: str) -> tuple[list[Passage], str]:
     """
     size = os.fstat(file.fileno()).st_size
     if ending in PDF_ENDINGS:
-        return _limit(_pdf_passages(file, size=size))
+        return _limit_passages(_pdf_passages(file, size=size))
     data = file.read(MAX_BYTES)
     if is_binary(data):
         raise DocumentError("it is not text")
     text = decode_page(data, charset="")
     lines = _html_lines(text) if ending in HTML_ENDINGS else enumerate(text.split("\n"), 1)
-    found, left_out = _limit(_split_passages(lines))
+    found, left_out = _limit_passages(_split_passages(lines))
     return found, left_out or (f"only the first {MAX_BYTES:,} bytes were read" if size > MAX_BYTES else "")
 
 
-def _limit(passages: Iterable[Passage]) -> tuple[list[Passage], str]:
+def _limit_passages(passages: Iterable[Passage]) -> tuple[list[Passage], str]:
     found: list[Passage] = []
     for passage in passages:
         if len(found) == MAX_PASSAGES:
@@ -389,7 +394,7 @@ def _split_passages(lines: Iterable[tuple[int, str]]) -> Iterator[Passage]:
     for number, line in lines:
         for part in _split_line(line.rstrip()):
             ends = not part.strip() or part.startswith("#")
-            if taken and (size + len(part) > _LONGEST_PASSAGE or (size >= PASSAGE and ends)):
+            if taken and (size + len(part) > _MAX_PASSAGE or (size >= PASSAGE and ends)):
                 yield Passage(_line_range(first, last), "\n".join(taken).strip())
                 taken, size = [], 0
             if not part.strip() and (not taken or not taken[-1]):
@@ -430,16 +435,17 @@ def _html_lines(html: str) -> Iterator[tuple[int, str]]:
     reader.feed(html)
     reader.close()
     reader.places += [0] * (len(reader.pieces) - len(reader.places))
-    line, place = "", 1
-    for piece, found in zip(reader.pieces, reader.places, strict=True):
+    # `number` is that of the first line of the page with text of `line`.
+    line, number = "", 1
+    for piece, place in zip(reader.pieces, reader.places, strict=True):
         for index, part in enumerate(piece.split("\n")):
             if index:
-                yield place, " ".join(line.split())
+                yield number, " ".join(line.split())
                 line = ""
             if not line.strip() and part.strip():
-                place = max(place, found)
+                number = max(number, place)
             line += f" {part}" if index and part else part
-    yield place, " ".join(line.split())
+    yield number, " ".join(line.split())
 
 
 def _pdf_passages(file: BinaryIO, *, size: int) -> Iterator[Passage]:

@@ -37,8 +37,8 @@ def memory_tools(memories: Memories) -> tuple[FunctionTool, ...]:
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
         scope, text = MemoryScope(arguments["scope"]), arguments["text"]
-        if (found := _too_long(facts, text, most=MAX_WRITTEN)).problems:
-            return found
+        if (checked := _with_length_problem(facts, text, max_chars=MAX_WRITTEN)).problems:
+            return checked
         try:
             before = memories.read(scope)
         except ConfigError as error:
@@ -115,26 +115,19 @@ def _changed_sentence(scope: MemoryScope) -> str:
 
 
 MAX_NOTE = 64_000
-"""Characters."""
+"""Maximum number of characters of a note."""
 
 
 def scratch_tools(folder: Path) -> tuple[FunctionTool, ...]:
     """Return the tools of the note pad. `folder` holds the notes and is made when the first one is written."""
 
-    @tool(
-        min_access=AccessLevel.USER,
-        verdict=Verdict.ALLOW,
-        idempotent=True,
-        timeout_s=10.0,
-        inspect=_inspect,
-    )
+    @tool(min_access=AccessLevel.USER, verdict=Verdict.ALLOW, idempotent=True, timeout_s=10.0, inspect=_inspect_note)
     def scratch_write(
-        text: Annotated[str, Field(description="The complete text of the note.")],
-        context: ToolContext,
+        text: Annotated[str, Field(description="The complete text of the note.")], context: ToolContext
     ) -> str:
         """Save a note for later in this session. It replaces the previous note."""
         try:
-            write_private(_file(folder, context), text.encode())
+            write_private(_note_path(folder, context), text.encode())
         except ConfigError as error:
             raise ToolFailedError(error.full) from error
         return f"Saved a note of {len(text):,} characters."
@@ -143,23 +136,24 @@ def scratch_tools(folder: Path) -> tuple[FunctionTool, ...]:
     def scratch_read(context: ToolContext) -> str:
         """Read the note that was saved in this session."""
         try:
-            return _file(folder, context).read_bytes().decode("utf-8", "replace") or "[the note is empty]"
+            return _note_path(folder, context).read_bytes().decode("utf-8", "replace") or "[the note is empty]"
         except FileNotFoundError:
             return "[no note yet]"
 
     return (scratch_write, scratch_read)
 
 
-def _file(folder: Path, context: ToolContext) -> Path:
+def _note_path(folder: Path, context: ToolContext) -> Path:
     """Return the session's file. The name is a digest, because a session id must never be used as a path."""
     return folder / f"{hashlib.sha256(context.session_id.encode()).hexdigest()[:32]}.txt"
 
 
-def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
-    return _too_long(facts, arguments["text"], most=MAX_NOTE)
+def _inspect_note(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
+    return _with_length_problem(facts, arguments["text"], max_chars=MAX_NOTE)
 
 
-def _too_long(facts: CallFacts, text: str, *, most: int) -> CallFacts:
-    if len(text) <= most:
+def _with_length_problem(facts: CallFacts, text: str, *, max_chars: int) -> CallFacts:
+    """Add a problem if `text` is too long."""
+    if len(text) <= max_chars:
         return facts
-    return with_problem(facts, "text", f"is {len(text):,} characters long; the limit is {most:,}")
+    return with_problem(facts, "text", f"is {len(text):,} characters long; the limit is {max_chars:,}")

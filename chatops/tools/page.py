@@ -70,7 +70,7 @@ def drop_all_but_content(soup: Any) -> Any:
         return page
     for tag in found(_CHROME_TAGS):
         _drop_if_small(tag, most=total)
-    for tag in found(_is_chrome):
+    for tag in found(_surrounds_content):
         _drop_if_small(tag, most=total)
     if found is page:
         for tag in found(["header", "footer"]):
@@ -116,7 +116,7 @@ def _is_main(tag: Any) -> bool:
     return bool(tag.name == "main" or tag.get("role") == "main")
 
 
-def _is_chrome(tag: Any) -> bool:
+def _surrounds_content(tag: Any) -> bool:
     if tag.get("role") in _ROLES:
         return True
     id = tag.get("id") or ""
@@ -169,10 +169,7 @@ def readers() -> tuple[Reader, ...]:
 
 
 def read_markdown(html: str, url: str) -> JsonValue:
-    """Return title and text as Markdown.
-
-    Raises RecursionError for a page that is nested too deeply.
-    """
+    """Return title and text as Markdown. Raises RecursionError for a page that is nested too deeply."""
     # Optional dependencies, so they are imported here.
     soup: Any = importlib.import_module("bs4").BeautifulSoup(html, "html.parser")
     converter: Any = importlib.import_module("markdownify").MarkdownConverter

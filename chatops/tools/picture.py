@@ -24,10 +24,12 @@ FINE_WIDTH, FINE_HEIGHT = 8 * WIDTH, 8 * HEIGHT
 """The same for terminals that draw images themselves."""
 MAX_PIXELS = 30_000_000
 """Pixels of an image that is decoded: 120 MB at four bytes each."""
-_LIMITS = Limits(cpu_s=4, wait_s=20.0, memory=1024 * 1024 * 1024)
+_LIMITS = Limits(cpu_s=4, wait_s=20.0, memory=1 << 30)
+"""For an image of `MAX_PIXELS`, its copies, and the library."""
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 """Pillow's names of `IMAGE_TYPES`."""
 _CHANNELS = 4
+"""Bytes of a pixel: red, green, blue and alpha."""
 _TOO_LARGE = "too large to preview"
 
 
@@ -68,16 +70,17 @@ def picture_of(data: bytes, *, preview: bool, fine: bool = False) -> Picture:
     if size[0] * size[1] > MAX_PIXELS:
         return Picture(size=size, problem=_TOO_LARGE)
     try:
-        found = run_isolated(decoded, limits=_LIMITS, data=base64.b64encode(data).decode("ascii"), fine=fine)
+        rasters = run_isolated(decode_image, limits=_LIMITS, data=base64.b64encode(data).decode("ascii"), fine=fine)
     except IsolatedCallError as error:
         return Picture(size=size, problem=f"cannot be decoded: {error}")
-    if found is None:
+    if rasters is None:
         return Picture(size=size, problem=_TOO_LARGE)
-    raster, large = _check_raster(found, "small"), _check_raster(found, "fine") if fine else None
-    return Picture(size=size, raster=raster, fine=large, problem="" if raster is not None else "cannot be decoded")
+    small = _read_raster(rasters, "small", max_width=WIDTH, max_height=HEIGHT)
+    large = _read_raster(rasters, "fine", max_width=FINE_WIDTH, max_height=FINE_HEIGHT) if fine else None
+    return Picture(size=size, raster=small, fine=large, problem="" if small is not None else "cannot be decoded")
 
 
-def decoded(data: str, fine: bool = False) -> Mapping[str, object] | None:
+def decode_image(data: str, fine: bool = False) -> Mapping[str, object] | None:
     """Return small rasters of an image in base64, None if it is too large. Runs in the subprocess, which may fail."""
     from PIL import (  # the extra [images]
         GifImagePlugin,  # noqa: F401
@@ -102,20 +105,20 @@ def decoded(data: str, fine: bool = False) -> Mapping[str, object] | None:
         small = image.convert("RGBA") if image.mode in ("P", "PA", "1") else image
         small.thumbnail((FINE_WIDTH, FINE_WIDTH) if fine else (WIDTH, WIDTH))
         small = ImageOps.exif_transpose(small).convert("RGBA")
-        made = {}
+        rasters = {}
         if fine:
             small.thumbnail((FINE_WIDTH, FINE_HEIGHT))
-            made["fine"] = {"width": small.width, "height": small.height, "pixels": small.tobytes().hex()}
+            rasters["fine"] = {"width": small.width, "height": small.height, "pixels": small.tobytes().hex()}
         small.thumbnail((WIDTH, HEIGHT))
-        made["small"] = {"width": small.width, "height": small.height, "pixels": small.tobytes().hex()}
-    return made
+        rasters["small"] = {"width": small.width, "height": small.height, "pixels": small.tobytes().hex()}
+    return rasters
 
 
-def _check_raster(found: object, name: str) -> Raster | None:
-    most = (FINE_WIDTH, FINE_HEIGHT) if name == "fine" else (WIDTH, HEIGHT)
-    match found.get(name) if isinstance(found, dict) else None:
+def _read_raster(rasters: object, name: str, *, max_width: int, max_height: int) -> Raster | None:
+    """Return a raster of what the subprocess returned, which may be hostile; None if it has not the right shape."""
+    match rasters.get(name) if isinstance(rasters, dict) else None:
         case {"width": int(width), "height": int(height), "pixels": str(text)} if (
-            0 < width <= most[0] and 0 < height <= most[1] and len(text) == 2 * _CHANNELS * width * height
+            0 < width <= max_width and 0 < height <= max_height and len(text) == 2 * _CHANNELS * width * height
         ):
             try:
                 return Raster(width, height, bytes.fromhex(text))

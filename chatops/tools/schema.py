@@ -35,8 +35,8 @@ _UNBOUNDED = (
 MAX_PROBLEMS = 8
 """Maximum number of problems that are reported of one value; a model corrects no more at a time."""
 MISSING = "is required but missing"
-_MAX_WORDS = 24
-"""Maximum number of allowed values or known names that are listed."""
+_MAX_LISTED = 24
+"""Maximum number of allowed values or known names that are listed, because the model reads them."""
 _EMAIL = re.compile(r"[^\s@<>,;]+@[^\s@<>,;.]+(\.[^\s@<>,;.]+)*")
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:[^\s<>\"\\^`{|}]+", re.ASCII | re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -58,7 +58,7 @@ def nearest(name: str, names: Sequence[str]) -> str:
     return by_fold[found[0]] if found else ""
 
 
-def missing(path: str) -> Problem:
+def missing_value(path: str) -> Problem:
     """Return the problem that a required value is missing."""
     return Problem(path=path, message=MISSING)
 
@@ -66,7 +66,7 @@ def missing(path: str) -> Problem:
 def unknown_key(path: str, name: str, value: object, *, known: Sequence[str], noun: str) -> Problem:
     """Return the problem that a key is not one of `known`; `noun` says what keys are called here."""
     close = nearest(name, known)
-    hint = f"did you mean '{close}'?" if close else f"valid names: {_listed_names(sorted(known))}"
+    hint = f"did you mean '{close}'?" if close else f"valid names: {_list_words(sorted(known))}"
     article = "an" if noun[:1] in "aeiou" else "a"
     return Problem(path=path, message=f"is not {article} {noun}; {hint}", given=show_value(value))
 
@@ -76,15 +76,15 @@ def not_allowed(path: str, value: object, *, allowed: Sequence[object]) -> Probl
     words = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in allowed]
     close = nearest(value if isinstance(value, str) else json.dumps(value, default=str), words)
     hint = f"; did you mean '{close}'?" if close else ""
-    return Problem(path=path, message=f"must be one of {_listed_names(words)}{hint}", given=show_value(value))
+    return Problem(path=path, message=f"must be one of {_list_words(words)}{hint}", given=show_value(value))
 
 
-def wrong(path: str, message: str, value: object) -> Problem:
+def invalid_value(path: str, message: str, value: object) -> Problem:
     """Return any other problem of a value, with the message of the validator that found it."""
     return Problem(path=path, message=visible(message, limit=200), given=show_value(value))
 
 
-def first(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+def first_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return the first `MAX_PROBLEMS` of `problems`, without duplicates."""
     return tuple(dict.fromkeys(problems))[:MAX_PROBLEMS]
 
@@ -115,9 +115,9 @@ def kind_of(value: JsonValue) -> str:
             return "an array"
 
 
-def _listed_names(words: Sequence[str]) -> str:
-    more = f" and {len(words) - _MAX_WORDS} more" if len(words) > _MAX_WORDS else ""
-    return visible(", ".join(words[:_MAX_WORDS]), limit=400) + more if words else "none"
+def _list_words(words: Sequence[str]) -> str:
+    more = f" and {len(words) - _MAX_LISTED} more" if len(words) > _MAX_LISTED else ""
+    return visible(", ".join(words[:_MAX_LISTED]), limit=400) + more if words else "none"
 
 
 def may_take_long(schema: str) -> bool:
@@ -157,7 +157,7 @@ def problems_in_process(value: JsonValue, *, schema: str, noun: str) -> tuple[Pr
             validator_of(json.loads(schema)).iter_errors(value),
             key=lambda error: (error.validator == "additionalProperties", list(map(str, error.absolute_path))),
         )
-        return first(problem for error in errors for problem in _problems_of(error, noun))
+        return first_problems(problem for error in errors for problem in _problems_of(error, noun))
     except Exception as error:
         # Many things in a schema can raise (a pattern, a type, a reference), so catch everything.
         log.warning("a schema cannot be used: %s", error)
@@ -170,7 +170,7 @@ def _problems_of(error: "SchemaError", noun: str) -> Iterator[Problem]:
     wanted: Any = error.validator_value
     match error.validator:
         case "required":
-            yield from (missing(_child_path(path, name)) for name in wanted if name not in instance)
+            yield from (missing_value(_child_path(path, name)) for name in wanted if name not in instance)
         case "additionalProperties" if isinstance(error.schema, dict):
             known = list(error.schema.get("properties", {}))
             patterns = list(error.schema.get("patternProperties", {}))
@@ -183,38 +183,39 @@ def _problems_of(error: "SchemaError", noun: str) -> Iterator[Problem]:
         case "const":
             yield not_allowed(path, instance, allowed=[wanted])
         case "type":
-            words = [wanted] if isinstance(wanted, str) else list(wanted)
-            yield wrong(path, f"must be {' or '.join(words)}", instance)
+            yield invalid_value(path, f"must be {' or '.join(_type_words(error))}", instance)
         case "maxLength":
             # The validator's own message begins with the whole text.
-            yield wrong(path, f"must have at most {wanted:,} characters, not {len(instance):,}", instance)
+            yield invalid_value(path, f"must have at most {wanted:,} characters, not {len(instance):,}", instance)
         case "anyOf" | "oneOf" if error.context:
-            yield from _of_branches(error, noun)
+            yield from _branch_problems(error, noun)
         case _:
-            yield wrong(path, error.message, instance)
+            yield invalid_value(path, error.message, instance)
 
 
-def _of_branches(error: "SchemaError", noun: str) -> Iterator[Problem]:
+def _branch_problems(error: "SchemaError", noun: str) -> Iterator[Problem]:
     """Yield the problems of the alternative that was meant: one whose type fits, otherwise name all types."""
     branches: dict[object, list[SchemaError]] = {}
     for inner in error.context or ():
         branches.setdefault(inner.relative_schema_path[0], []).append(inner)
-    fitting = [inside for inside in branches.values() if not any(_of_type(inner) for inner in inside)]
+    fitting = [errors for errors in branches.values() if not any(map(_rejects_type, errors))]
     if fitting:
         for inner in min(fitting, key=len):
             yield from _problems_of(inner, noun)
         return
-    types = [word for inside in branches.values() for inner in inside if _of_type(inner) for word in _words(inner)]
-    yield wrong(field_path(error.absolute_path), f"must be {' or '.join(dict.fromkeys(types))}", error.instance)
+    rejections = (inner for errors in branches.values() for inner in errors if _rejects_type(inner))
+    types = [word for inner in rejections for word in _type_words(inner)]
+    yield invalid_value(field_path(error.absolute_path), f"must be {' or '.join(dict.fromkeys(types))}", error.instance)
 
 
-def _of_type(inner: "SchemaError") -> bool:
+def _rejects_type(inner: "SchemaError") -> bool:
     """Return True if the branch rejects the type of the entire value, and not of a part of it."""
     return inner.validator == "type" and not inner.relative_path
 
 
-def _words(inner: "SchemaError") -> Sequence[str]:
-    wanted: Any = inner.validator_value
+def _type_words(error: "SchemaError") -> Sequence[str]:
+    """Return the types that a schema with the keyword `type` permits."""
+    wanted: Any = error.validator_value
     return [wanted] if isinstance(wanted, str) else list(wanted)
 
 
@@ -227,10 +228,10 @@ _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprec
 """Keywords that may stand beside a reference without restricting a value any further."""
 _DEFINITIONS = ("$defs", "definitions")
 _MAX_PARTS = 5_000
-"""Parts of a schema whose references are written out."""
+"""Maximum number of parts of a schema whose references are written out: definitions in definitions multiply."""
 
 
-class _KeptError(Exception):
+class _UnreplaceableError(Exception):
     """The references of a schema cannot be written out."""
 
 
@@ -243,50 +244,50 @@ def without_references(schema: JsonValue) -> JsonValue:
         return schema
     body = {key: value for key, value in schema.items() if key not in _DEFINITIONS}
     try:
-        made = _written_out(body, schema, (), iter(range(_MAX_PARTS)))
-        plain = json.dumps(made)
-    except (_KeptError, RecursionError):
+        written_out = _write_out(body, schema, inside=(), parts_left=iter(range(_MAX_PARTS)))
+        text = json.dumps(written_out)
+    except (_UnreplaceableError, RecursionError):
         return schema
     # What is left is data, or a keyword that resolves references in another way.
-    kept = any(f'"{word}"' in plain for word in ("$ref", "$dynamicRef", "$recursiveRef", "$anchor"))
-    return schema if kept else made
+    has_others = any(f'"{word}"' in text for word in ("$ref", "$dynamicRef", "$recursiveRef", "$anchor"))
+    return schema if has_others else written_out
 
 
-def _written_out(
-    node: JsonValue, root: Mapping[str, JsonValue], inside: tuple[str, ...], room: Iterator[int]
+def _write_out(
+    node: JsonValue, root: Mapping[str, JsonValue], *, inside: tuple[str, ...], parts_left: Iterator[int]
 ) -> JsonValue:
-    """Return a part of the schema `root`; `inside` are the references that led to it. Raises _KeptError."""
-    if next(room, None) is None:
-        raise _KeptError
+    """Return a part of the schema `root`; `inside` are the references that led to it. Raises _UnreplaceableError."""
+    if next(parts_left, None) is None:
+        raise _UnreplaceableError
     match node:
         case Mapping() if isinstance(target := node.get("$ref"), str):
             others = {key: value for key, value in node.items() if key != "$ref"}
             key, _, name = target.removeprefix("#/").partition("/")
             definitions = root.get(key) if key in _DEFINITIONS else None
-            found = definitions.get(name) if isinstance(definitions, Mapping) else None
-            if not isinstance(found, Mapping) or target in inside or not others.keys() <= _ANNOTATIONS:
-                raise _KeptError
-            made = _written_out(found, root, (*inside, target), room)
-            return {**made, **others} if isinstance(made, Mapping) else made
+            definition = definitions.get(name) if isinstance(definitions, Mapping) else None
+            if not isinstance(definition, Mapping) or target in inside or not others.keys() <= _ANNOTATIONS:
+                raise _UnreplaceableError
+            written_out = _write_out(definition, root, inside=(*inside, target), parts_left=parts_left)
+            return {**written_out, **others} if isinstance(written_out, Mapping) else written_out
         case Mapping():
-            return {key: _written_out(value, root, inside, room) for key, value in node.items()}
+            return {key: _write_out(value, root, inside=inside, parts_left=parts_left) for key, value in node.items()}
         case list():
-            return [_written_out(value, root, inside, room) for value in node]
+            return [_write_out(value, root, inside=inside, parts_left=parts_left) for value in node]
         case _:
             return node
 
 
 def format_problems(value: JsonValue, *, schema: str) -> tuple[Problem, ...]:
     """Return a problem for each text of an object that does not have the format that its property names."""
-    known = json_or_text(schema)
-    properties = known.get("properties") if isinstance(known, dict) else None
+    parsed = json_or_text(schema)
+    properties = parsed.get("properties") if isinstance(parsed, dict) else None
     if not isinstance(properties, dict) or not isinstance(value, dict):
         return ()
     formats = {name: str(schema.get("format", "")) for name, schema in properties.items() if isinstance(schema, dict)}
     return tuple(
-        Problem(path=name, message=FORMATS[wanted][1])
+        Problem(path=name, message=FORMATS[form][1])
         for name, text in value.items()
-        if isinstance(text, str) and (wanted := formats.get(name, "")) in FORMATS and not FORMATS[wanted][0](text)
+        if isinstance(text, str) and (form := formats.get(name, "")) in FORMATS and not FORMATS[form][0](text)
     )
 
 

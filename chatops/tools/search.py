@@ -29,18 +29,21 @@ from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import protected_paths, with_problem, world_problem
 from chatops.toolkit.output import visible
 from chatops.tools import search_worker
-from chatops.tools.files import existing
+from chatops.tools.files import locate_existing
 from chatops.tools.function import tool
 
 MAX_PATTERN = 1_000
-"""Characters."""
+"""Maximum number of characters of a pattern."""
 MAX_MATCHES = 200
+"""Maximum number of matching lines: the model reads them all."""
 MAX_BYTES = 256_000_000
 """Maximum number of bytes that one search reads."""
 SEARCH_S = 10.0
 """Maximum number of seconds that one search takes."""
-_KEEP = 200_000
-"""Bytes of matches that are kept."""
+_MAX_KEPT = 200_000
+"""Maximum number of characters of the search's output that are kept; `MAX_MATCHES` lines need fewer."""
+_NOTES_ROOM = 600
+"""Characters of the tool's limit that are kept free for the notes on what is missing."""
 _LEFT_OUT = {
     "matches": f"stopped at {MAX_MATCHES} matches",
     "bytes": f"stopped after {MAX_BYTES:,} bytes, so matches may be missing; try a smaller folder",
@@ -57,7 +60,7 @@ def _inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContex
         message = f"must have 1 to {MAX_PATTERN:,} characters and no NUL"
         return with_problem(facts, "pattern", message, given=pattern)
     raw: str = arguments["path"]
-    facts, mode = existing(raw, facts=facts, context=context, missing="no such file or folder")
+    facts, mode = locate_existing(raw, facts=facts, context=context, missing="no such file or folder")
     if mode and not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
         return world_problem(facts, "is neither a file nor a folder", given=raw)
     return facts
@@ -83,14 +86,14 @@ async def file_search(
     """Search text files in the workspace. Returns matching lines as path:line: text. Skips .git, binary files, and
     files ignored by .gitignore unless path names them or their folder."""
     literal = not _is_expression(pattern)
-    job = _job(pattern, literal=literal, target=Path(facts.paths[0]), context=context)
+    job = _make_job(pattern, literal=literal, target=Path(facts.paths[0]), context=context)
     argv = (sys.executable, "-I", "-S", search_worker.__file__, json.dumps(job))
     environment = clean_environment(os.environ)
     call = attempt_name(context.call_id, context.attempt)
     command = Command(argv=argv, cwd=context.workspace, environment=environment, call=call, contained=True)
     seconds = min(SEARCH_S, context.timeout_s * 0.9)
     try:
-        ended = await run_command(command, timeout_s=seconds, keep=_KEEP)
+        ended = await run_command(command, timeout_s=seconds, keep=_MAX_KEPT)
     except OSError as error:
         raise ToolFailedError(f"The search could not be started: {error.strerror}.") from error
     return _result(ended, pattern=pattern, literal=literal, seconds=seconds, room=context.max_output_chars)
@@ -106,7 +109,7 @@ def _is_expression(pattern: str) -> bool:
     return True
 
 
-def _job(pattern: str, *, literal: bool, target: Path, context: ToolContext) -> Mapping[str, object]:
+def _make_job(pattern: str, *, literal: bool, target: Path, context: ToolContext) -> Mapping[str, object]:
     relative = target.relative_to(context.workspace)
     single = target.is_file()
     return {
@@ -123,14 +126,14 @@ def _job(pattern: str, *, literal: bool, target: Path, context: ToolContext) -> 
 
 
 def _result(ended: EndedCommand, *, pattern: str, literal: bool, seconds: float, room: int) -> ToolResult:
-    found, separator, summary = ended.output.text().partition(search_worker.SEPARATOR)
+    matches, separator, summary = ended.output.text().partition(search_worker.SEPARATOR)
     if not separator and ended.code not in (0, None):
         raise ToolFailedError("The search failed: the folder changed during the search.")
-    lines = [visible(line, limit=500) for line in found.splitlines()]
-    notes = _notes(summary, complete=bool(separator), seconds=seconds)
+    lines = [visible(line, limit=500) for line in matches.splitlines()]
+    notes = _describe_gaps(summary, complete=bool(separator), seconds=seconds)
     if literal:
         notes.append(f"{visible(pattern)} is not a valid regular expression, so it was searched for as plain text")
-    shown = _fitting(lines, room=room - 600)
+    shown = _lines_that_fit(lines, room=room - _NOTES_ROOM)
     if len(shown) < len(lines):
         notes.append(f"{len(shown)} of {len(lines)} matches are shown")
     text = "\n".join(shown) if shown else "[no matches]"
@@ -143,7 +146,7 @@ def _result(ended: EndedCommand, *, pattern: str, literal: bool, seconds: float,
     )
 
 
-def _fitting(lines: list[str], *, room: int) -> list[str]:
+def _lines_that_fit(lines: list[str], *, room: int) -> list[str]:
     shown: list[str] = []
     for line in lines:
         room -= len(line) + 1
@@ -153,8 +156,8 @@ def _fitting(lines: list[str], *, room: int) -> list[str]:
     return shown
 
 
-def _notes(summary: str, *, complete: bool, seconds: float) -> list[str]:
+def _describe_gaps(summary: str, *, complete: bool, seconds: float) -> list[str]:
     if not complete:
         return [f"stopped after {seconds:g} s, so matches may be missing; try a smaller folder or a simpler pattern"]
-    left = json.loads(summary)
-    return [text.format(left[what]) for what, text in _LEFT_OUT.items() if left[what]]
+    left_out = json.loads(summary)
+    return [text.format(left_out[what]) for what, text in _LEFT_OUT.items() if left_out[what]]

@@ -10,7 +10,7 @@ Runs as ``python -I -S search_worker.py JOB``. JOB is a JSON object:
 
 Symlinks are never followed. Files that hold or may hold secrets are skipped, and files that git ignores. Prints
 ``path:line: text`` for each match, then one line that starts with a record separator and holds a JSON object about what
-was left out.
+was skipped out.
 """
 
 import json
@@ -26,10 +26,10 @@ if TYPE_CHECKING:  # Importing it at run time would delay each search.
     from typing import Any
 
 SEPARATOR = "\x1e"
-_LINE = 65_536
+_PIECE_BYTES = 65_536
 """Bytes of a line that are searched at a time."""
 _MAX_SHOWN = 300
-"""Characters of a line that are printed."""
+"""Maximum number of characters of a line that are printed, around the match."""
 _SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache", ".hypothesis"})
 
 
@@ -45,7 +45,7 @@ class _Budget:
         return self.matches > 0 and self.size > 0
 
 
-def _files(top: int, job: "dict[str, Any]", left: dict[str, int]) -> Iterator[tuple[str, int, str]]:
+def _walk_files(top: int, job: "dict[str, Any]", skipped: dict[str, int]) -> Iterator[tuple[str, int, str]]:
     # From the import path of the job.
     from chatops.domain.secret_files import is_secret, may_hold_secrets
     from chatops.git.ignore import GitIgnore
@@ -59,9 +59,9 @@ def _files(top: int, job: "dict[str, Any]", left: dict[str, int]) -> Iterator[tu
         for name in sorted(folders):
             path = os.path.normpath(os.path.join(here, name))
             if is_secret((name.casefold(),)) or os.path.join(root, path) in protected:
-                left["protected"] += 1
+                skipped["protected"] += 1
             elif ignored.ignores(f"{path}/"):
-                left["ignored"] += 1
+                skipped["ignored"] += 1
             elif name not in _SKIPPED_FOLDERS:
                 kept.append(name)
         folders[:] = kept
@@ -69,14 +69,15 @@ def _files(top: int, job: "dict[str, Any]", left: dict[str, int]) -> Iterator[tu
             path = os.path.normpath(os.path.join(here, name))
             parts = path.casefold().split("/")
             if is_secret(parts[-1:]) or os.path.join(root, path) in protected or may_hold_secrets(parts):
-                left["protected"] += 1
+                skipped["protected"] += 1
             elif ignored.ignores(path):
-                left["ignored"] += 1
+                skipped["ignored"] += 1
             else:
                 yield path, descriptor, name
 
 
-def _open_file(folder: int, name: str, left: dict[str, int]) -> int:
+def _open_file(folder: int, name: str, skipped: dict[str, int]) -> int:
+    """Return a descriptor of a regular file with one name; -1 for anything else."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
@@ -86,13 +87,13 @@ def _open_file(folder: int, name: str, left: dict[str, int]) -> int:
         os.close(descriptor)
         return -1
     if info.st_nlink > 1:
-        left["linked"] += 1
+        skipped["linked"] += 1
         os.close(descriptor)
         return -1
     return descriptor
 
 
-def _folder(job: "dict[str, Any]") -> int:
+def _open_folder(job: "dict[str, Any]") -> int:
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(job["root"], flags)
     for part in job["below"].split("/"):
@@ -105,17 +106,16 @@ def _search_file(path: str, descriptor: int, pattern: "re.Pattern[str]", budget:
     with os.fdopen(descriptor, "rb") as handle:
         number = 0
         at_start = True
-        while budget.is_left and (piece := handle.readline(_LINE)):
+        while budget.is_left and (piece := handle.readline(_PIECE_BYTES)):
             budget.size -= len(piece)
             if number == 0 and b"\0" in piece[:8192]:
                 return
             number += at_start
             at_start = piece.endswith(b"\n")
             text = piece.decode("utf-8", "replace").rstrip("\r\n")
-            found = pattern.search(text)
-            if found:
+            if match := pattern.search(text):
                 budget.matches -= 1
-                first = max(0, found.start() - _MAX_SHOWN // 2) if len(text) > _MAX_SHOWN else 0
+                first = max(0, match.start() - _MAX_SHOWN // 2) if len(text) > _MAX_SHOWN else 0
                 print(f"{path}:{number}: {text[first : first + _MAX_SHOWN]}", flush=True)
 
 
@@ -127,21 +127,21 @@ def main() -> None:
     sys.path += job["path"]
     pattern = re.compile(re.escape(job["pattern"]) if job["literal"] else job["pattern"])
     budget = _Budget(matches=job["matches"], size=job["bytes"])
-    left = {"protected": 0, "linked": 0, "ignored": 0}
+    skipped = {"protected": 0, "linked": 0, "ignored": 0}
     single = job["file"]
-    top = _folder(job)
+    top = _open_folder(job)
     if single:
         descriptor = _open_file(top, single, {"linked": 0})
         if descriptor >= 0:
             _search_file(os.path.normpath(os.path.join(job["below"], single)), descriptor, pattern, budget)
     else:
-        for path, folder, name in _files(top, job, left):
+        for path, folder, name in _walk_files(top, job, skipped):
             if not budget.is_left:
                 break
-            descriptor = _open_file(folder, name, left)
+            descriptor = _open_file(folder, name, skipped)
             if descriptor >= 0:
                 _search_file(path, descriptor, pattern, budget)
-    print(SEPARATOR + json.dumps({**left, "matches": budget.matches <= 0, "bytes": budget.size <= 0}), flush=True)
+    print(SEPARATOR + json.dumps({**skipped, "matches": budget.matches <= 0, "bytes": budget.size <= 0}), flush=True)
 
 
 if __name__ == "__main__":

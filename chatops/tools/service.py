@@ -30,9 +30,12 @@ from chatops.toolkit.output import visible
 from chatops.toolkit.threads import in_thread
 from chatops.tools.function import FunctionTool, Inspector, tool
 
+log = logging.getLogger(__name__)
+
 SERVICE_S = 15.0
 """Seconds for the whole request."""
-_MAX_ANSWER = 2_000_000
+_MAX_ANSWER_BYTES = 2_000_000
+"""Maximum size of an answer, which is held in memory."""
 WOLFRAM_KEY = "WOLFRAM_APP_ID"
 """Environment variable with the AppID."""
 NO_WOLFRAM_KEY = f"it needs an AppID of Wolfram|Alpha (developer.wolframalpha.com, LLM API). Set {WOLFRAM_KEY}"
@@ -41,14 +44,18 @@ BASE = "https://www.wolframalpha.com"
 MAX_QUERY = 400
 """Maximum number of characters of a question or search."""
 _MAX_CHARS = 6_800
-_ANSWER_S = 30.0
-log = logging.getLogger(__name__)
+"""Characters of an answer that Wolfram|Alpha is asked for, the default of its interface."""
+_WOLFRAM_S = 30.0
+"""Seconds for an answer of Wolfram|Alpha, which computes it."""
 
 MAX_HITS = 8
+"""Results of one search: the model reads them all."""
 NO_BACKEND = "no search service is set up; chatops doctor lists the choices"
 """Reason why web_search is not offered. `ddgs` stays an extra: it adds 28 MB."""
 _MAX_SNIPPET = 300
+"""Maximum number of characters of a result's excerpt."""
 _SEARCH_S = 15.0
+"""Seconds for one search."""
 
 
 async def ask_service(
@@ -77,7 +84,7 @@ async def ask_service(
             data = bytearray()
             async for piece in response.aiter_bytes():
                 data += piece
-                if len(data) > _MAX_ANSWER:
+                if len(data) > _MAX_ANSWER_BYTES:
                     raise ToolFailedError(f"{who} sent too much data.")
             return response.status_code, bytes(data)
     except TimeoutError as error:
@@ -107,7 +114,7 @@ def wolfram_tools(key: str, *, base: str = BASE) -> tuple[FunctionTool, ...]:
         verdict=Verdict.ALLOW,
         read_only=True,
         asks_after_reading=True,
-        timeout_s=_ANSWER_S + 5,
+        timeout_s=_WOLFRAM_S + 5,
         inspect=_inspector(urlsplit(base).hostname or ""),
     )
     async def wolfram_alpha(
@@ -120,7 +127,7 @@ def wolfram_tools(key: str, *, base: str = BASE) -> tuple[FunctionTool, ...]:
             who="Wolfram|Alpha",
             params={"input": query, "maxchars": str(_MAX_CHARS)},
             headers={"Authorization": f"Bearer {key}"},
-            seconds=_ANSWER_S,
+            seconds=_WOLFRAM_S,
         )
         text = data.decode("utf-8", "replace").replace(key, "[key]").strip()
         match status:
@@ -193,12 +200,12 @@ class HttpBackend:
             advice = _status_advice(status)
             raise ToolFailedError(f"The search at {self.host} failed with status {status}.{advice}")
         try:
-            found = json.loads(data)
+            answer = json.loads(data)
         except ValueError as error:
             raise ToolFailedError(
                 f"The search at {self.host} did not answer with JSON.{_status_advice(403)}"
             ) from error
-        return _hits(found, *self.path, text=self.text)
+        return _read_hits(answer, *self.path, text=self.text)
 
 
 def searxng(url: str) -> HttpBackend:
@@ -243,7 +250,7 @@ class DdgsBackend:
                 "The search failed: no engine that needs no key gave a result. They limit how often they answer: try "
                 "other words, or later. The user can set up another service; chatops doctor lists them."
             ) from error
-        return _hits({"results": found}, "results", text="body", url="href")
+        return _read_hits({"results": found}, "results", text="body", url="href")
 
     @staticmethod
     def _raw_hits(query: str) -> object:
@@ -302,7 +309,7 @@ def _status_advice(status: int) -> str:
             return ""
 
 
-def _hits(answer: object, *path: str, text: str, url: str = "url") -> Sequence[Hit]:
+def _read_hits(answer: object, *path: str, text: str, url: str = "url") -> Sequence[Hit]:
     """Return the entries at `path` as hits; skip entries of another shape."""
     for key in path:
         answer = answer.get(key) if isinstance(answer, Mapping) else None

@@ -2,226 +2,52 @@
 
 A simple command is started without a shell, with exactly the words that the policy has judged. Only other commands are
 passed to bash.
-
-Approvals are bound to digests of the workspace's files that a command runs or loads, so that a change of one makes the
-call ask again: files that the command names, files that its programs are known to load
-(`shell.program_effects.LOADS`), and files that those name in turn, such as an included Makefile or a script of
-``package.json``. Programs can load further files. So the dialog says which files an approval is bound to, and that it
-covers no others.
-
-`python_exec`: run code in a fresh Python interpreter, confined in the same way as commands of `shell_exec`.
-
-`declared_facts`: the command, code, URL or path of a call of a program's own tool is shown and judged like that of a
-built-in tool, as far as the tool's declared capabilities give it. The program's tool runs or reads it itself, in the
-workspace and outside any sandbox.
 """
 
 import glob
-import hashlib
 import os
-import re
 import shutil
-import stat
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from chatops.domain.errors import ToolFailedError
-from chatops.domain.sandbox import SandboxLevel, SandboxSpec
-from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Capabilities, Exposure, ToolResult, written_path
+from chatops.domain.sandbox import SandboxLevel
+from chatops.domain.tools import BUILT_IN_TOOLS, CallFacts, Exposure, ToolResult
 from chatops.git.repository import password_in_remotes, reads_only, why_not_harmless, without_programs
-from chatops.sandbox.confinement import Confinement, program_is_visible
 from chatops.sandbox.execution import (
     MAX_TEXT,
     SandboxFailures,
-    argument_fault,
     inspect_program,
     program_seconds,
     run_confined,
     search_path,
 )
 from chatops.sandbox.lacks import with_lacks
-from chatops.shell.effects import Effects, effects
 from chatops.shell.grammar import differs, parse
-from chatops.shell.harmless import PROGRAMS, RUN_WORKSPACE_CODE, file_words, interpreter, launched
-from chatops.shell.program_effects import LOADS, may_run_code
+from chatops.shell.harmless import PROGRAMS, RUN_WORKSPACE_CODE, file_words, launched
+from chatops.shell.program_effects import may_run_code
 from chatops.shell.simple_command import Expand, simple_words
-from chatops.toolkit.addresses import BadUrlError, read_url
 from chatops.toolkit.base import ToolContext
-from chatops.toolkit.confine import (
-    home_folders,
-    home_secrets,
-    locate,
-    opened_file,
-    why_refused,
-    with_place,
-    with_problem,
-)
+from chatops.toolkit.confine import home_folders, home_secrets, why_refused
 from chatops.toolkit.output import visible
 from chatops.toolkit.survey import Find, sensitive, survey
 from chatops.toolkit.threads import in_thread
 from chatops.tools.function import FunctionTool, tool
-from chatops.tools.web import host_of
+from chatops.tools.loaded_files import loaded_files
 
 _READERS_DIFFER = "two readers of shell commands disagree about the words of this one"
 _NAMES_ONLY = frozenset({"ls", "find", "tree", "du", "df", "stat"})
 """Programs that show names of files but not their content."""
 _FOLLOW_LINKS = {"ls": "L", "diff": ""}
 """Programs that follow the links that they find, and the flag that makes them do so; empty: always."""
-_MAX_LOADED = 60
-"""Files that an approval is bound to."""
-_MAX_WORDS = 200
-"""Words of the command that are looked up as files."""
-_MAX_LOOKUPS = 2_000
-"""Paths that are looked up for one command."""
-_MAX_ENTRIES = 5_000
-"""Entries of folders that are searched for ``conftest.py``."""
-_MAX_DEPTH = 3
-"""Maximum depth at which files named in files are followed."""
-_MAX_BYTES = 4_000_000
-"""Bytes of a file whose content is digested; of a larger one its inode, size and time are."""
-_MAX_SEARCHED = 200_000
-"""Bytes of a file that is searched for names of further files."""
-_SCRIPT_ENDINGS = frozenset({".sh", ".bash", ".py", ".js", ".mjs", ".cjs", ".ts", ".pl", ".rb", ".lua", ".php", ".mk"})
-_LOADED_NAMES = frozenset(os.path.basename(name) for loads in LOADS.values() for name in loads.names)
-_SKIPPED = frozenset({"node_modules", "site-packages", "__pycache__", "venv", "build", "dist"})
-_WORD = re.compile(r"[\w./~+@%:-]+")
-_INCLUDES = re.compile(
-    r"^[ \t]*(?:-include|sinclude|include|import\??|mod|source|\.|-r|-c|-e|FROM|extends)[ \t=:]+(.+)$", re.MULTILINE
-)
-"""Lines with which files of build tools load others."""
-_TAKES_A_WORD = re.compile(r"[-+]\w*[oO]|-[WXIr]|--(?:rcfile|init-file|require|import)")
-"""Options of an interpreter that may take the next word as their value, so that word may not be the script."""
-
-
-def loaded_files(command: str, *, words: tuple[str, ...], cwd: Path, context: ToolContext) -> tuple[str, ...]:
-    """Return the files as ``<path> <digest>``. `words` are those of a simple command, else empty."""
-    found = _Files(cwd=cwd, context=context)
-    named = (words or tuple(_WORD.findall(command)))[:_MAX_WORDS]
-    interpreted = {named[place] for place in _interpreted_files(named)}
-    for word in named:
-        found.add(os.path.join(cwd, word), runs=word in interpreted)
-    for path in _loaded_files(effects(command), cwd=cwd, context=context):
-        found.add(path, runs=True)
-    return tuple(found.entries.values())
-
-
-def _loaded_files(command: Effects, *, cwd: Path, context: ToolContext) -> Iterator[str]:
-    """Yield the files that the programs load by themselves, from `cwd` and from folders that the command names."""
-    given = (word for argv in command.argvs for word in argv[1:])
-    words = dict.fromkeys(part for word in given for part in (word, word.partition("=")[2]))
-    folders = [str(cwd)]
-    for word in list(words)[:_MAX_WORDS]:
-        folder = os.path.realpath(os.path.join(cwd, word)) if word else ""
-        if folder and os.path.isdir(folder) and Path(folder).is_relative_to(context.workspace):
-            folders.append(folder)
-    for program in command.loaders:
-        if (loads := LOADS.get(program)) is None:
-            continue
-        for folder in dict.fromkeys(folders):
-            for place in _upwards(folder, top=str(context.workspace)) if loads.upwards else (folder,):
-                yield from (os.path.join(place, name) for name in loads.names)
-            if loads.tests:
-                yield from _conftests(folder)
-
-
-def _upwards(folder: str, *, top: str) -> Iterator[str]:
-    while True:
-        yield folder
-        if folder == top or folder == os.path.dirname(folder):
-            return
-        folder = os.path.dirname(folder)
-
-
-def _conftests(folder: str) -> Iterator[str]:
-    """Yield the files that pytest loads below `folder`."""
-    entries = 0
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED)
-        entries += len(folders) + len(files)
-        if entries > _MAX_ENTRIES:
-            return
-        if "conftest.py" in files:
-            yield os.path.join(place, "conftest.py")
-
-
-def _interpreted_files(words: tuple[str, ...]) -> Iterator[int]:
-    """Yield the positions of the files that an interpreter before them runs, whatever their names are."""
-    for start, program in enumerate(words):
-        if interpreter(program.rsplit("/", 1)[-1]):
-            for place, word in enumerate(words[start + 1 :], start + 1):
-                if word.startswith(("-", "+")):
-                    continue
-                yield place
-                if _TAKES_A_WORD.fullmatch(words[place - 1]) is None:
-                    break
-
-
-@dataclass(kw_only=True)
-class _Files:
-    """The files found so far, by the path they were looked up at."""
-
-    cwd: Path
-    context: ToolContext
-    entries: dict[str, str] = field(default_factory=dict)
-    lookups: int = 0
-
-    def add(self, path: str, *, runs: bool, depth: int = 0) -> None:
-        """Add the file at `path` and those that it names. `runs`: it is run or loaded whatever its name is."""
-        path = os.path.normpath(path)
-        self.lookups += 1
-        if path in self.entries or len(self.entries) >= _MAX_LOADED or self.lookups > _MAX_LOOKUPS:
-            return
-        if not os.path.lexists(path):
-            return
-        place = locate(path, context=self.context)
-        if not place.usable or place.info is None:
-            # The file may not be read. What it is can still be compared: where links lead, its size and time.
-            self._add_identity(path, runs=runs)
-            return
-        if not stat.S_ISREG(place.info.st_mode):
-            return
-        data = None
-        # If it has been replaced meanwhile, what is there now may not be readable for the model.
-        with suppress(OSError, ToolFailedError):
-            with opened_file(place.path, context=self.context) as opened, open(opened, "rb", closefd=False) as file:
-                data = file.read(_MAX_BYTES + 1)
-        if data is None or len(data) > _MAX_BYTES:
-            self._add_identity(path, runs=runs)
-            return
-        script = runs or place.path.name in _LOADED_NAMES or place.path.suffix in _SCRIPT_ENDINGS
-        if not script and not place.info.st_mode & 0o111 and not data.startswith(b"#!"):
-            return
-        self.entries[path] = f"{place.path} {hashlib.sha256(data).hexdigest()}"
-        if depth < _MAX_DEPTH and len(data) <= _MAX_SEARCHED:
-            self._follow(data.decode("utf-8", "replace"), folder=place.path.parent, depth=depth)
-
-    def _add_identity(self, path: str, *, runs: bool) -> None:
-        try:
-            info = os.stat(path)
-        except OSError:
-            return
-        if stat.S_ISREG(info.st_mode) and (runs or info.st_mode & 0o111):
-            known = f"{os.path.realpath(path)} {info.st_dev} {info.st_ino} {info.st_size} {info.st_mtime_ns}"
-            self.entries[path] = f"{path} {hashlib.sha256(known.encode('utf-8', 'surrogateescape')).hexdigest()}"
-
-    def _follow(self, text: str, *, folder: Path, depth: int) -> None:
-        """Add the files that a loaded file includes, and the scripts that it names."""
-        included = {name for line in _INCLUDES.findall(text) for name in _WORD.findall(line)}
-        named = (word for word in _WORD.findall(text) if os.path.splitext(word)[1] in _SCRIPT_ENDINGS)
-        for name in dict.fromkeys((*sorted(included), *named)):
-            for base in dict.fromkeys((folder, self.cwd)):
-                self.add(os.path.join(base, name), runs=name in included, depth=depth + 1)
 
 
 def shell_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, ...]:
-    """Return the tools of this module. `best` is the highest sandbox level to use."""
+    """Return `shell_exec`. `best` is the highest sandbox level to use."""
     failures = SandboxFailures(best)
 
     @tool(inspect=partial(_inspect, failures=failures), timeout_s=60.0, capabilities=BUILT_IN_TOOLS["shell_exec"])
@@ -233,20 +59,20 @@ def shell_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, .
         cwd: Annotated[str | None, Field(description="Working directory, relative to the workspace.")] = None,
     ) -> ToolResult:
         """Run a shell command in the workspace. Returns stdout and stderr, and the exit code if it is not 0."""
-        limit = program_seconds(context)
+        max_seconds = program_seconds(context)
         argv = facts.argv or ("/bin/bash", "-c", "--", facts.command)
         environment: dict[str, str] = {}
         masked = context.exposure is not Exposure.WHOLE
         if masked and reads_only(argv):
+            # Git would show hidden files as removed, so it is told to leave them out instead.
             argv, environment = await in_thread(without_programs, argv, cwd=Path(facts.cwd))
             masked = False
-        seconds = min(limit, timeout_s or limit)
         return await run_confined(
             argv,
             facts=facts,
             context=context,
             failures=failures,
-            seconds=seconds,
+            seconds=min(max_seconds, timeout_s or max_seconds),
             masked=masked,
             environment=environment,
             pipeline=parse(facts.command).pipeline,
@@ -292,8 +118,8 @@ def command_facts(
 
     `expand` expands globs, for a tool that runs the expanded words. Without it, a command with a glob has no words.
     """
-    doubted = differs(command)
-    argv = () if doubted else _direct_words(command, path=path, cwd=cwd, expand=expand)
+    readers_differ = differs(command)
+    argv = () if readers_differ else _direct_words(command, path=path, cwd=cwd, expand=expand)
     targets = _existing_targets(argv, cwd=cwd)
     return replace(
         facts,
@@ -303,7 +129,7 @@ def command_facts(
         reveals=_reveals(argv, targets=targets, contained=contained, context=context, cwd=cwd),
         paths=(*facts.paths, *(target for target in targets if target not in facts.paths)),
         hashes=loaded_files(command, words=argv or simple_words(command), cwd=cwd, context=context),
-        needs_user="; ".join(filter(None, (_READERS_DIFFER if doubted else "", facts.needs_user))),
+        needs_user="; ".join(filter(None, (_READERS_DIFFER if readers_differ else "", facts.needs_user))),
     )
 
 
@@ -350,8 +176,10 @@ def _reveals(
     The sandbox hides such files, except in a home folder. Without it, code of the workspace can read all of them there.
     """
     words = launched(words) or words
-    program = PROGRAMS.get(words[0]) if words else None
-    if not words or (program is not None and program.text):
+    if not words:
+        return ""
+    program = PROGRAMS.get(words[0])
+    if program is not None and program.text:
         return ""
     workspace = context.workspace
     if workspace == Path("/") or workspace in home_folders():
@@ -361,32 +189,35 @@ def _reveals(
     if contained or reads_only(words):
         return ""
     reads_cwd = words[0] in {"ls", "rg"} or _has_flag(words, "r") or "--recursive" in words
-    code = may_run_code(words, cwd=str(cwd))
-    places = [workspace] if code else list(map(Path, targets)) or ([cwd] if program is not None and reads_cwd else [])
+    runs_code = may_run_code(words, cwd=str(cwd))
+    contents = runs_code or words[0] not in _NAMES_ONLY
+    if runs_code:
+        places = [workspace]
+    else:
+        places = list(map(Path, targets)) or ([cwd] if program is not None and reads_cwd else [])
     try:
         for place in (place for place in places if place.is_relative_to(workspace)):
-            contents = code or words[0] not in _NAMES_ONLY
-            found = _sensitive_below(place, words=words, contents=contents, context=context)
-            if found is not None:
-                return f"{words[0]} can read {visible(str(found), limit=300)}, which may hold keys or passwords."
+            secret = _sensitive_below(place, words=words, contents=contents, context=context)
+            if secret is not None:
+                return f"{words[0]} can read {visible(str(secret), limit=300)}, which may hold keys or passwords."
     except OSError as error:
         return f"{words[0]} may read files that could not be checked ({error.strerror})."
     return ""
 
 
 def _sensitive_below(place: Path, *, words: tuple[str, ...], contents: bool, context: ToolContext) -> Path | None:
-    """Return a file at or below `place` that the program may show although `file_read` would not.
+    """Return a file at or below `place` that the program may show although `file_read` would not; None without one.
 
     `contents`: it shows what is in files, not only their names.
     """
     if not place.is_dir():
         return place if contents and sensitive(place, workspace=context.workspace) else None
     flag = _FOLLOW_LINKS.get(words[0])
-    follows = flag is not None and (not flag or _has_flag(words, flag))
+    follows_links = flag is not None and (not flag or _has_flag(words, flag))
     protected = [path for path in (*context.protected, *home_secrets()) if contents and path.exists()]
-    find = (Find.SECRETS if contents else Find.NOTHING) | (Find.LINKS if follows else Find.NOTHING)
-    found = survey(place, workspace=context.workspace, find=find).secret
-    return next((path for path in (*protected, *found) if path.is_relative_to(place)), None)
+    find = (Find.SECRETS if contents else Find.NOTHING) | (Find.LINKS if follows_links else Find.NOTHING)
+    secret = survey(place, workspace=context.workspace, find=find).secret
+    return next((path for path in (*protected, *secret) if path.is_relative_to(place)), None)
 
 
 def _has_flag(words: tuple[str, ...], letter: str) -> bool:
@@ -403,113 +234,6 @@ def _existing_targets(words: tuple[str, ...], *, cwd: Path) -> tuple[str, ...]:
 
     A rule that allows further words does not allow a target outside the folder, however harmless the word looks.
     """
-    found: dict[str, None] = {}
     names = (name for word in words[1:] for name in (word, word.partition("=")[2]))
-    for name in (*names, *file_words(words)):
-        target = os.path.join(cwd, name)
-        if name and os.path.lexists(target):
-            found[os.path.realpath(target)] = None
-    return tuple(found)
-
-
-_PYTHON_OPTIONS = ("-I", "-u", "-X", "utf8", "-c")
-"""Isolated mode: neither the environment nor the workspace affects imports. Unbuffered: output before a time limit is
-not lost. The code follows as one argument, so that no file with it is left on the disk.
-"""
-
-_NO_PYTHON = "No python3 was found to run the code with."
-
-
-def python_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, ...]:
-    """Return the tools of this module. `best` is the highest sandbox level to use."""
-    failures = SandboxFailures(best)
-
-    @tool(inspect=partial(_inspect_code, failures=failures), timeout_s=60.0, capabilities=BUILT_IN_TOOLS["python_exec"])
-    async def python_exec(
-        code: Annotated[str, Field(description="Python code. Runs non-interactively: stdin is empty.")],
-        context: ToolContext,
-        facts: CallFacts,
-    ) -> ToolResult:
-        """Run Python code in the workspace folder. Each call starts a new interpreter. Installed packages
-        can be imported. Returns what the code prints (stdout and stderr), and the exit code if it is not 0."""
-        argv = (*facts.interpreter, facts.command)
-        return await run_confined(
-            argv,
-            facts=facts,
-            context=context,
-            failures=failures,
-            seconds=program_seconds(context),
-            masked=context.exposure is not Exposure.WHOLE,
-        )
-
-    return (python_exec,)
-
-
-def _inspect_code(
-    arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, failures: SandboxFailures
-) -> CallFacts:
-    facts, level = inspect_program(
-        arguments["code"], field="code", cwd=".", facts=facts, context=context, failures=failures
-    )
-    if level is None:
-        return facts
-    program = _find_python(level, spec=context.sandbox, workspace=context.workspace)
-    return replace(
-        facts,
-        refusal=facts.refusal or ("" if program else _NO_PYTHON),
-        caution=_warn_of_workspace_program(program, workspace=context.workspace),
-        interpreter=(program, *_PYTHON_OPTIONS) if program else (),
-    )
-
-
-def _find_python(level: Confinement, *, spec: SandboxSpec, workspace: Path) -> str:
-    """Return the first ``python3`` on PATH that the sandbox shows, or this interpreter; empty if neither is visible."""
-    folders = search_path(level).split(os.pathsep)
-    found = [shutil.which("python3", path=folder) for folder in folders]
-    for program in (*found, sys.executable):
-        if program and (
-            not level.program or program_is_visible(program, confined=level, spec=spec, workspace=workspace)
-        ):
-            return program
-    return ""
-
-
-def _warn_of_workspace_program(program: str, *, workspace: Path) -> str:
-    places = (Path(program), Path(os.path.realpath(program)))
-    if program and any(place.is_relative_to(workspace) for place in places):
-        return f"python3 is a program in the workspace: {program}."
-    return ""
-
-
-UNSANDBOXED = "off (the tool runs it itself)"
-
-
-def declared_facts(
-    known: Capabilities, arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext
-) -> CallFacts:
-    """Add what `known` tells about a call with valid `arguments`. Has no effect."""
-    if known.path or known.writes:
-        raw = _text_argument(arguments, known.path) or written_path(known, facts.arguments)
-        if raw:
-            facts = with_place(facts, locate(raw, context=context, write=bool(known.writes), field=known.path))
-    if url := _text_argument(arguments, known.url):
-        try:
-            facts = replace(facts, hosts=(host_of(read_url(url)),), network=True)
-        except BadUrlError as error:
-            return with_problem(facts, known.url, str(error), given=url)
-    argument = known.command or known.code
-    if argument:
-        text = _text_argument(arguments, argument)
-        if fault := argument_fault(text):
-            return with_problem(facts, argument, fault)
-        facts = replace(facts, cwd=str(context.workspace), sandbox=UNSANDBOXED, network=True)
-        if known.code:
-            return replace(facts, command=text)
-        path = os.environ.get("PATH", "")
-        return command_facts(text, facts=facts, cwd=context.workspace, path=path, contained=False, context=context)
-    return facts
-
-
-def _text_argument(arguments: Mapping[str, Any], name: str) -> str:
-    value = arguments.get(name) if name else None
-    return value if isinstance(value, str) else ""
+    paths = (os.path.join(cwd, name) for name in (*names, *file_words(words)) if name)
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in paths if os.path.lexists(path)))

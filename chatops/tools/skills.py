@@ -21,6 +21,7 @@ from chatops.tools.function import FunctionTool, tool
 NO_SKILLS = "there are no skills. Put one into the folder skills of your config folder, as NAME/SKILL.md"
 """Reason why skill_read is not offered."""
 _MAX_FILES = 50
+"""Maximum number of files of a skill that its instructions list."""
 
 
 def skill_tools(skills: Callable[[], Skills]) -> tuple[FunctionTool, ...]:
@@ -60,10 +61,7 @@ def skill_tools(skills: Callable[[], Skills]) -> tuple[FunctionTool, ...]:
             text = binary if is_binary(data) else data.decode("utf-8", "replace")
         capped = cap(text, limit=context.max_output_chars)
         return ToolResult(
-            outcome=Outcome.SUCCESS,
-            content=capped.text,
-            truncated=capped.truncated,
-            facts=ResultFacts(skill=skill.use),
+            outcome=Outcome.SUCCESS, content=capped.text, truncated=capped.truncated, facts=ResultFacts(skill=skill.use)
         )
 
     return (skill_read,)

@@ -43,13 +43,20 @@ if TYPE_CHECKING:
     import httpx2
 
 MAX_REDIRECTS = 5
+"""Redirects that are followed for one page. More are usually a circle."""
 MAX_BODY = 2_000_000
 """Bytes after decompression; the rest is not read."""
 FETCH_S = 25.0
 """Seconds for the entire call."""
 WEB_PORTS = frozenset({80, 443})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_TEXTS = ("application/json", "application/xml", "application/javascript", "application/x-ndjson", "application/yaml")
+_TEXT_TYPES = (
+    "application/json",
+    "application/xml",
+    "application/javascript",
+    "application/x-ndjson",
+    "application/yaml",
+)
 _HEADERS = {
     "User-Agent": "chatops",
     "Accept": "text/html,text/*;q=0.9,application/json;q=0.9,*/*;q=0.1",
@@ -79,8 +86,10 @@ class _Page:
     content_type: str
     charset: str
     location: str
+    """URL of a redirect, as the server wrote it; empty if there is none."""
     body: bytes
     cut: bool
+    """True if the page is longer than `body`."""
 
 
 def web_tools(settings: WebSettings) -> tuple[FunctionTool, ...]:
@@ -98,8 +107,7 @@ def web_tools(settings: WebSettings) -> tuple[FunctionTool, ...]:
         capabilities=BUILT_IN_TOOLS["web_fetch"],
     )
     async def web_fetch(
-        url: Annotated[str, Field(description="Full http or https URL of a public page.")],
-        context: ToolContext,
+        url: Annotated[str, Field(description="Full http or https URL of a public page.")], context: ToolContext
     ) -> ToolResult:
         """Fetch a public web page and return its text."""
         seconds = min(settings.timeout_s, context.timeout_s * 0.9)
@@ -120,7 +128,7 @@ def _inspect(url: str, facts: CallFacts, settings: WebSettings) -> CallFacts:
         target = read_url(url)
     except BadUrlError as error:
         return with_problem(facts, "url", str(error), given=url)
-    refusal = why_inner(target, allowed=settings.allowed_addresses) or _other_port(target, settings)
+    refusal = why_inner(target, allowed=settings.allowed_addresses) or _port_refusal(target, settings)
     return replace(facts, refusal=refusal, hosts=(host_of(target),), network=True)
 
 
@@ -132,7 +140,7 @@ def host_of(target: Target) -> str:
     return target.host if target.origin.strip("[]") == target.host else target.origin
 
 
-def _other_port(target: Target, settings: WebSettings) -> str:
+def _port_refusal(target: Target, settings: WebSettings) -> str:
     if target.port in settings.ports:
         return ""
     key = f'"tools": {{"web_fetch": {{"ports": [{target.port}]}}}}'
@@ -140,26 +148,26 @@ def _other_port(target: Target, settings: WebSettings) -> str:
 
 
 async def _fetch(url: str, *, settings: WebSettings, limit: int) -> ToolResult:
-    first = target = read_url(url)
+    approved = target = read_url(url)
     for _ in range(MAX_REDIRECTS + 1):
-        if refusal := _other_port(target, settings):
+        if refusal := _port_refusal(target, settings):
             raise ToolFailedError(f"Not fetched: {refusal}")
-        page = await _get(target, settings=settings)
+        page = await _request_page(target, settings=settings)
         if page.status not in _REDIRECTS or not page.location:
-            return await _result(page, limit=limit)
+            return await _page_result(page, limit=limit)
         try:
             target = read_url(urljoin(target.url, page.location))
         except ValueError as error:
             fault = str(error) if isinstance(error, BadUrlError) else "is not a valid URL"
             raise ToolFailedError(f"Not fetched: the URL of a redirect {fault}.") from error
-        if not _same_site(first, target):
+        if not _may_redirect(approved, target):
             text = f"{visible(url, limit=MAX_URL)} redirects to another host: {visible(target.url, limit=MAX_URL)}"
             advice = "The redirect was not followed; fetch that URL if you need it."
             return ToolResult(outcome=Outcome.SUCCESS, content=f"{text}\n{advice}")
     raise ToolFailedError(f"Not fetched: more than {MAX_REDIRECTS} redirects.")
 
 
-def _same_site(approved: Target, other: Target) -> bool:
+def _may_redirect(approved: Target, other: Target) -> bool:
     """Return True if a redirect from `approved` to `other` may be followed.
 
     It has to stay on the host (``www.`` aside) and lead to the same port, 80 or 443, never from https to plain http.
@@ -169,12 +177,12 @@ def _same_site(approved: Target, other: Target) -> bool:
     return other.port in {approved.port, 80, 443} and (approved.scheme == "http" or other.scheme == "https")
 
 
-async def _get(target: Target, *, settings: WebSettings) -> _Page:
+async def _request_page(target: Target, *, settings: WebSettings) -> _Page:
     # Slow to import, and only needed for a fetch.
     import httpx2
 
     address = await public_address(target, resolver=settings.resolver, allowed=settings.allowed_addresses)
-    context = await in_thread(_tls)
+    context = await in_thread(_make_tls_context)
     transport = httpx2.AsyncHTTPTransport(verify=context, trust_env=False)
     name = f"[{address}]" if ":" in address else address
     request = httpx2.Request(
@@ -187,14 +195,14 @@ async def _get(target: Target, *, settings: WebSettings) -> _Page:
         async with transport:
             response = await transport.handle_async_request(request)
             try:
-                return await _page(response, target=target, limit=settings.max_body)
+                return await _read_response(response, target=target, limit=settings.max_body)
             finally:
                 await response.aclose()
     except httpx2.HTTPError as error:
-        raise ToolFailedError(f"{target.origin} could not be fetched: {_reason(error)}.") from error
+        raise ToolFailedError(f"{target.origin} could not be fetched: {_describe_failure(error)}.") from error
 
 
-def _reason(error: Exception) -> str:
+def _describe_failure(error: Exception) -> str:
     """Return the reason as one clause; for a TLS error use the certificate's own message."""
     import ssl
 
@@ -210,33 +218,32 @@ def _reason(error: Exception) -> str:
             return visible(str(error), limit=200).rstrip(".") or type(error).__name__
 
 
-def _tls() -> "ssl.SSLContext":
+def _make_tls_context() -> "ssl.SSLContext":
     import httpx2
 
     return httpx2.create_ssl_context(trust_env=False)
 
 
-async def _page(response: "httpx2.Response", *, target: Target, limit: int) -> _Page:
-    kind = response.headers.get("content-type", "").split(";")[0].strip().lower()
+async def _read_response(response: "httpx2.Response", *, target: Target, limit: int) -> _Page:
     unpack = _unpacker(response.headers.get("content-encoding", "").strip().lower())
     body = bytearray()
-    ended, received = True, 0
+    cut, received = False, 0
     # Read the raw stream and decompress it here, because the response's own decoding would unpack a bomb completely.
     async for piece in response.stream:  # type: ignore[union-attr]
         body += unpack(piece, limit + 1 - len(body))
         received += len(piece)
         # What unpacks to nothing, or follows the end of what is compressed, may be endless.
         if len(body) > limit or received > 2 * limit:
-            ended = False
+            cut = True
             break
     return _Page(
         target=target,
         status=response.status_code,
-        content_type=kind,
+        content_type=response.headers.get("content-type", "").split(";")[0].strip().lower(),
         charset=response.charset_encoding or "",
         location=response.headers.get("location", ""),
         body=bytes(body[:limit]),
-        cut=not ended,
+        cut=cut,
     )
 
 
@@ -257,8 +264,8 @@ def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
     return unpack
 
 
-async def _result(page: _Page, *, limit: int) -> ToolResult:
-    readable = not page.content_type or page.content_type.startswith("text/") or page.content_type in _TEXTS
+async def _page_result(page: _Page, *, limit: int) -> ToolResult:
+    readable = not page.content_type or page.content_type.startswith("text/") or page.content_type in _TEXT_TYPES
     if not (readable or page.content_type.endswith(("+json", "+xml"))) or is_binary(page.body):
         kind = visible(page.content_type or "unknown type", limit=60)
         raise ToolFailedError(f"{page.target.url} is not text: {kind}, {len(page.body):,} bytes.")
@@ -279,10 +286,7 @@ async def _result(page: _Page, *, limit: int) -> ToolResult:
 
 
 async def _read_page(html: str, *, target: Target) -> tuple[str, str]:
-    """Return the title and text of a page.
-
-    Raises ToolFailedError for a page that takes too long to parse.
-    """
+    """Return the title and text of a page. Raises ToolFailedError for a page that takes too long to parse."""
     fault: IsolatedCallError | None = None
     for reader in readers():
         try:

@@ -8,7 +8,8 @@ from chatops.domain.errors import ToolFailedError
 from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import Outcome
 from chatops.tools.function import FunctionTool
-from chatops.tools.shell import python_tools, shell_tools
+from chatops.tools.python import python_tools
+from chatops.tools.shell import shell_tools
 from tests.tools.running import needs_sandbox
 from tests.tools.toolkit import context_for, done, inspected
 

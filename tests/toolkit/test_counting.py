@@ -64,7 +64,7 @@ def test_an_isolated_process_counts_into_the_receiver_of_this_one(
     for number in range(30):
         (folder / f"{number}.md").write_text(f"tide tables {number}\n")
     shown: list[Progress | None] = []
-    arguments = {"folders": [str(folder)], "protected": [], "words": ["tide"], "most": 3, "seconds": 20.0}
+    arguments = {"folders": [str(folder)], "protected": [], "words": ["tide"], "max_hits": 3, "seconds": 20.0}
     for _ in range(2):
         with shown_by(shown.append), count_work("reading documents", unit="document") as counter:
             index = str(tmp_path / "index.sqlite")

@@ -232,7 +232,7 @@ async def test_after_a_crash_only_the_temporary_file_is_removed(
 
     with monkeypatch.context() as dying:
         dying.setattr("chatops.tools.files.os.rename", die)
-        dying.setattr("chatops.tools.files._discard", lambda name, folder: None)
+        dying.setattr("chatops.tools.files._remove_temporary", lambda name, folder: None)
         with pytest.raises(Died):
             file_edit.function("a.txt", "old", "new", context, facts)
     half = tmp_path / next(name for name in os.listdir(tmp_path) if name != "a.txt")

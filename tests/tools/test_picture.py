@@ -15,7 +15,7 @@ import pytest
 
 from chatops.sandbox.isolated import Limits, run_isolated
 from chatops.tools import picture
-from chatops.tools.picture import HEIGHT, MAX_PIXELS, WIDTH, Picture, Raster, decoded, picture_of
+from chatops.tools.picture import HEIGHT, MAX_PIXELS, WIDTH, Picture, Raster, decode_image, picture_of
 from tests.support.cases import for_each
 
 Image = pytest.importorskip("PIL.Image")
@@ -135,7 +135,7 @@ def test_other_kinds_of_images_are_not_decoded(data: bytes, monkeypatch: pytest.
 
 def opened_after(data: str, place: str) -> list[str]:
     """Decode an image as the subprocess does, and return what this process can do then."""
-    assert decoded(data) is not None
+    assert decode_image(data) is not None
     opened = []
     attempts: dict[str, Callable[[], object]] = {
         "read": lambda: open("/etc/passwd"),

@@ -14,7 +14,7 @@ from chatops.domain.sandbox import SandboxLevel, SandboxSpec
 from chatops.domain.tools import Outcome
 from chatops.sandbox.confinement import probe
 from chatops.tools.function import FunctionTool
-from chatops.tools.shell import python_tools
+from chatops.tools.python import python_tools
 from tests.support.waiting import PATIENCE, until, until_good
 from tests.tools.running import MODES, marked, needs_sandbox, none_left, sleepers
 from tests.tools.toolkit import SECRET, cases, context_for, done, inspected
@@ -203,7 +203,7 @@ async def test_without_a_python_the_call_is_refused_and_not_asked_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probe()  # It looks for its own program, and only once.
-    monkeypatch.setattr("chatops.tools.shell.shutil.which", lambda name, path: None)
+    monkeypatch.setattr("chatops.tools.python.shutil.which", lambda name, path: None)
     monkeypatch.setattr(sys, "executable", "/nowhere/python3")
     facts = await inspected(python(SandboxLevel.HARD), context_for(tmp_path), {"code": "pass"})
     assert "No python3 was found" in facts.refusal
