@@ -158,9 +158,8 @@ def _undo_entry(
 def changed_files(data: Path, workspace: Path, *, turns: Sequence[str], gone: Sequence[str]) -> tuple[Change, ...]:
     """Return the files that differ from what they were before `turns`, in order of their paths.
 
-    `gone` names files that were written too, and of which no earlier content is kept.
-
-    Raises OSError and ToolFailedError.
+    `gone` names files that were written too, and of which no earlier content is kept. Raises OSError and
+    ToolFailedError.
     """
     not_kept = {os.path.relpath(os.path.join(workspace, named), workspace) for named in gone}
     info = os.stat(workspace)

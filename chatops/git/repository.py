@@ -16,8 +16,6 @@ configuration.
 
 Sources: git-config(1), gitattributes(5), githooks(5), gitrepository-layout(5), gitformat-index(5), and
 ``setup_git_directory_gently`` in git's setup.c.
-
-`filtered_config` returns the user's git settings without what could hold a credential or start a program.
 """
 
 import contextlib
@@ -48,7 +46,9 @@ _NOT_BELOW = frozenset({"", ".", "..", ".git"})
 """Parts of a path that leads out of a work tree."""
 _OBJECT_FORMAT = "extensions.objectformat"
 _VERSION_S = 10.0
-"""Seconds for ``git --version``."""
+"""Seconds for ``git --version``. A git that takes longer is not harmless."""
+_MAX_NAME = 40
+"""Maximum number of characters of a setting that a reason quotes."""
 _HEAD = re.compile(rb"(?:ref:\s*refs/\S.*|[0-9a-f]{40}(?:[0-9a-f]{24})?)\s*", re.DOTALL)
 _VERSION = re.compile(rb"git version (\d+)\.(\d+)")
 _FILTER = re.compile(rb"(?:^|\s)filter(?:=|\s|$)")
@@ -134,8 +134,7 @@ def why_not_harmless(cwd: Path, *, program: str, workspace: Path) -> str:
     Only the repository's own settings count. The user's settings are the user's choice.
     """
     try:
-        found = _version(program, os.stat(program).st_mtime_ns)
-        if found < OLDEST:
+        if _version(program, os.stat(program).st_mtime_ns) < OLDEST:
             return f"{program} is older than {OLDEST[0]}.{OLDEST[1]} and cannot ignore bare repositories"
         repository = find_repository(cwd)
         if reason := _location_risk(repository, workspace=workspace):
@@ -183,16 +182,16 @@ def without_programs(argv: tuple[str, ...], *, cwd: Path) -> tuple[tuple[str, ..
     }
     for number, (key, value) in enumerate(_SAFE_CONFIG):
         environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    without: list[str] = []
+    excluded: list[str] = []
     try:
         repository = find_repository(cwd)
         if argv[1] in _READ_FILES:
-            without = [f":(exclude,top,literal){path}" for path in _sensitive_paths(repository)]
+            excluded = [f":(exclude,top,literal){path}" for path in _sensitive_paths(repository)]
     except (_NotAWorkTreeError, OSError, ValueError, IndexError) as error:
         raise ToolFailedError("The repository has changed since the check. The command was not run.") from error
     # Keep git from finding a repository above the one that was checked.
     environment["GIT_CEILING_DIRECTORIES"] = str(repository.tree.parent)
-    return (*argv[:2], *_SAFE_OPTIONS.get(argv[1], ()), *argv[2:], *without), environment
+    return (*argv[:2], *_SAFE_OPTIONS.get(argv[1], ()), *argv[2:], *excluded), environment
 
 
 def config_for_reading(config: Path) -> str:
@@ -203,9 +202,9 @@ def config_for_reading(config: Path) -> str:
         return ""
     kept, section = [], ""
     for line in map(str.strip, lines):
-        found, entry = _SECTION.fullmatch(line), _ENTRY.fullmatch(line)
-        if found is not None:
-            section = found[1].lower()
+        heading, entry = _SECTION.fullmatch(line), _ENTRY.fullmatch(line)
+        if heading is not None:
+            section = heading[1].lower()
             if any(key.startswith(f"{section}.") for key in _HARMLESS):
                 kept.append(_LOGIN_IN_URL.sub("://", line))
         elif entry is not None and f"{section}.{entry[1].lower()}" in _HARMLESS and "::" not in line:
@@ -217,12 +216,12 @@ def _sensitive_paths(repository: WorkTree) -> list[str]:
     paths = dict.fromkeys(entry.path for entry in tracked_entries(repository))
     folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
     # A search follows a link in place of a tracked folder.
-    found = [folder for folder in sorted(folders) if stat.S_ISLNK(_mode(repository.tree / folder))]
+    refused = [folder for folder in sorted(folders) if stat.S_ISLNK(_mode(repository.tree / folder))]
     for path in paths:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             if sensitive(repository.tree / path, workspace=repository.tree):
-                found.append(path)
-    return found
+                refused.append(path)
+    return refused
 
 
 class _NotAWorkTreeError(Exception):
@@ -242,7 +241,10 @@ def find_repository(cwd: Path) -> WorkTree:
                 return _plain_work_tree(folder, entry)
             # Without a HEAD git does not take it for a repository and searches on: in the folder itself, then above it.
         elif stat.S_ISREG(mode):
-            return _plain_work_tree(folder, _folder_in_file(entry))
+            text = _read_text(entry)
+            if not text.startswith("gitdir: "):
+                raise _NotAWorkTreeError(f"{entry} names no repository")
+            return _plain_work_tree(folder, _follow(folder, text.removeprefix("gitdir: ")))
         elif mode:
             raise _NotAWorkTreeError(f"{entry} is neither a folder nor a file")
         if _mode(folder / "HEAD") and any(_mode(folder / name) for name in ("objects", "commondir")):
@@ -263,13 +265,6 @@ def _plain_work_tree(tree: Path, git_dir: Path) -> WorkTree:
     if not usual or not _HEAD.fullmatch(_read_bytes(git_dir / "HEAD", limit=MAX_CONFIG)):
         raise _NotAWorkTreeError(f"{git_dir} is not the repository of an ordinary work tree")
     return WorkTree(tree=tree, git_dir=git_dir, common_dir=common_dir)
-
-
-def _folder_in_file(entry: Path) -> Path:
-    text = _read_text(entry)
-    if not text.startswith("gitdir: "):
-        raise _NotAWorkTreeError(f"{entry} names no repository")
-    return _follow(entry.parent, text.removeprefix("gitdir: "))
 
 
 def _follow(folder: Path, text: str) -> Path:
@@ -424,7 +419,7 @@ def _first_unknown(text: str) -> str:
         if key.startswith(("remote.", "submodule.")) and "::" in value:
             return f"{key} to a helper program"
         if key == _OBJECT_FORMAT and value not in {"sha1", "sha256"}:
-            return f"{key} to {value[:40]}"
+            return f"{key} to {value[:_MAX_NAME]}"
     return ""
 
 
@@ -434,18 +429,18 @@ def _settings(text: str) -> Iterator[tuple[str, str]]:
     # For git only a line feed ends a line; splitting elsewhere would yield other sections than git sees.
     for raw in text.removeprefix("\ufeff").split("\n"):
         line = raw.strip()
-        if found := _SECTION.match(line):
-            section, dot, _ = found[1].lower().partition(".")
-            if section == "extensions" and (dot or found[2] is not None):
-                yield line[:40], ""
-            line = line[found.end() :].strip()
+        if heading := _SECTION.match(line):
+            section, dot, _ = heading[1].lower().partition(".")
+            if section == "extensions" and (dot or heading[2] is not None):
+                yield line[:_MAX_NAME], ""
+            line = line[heading.end() :].strip()
         elif line.startswith("["):
-            yield line[:40], ""
+            yield line[:_MAX_NAME], ""
             continue
         if not line or line[0] in "#;":
             continue
         entry = _ENTRY.fullmatch(line)
         if entry is None or line.endswith("\\"):
-            yield f"{section}: {line[:40]}", ""
+            yield f"{section}: {line[:_MAX_NAME]}", ""
             continue
         yield f"{section}.{entry[1].lower()}", (entry[2] or "").strip()

@@ -39,7 +39,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from enum import Enum
 from functools import cache
@@ -51,19 +51,7 @@ from chatops.domain.sandbox import GitAccess, SandboxLevel, SandboxSpec
 from chatops.domain.sanitize import show_path
 from chatops.domain.tools import Exposure
 from chatops.git.user_config import config_place, filtered_config
-from chatops.sandbox import landlock, supervisor
-from chatops.sandbox.covers import (
-    BARE_HEAD,
-    View,
-    can_become_bare,
-    cover_homes,
-    cover_special_files,
-    guard_settings,
-    is_special,
-    mount_paths,
-    mount_protected,
-    readable_parts,
-)
+from chatops.sandbox import covers, landlock, supervisor
 from chatops.sandbox.credentials import why_unusable
 from chatops.sandbox.git_access import Repository, Stage, find_repository, git_mounts
 from chatops.sandbox.landlock import set_id_filter
@@ -153,9 +141,7 @@ def confinement(
     """Return how commands would be confined under `spec`, with the reason if there is no sandbox.
 
     `best` is the highest level that may be used. `protected` are paths that no command may get, besides the usual
-    credentials.
-
-    May run the probe: call it in a thread.
+    credentials. May run the probe: call it in a thread.
     """
     works = _best_level(workspace, best)
     needed = SandboxLevel.HARD if access is WorkspaceAccess.COPY else spec.require
@@ -314,7 +300,7 @@ def landlock_limits(confined: Confinement, context: ToolContext, *, private: Pat
     (private / ".gitconfig").write_bytes(filtered_config())
     name_service = _NAME_SERVICE if spec.network else ()
     workspace = str(context.workspace)
-    etc = readable_parts(Path("/etc"))
+    etc = covers.readable_parts(Path("/etc"))
     programs = map(str, confined.toolchains.shown)
     read = ["/usr", "/opt", *etc, *_LINKS, "/proc", *name_service, *spec.read, *programs, workspace]
     write = [str(private), *spec.write, *([] if context.exposure is Exposure.READ_ONLY else [workspace])]
@@ -340,12 +326,10 @@ def sandboxed_command(
     descriptor of a unix socket that passes on the listening socket of the command's own network, see `supervisor`.
     `serves`: the command is a server that reads its standard input, so it does not take part in the handshake.
 
-    Lists all visible user folders: call it in a thread.
-
-    Raises SandboxSetupError.
+    Lists all visible user folders: call it in a thread. Raises SandboxSetupError.
     """
     spec, workspace = context.sandbox, context.workspace
-    view = View(workspace=workspace, source=context.source or workspace)
+    view = covers.View(workspace=workspace, source=context.source or workspace)
     read = _unmounted_paths(spec.read, confined.toolchains, workspace=workspace)
     write = tuple(path for path in spec.write if os.path.isdir(path))
     name_service = _NAME_SERVICE if spec.network else ()
@@ -359,24 +343,26 @@ def sandboxed_command(
     setenv = (part for name, value in environment.items() for part in ("--setenv", name, value))
     variables = b"".join(os.fsencode(part) + b"\0" for part in setenv)
     read_only = context.exposure is Exposure.READ_ONLY
-    below, covers = cover_special_files(view, hidden=hidden, listed=listed, system=_SYSTEM, masked=masked)
+    keep_repositories, cover_args = covers.cover_special_files(
+        view, hidden=hidden, listed=listed, system=_SYSTEM, masked=masked
+    )
     bwrap_argv = (
         confined.program,
         *_isolate(confined.level, share_network=spec.network or channel is not None),
         *_mount_system(),
-        *cover_homes(workspace),
+        *covers.cover_homes(workspace),
         *_show_programs(confined.toolchains, workspace=None),
-        *(part for path in (*read, *name_service) for part in ("--ro-bind-try", path, path)),
-        *(part for path in write for part in ("--bind", path, path)),
+        *_bind("--ro-bind-try", (*read, *name_service)),
+        *_bind("--bind", write),
         "--ro-bind" if read_only else "--bind",
         str(view.source),
         str(workspace),
         *_mount_repository(view, repository, "protect" if read_only else spec.git, stage),
-        *([] if read_only or spec.git == "writable" else below),
+        *([] if read_only or spec.git == "writable" else keep_repositories),
         *_show_programs(confined.toolchains, workspace=workspace, write=write),
-        *guard_settings(view, hidden=hidden, roots=(*listed, *map(Path, (*_SYSTEM, *_LINKS)))),
-        *mount_paths(view, context.mounts),
-        *covers,
+        *covers.guard_settings(view, hidden=hidden, roots=(*listed, *map(Path, (*_SYSTEM, *_LINKS)))),
+        *covers.mount_paths(view, context.mounts),
+        *cover_args,
         *(["--ro-bind-data", DATA, str(place)] if git_config else []),
         *(["--seccomp", DATA] if call_filter else []),
         *("--chdir", str(cwd), "--clearenv", "--args", DATA),
@@ -413,13 +399,11 @@ def _show_programs(toolchains: Toolchains, *, workspace: Path | None, write: tup
 
     The virtual environment of a workspace is writable if the limits name it.
     """
-    args: list[str] = []
-    for place in toolchains.shown:
-        if workspace is None or (
-            place.is_relative_to(workspace) and str(place) not in write and not place.is_symlink()
-        ):
-            args += ["--ro-bind-try", str(place), str(place)]
-    return args
+    places = toolchains.shown
+    if workspace is not None:
+        inside = (place for place in places if place.is_relative_to(workspace))
+        places = tuple(place for place in inside if str(place) not in write and not place.is_symlink())
+    return _bind("--ro-bind-try", places)
 
 
 def _enter_own_network(channel: int | None) -> tuple[str, ...]:
@@ -428,16 +412,18 @@ def _enter_own_network(channel: int | None) -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", supervisor.__file__, supervisor.OWN_NETWORK, str(channel), str(PORT))
 
 
-def _mount_repository(view: View, repository: Repository | None, access: GitAccess, stage: Stage | None) -> list[str]:
+def _mount_repository(
+    view: covers.View, repository: Repository | None, access: GitAccess, stage: Stage | None
+) -> list[str]:
     """Give access to the repository; without one, let none be made unless `.git` may be written."""
     store = view.source / ".git"
     args = git_mounts(repository, access, stage) if repository is not None else []
     if access == "writable" or store.is_symlink() or (repository is not None and not repository.is_linked_worktree):
         return args
-    args += mount_protected(store, target=view.in_sandbox(store))
-    if repository is None and can_become_bare(view.source):
-        head = view.source / BARE_HEAD
-        args += mount_protected(head, target=view.in_sandbox(head))
+    args += covers.mount_protected(store, target=view.in_sandbox(store))
+    if repository is None and covers.can_become_bare(view.source):
+        head = view.source / covers.BARE_HEAD
+        args += covers.mount_protected(head, target=view.in_sandbox(head))
     return args
 
 
@@ -448,10 +434,13 @@ def _isolate(level: SandboxLevel, *, share_network: bool) -> list[str]:
     return [*flags, "--share-net"] if share_network else flags
 
 
+def _bind(option: str, paths: Iterable[str | Path]) -> list[str]:
+    """Return the arguments that show each path at its own place."""
+    return [part for path in paths for part in (option, str(path), str(path))]
+
+
 def _mount_system() -> list[str]:
-    args: list[str] = []
-    for path in _SYSTEM:
-        args += ["--ro-bind-try", path, path]
+    args = _bind("--ro-bind-try", _SYSTEM)
     for path in _LINKS:
         if os.path.islink(path):
             args += ["--symlink", os.readlink(path), path]
@@ -462,7 +451,7 @@ def _mount_system() -> list[str]:
 
 def _unmounted_paths(read: tuple[str, ...], toolchains: Toolchains, *, workspace: Path) -> tuple[str, ...]:
     """Return the paths of `read` that nothing else shows: see `outermost`."""
-    places = tuple(Path(path) for path in read if not is_special(path))
+    places = tuple(Path(path) for path in read if not covers.is_special(path))
     unmounted = outermost((*toolchains.shown, *places), workspace=workspace)
     return tuple(str(place) for place in dict.fromkeys(places) if place in unmounted and place not in toolchains.shown)
 

@@ -114,10 +114,8 @@ def cover_special_files(
     """Cover sockets, pipes and devices, and with `masked` files that may hold secrets.
 
     Return the arguments that keep the repositories below the workspace read-only, and those of the covers. The first
-    make the folders on the way writable, so they come before any other mount there.
-
-    A read-only bind does not keep a command from talking through a socket, pipe or device. `listed` are folders that
-    are searched for them, `system` those that are too large for that.
+    make the folders on the way writable, so they come before any other mount there. `listed` are folders that are
+    searched, `system` those that are too large for that.
     """
     inside = (path.relative_to(view.workspace) for path in hidden if path.is_relative_to(view.workspace))
     skipped = frozenset((*hidden, *(view.source / path for path in inside)))
@@ -219,10 +217,7 @@ def _read_only_repositories(view: View, found: Sequence[Path]) -> list[str]:
 def _cover(path: Path, *, root: Path, view: View) -> list[str]:
     """Cover `path`, which lies below `root`, with something empty; do nothing if it does not exist.
 
-    No link is followed on the way: if a command had replaced a folder with one, bwrap would create the mount point at
-    its target, possibly outside of the sandbox.
-
-    Raises SandboxSetupError for a link.
+    Raises SandboxSetupError for a link at it or on the way to it, which a command may have made; see the module.
     """
     mode = _mode_below(root, path.relative_to(root).parts)
     if stat.S_ISLNK(mode):

@@ -51,9 +51,10 @@ NO_SANDBOX = "it would run outside the sandbox, which could not be set up for it
 
 @frozen_dataclass(kw_only=False)
 class SandboxFailures:
-    """Sandbox failures by session, command and folder, kept while the app runs. `best`: the highest level to use."""
+    """Sandbox failures by session, command and folder, kept while the app runs."""
 
     best: SandboxLevel = SandboxLevel.HARD
+    """The highest level to use."""
     _failures: dict[tuple[str, str, str], str] = field(default_factory=dict)
     _lacks: dict[tuple[str, str, str], SandboxSpec] = field(default_factory=dict)
     """Limits that commands probably failed at, by command."""
@@ -62,7 +63,7 @@ class SandboxFailures:
         """Return the confinement in which `command` would run. May run the sandbox's probe: call it in a thread."""
         # A copy has no virtual environment: the commands that run in it see that of the workspace.
         workspace = context.original or context.workspace
-        found = confinement(
+        confined = confinement(
             context.sandbox,
             workspace=workspace,
             best=self.best,
@@ -70,8 +71,8 @@ class SandboxFailures:
             protected=context.protected,
         )
         reason = self._failures.get(_key(command, str(cwd), context))
-        if reason is None or not found.program or not _may_run_unsandboxed(context):
-            return found
+        if reason is None or not confined.program or not _may_run_unsandboxed(context):
+            return confined
         return Confinement(
             description=f"off (it could not be set up for this command: {reason})", needs_user=NO_SANDBOX
         )
@@ -90,14 +91,12 @@ class SandboxFailures:
 
     def learn(self, facts: CallFacts, context: ToolContext, *, needs: SandboxSpec) -> None:
         """Keep what the command probably lacked in its sandbox, for the dialog of its repetition."""
-        self._lacks.pop(_key(facts.command, facts.cwd, context), None)
-        if needs != NARROWEST:
-            self._lacks[_key(facts.command, facts.cwd, context)] = needs
+        self._lacks[_key(facts.command, facts.cwd, context)] = needs
 
     def lacks(self, facts: CallFacts, context: ToolContext) -> tuple[Lack, ...]:
-        """Return what this command probably lacked when it failed last."""
-        needs = self._lacks.get(_key(facts.command, facts.cwd, context))
-        return (Lack(by="it", needs=needs, seen=True),) if needs is not None else ()
+        """Return what this command probably lacked when it ran last."""
+        needs = self._lacks.get(_key(facts.command, facts.cwd, context), NARROWEST)
+        return (Lack(by="it", needs=needs, seen=True),) if needs != NARROWEST else ()
 
 
 def _key(command: str, cwd: str, context: ToolContext) -> tuple[str, str, str]:
@@ -161,8 +160,13 @@ def base_environment(spec: SandboxSpec, confined: Confinement) -> dict[str, str]
     No variable that the registry passes on replaces one that the sandbox sets.
     """
     hidden = {credential.env for credential in spec.credentials}
-    given = {name: os.environ[name] for name in spec.env if name in os.environ and name not in hidden}
-    return {**given, **clean_environment(os.environ), **confined.toolchains.environment, "PATH": search_path(confined)}
+    passed_on = {name: os.environ[name] for name in spec.env if name in os.environ and name not in hidden}
+    return {
+        **passed_on,
+        **clean_environment(os.environ),
+        **confined.toolchains.environment,
+        "PATH": search_path(confined),
+    }
 
 
 @asynccontextmanager
@@ -292,7 +296,7 @@ def _ending_of(ended: EndedCommand, *, seconds: float, pipeline: tuple[str, ...]
 def _explain_failure(
     run: "_EndedRun", *, argv: tuple[str, ...], confined: Confinement, context: ToolContext
 ) -> tuple[str, SandboxSpec]:
-    """Return what in the sandbox made the command fail, as a clause, and the limits with which it would not."""
+    """Return the clause on what in the sandbox made the command fail, or "", and the limits with which it would not."""
     code = run.ended.code
     if run.unreached:
         # The proxy knows this; what the output says of the network follows from it.

@@ -264,7 +264,9 @@ def stage_for(repository: Repository | None, access: GitAccess) -> Iterator[Stag
         for name in _STAGED:
             before = _file_version(repository.folder / name)
             if before is not None:
-                _write_copy(folder / name, _read_file(repository.folder / name), before)
+                (folder / name).write_bytes(_read_file(repository.folder / name))
+                # Git takes a file for unchanged if its size and time are those in an index that is younger than it.
+                os.utime(folder / name, ns=(before[_MTIME_NS], before[_MTIME_NS]))
                 stage.before[name] = before
                 copied = _file_version(folder / name)
                 if copied is not None:
@@ -392,15 +394,6 @@ def _file_version(path: Path) -> tuple[int, ...] | None:
     if not stat.S_ISREG(info.st_mode):
         return None
     return (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
-
-
-def _write_copy(path: Path, data: bytes, before: tuple[int, ...]) -> None:
-    """Write a copy with the modification time of the original.
-
-    Git takes a file for unchanged if its size and time are those in an index that is younger than the file.
-    """
-    path.write_bytes(data)
-    os.utime(path, ns=(before[_MTIME_NS], before[_MTIME_NS]))
 
 
 def _read_file(path: Path) -> bytes:

@@ -58,9 +58,8 @@ def run_isolated(
 ) -> JsonValue:
     """Call `function`, defined at the top level of a module, in a subprocess and return its result. Blocks.
 
-    Arguments and result pass as JSON, dataclasses in them as objects. `counter` counts what the function counts.
-
-    Raises IsolatedCallError.
+    Arguments and result pass as JSON, dataclasses in them as objects. `counter` counts what the function counts. Raises
+    IsolatedCallError.
     """
     reader, writer = os.pipe() if counter is not None else (-1, -1)
     if counter is not None:

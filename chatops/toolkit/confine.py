@@ -187,9 +187,8 @@ def why_not_for_commands(paths: Iterable[str], *, protected: tuple[Path, ...] = 
 def opened_folder(path: Path, *, context: ToolContext, create: bool = False) -> Iterator[int]:
     """Yield a descriptor of a folder in the workspace that is reached without following any symlink.
 
-    With `create`, missing folders are made.
-
-    Raises FileNotFoundError, and ToolFailedError if the path is no longer what was checked.
+    With `create`, missing folders are made. Raises FileNotFoundError, and ToolFailedError if the path is no longer what
+    was checked.
     """
     shown = visible(str(path), limit=300)
     if not path.is_relative_to(context.workspace):

@@ -74,9 +74,8 @@ _THREADS = DaemonThreadExecutor()
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return the result of `function`, run in a thread, or raise what it raised.
 
-    Cancelling the wait does not stop the thread; its result is discarded.
-
-    Raises EscapedError instead of anything that is not an ordinary exception.
+    Cancelling the wait does not stop the thread; its result is discarded. Raises EscapedError instead of anything that
+    is not an ordinary exception.
     """
     context = contextvars.copy_context()
     return await asyncio.wrap_future(_THREADS.submit(lambda: context.run(function, *args, **kwargs)))

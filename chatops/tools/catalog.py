@@ -12,19 +12,12 @@ from chatops.domain.tools import ToolSpec
 from chatops.policy.registry import KNOWLEDGE_TOOL, KnowledgeSource
 from chatops.policy.verdicts import SKILL_TOOL
 from chatops.toolkit.base import Tool
+from chatops.tools import service
 from chatops.tools.delegation import DelegateTool
 from chatops.tools.files import file_edit, file_list, file_read, file_write
 from chatops.tools.memory import memory_tools, scratch_tools
 from chatops.tools.python import python_tools
 from chatops.tools.search import file_search
-from chatops.tools.service import (
-    NO_BACKEND,
-    NO_WOLFRAM_KEY,
-    WOLFRAM_KEY,
-    choose_backend,
-    search_web_tools,
-    wolfram_tools,
-)
 from chatops.tools.shell import shell_tools
 from chatops.tools.skills import NO_SKILLS, skill_tools
 from chatops.tools.web import WebSettings, web_tools
@@ -95,14 +88,14 @@ def builtin_catalog(settings: CatalogSettings) -> Catalog:
         *(memory_tools(settings.memories) if settings.memories is not None else ()),
     ]
     absent: dict[str, str] = {}
-    if backend := choose_backend(settings.environ):
-        tools += search_web_tools(backend)
+    if backend := service.choose_backend(settings.environ):
+        tools += service.search_web_tools(backend)
     else:
-        absent["web_search"] = NO_BACKEND
-    if key := settings.environ.get(WOLFRAM_KEY, ""):
-        tools += wolfram_tools(key)
+        absent["web_search"] = service.NO_BACKEND
+    if key := settings.environ.get(service.WOLFRAM_KEY, ""):
+        tools += service.wolfram_tools(key)
     else:
-        absent["wolfram_alpha"] = NO_WOLFRAM_KEY
+        absent["wolfram_alpha"] = service.NO_WOLFRAM_KEY
     if settings.skills.found:
         tools += skill_tools(lambda: settings.skills)
     else:

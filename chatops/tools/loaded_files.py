@@ -75,18 +75,11 @@ def _files_of_programs(command: Effects, *, cwd: Path, context: ToolContext) -> 
         if (loads := LOADS.get(program)) is None:
             continue
         for folder in dict.fromkeys(folders):
-            for place in _upwards(folder, top=str(context.workspace)) if loads.upwards else (folder,):
+            above = (str(place) for place in Path(folder).parents if place.is_relative_to(context.workspace))
+            for place in (folder, *above) if loads.upwards else (folder,):
                 yield from (os.path.join(place, name) for name in loads.names)
             if loads.tests:
                 yield from _conftests(folder)
-
-
-def _upwards(folder: str, *, top: str) -> Iterator[str]:
-    while True:
-        yield folder
-        if folder == top or folder == os.path.dirname(folder):
-            return
-        folder = os.path.dirname(folder)
 
 
 def _conftests(folder: str) -> Iterator[str]:

@@ -65,19 +65,17 @@ def drop_all_but_content(soup: Any) -> Any:
     page = soup.body or soup
     total = len(page.get_text(" ", strip=True))
     _drop_hidden(page)
-    found = _find_content(page)
-    if len(found.get_text(" ", strip=True)) < min(_MIN_CONTENT, total // 10):
+    content = _find_content(page)
+    if len(content.get_text(" ", strip=True)) < min(_MIN_CONTENT, total // 10):
         return page
-    for tag in found(_CHROME_TAGS):
-        _drop_if_small(tag, most=total)
-    for tag in found(_surrounds_content):
-        _drop_if_small(tag, most=total)
-    if found is page:
-        for tag in found(["header", "footer"]):
+    for tag in (*content(_CHROME_TAGS), *content(_surrounds_content)):
+        _drop_if_small(tag, page_size=total)
+    if content is page:
+        for tag in content(["header", "footer"]):
             if tag.find_parent(["article", "section", "main"]) is None and tag.find("h1") is None:
-                _drop_if_small(tag, most=total)
-    _unwrap_layout(found)
-    return found
+                _drop_if_small(tag, page_size=total)
+    _unwrap_layout(content)
+    return content
 
 
 def _check_depth(soup: Any) -> None:
@@ -91,13 +89,14 @@ def _check_depth(soup: Any) -> None:
 
 def _drop_hidden(page: Any) -> None:
     """Drop what a reader of the page does not see, where anyone may have written to the model."""
-    for tag in page(lambda tag: tag.has_attr("hidden") or tag.get("aria-hidden") == "true" or _is_hidden(tag)):
+
+    def is_hidden(tag: Any) -> bool:
+        by_attribute = tag.has_attr("hidden") or tag.get("aria-hidden") == "true"
+        return by_attribute or _HIDDEN.search(tag.get("style") or "") is not None
+
+    for tag in page(is_hidden):
         if not tag.decomposed:
             tag.decompose()
-
-
-def _is_hidden(tag: Any) -> bool:
-    return bool(_HIDDEN.search(tag.get("style") or ""))
 
 
 def _find_content(page: Any) -> Any:
@@ -124,8 +123,9 @@ def _surrounds_content(tag: Any) -> bool:
     return tag.name not in {"body", "main", "article"} and any(_CHROME.search(name) for name in names)
 
 
-def _drop_if_small(tag: Any, *, most: int) -> None:
-    if not tag.decomposed and len(tag.get_text(" ", strip=True)) < most * _MAX_SHARE:
+def _drop_if_small(tag: Any, *, page_size: int) -> None:
+    """Drop an element unless it holds much of the page. A part of a dropped one is dropped already."""
+    if not tag.decomposed and len(tag.get_text(" ", strip=True)) < page_size * _MAX_SHARE:
         tag.decompose()
 
 

@@ -10,6 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -291,32 +292,29 @@ def format_problems(value: JsonValue, *, schema: str) -> tuple[Problem, ...]:
     )
 
 
-def _is_uri(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return _URI.fullmatch(text) is not None and (parts.scheme not in ("http", "https") or bool(parts.hostname))
-    except ValueError:
+def _has_host_if_web(text: str) -> bool:
+    parts = urlsplit(text)
+    return parts.scheme not in ("http", "https") or bool(parts.hostname)
+
+
+def _format(pattern: re.Pattern[str], parse: Callable[[str], object] = lambda text: True) -> Callable[[str], bool]:
+    """Return the check of a format: the text matches `pattern`, and `parse` neither raises ValueError nor refuses."""
+
+    def check(text: str) -> bool:
+        with suppress(ValueError):
+            return pattern.fullmatch(text) is not None and bool(parse(text))
         return False
 
-
-def _is_date(text: str) -> bool:
-    try:
-        return _DATE.fullmatch(text) is not None and date.fromisoformat(text) is not None
-    except ValueError:
-        return False
-
-
-def _is_date_time(text: str) -> bool:
-    try:
-        return _DATE_TIME.fullmatch(text) is not None and datetime.fromisoformat(text.upper()) is not None
-    except ValueError:
-        return False
+    return check
 
 
 FORMATS: Mapping[str, tuple[Callable[[str], bool], str]] = {
-    "email": (lambda text: _EMAIL.fullmatch(text) is not None, "must be an e-mail address, such as NAME@HOST"),
-    "uri": (_is_uri, "must be an address, such as https://example.org"),
-    "date": (_is_date, "must be a date, such as 2026-01-31"),
-    "date-time": (_is_date_time, "must be a date and time, such as 2026-01-31T09:30:00Z"),
+    "email": (_format(_EMAIL), "must be an e-mail address, such as NAME@HOST"),
+    "uri": (_format(_URI, _has_host_if_web), "must be an address, such as https://example.org"),
+    "date": (_format(_DATE, date.fromisoformat), "must be a date, such as 2026-01-31"),
+    "date-time": (
+        _format(_DATE_TIME, lambda text: datetime.fromisoformat(text.upper())),
+        "must be a date and time, such as 2026-01-31T09:30:00Z",
+    ),
 }
 """The known formats, each with its check and the message for a text that fails it."""

@@ -56,6 +56,11 @@ _MAX_SNIPPET = 300
 """Maximum number of characters of a result's excerpt."""
 _SEARCH_S = 15.0
 """Seconds for one search."""
+_STATUS_ADVICE = {
+    401: " The key is wrong or expired.",
+    403: " The key is not valid here, or the SearXNG server does not allow the format json.",
+    429: " Too many searches; wait a moment.",
+}
 
 
 async def ask_service(
@@ -197,14 +202,13 @@ class HttpBackend:
             seconds=_SEARCH_S,
         )
         if status != 200:
-            advice = _status_advice(status)
+            advice = _STATUS_ADVICE.get(status, "")
             raise ToolFailedError(f"The search at {self.host} failed with status {status}.{advice}")
         try:
             answer = json.loads(data)
         except ValueError as error:
-            raise ToolFailedError(
-                f"The search at {self.host} did not answer with JSON.{_status_advice(403)}"
-            ) from error
+            fault = f"The search at {self.host} did not answer with JSON.{_STATUS_ADVICE[403]}"
+            raise ToolFailedError(fault) from error
         return _read_hits(answer, *self.path, text=self.text)
 
 
@@ -295,18 +299,6 @@ def search_web_tools(backend: SearchBackend) -> tuple[FunctionTool, ...]:
 def _hit_text(number: int, hit: Hit) -> str:
     text = visible(" ".join(hit.text.split()), limit=_MAX_SNIPPET)
     return f"{number}. {visible(hit.title, limit=200)}\n   {visible(hit.url, limit=500)}\n   {text}"
-
-
-def _status_advice(status: int) -> str:
-    match status:
-        case 401:
-            return " The key is wrong or expired."
-        case 403:
-            return " The key is not valid here, or the SearXNG server does not allow the format json."
-        case 429:
-            return " Too many searches; wait a moment."
-        case _:
-            return ""
 
 
 def _read_hits(answer: object, *path: str, text: str, url: str = "url") -> Sequence[Hit]:

@@ -38,8 +38,6 @@ from chatops.tools.function import FunctionTool, tool
 from chatops.tools.page import decode_page, readers
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpx2
 
 MAX_REDIRECTS = 5
@@ -182,7 +180,7 @@ async def _request_page(target: Target, *, settings: WebSettings) -> _Page:
     import httpx2
 
     address = await public_address(target, resolver=settings.resolver, allowed=settings.allowed_addresses)
-    context = await in_thread(_make_tls_context)
+    context = await in_thread(httpx2.create_ssl_context, trust_env=False)
     transport = httpx2.AsyncHTTPTransport(verify=context, trust_env=False)
     name = f"[{address}]" if ":" in address else address
     request = httpx2.Request(
@@ -216,12 +214,6 @@ def _describe_failure(error: Exception) -> str:
             return f"the secure connection failed ({visible(cause.reason or 'no reason given', limit=150)})"
         case _:
             return visible(str(error), limit=200).rstrip(".") or type(error).__name__
-
-
-def _make_tls_context() -> "ssl.SSLContext":
-    import httpx2
-
-    return httpx2.create_ssl_context(trust_env=False)
 
 
 async def _read_response(response: "httpx2.Response", *, target: Target, limit: int) -> _Page:

@@ -91,7 +91,7 @@ def test_registry_check_finds_nothing_wrong_with_what_comes_with_chatops_where_a
 ) -> None:
     """As an installed chatops has it: the registry, and the workflows beside it."""
     # Whatever is installed here, and whatever another test has imported.
-    monkeypatch.setattr("chatops.tools.catalog.choose_backend", lambda environ: None)
+    monkeypatch.setattr("chatops.tools.service.choose_backend", lambda environ: None)
     shutil.copy(packaged_registry(), bench.own)
     shutil.copytree(packaged_workflows(), bench.own.parent / "workflows")
     ran = CommandLine(bench.workspace, capsys)("registry", "check", str(bench.own))
