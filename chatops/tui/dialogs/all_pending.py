@@ -20,7 +20,8 @@ from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.store.base import DecisionRow
 from chatops.tui.composer import Composer
-from chatops.tui.dialogs.approval_frame import BY_NAME, VIEW_KEYS, AskedCall, describe, fact_rows, title
+from chatops.tui.dialogs.approval_frame import describe, fact_rows, title
+from chatops.tui.dialogs.approval_keys import BY_NAME, VIEW_KEYS, AskedCall
 from chatops.tui.dialogs.approval_list import CallMark, ListedCall
 from chatops.tui.dialogs.calls import CallsDialog
 from chatops.tui.dialogs.changes import change_title
@@ -46,19 +47,20 @@ if TYPE_CHECKING:
     from chatops.contained.text import Change, ContainedReview
     from chatops.wiring.all_pending import AllPending, WaitingCall
 
-_WIDEST = 12
-"""Characters of a column of the list that has an age, a mark, a folder or a role."""
-_LEAST_WIDTH = 70
-"""Cells of a line below which the list has no roles."""
+_LONGEST_CELL = 12
+"""Characters in a column of the list that has an age, a mark, a folder or a role."""
+_MIN_WIDTH_WITH_ROLES = 70
+"""Cells of a line from which on the list has room for roles."""
 _NO_FILES = "Only changes of a contained turn have files to tick."
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+_UNITS_OF_AGE = ((86_400, "d"), (3_600, "h"), (60, "min"))
+"""Seconds and names of the units, the largest first."""
 
 
 def _is_about_changes(pending: PendingCall) -> bool:
     return pending.call.name == CONTAINED_APPLY
 
 
-def _of_changes(*words: str) -> Callable[[AskedCall], Words]:
+def _for_changes(*words: str) -> Callable[[AskedCall], Words]:
     """Return the label of a key that only changes of a contained turn have."""
     return lambda asked: words if asked.applies else None
 
@@ -99,14 +101,16 @@ class AllPendingScreen(CallsDialog):
         BY_NAME["m"],
         DialogKey("enter", "open_session", "open its session, and its dialog there", ("open its session", "open")),
         DialogKey(
-            "n", "next_change", "next file of a contained turn; p: the one before", _of_changes("next file", "file")
+            "n", "next_change", "next file of a contained turn; p: the one before", _for_changes("next file", "file")
         ),
-        DialogKey("p", "change_before"),
-        DialogKey("t", "tick", "tick or untick the file; decides nothing", _of_changes("ticks", "ticks")),
+        DialogKey("p", "previous_change"),
+        DialogKey("t", "tick", "tick or untick the file; decides nothing", _for_changes("ticks", "ticks")),
         *(BY_NAME[name] for name in f"tab shift+tab up {VIEW_KEYS} f1 escape".split()),
     )
     KEY_GROUP: ClassVar[KeyGroup] = "all pending"
-    IS_UNKNOWN: ClassVar[str] = "It may have taken effect: u says unknown, m marks it done. Enter: run it again there."
+    UNKNOWN_NOTE: ClassVar[str] = (
+        "It may have taken effect: u says unknown, m marks it done. Enter: run it again there."
+    )
 
     def __init__(
         self,
@@ -125,29 +129,31 @@ class AllPendingScreen(CallsDialog):
         self._workspace = workspace
         self._open = open_session
         self._waiting = waiting
+        """The calls that wait, as they were read last."""
         self._known: dict[CallId, WaitingCall] = {}
         """All calls that were listed, as they were read last."""
         self._places: dict[str, int] = {}
         """The place of the change that `t` ticks, by the digest of the call; the first one if it is not there."""
         self._unticked: set[tuple[str, str]] = set()
         """The changes that are not to be applied: the digest of the call, and the path."""
-        self._coloured: tuple[ContainedReview, BlockTheme, dict[str, DiffRows]] | None = None
-        """The diffs of the changes that were drawn last."""
-        self._next: dict[SessionId, str] = {}
-        """How the sessions continue in which a call was decided here."""
+        self._drawn_diffs: tuple[ContainedReview, BlockTheme, dict[str, DiffRows]] | None = None
+        """The diffs of the changes that were drawn last, after what they were made from."""
+        self._continuations: dict[SessionId, str] = {}
+        """How the sessions continue in which a call was decided here, as sentences."""
         self._watching: Task[None] | None = None
+        """Reads the list again, until the dialog is closed."""
 
     def begin(self) -> None:
         """Show the first call, and follow the list."""
         super().begin()
-        self._watching = self._source.watch(self._changed)
+        self._watching = self._source.watch(self._adopt_list)
 
     def on_unmount(self) -> None:
         """Stop following, and say how the sessions continue."""
         if self._watching is not None:
             self._watching.cancel()
-        if self._next:
-            show_notice(self.app, "\n".join(self._next.values()))
+        if self._continuations:
+            show_notice(self.app, "\n".join(self._continuations.values()))
 
     # The calls
 
@@ -156,33 +162,33 @@ class AllPendingScreen(CallsDialog):
         self._known.update((call.pending.call.id, call) for call in self._waiting)
         return [call.pending for call in self._waiting]
 
-    def _changed(self, waiting: "Sequence[WaitingCall]") -> None:
+    def _adopt_list(self, waiting: "Sequence[WaitingCall]") -> None:
         self._waiting = waiting
         self.follow()
 
     def refresh_subject(self) -> None:
         """Show what waits now. All keys wait if that is different without a key of the user."""
-        undecided = {item.pending.call.id for item in self._calls.undecided}
+        before = {item.pending.call.id for item in self._calls.undecided}
         changes = {call.pending.call.id: call.changes for call in self._waiting}
-        differ = [
+        with_other_changes = [
             item
             for item in self._calls.undecided
             if (call := item.pending.call.id) in changes and changes[call] != self._known[call].changes
         ]
-        for item in differ:
+        for item in with_other_changes:
             item.seen, self._described = False, None
         super().refresh_subject()
-        new = {item.pending.call.id for item in self._calls.undecided} - undecided
-        gone = any(item.mark is CallMark.ELSEWHERE and item.pending.call.id in undecided for item in self._calls.items)
-        if self.can_draw and (new or gone or differ):
-            self.note_change(self.note or (DIFFER if differ else "The list has changed."))
+        has_new = any(item.pending.call.id not in before for item in self._calls.undecided)
+        has_lost = any(item.mark is CallMark.ELSEWHERE and item.pending.call.id in before for item in self._calls.items)
+        if self.can_draw and (has_new or has_lost or with_other_changes):
+            self.note_change(self.note or (DIFFER if with_other_changes else "The list has changed."))
             self.show_frame()
 
     async def decide(self, asked: PendingCall, decision: Decision) -> bool:
         """Post a decision on exactly what was shown."""
         call = replace(self._known[asked.call.id], pending=asked)
         if then := await self._source.decide(call, decision):
-            self._next[call.session_id] = self.note = f"Stored: {title(asked)}. {then}"
+            self._continuations[call.session_id] = self.note = f"Stored: {title(asked)}. {then}"
         return bool(then)
 
     async def decision_on(self, asked: PendingCall) -> DecisionRow | None:
@@ -213,53 +219,56 @@ class AllPendingScreen(CallsDialog):
         return line(f"the changes cannot be shown: {call.changes}") if isinstance(call.changes, str) else ""
 
     def _approve(self, item: ListedCall) -> None:
-        able, ticked = self._able(item), self._ticked(item)
+        applicable, ticked = self._applicable(item), self._ticked(item)
         if not _is_about_changes(item.pending):
             super()._approve(item)
-        elif not able:
+        elif not applicable:
             self.show_note("Nothing can be applied: all changes are in conflict.")
         elif not ticked:
             self.show_note(f"Nothing is ticked. d: {_deny_label(self._asked(item))}.")
         else:
-            self._send(item, Approved(only=None if ticked == able else ticked))
+            self._send(item, Approved(only=None if ticked == applicable else ticked))
 
-    def _found(self, item: ListedCall) -> "Sequence[Change]":
+    def _changes_of(self, item: ListedCall) -> "Sequence[Change]":
         """Return the changes that a call is about; none for any other call, or if they cannot be shown."""
-        found = self._known[item.pending.call.id].changes
-        return () if found is None or isinstance(found, str) else found.changes
+        review = self._known[item.pending.call.id].changes
+        return () if review is None or isinstance(review, str) else review.changes
 
-    def _able(self, item: ListedCall) -> tuple[str, ...]:
+    def _applicable(self, item: ListedCall) -> tuple[str, ...]:
         """Return the paths of the changes that can be applied."""
-        return tuple(change.path for change in self._found(item) if not change.conflict)
+        return tuple(change.path for change in self._changes_of(item) if not change.conflict)
 
     def _ticked(self, item: ListedCall) -> tuple[str, ...]:
-        return tuple(path for path in self._able(item) if (item.pending.digest, path) not in self._unticked)
+        """Return the paths of the changes to apply."""
+        return tuple(path for path in self._applicable(item) if (item.pending.digest, path) not in self._unticked)
 
     def _next_change(self) -> None:
         self._go_to_change(1)
 
-    def _change_before(self) -> None:
+    def _previous_change(self) -> None:
         self._go_to_change(-1)
 
     def _go_to_change(self, by: int) -> None:
         """Point to another file, and scroll to it."""
         item = self._calls.current
-        if item is None or not (found := self._found(item)):
+        if item is None or not (changes := self._changes_of(item)):
             self.show_note(_NO_FILES)
             return
-        at = self._places[item.pending.digest] = (self._places.get(item.pending.digest, 0) + by) % len(found)
+        digest = item.pending.digest
+        place = self._places[digest] = (self._places.get(digest, 0) + by) % len(changes)
         self._draw_changes()
         assert self._described is not None
-        headings = [row for row, shown in enumerate(self._described[1].rows) if shown.tone == "heading"]
-        self.payload.show_row(headings[at - len(found)])
+        headings = [number for number, row in enumerate(self._described[1].rows) if row.tone == "heading"]
+        # The last headings are those of the files.
+        self.payload.show_row(headings[-len(changes) :][place])
         self.call_after_refresh(self.show_frame)
 
     def _tick(self) -> None:
         item = self._calls.current
-        if item is None or not (found := self._found(item)):
+        if item is None or not (changes := self._changes_of(item)):
             self.show_note(_NO_FILES)
             return
-        change = found[self._places.get(item.pending.digest, 0)]
+        change = changes[self._places.get(item.pending.digest, 0)]
         if change.conflict:
             self.show_note(IN_CONFLICT)
             return
@@ -299,36 +308,37 @@ class AllPendingScreen(CallsDialog):
         call, theme = self._known[item.pending.call.id], theme_of(self.app)
         if not _is_about_changes(item.pending):
             return describe(item.pending, theme=theme, about=call.facts, details=details, side_by_side=side_by_side)
-        rows = (*fact_rows(call.facts), Row(), *self._changes(call, side_by_side=side_by_side))
+        rows = (*fact_rows(call.facts), Row(), *self._change_rows(call, side_by_side=side_by_side))
         return Description(rows=rows, payload=len(rows))
 
-    def _changes(self, call: "WaitingCall", *, side_by_side: bool) -> Iterator[Row]:
-        if (found := call.changes) is None or isinstance(found, str):
-            yield Row(text=line(f"The changes cannot be shown: {found}"), tone="caution")
+    def _change_rows(self, call: "WaitingCall", *, side_by_side: bool) -> Iterator[Row]:
+        """Yield all changes of a call, or why they cannot be shown."""
+        if (review := call.changes) is None or isinstance(review, str):
+            yield Row(text=line(f"The changes cannot be shown: {review}"), tone="caution")
             return
         theme = theme_of(self.app)
-        if self._coloured is None or self._coloured[0] is not found or self._coloured[1] != theme:
-            self._coloured = (found, theme, coloured_diffs(found.changes, theme))
-        diffs = self._coloured[2]
-        yield from about_changes(call.pending, found)
-        yield from (Row(text=line(text), tone="code", exact=True) for text in found.notes)
+        if self._drawn_diffs is None or self._drawn_diffs[0] is not review or self._drawn_diffs[1] != theme:
+            self._drawn_diffs = (review, theme, coloured_diffs(review.changes, theme))
+        diffs = self._drawn_diffs[2]
+        yield from about_changes(call.pending, review)
+        yield from (Row(text=line(text), tone="code", exact=True) for text in review.notes)
         digest = call.pending.digest
-        place = self._places.get(digest, 0)
-        marks = [
-            tick_mark(change, pointed=at == place, ticked=(digest, change.path) not in self._unticked)
-            for at, change in enumerate(found.changes)
-        ]
+        pointed = self._places.get(digest, 0)
         headings = [
-            Row(text=change_title(change, diffs[change.path]), lead=mark, exact=True, tone="heading")
-            for change, mark in zip(found.changes, marks, strict=True)
+            Row(
+                text=change_title(change, diffs[change.path]),
+                lead=tick_mark(change, pointed=place == pointed, ticked=(digest, change.path) not in self._unticked),
+                exact=True,
+                tone="heading",
+            )
+            for place, change in enumerate(review.changes)
         ]
-        yield from below_each_other(found.changes, headings, diffs, side_by_side=side_by_side)
+        yield from below_each_other(review.changes, headings, diffs, side_by_side=side_by_side)
 
     def _asked(self, item: ListedCall) -> AskedCall:
         verb = "undo" if is_undo(item.pending.call.arguments) else "apply"
-        able = self._able(item)
-        applies = f"{verb} {len(self._ticked(item))} of {len(able)}" if self._found(item) else ""
-        return replace(super()._asked(item), applies=applies)
+        counts = f"{len(self._ticked(item))} of {len(self._applicable(item))}"
+        return replace(super()._asked(item), applies=f"{verb} {counts}" if self._changes_of(item) else "")
 
     def listed(self) -> Content:
         """Return the list around the shown call: age or mark, the call, folder, role and title of its session."""
@@ -336,9 +346,10 @@ class AllPendingScreen(CallsDialog):
         rows = max(3, min(8, self.size.height // 5))
         first = max(0, min(index - rows + 2, len(items) - rows))
         table = [self._columns(item) for item in items[first : first + rows]]
-        state, _, folder, role, _ = (min(_WIDEST, max(map(len, column))) for column in zip(*table, strict=True))
-        # The heading has the role of the shown call.
-        role = role if self.body.line_width >= _LEAST_WIDTH else 0
+        state, _, folder, role, _ = (min(_LONGEST_CELL, max(map(len, column))) for column in zip(*table, strict=True))
+        # Without a column of their own, the heading has the role of the shown call.
+        role = role if self.body.line_width >= _MIN_WIDTH_WITH_ROLES else 0
+        # Call and title get what is left after the others and the 10 cells between all of them, three to two.
         room = max(10, self.body.line_width - state - folder - role - 10)
         widths = (state, room * 3 // 5, folder, role, room - room * 3 // 5)
         lines = []
@@ -377,5 +388,5 @@ class AllPendingScreen(CallsDialog):
 
 def _age(seconds: float) -> str:
     """Return how old a call is, in the largest unit that fits."""
-    found = ((int(seconds // size), unit) for size, unit in _UNITS if seconds >= size)
-    return next((f"{count} {unit} ago" for count, unit in found), "just now")
+    fitting = (f"{int(seconds // size)} {unit} ago" for size, unit in _UNITS_OF_AGE if seconds >= size)
+    return next(fitting, "just now")

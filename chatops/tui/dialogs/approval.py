@@ -26,11 +26,8 @@ from chatops.policy.remembered import SCOPE_NAMES
 from chatops.policy.rule_syntax import rule_text
 from chatops.runtime.session import owned
 from chatops.tui.composer import Composer
-from chatops.tui.dialogs.approval_frame import (
-    KEYS,
-    call_legend,
-    describe,
-)
+from chatops.tui.dialogs.approval_frame import describe
+from chatops.tui.dialogs.approval_keys import KEYS, call_legend
 from chatops.tui.dialogs.approval_list import CallMark, LastSeenCall, ListedCall, mark_after_edit
 from chatops.tui.dialogs.arguments import arguments_form
 from chatops.tui.dialogs.calls import CallsDialog
@@ -61,7 +58,7 @@ class ApprovalScreen(CallsDialog):
 
     def waiting(self) -> Sequence[PendingCall]:
         """Return the calls of the session that wait now. Changes of contained turns have a dialog of their own."""
-        return [one for one in self._session.snapshot().pending if one.call.name != CONTAINED_APPLY]
+        return [asked for asked in self._session.snapshot().pending if asked.call.name != CONTAINED_APPLY]
 
     async def decide(self, asked: PendingCall, decision: Decision) -> bool:
         """Decide through the session."""
@@ -76,7 +73,7 @@ class ApprovalScreen(CallsDialog):
         return await self._session.decision_on(asked.call.id)
 
     def feed(self, event: Event) -> None:
-        """Handle an event of the session. Called for every event while the dialog is open."""
+        """Follow an event of the session that can change the list of calls."""
         if not self.can_draw:
             return
         match event:
@@ -160,19 +157,19 @@ class ApprovalScreen(CallsDialog):
     async def _edit_in_editor(self, item: ListedCall) -> None:
         """Edit the main text of the call in the user's editor. A text with a problem goes into the form."""
         asked = item.pending
-        found = await edit_call(self.app, self._session, asked)
-        if isinstance(found, str):
-            self.show_note_or_notice(found)
+        result = await edit_call(self.app, self._session, asked)
+        if isinstance(result, str):
+            self.show_note_or_notice(result)
             return
         if item.pending is not asked or not item.undecided or not self.can_draw:
-            self.show_note_or_notice(f"The call has changed meanwhile. Your text is in {found.edited.path}.")
+            self.show_note_or_notice(f"The call has changed meanwhile. Your text is in {result.edited.path}.")
             return
-        found.edited.discard()
-        if found.problems:
-            self._edits.setdefault(asked.digest, {})[found.argument] = found.edited.text
-            self._edit(item, found.problems)
+        result.edited.discard()
+        if result.problems:
+            self._edits.setdefault(asked.digest, {})[result.argument] = result.edited.text
+            self._edit(item, result.problems)
         else:
-            self._send(item, Edited(arguments=found.arguments))
+            self._send(item, Edited(arguments=result.arguments))
 
     def _ask_rule(self, item: ListedCall) -> None:
         try:

@@ -74,7 +74,7 @@ class ListedCall:
 
     def offer(self, key: OfferKey) -> Offer | None:
         """Return the answer of this key, or None if this call does not have it."""
-        return next((one for one in call_offers(self.pending) if one.key == key), None)
+        return next((offer for offer in call_offers(self.pending) if offer.key == key), None)
 
     @property
     def exactly(self) -> ArgumentPattern:
@@ -117,6 +117,7 @@ class ApprovalList:
 
     items: list[ListedCall] = field(default_factory=list)
     index: int = 0
+    """The place of the shown call."""
 
     @property
     def current(self) -> ListedCall | None:
@@ -145,24 +146,24 @@ class ApprovalList:
         """
         changed = []
         shown = self.current
-        waiting = {call.call.id for call in pending}
-        for call in pending:
-            item = self.find(call.call.id)
+        for asked in pending:
+            item = self.find(asked.call.id)
             if item is None:
-                self.items.append(ListedCall(call))
-            elif (item.pending.digest, item.pending.reason) != (call.digest, call.reason):
-                item.pending, item.mark, item.seen, item.opened = call, CallMark.UNDECIDED, False, False
+                self.items.append(ListedCall(asked))
+            elif (item.pending.digest, item.pending.reason) != (asked.digest, asked.reason):
+                item.pending, item.mark, item.seen, item.opened = asked, CallMark.UNDECIDED, False, False
                 changed.append(item)
-            elif item.pending != call:
+            elif item.pending != asked:
                 # The rights may have changed since; what would run has not.
-                item.pending = call
+                item.pending = asked
+        pending_ids = {asked.call.id for asked in pending}
         for item in self.items:
-            if item.undecided and item.pending.call.id not in waiting:
+            if item.undecided and item.pending.call.id not in pending_ids:
                 item.mark = CallMark.ELSEWHERE
         # Sort in the order the model made the calls, not the order their checks ended. The shown call stays shown.
         sessions = list(dict.fromkeys(_session(item) for item in self.items))
-        self.items.sort(key=lambda item: (sessions.index(_session(item)), _place(item.pending.call.id)))
-        self.index = next((at for at, item in enumerate(self.items) if item is shown), self.index)
+        self.items.sort(key=lambda item: (sessions.index(_session(item)), _order_in_session(item.pending.call.id)))
+        self.index = next((place for place, item in enumerate(self.items) if item is shown), self.index)
         return changed
 
     def move(self, by: int) -> None:
@@ -172,12 +173,10 @@ class ApprovalList:
 
     def show_next_undecided(self) -> bool:
         """Show the next call without an answer. Return False if there is none."""
-        for offset in range(len(self.items)):
-            at = (self.index + offset) % len(self.items)
-            if self.items[at].undecided:
-                self.index = at
-                return True
-        return False
+        places = ((self.index + offset) % len(self.items) for offset in range(len(self.items)))
+        place = next((place for place in places if self.items[place].undecided), None)
+        self.index = self.index if place is None else place
+        return place is not None
 
     def show_first_undecided(self) -> bool:
         """Show the first call without an answer, in call order. Return True if that is another one."""
@@ -190,7 +189,7 @@ class ApprovalList:
         return [item for item in self.undecided if not item.seen]
 
     def approvable(self) -> list[ListedCall]:
-        """Return the calls that `approve the rest` may approve: outcome not unknown, not denied, no further rights."""
+        """Return the calls that "approve the rest" may approve: outcome not unknown, not denied, no further rights."""
         return [
             item
             for item in self.undecided
@@ -204,6 +203,6 @@ def _session(item: ListedCall) -> str:
     return session_of(item.pending.call.id)
 
 
-def _place(call_id: CallId) -> tuple[int, ...]:
+def _order_in_session(call_id: CallId) -> tuple[int, ...]:
     """Return turn, round and index, which a call id ends with."""
     return tuple(int(part) for part in call_id.split(".")[-3:] if part.isdecimal())

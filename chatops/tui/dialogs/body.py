@@ -22,12 +22,14 @@ MIN_WIDTH, MIN_HEIGHT = 20, 6
 """Cells below which nothing can be shown, and therefore nothing approved."""
 NOTE_ROWS = 4
 """Maximum lines of a note, as in ``dialogs.tcss``."""
-LEAST_PAYLOAD = 4
-"""Lines of the payload that are worth more than the list of calls."""
-_LEAST_WIDTH, _MAX_WIDTH = 80, 110
+MIN_PAYLOAD = 4
+"""Lines of the payload without which the list of calls is left out."""
+_MIN_WIDTH, _MAX_WIDTH = 80, 110
 """Columns between which a dialog is as wide as its text."""
-_SIDES = 4
-"""Cells taken by a dialog's border and padding."""
+_FRAME_CELLS = 4
+"""Cells of a line taken by a dialog's border and padding."""
+_FRAME_LINES = 5
+"""Lines taken by a dialog's border, padding and title."""
 
 
 @frozen_dataclass
@@ -53,8 +55,8 @@ class DialogBody(Vertical):
         """True if diffs are shown side by side."""
         self._title: str | Content | None = None
         """None until the first drawing."""
-        self._fitted_below = 0
-        """Lines above the dialog that were taken when it was fitted into the window."""
+        self._notice_lines = 0
+        """Lines that notices took above the dialog when it was fitted into the window."""
 
     def compose(self) -> ComposeResult:
         """Yield title, list of calls, payload, note and keys."""
@@ -93,14 +95,14 @@ class DialogBody(Vertical):
     def line_width(self) -> int:
         """Cells in a line of the dialog."""
         width = self.screen.size.width
-        return max(1, width if self.has_class("-narrow") else min(width, self._most_width) - _SIDES)
+        return max(1, width if self.has_class("-narrow") else min(width, self._max_width) - _FRAME_CELLS)
 
     @property
-    def _most_width(self) -> int:
+    def _max_width(self) -> int:
         """Columns that the dialog may have: what its text needs; all on the full screen or with two sides."""
         if self.has_class("-full") or self.has_class("-wide"):
             return self.screen.size.width
-        return max(_LEAST_WIDTH, min(_MAX_WIDTH, self.payload.widest + 1 + _SIDES))
+        return max(_MIN_WIDTH, min(_MAX_WIDTH, self.payload.widest + 1 + _FRAME_CELLS))
 
     def fit(self) -> None:
         """Adapt to the size of the window."""
@@ -110,7 +112,7 @@ class DialogBody(Vertical):
 
     def _laid_out(self, _: object) -> None:
         """Fit the dialog again when the notices above it change, so that its keys stay on screen."""
-        if self._title is not None and toast_rows(self.screen) != self._fitted_below:
+        if self._title is not None and toast_rows(self.screen) != self._notice_lines:
             self.call_later(self._redraw)
 
     @on(PayloadView.Wrapped)
@@ -141,27 +143,28 @@ class DialogBody(Vertical):
 
     @property
     def _can_grow(self) -> bool:
-        lists = self.query_one("#dialog-calls").display
-        return not self.has_class("-narrow") and (lists or self.screen.size.width > self._most_width)
+        shows_list = self.query_one("#dialog-calls").display
+        return not self.has_class("-narrow") and (shows_list or self.screen.size.width > self._max_width)
 
     # Drawing
 
     def draw(self, frame: DialogFrame, *, note: str, keys: Content, key_rows: int) -> None:
         """Draw everything around the payload. The keys keep `key_rows` lines, so that no line of the payload moves."""
         size, narrow = self.screen.size, self.has_class("-narrow")
-        self.styles.width = size.width if narrow else min(size.width, self._most_width)
+        self.styles.width = size.width if narrow else min(size.width, self._max_width)
         self.query_one("#dialog-keys").styles.min_height = key_rows
-        room = size.height - toast_rows(self.screen)
-        around = 5 + key_rows
-        around += self._fit_note(note, most=room - around - 2)
-        rows = frame.calls.plain.count("\n") + 2 if frame.calls is not None else 0
+        height = size.height - toast_rows(self.screen)
+        around = _FRAME_LINES + key_rows
+        # Two lines are for the payload, and the empty one above the note.
+        around += self._fit_note(note, most=height - around - 2)
+        list_rows = frame.calls.plain.count("\n") + 2 if frame.calls is not None else 0
         # The keys and some lines of the payload come first; the title tells which call is shown.
-        listed = frame.calls is not None and not (narrow or self.has_class("-full"))
-        listed = listed and room - around - rows >= LEAST_PAYLOAD
-        self._put("#dialog-calls", frame.calls or "", shown=listed)
+        has_room = not (narrow or self.has_class("-full")) and height - around - list_rows >= MIN_PAYLOAD
+        shows_list = frame.calls is not None and has_room
+        self._put("#dialog-calls", frame.calls or "", shown=shows_list)
         self._put("#dialog-note", note, shown=bool(note))
         self._put("#dialog-keys", keys)
-        self._fit_payload(around=around + (rows if listed else 0))
+        self._fit_payload(around=around + (list_rows if shows_list else 0))
         self._title = frame.title
         self._name_scroll_keys()
         small = f"Make the window larger: at least {MIN_WIDTH}x{MIN_HEIGHT}. Nothing is decided."
@@ -177,9 +180,9 @@ class DialogBody(Vertical):
         more = f"{self._page_key} more below · G end" if self.payload.continues_below else ""
         title = self._title if isinstance(self._title, Content) else Content(self._title)
         self.border_subtitle = Content(more)
-        room = self.line_width - title.cell_length - len(more)
-        if more and self.has_class("-narrow") and room > 1:
-            title = Content.assemble(title, " " * room, (more, "not bold $text-muted"))
+        gap = self.line_width - title.cell_length - len(more)
+        if more and self.has_class("-narrow") and gap > 1:
+            title = Content.assemble(title, " " * gap, (more, "not bold $text-muted"))
         self._put("#dialog-title", title)
 
     def _fit_note(self, note: str, *, most: int) -> int:
@@ -192,15 +195,15 @@ class DialogBody(Vertical):
 
     def _fit_payload(self, *, around: int) -> None:
         """Make the payload as high as it needs, but keep the `around` other lines, including the keys, on screen."""
-        view, self._fitted_below = self.payload, toast_rows(self.screen)
+        view, self._notice_lines = self.payload, toast_rows(self.screen)
         if self.has_class("-narrow"):
             view.styles.height = "1fr"
             return
-        room = self.screen.size.height - self._fitted_below - around
-        view.styles.height = max(1, room if self.has_class("-full") else min(view.total_lines, room))
+        available = self.screen.size.height - self._notice_lines - around
+        view.styles.height = max(1, available if self.has_class("-full") else min(view.total_lines, available))
 
     def _put(self, where: str, text: str | Content, *, shown: bool = True) -> None:
         """Show a text in one of the widgets. In a window that is too small, only the one that says so is visible."""
-        part = self.query_one(where, Static)
-        part.update(text if isinstance(text, Content) else Content(text))
-        part.display = shown and self.too_small == (where == "#dialog-small")
+        widget = self.query_one(where, Static)
+        widget.update(text if isinstance(text, Content) else Content(text))
+        widget.display = shown and self.too_small == (where == "#dialog-small")

@@ -16,7 +16,8 @@ from chatops.domain.events import AskReason, PendingCall
 from chatops.runtime.descriptions import denial_sentence, describe_decision
 from chatops.store.base import DecisionRow
 from chatops.tui.composer import Composer
-from chatops.tui.dialogs.approval_frame import AskedCall, calls, heading, reason_question
+from chatops.tui.dialogs.approval_frame import calls, heading, reason_question
+from chatops.tui.dialogs.approval_keys import AskedCall
 from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, ListedCall, mark_of
 from chatops.tui.dialogs.body import DialogFrame
 from chatops.tui.dialogs.dialog_keys import AnswerKey, DialogKey, Room, legend_of
@@ -25,15 +26,15 @@ from chatops.tui.dialogs.key_gate import KeyKind
 from chatops.tui.dialogs.rows import Description, line, missing_columns, read_on
 from chatops.tui.keys import KeyLegend
 
-_ONLY_A_PERSON = "Only you decide on a budget, each time: a goes on, d ends the turn."
-_ONLY_UNKNOWN = "This key only applies to calls whose outcome is unknown."
+_NOT_FOR_BUDGET = "Only you decide on a budget, each time: a goes on, d ends the turn."
+_ONLY_FOR_UNKNOWN = "This key only applies to calls whose outcome is unknown."
 
 
 class CallsDialog(GuardedDialog):
     """Asks about pending calls until none is left or the user postpones them with Esc."""
 
     GROWS_WHEN_READ: ClassVar[bool] = True
-    IS_UNKNOWN: ClassVar[str] = "It may have taken effect already: R runs it again, u says unknown, m marks it done."
+    UNKNOWN_NOTE: ClassVar[str] = "It may have taken effect already: R runs it again, u says unknown, m marks it done."
     """Said if a key is pressed that does not answer an unknown outcome."""
 
     def __init__(self, composer: Composer) -> None:
@@ -74,7 +75,7 @@ class CallsDialog(GuardedDialog):
     def refresh_subject(self) -> None:
         """Show what is pending now."""
         shown = self._calls.current
-        waited = shown is not None and shown.undecided
+        was_undecided = shown is not None and shown.undecided
         if changed := self._calls.refresh(self.waiting()):
             # The description of an edited call begins with that.
             others = [item for item in changed if item.pending.reason is not AskReason.EDITED]
@@ -83,7 +84,7 @@ class CallsDialog(GuardedDialog):
         elif not (self.acts(KeyKind.VIEW) or (shown and shown.checked)) and self._calls.show_first_undecided():
             # Calls arrive as their checks end. Until a key acts, the user has not started on a later one.
             self.pause()
-        if shown is not None and waited and shown.mark is CallMark.ELSEWHERE and self._calls.open:
+        if shown is not None and was_undecided and shown.mark is CallMark.ELSEWHERE and self._calls.open:
             self.note = f"{line(shown.pending.call.name)} was decided elsewhere."
             self.app.run_worker(self._show_decider(shown), group="who decided")
         self._show_next()
@@ -96,11 +97,11 @@ class CallsDialog(GuardedDialog):
 
     async def _show_decider(self, item: ListedCall) -> None:
         """Show who answered first, where and when."""
-        who = await self._answered_elsewhere(item)
-        if self.can_draw and who:
-            self.show_note(who)
+        decider = await self._answered_elsewhere(item)
+        if self.can_draw and decider:
+            self.show_note(decider)
         elif not self.can_draw and not self._calls.open:
-            self.show_note_or_notice(who or "Decided elsewhere: nothing is pending here.")
+            self.show_note_or_notice(decider or "Decided elsewhere: nothing is pending here.")
 
     async def _answered_elsewhere(self, item: ListedCall) -> str:
         """Return who answered a call first, where and when, as a sentence; empty if that is not known."""
@@ -119,8 +120,8 @@ class CallsDialog(GuardedDialog):
         shown = self._calls.current
         # An edited call stays on screen until it was checked.
         if not (shown is not None and (shown.undecided or shown.checked)) and self._calls.show_next_undecided():
-            own = self.taken_just_now and shown is not None and shown.mark is not CallMark.ELSEWHERE
-            self.pause(KeyKind.DECIDE if own else KeyKind.VIEW)
+            answered_here = self.taken_just_now and shown is not None and shown.mark is not CallMark.ELSEWHERE
+            self.pause(KeyKind.DECIDE if answered_here else KeyKind.VIEW)
         self.show()
 
     def _close(self) -> None:
@@ -182,9 +183,9 @@ class CallsDialog(GuardedDialog):
         if key.runs and pending.denial is not None:
             return denial_sentence(pending.denial)
         if key.unknown is not None and key.unknown != pending.outcome_unknown:
-            return _ONLY_UNKNOWN if key.unknown else self.IS_UNKNOWN
+            return _ONLY_FOR_UNKNOWN if key.unknown else self.UNKNOWN_NOTE
         if pending.reason is AskReason.BUDGET and key.act not in ("approve", "deny", "ask_reason"):
-            return _ONLY_A_PERSON
+            return _NOT_FOR_BUDGET
         return key.missing if key.missing and key.words(self._asked(item)) is None else ""
 
     @property

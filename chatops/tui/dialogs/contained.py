@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
 
 _ONLY_FOR_UNKNOWN = "That key is for an application whose outcome is unknown."
-_NOT_FOR_UNKNOWN = "It may be half applied: R looks again and finishes, u says unknown, m marks it done."
+_UNKNOWN_NOTE = "It may be half applied: R looks again and finishes, u says unknown, m marks it done."
 DIFFER = "The changes differ from those that were shown. Look again."
 _REREAD_S = 1.0
 """Least seconds between two reads of the changes. With more, a file that has got into conflict is shown later."""
@@ -270,7 +270,7 @@ class ContainedScreen(GuardedDialog):
         if pending is None or not isinstance(key, AnswerKey):
             return ""
         if key.unknown is not None and key.unknown != pending.outcome_unknown:
-            return _ONLY_FOR_UNKNOWN if key.unknown else _NOT_FOR_UNKNOWN
+            return _ONLY_FOR_UNKNOWN if key.unknown else _UNKNOWN_NOTE
         if key.runs and pending.denial is not None:
             return denial_sentence(pending.denial)
         return super().why_not(key)

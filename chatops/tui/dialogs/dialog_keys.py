@@ -43,9 +43,9 @@ class DialogKey:
     group: KeyGroup | None = None
     """Its part of the help, if not the dialog's own."""
     id: str = ""
-    """The id of the key that the user can give it."""
+    """Its id in the keymap; empty for the keys that the user cannot change."""
     named: str = ""
-    """Its name in the help, where that stands for other rows too."""
+    """Its name in the help, where that stands for other rows too; empty: that of its keys."""
 
     @property
     def help_name(self) -> str:

@@ -69,6 +69,7 @@ class PayloadView(ScrollView, can_focus=False):
         self._starts = [0]
         """Index of the first line of each row, and the number of lines."""
         self._payload_lines = 0
+        """Number of lines of the payload. Those of the details follow them."""
         self._cautions: list[int] = []
         """The lines of the payload that warn."""
         self._seen_lines = bytearray()
@@ -77,23 +78,24 @@ class PayloadView(ScrollView, can_focus=False):
         """The first line on screen when `_seen_lines` was brought up to date."""
         self._jumped = False
         """True after a jump to a row, until `_note_seen_lines`: the lines between were not scrolled past."""
-        self._wrapped_at = 0
+        self._wrapped_width = 0
+        """The cells that the rows were wrapped for."""
         self.widest = 0
         """Cells of the longest row, as far as a dialog can be so wide."""
         self.key = ""
         """Names what is shown, see `show`."""
-        self._drawn: dict[int, Sequence[Span]] = {}
-        """The spans of rows drawn since `_wrap`, by the id of the row, which a line refers to."""
+        self._drawn_spans: dict[int, Sequence[Span]] = {}
+        """The spans of rows drawn since `_wrap`, by the identity of the row, which a line refers to."""
 
     def show(self, description: Description, *, key: str, seen: bool) -> None:
         """Show another payload, named `key`, from its top. The same key keeps the scroll position.
 
         `seen`: it was on the screen to its end before, so it need not be read again.
         """
-        same = key == self.key
+        is_same = key == self.key
         charset = getattr(self.app, "charset", "utf-8")
         rows = description.rows
-        if not same or description.payload != self._description.payload or (self.end_seen and not seen):
+        if not is_same or description.payload != self._description.payload or (self.end_seen and not seen):
             self._seen_lines, self._cautions, self._jumped = bytearray(), [], True
         if charset != "utf-8":
             rows = tuple(shown_in(row, charset) for row in rows)
@@ -101,10 +103,10 @@ class PayloadView(ScrollView, can_focus=False):
         self.widest = max((cells_of(row) for row in rows), default=0)
         self.key = key
         self._wrap()
-        if not same or not seen:
+        if not is_same or not seen:
             # Also for the same payload when it must be looked at again, as after an edit.
             self.end_seen = seen
-        if not same:
+        if not is_same:
             self.scroll_to(0, 0, animate=False, force=True, immediate=True)
         self.refresh()
         self.call_after_refresh(self._note_seen_lines)
@@ -145,7 +147,11 @@ class PayloadView(ScrollView, can_focus=False):
     @property
     def top_row(self) -> int:
         """Index of the row of the description at the top."""
-        return max(0, bisect_right(self._starts, self.scroll_offset.y) - 1)
+        return self._row_at(self.scroll_offset.y)
+
+    def _row_at(self, line: int) -> int:
+        """Return the index of the row that a line belongs to."""
+        return max(0, bisect_right(self._starts, line) - 1)
 
     def show_row(self, index: int) -> None:
         """Scroll so that a row of the description is at the top."""
@@ -174,7 +180,7 @@ class PayloadView(ScrollView, can_focus=False):
         """
         top, page = self.scroll_offset.y, max(1, self.scrollable_content_region.height)
         y = top + by * page
-        start = self._starts[max(0, bisect_right(self._starts, y) - 1)]
+        start = self._starts[self._row_at(y)]
         self.scroll_to(y=start if by > 0 and start - top > page // 2 else y, animate=False, force=True)
 
     def scroll_by_key(self, key: str) -> bool:
@@ -198,7 +204,7 @@ class PayloadView(ScrollView, can_focus=False):
 
     def on_resize(self, event: events.Resize) -> None:
         """Wrap again for a new width."""
-        if event.size.width != self._wrapped_at:
+        if event.size.width != self._wrapped_width:
             self._wrap()
             self.post_message(self.Wrapped())
         self.call_after_refresh(self._note_seen_lines)
@@ -230,26 +236,27 @@ class PayloadView(ScrollView, can_focus=False):
         style = under + self.get_component_rich_style(f"payload--{row.tone}", partial=True)
         lead = row.lead_style or self.get_component_rich_style("payload--label", partial=True)
         text = Text(line.text, style, end="")
-        for begin, end, styled in self._spans(row):
+        for begin, end, span_style in self._spans(row):
             if begin < line.start + len(line.text) and end > line.start:
-                marked = self.get_component_rich_style("payload--risky", partial=True) if styled is None else styled
-                text.stylize(marked, max(0, begin - line.start), end - line.start)
+                # A style without any attribute is falsy, and no risk.
+                if span_style is None:
+                    span_style = self.get_component_rich_style("payload--risky", partial=True)
+                text.stylize(span_style, max(0, begin - line.start), end - line.start)
         parts = text.render(_CONSOLE) if text.spans else [Segment(line.text, style)]
         segments = [Segment(line.left, under + lead), *parts]
         strip = Strip(segments, cell_len(line.left) + cell_len(line.text))
         return strip.adjust_cell_length(width, under)
 
     def _spans(self, row: Row) -> Sequence[Span]:
-        spans = self._drawn.get(id(row))
+        spans = self._drawn_spans.get(id(row))
         if spans is None:
-            spans = self._drawn[id(row)] = row.spans()
+            spans = self._drawn_spans[id(row)] = row.spans()
         return spans
 
     def _count_rows_seen(self) -> int:
         """Return how many rows from the first on were on screen."""
-        first = self._seen_lines.find(0)
-        lines = len(self._seen_lines) if first < 0 else first
-        return max(0, bisect_right(self._starts, lines) - 1)
+        first_unseen = self._seen_lines.find(0)
+        return self._row_at(len(self._seen_lines) if first_unseen < 0 else first_unseen)
 
     def _wrap(self) -> None:
         """Break the rows into lines. Those at the top that were on screen stay marked as shown."""
@@ -257,8 +264,9 @@ class PayloadView(ScrollView, can_focus=False):
         if width <= 0:
             return
         self._lines = []
-        self._drawn.clear()
-        before, self._starts, kept = self._starts, [], self._count_rows_seen()
+        self._drawn_spans.clear()
+        rows_seen = self._count_rows_seen()
+        before, self._starts = self._starts, []
         for row in self._description.rows:
             self._starts.append(len(self._lines))
             self._lines.extend(wrap_row(row, width=width))
@@ -268,13 +276,17 @@ class PayloadView(ScrollView, can_focus=False):
         self._cautions = [at for at, line in enumerate(payload) if line.row.tone == "caution"]
         if self._starts != before or len(self._seen_lines) != self._payload_lines:
             self._seen_lines, self._jumped = bytearray(self._payload_lines), True
-            self._mark_seen(0, self._starts[kept])
-        self._wrapped_at = width
+            self._mark_seen(0, self._starts[rows_seen])
+        self._wrapped_width = width
         self.virtual_size = Size(width, len(self._lines))
 
     def _note_seen_lines(self) -> None:
+        """Mark the lines that are on screen, and those that were scrolled past since the last time.
+
+        A caution that was only scrolled past does not count as seen.
+        """
         region: Region = self.scrollable_content_region
-        if not self.key or self._wrapped_at != region.width or region.height < 1 or region.width < GUTTER + 8:
+        if not self.key or self._wrapped_width != region.width or region.height < 1 or region.width < GUTTER + 8:
             return
         top, height = self.scroll_offset.y, region.height
         if not self.screen.is_active or self.end_seen:
@@ -282,9 +294,8 @@ class PayloadView(ScrollView, can_focus=False):
         # A move to or from the details below the payload scrolls past nothing: its end was not on screen.
         jumped = self._jumped or max(top, self._last_top) >= self._payload_lines
         skipped = [at for at in self._cautions if not self._seen_lines[at] and not top <= at < top + height]
-        self._mark_seen(
-            top if jumped else min(top, self._last_top), (top if jumped else max(top, self._last_top)) + height
-        )
+        tops = (top, top) if jumped else sorted((top, self._last_top))
+        self._mark_seen(tops[0], tops[1] + height)
         for at in skipped:
             self._seen_lines[at] = 0
         self._last_top, self._jumped = top, False

@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from chatops.domain.charset import with_code_points
-from chatops.domain.diffs import DiffRow, diff_rows, end_of_rows, mark_changed_words, replacements
+from chatops.domain.diffs import diff_rows, end_of_rows, mark_changed_words, replacements
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import reveal
 from chatops.domain.wording import plural
@@ -22,18 +22,21 @@ from chatops.tui.transcript.diff import syntax
 from chatops.tui.transcript.lines import cuts
 
 LABEL_WIDTH = 13
+"""Cells of the column of labels, with the spaces after them."""
 GUTTER = 2
+"""Cells before the text of an exact row, and by which further lines of a heading are indented."""
 FOREIGN = "│ "
 """Stands before each line of a text that a server wrote, so that none looks like one of ours."""
 
 RowTone = Literal["plain", "heading", "code", "caution", "quiet"]
 _LONG = 500
+"""Characters of a row that no window shows on one line. Where it is broken is found in a faster way."""
 BETWEEN = " │ "
 """Stands between the two sides of a row."""
-LEAST_SIDES = 90
+_MIN_WIDTH_FOR_SIDES = 90
 """Columns of the window from which on a diff can be shown side by side."""
 _MAX_COLOURED = 40_000
-"""Characters of a diff up to which it gets syntax colours."""
+"""Characters of a diff up to which it gets syntax colours. With more, a large diff would hold up keys when opened."""
 
 
 class Span(NamedTuple):
@@ -80,22 +83,21 @@ class Description:
 
 def shown_in(row: Row, charset: str) -> Row:
     """Return the row as a terminal with this character set shows it, with its spans in place."""
-    shown = replace(
-        row,
-        text=with_code_points(row.text, charset),
-        lead=with_code_points(row.lead, charset),
-        beside=shown_in(row.beside, charset) if row.beside is not None else None,
-    )
-    if shown.text == row.text:
-        return shown
 
-    def moved(index: int) -> int:
+    def place(index: int) -> int:
         return len(with_code_points(row.text[:index], charset))
 
     def spans() -> Sequence[Span]:
-        return [Span(moved(begin), moved(end), style) for begin, end, style in row.spans()]
+        return [Span(place(begin), place(end), style) for begin, end, style in row.spans()]
 
-    return replace(shown, spans=spans)
+    text = with_code_points(row.text, charset)
+    return replace(
+        row,
+        text=text,
+        lead=with_code_points(row.lead, charset),
+        beside=shown_in(row.beside, charset) if row.beside is not None else None,
+        spans=row.spans if text == row.text else spans,
+    )
 
 
 def line(text: str) -> str:
@@ -120,32 +122,32 @@ def wrap_row(row: Row, *, width: int) -> list[Line]:
         half = side_width(width)
         left, right = wrap_row(replace(row, beside=None), width=half), wrap_row(row.beside, width=half)
         # A side with fewer lines continues empty, with its background.
-        rest = (Line("", "", replace(row, lead="")), Line("", "", replace(row.beside, lead="")))
+        no_left, no_right = Line("", "", replace(row, lead="")), Line("", "", replace(row.beside, lead=""))
         return [
-            replace(one or rest[0], beside=other or rest[1]) for one, other in zip_longest(left, right, fillvalue=None)
+            replace(one or no_left, beside=other or no_right) for one, other in zip_longest(left, right, fillvalue=None)
         ]
     if row.label is not None and row.text:
         return _wrap_labelled(row, width=width)
     if row.exact:
-        before = cell_len(row.lead)
-        parts = _broken(row.text, max(1, width - before))
-        if len(parts) == 1:
-            return [Line(row.lead, row.text, row)]
+        lead_width = cell_len(row.lead)
+        parts = _break_exactly(row.text, max(1, width - lead_width))
         starts = accumulate((len(part) for part in parts), initial=0)
-        further = "» ".rjust(before) if before else ""
+        continued = "» ".rjust(lead_width) if lead_width else ""
         return [
-            Line(further if index else row.lead, part, row, start)
-            for index, (start, part) in enumerate(zip(starts, parts, strict=False))
+            Line(continued if start else row.lead, part, row, start) for start, part in zip(starts, parts, strict=False)
         ]
     # Nothing in a name that the text holds may begin where labels do.
     hang = GUTTER if row.tone == "heading" else 0
-    return _hanging(row, row.text, _by_words, width=width, hang=hang)
+    return _hanging_lines(row, row.text, _break_words, width=width, hang=hang)
 
 
-def _hanging(row: Row, text: str, broken: Callable[[str, int], list[str]], *, width: int, hang: int) -> list[Line]:
-    parts = broken(text, max(1, width))
+def _hanging_lines(
+    row: Row, text: str, break_text: Callable[[str, int], list[str]], *, width: int, hang: int
+) -> list[Line]:
+    """Return the lines of a text, all but the first `hang` cells further right."""
+    parts = break_text(text, max(1, width))
     if len(parts) > 1 and hang:
-        parts = broken(text, max(1, width - hang))
+        parts = break_text(text, max(1, width - hang))
     return [Line(" " * hang if index else "", part, row) for index, part in enumerate(parts)]
 
 
@@ -162,50 +164,55 @@ def side_width(width: int) -> int:
 
 def _wrap_labelled(row: Row, *, width: int) -> list[Line]:
     """Return a value beside its label. An exact value keeps all its spaces: it is broken before them, or in paths."""
-    broken = _in_paths if row.exact else _by_words
+    break_text = _break_paths if row.exact else _break_words
     if width < LABEL_WIDTH * 3:
         text = f"{row.label}: {row.text}" if row.label else row.text
-        return _hanging(row, text, broken, width=width, hang=GUTTER)
-    room = width - LABEL_WIDTH
-    parts = broken(row.text, room)
+        return _hanging_lines(row, text, break_text, width=width, hang=GUTTER)
+    value_width = width - LABEL_WIDTH
+    parts = break_text(row.text, value_width)
     if row.brief and len(parts) > 1:
-        parts = [f"{broken(row.text, room - 2)[0]} …"]
+        parts = [f"{break_text(row.text, value_width - 2)[0]} …"]
     return [Line(("" if index else row.label or "").ljust(LABEL_WIDTH), part, row) for index, part in enumerate(parts)]
 
 
-def _by_words(text: str, width: int) -> list[str]:
-    words = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
-    return [part for chunk in words for part in _in_paths(chunk, width)]
+def _break_words(text: str, width: int) -> list[str]:
+    """Break between words, and in words that are longer than a line."""
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+    return [part for line in lines for part in _break_paths(line, width)]
 
 
-def _in_paths(text: str, width: int) -> list[str]:
-    at = [0, *cuts(text, width, before=" "), len(text)]
-    return [text[begin:end] for begin, end in pairwise(at)]
+def _break_paths(text: str, width: int) -> list[str]:
+    """Break before spaces and after slashes. All characters are kept."""
+    places = [0, *cuts(text, width, before=" "), len(text)]
+    return [text[begin:end] for begin, end in pairwise(places)]
 
 
-def _broken(text: str, width: int) -> list[str]:
-    """Break after the last blank of a line's second half, else at its last cell. All characters are kept."""
+def _break_exactly(text: str, width: int) -> list[str]:
+    """Break after the last space of a line's second half, else at its last cell. All characters are kept."""
     if not text.isascii() and len(text) > _LONG:
         return chop_cells(text, width)  # Many times faster than line by line.
-    parts, at = [], 0
-    while at < len(text):
-        # A rest without any cells has no part of its own.
-        piece = text[at : at + width] if text.isascii() else next(iter(chop_cells(text[at:], width)), text[at:])
-        end = at + len(piece)
-        blank = text.rfind(" ", at + len(piece) // 2, end) if end < len(text) and text[end] != " " else -1
-        parts.append(text[at : blank + 1 or end])
-        at += len(parts[-1])
+    parts, start = [], 0
+    while start < len(text):
+        # The part that fits. A rest without any cells has no part of its own.
+        fitting = text[start : start + width] if text.isascii() else next(iter(chop_cells(text[start:], width)), "")
+        end = start + len(fitting) if fitting else len(text)
+        if end < len(text) and text[end] != " ":
+            end = text.rfind(" ", (start + end) // 2, end) + 1 or end
+        parts.append(text[start:end])
+        start = end
     return parts or [""]
 
 
-def read_on(left: int, *, short: bool = False) -> str:
-    """Return what the key of an approval does while `left` lines have not been on screen yet."""
-    return f"read on, {left} more" if short else f"read on first: {plural(left, 'more line')}"
+def read_on(lines_left: int, *, short: bool = False) -> str:
+    """Return what the key of an approval does while so many lines have not been on screen yet."""
+    return f"read on, {lines_left} more" if short else f"read on first: {plural(lines_left, 'more line')}"
 
 
 def missing_columns(width: int) -> str:
     """Return why a diff cannot be shown side by side in a window of that width; empty if it can."""
-    return f"Side by side needs {LEAST_SIDES} columns; this window has {width}." if width < LEAST_SIDES else ""
+    if width >= _MIN_WIDTH_FOR_SIDES:
+        return ""
+    return f"Side by side needs {_MIN_WIDTH_FOR_SIDES} columns; this window has {width}."
 
 
 class DiffRows:
@@ -218,7 +225,8 @@ class DiffRows:
 
     def __init__(self, diff: str, *, name: str, theme: BlockTheme) -> None:
         self._rows = [replace(row, text=line(row.text)) for row in diff_rows(diff)]
-        self._partner = {at: other for pair in replacements(self._rows) for at, other in (pair, pair[::-1])}
+        self._counterparts = {at: other for pair in replacements(self._rows) for at, other in (pair, pair[::-1])}
+        """The index of the row that a removed or added row was replaced by, or replaces, by its own index."""
         self._name = name
         self._theme = theme
         self._looks = {
@@ -241,27 +249,24 @@ class DiffRows:
 
     def rows(self, *, side_by_side: bool) -> Iterator[Row]:
         """Yield the rows, the old file left of the new one if `side_by_side`."""
-        yield from self._split() if side_by_side else (self._row(at) for at in range(len(self._rows)))
+        yield from self._two_sides() if side_by_side else map(self._row, range(len(self._rows)))
 
-    def _split(self) -> Iterator[Row]:
-        at, rows = 0, self._rows
-        while at < len(rows):
-            if rows[at].sign not in ("-", "+"):
-                left = self._row(at, old=True)
-                yield replace(left, beside=self._row(at)) if rows[at].sign else left
-                at += 1
+    def _two_sides(self) -> Iterator[Row]:
+        """Yield rows with two sides: removed lines left of the added ones that follow them."""
+        rows, nothing = self._rows, Row(exact=True, tone="code", lead=" " * (self._digits + 3))
+        start = 0
+        while start < len(rows):
+            if rows[start].sign not in ("-", "+"):
+                left = self._row(start, old=True)
+                yield replace(left, beside=self._row(start)) if rows[start].sign else left
+                start += 1
                 continue
-            removed = end_of_rows(rows, at, "-")
-            added = end_of_rows(rows, removed, "+")
-            for number in range(max(removed - at, added - removed)):
-                left = self._row(at + number) if at + number < removed else self._nothing
-                right = self._row(removed + number) if removed + number < added else self._nothing
+            removed_end = end_of_rows(rows, start, "-")
+            added_end = end_of_rows(rows, removed_end, "+")
+            removed, added = map(self._row, range(start, removed_end)), map(self._row, range(removed_end, added_end))
+            for left, right in zip_longest(removed, added, fillvalue=nothing):
                 yield replace(left, beside=right)
-            at = added
-
-    @property
-    def _nothing(self) -> Row:
-        return Row(exact=True, tone="code", lead=" " * (self._digits + 3))
+            start = added_end
 
     def _row(self, at: int, *, old: bool = False) -> Row:
         row, theme = self._rows[at], self._theme
@@ -281,15 +286,19 @@ class DiffRows:
         )
 
     def _spans(self, at: int) -> Sequence[Span]:
-        spans = [Span(span.start, span.end, _style(span.style)) for span in self._coloured[at].spans]
-        partner = self._partner.get(at)
-        if partner is None:
+        """Return the syntax colours of a row, and the marks on the words that differ from its counterpart."""
+        spans = [
+            Span(span.start, span.end, span.style if isinstance(span.style, Style) else Style())
+            for span in self._coloured[at].spans
+        ]
+        counterpart = self._counterparts.get(at)
+        if counterpart is None:
             return spans
-        removed = self._rows[at].sign == "-"
-        pair = mark_changed_words(*(self._rows[index] for index in (sorted((at, partner)))))
-        marked: DiffRow = pair[0] if removed else pair[1]
-        style = self._theme.removed_words if removed else self._theme.added_words
-        return [*spans, *(Span(begin, end, style) for begin, end in marked.marks)]
+        # The removed row is above the added one.
+        removed, added = mark_changed_words(*(self._rows[index] for index in sorted((at, counterpart))))
+        is_removed = self._rows[at].sign == "-"
+        style = self._theme.removed_words if is_removed else self._theme.added_words
+        return [*spans, *(Span(begin, end, style) for begin, end in (removed if is_removed else added).marks)]
 
     @cached_property
     def _coloured(self) -> list[Text]:
@@ -297,7 +306,3 @@ class DiffRows:
             return [Text(row.text) for row in self._rows]
         warm_up()
         return syntax(self._rows, name=self._name, theme=self._theme)
-
-
-def _style(style: str | Style) -> Style:
-    return style if isinstance(style, Style) else Style()

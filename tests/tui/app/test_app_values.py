@@ -36,7 +36,8 @@ from chatops.tui.commands.replies import Context
 from chatops.tui.composer import Composer, Folds
 from chatops.tui.dialogs.all_pending import AllPendingScreen
 from chatops.tui.dialogs.approval import ApprovalScreen
-from chatops.tui.dialogs.approval_frame import AskedCall, call_legend, describe
+from chatops.tui.dialogs.approval_frame import describe
+from chatops.tui.dialogs.approval_keys import AskedCall, call_legend
 from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, LastSeenCall
 from chatops.tui.dialogs.body import DialogBody
 from chatops.tui.dialogs.calls import CallsDialog

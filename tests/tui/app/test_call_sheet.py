@@ -27,7 +27,8 @@ from chatops.serve.desk import ShownCall
 from chatops.serve.logins import Login
 from chatops.serve.pages import call_page
 from chatops.serve.pages import render_page as draw
-from chatops.tui.dialogs.approval_frame import AskedCall, call_legend, describe
+from chatops.tui.dialogs.approval_frame import describe
+from chatops.tui.dialogs.approval_keys import AskedCall, call_legend
 from chatops.tui.dialogs.approval_list import ApprovalList, LastSeenCall
 from chatops.tui.dialogs.dialog_keys import Room
 from chatops.tui.dialogs.rows import Row, line, wrap_row
