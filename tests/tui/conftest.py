@@ -8,4 +8,4 @@ from chatops.tui.transcript import markdown
 @pytest.fixture(autouse=True)
 def patient_highlighting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a lexer minutes: one that has used up its time loses its colours in every later picture."""
-    monkeypatch.setattr(markdown, "_SECONDS", 300.0)
+    monkeypatch.setattr(markdown, "_TIME_LIMIT_S", 300.0)

@@ -21,11 +21,11 @@ from chatops.tui.commands.table import ALIASES, COMMANDS, SlashCommand, find_com
 from chatops.tui.composer import MAX_SHOWN, Completion, Completions, Composer
 
 _MAX_SCORED = 200
+"""Files whose match is scored. Each takes some time of a key."""
 _SEARCH = FuzzySearch()
-MAX_FILES = 5_000
-MAX_DEPTH = 12
-MAX_SECONDS = 1.0
-_NEVER = frozenset({"node_modules", "__pycache__", "venv", "env", "dist", "build", "target", "site-packages"})
+MAX_FILES, MAX_DEPTH, MAX_SECONDS = 5_000, 12, 1.0
+"""How many files are listed, from how many folders deep, in how many seconds. Those below a folder are listed again."""
+_SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "env", "dist", "build", "target", "site-packages"})
 
 
 @frozen_dataclass
@@ -56,7 +56,7 @@ def workspace_files(root: Path, *, below: str = "", seconds: float = MAX_SECONDS
                 continue
             if not is_folder:
                 found.append(path)
-            elif name not in _NEVER:
+            elif name not in _SKIPPED_FOLDERS:
                 found.append(f"{path}/")
                 if depth < MAX_DEPTH:
                     waiting.append((f"{path}/", depth + 1))
@@ -102,18 +102,20 @@ def complete_command(word: str) -> list[Completion]:
     """Return the commands that start with `word`, then those that contain its letters in order."""
     commands = COMMANDS
     first = [command for command in commands if command.name.startswith(word)]
-    rest = [command for command in commands if command not in first and _in_order(word, command.name)]
+    rest = [command for command in commands if command not in first and _has_letters_in_order(word, command.name)]
     return [
         Completion(insert=f"/{command.name} ", text=f"/{command.name} {command.args}".rstrip(), note=command.help)
         for command in (*first, *rest)
     ]
 
 
-def _only_one(word: str) -> str:
+def _only_completion(word: str) -> str:
     """Return what completes `word` if one command begins so and needs no argument; else an empty string."""
-    found = [command for command in COMMANDS if word and command.name.startswith(word)]
-    only = found[0] if len(found) == 1 else None
-    return f"/{only.name} " if only is not None and only.args[:1] in ("", "[") else ""
+    match [command for command in COMMANDS if word and command.name.startswith(word)]:
+        case [only] if only.args[:1] in ("", "["):
+            return f"/{only.name} "
+        case _:
+            return ""
 
 
 def completed_command(before: Sequence[str]) -> SlashCommand | None:
@@ -131,28 +133,29 @@ def complete_argument(word: str, offered: Sequence[Completion]) -> list[Completi
     first = sorted((offer for offer in offered if offer.text.startswith(word)), key=lambda offer: offer.text != word)
     if word.isdigit():
         return first
-    return [*first, *(offer for offer in offered if offer not in first and _in_order(word, offer.text))]
+    return [*first, *(offer for offer in offered if offer not in first and _has_letters_in_order(word, offer.text))]
 
 
 def complete_file(word: str, files: Sequence[str]) -> list[Completion]:
     """Return the files that match best. Only a bounded number is scored, so that keys are never delayed."""
     if not word:
-        return [_file(path) for path in files[:MAX_SHOWN]]
+        return [_file_completion(path) for path in files[:MAX_SHOWN]]
     wanted = word.casefold()
-    named = [path for path in files if wanted in path.rstrip("/").rpartition("/")[2].casefold()]
-    inside = [path for path in files if wanted in path.casefold()] if len(named) < MAX_SHOWN else []
-    loose = [path for path in files if _in_order(wanted, path.casefold())] if not named and not inside else []
-    candidates = list(dict.fromkeys((*named, *inside, *loose)))[:_MAX_SCORED]
+    in_name = [path for path in files if wanted in path.rstrip("/").rpartition("/")[2].casefold()]
+    in_path = [path for path in files if wanted in path.casefold()] if len(in_name) < MAX_SHOWN else []
+    candidates = list(dict.fromkeys((*in_name, *in_path)))
+    candidates = candidates or [path for path in files if _has_letters_in_order(wanted, path.casefold())]
+    del candidates[_MAX_SCORED:]
     candidates.sort(key=lambda path: (-_SEARCH.match(word, path)[0], len(path)))
-    return [_file(path) for path in candidates[:MAX_SHOWN]]
+    return [_file_completion(path) for path in candidates[:MAX_SHOWN]]
 
 
-def _file(path: str) -> Completion:
+def _file_completion(path: str) -> Completion:
     quoted = f'"{path}"' if " " in path else path
     return Completion(insert=f"@{quoted} ", text=path)
 
 
-def _in_order(word: str, text: str) -> bool:
+def _has_letters_in_order(word: str, text: str) -> bool:
     letters = iter(text)
     return all(letter in letters for letter in word)
 
@@ -168,14 +171,17 @@ class Completer:
         """Create the completer. `context` raises ChatopsError while no session is open."""
         self._composer = composer
         self._context = context
-        self._asked: tuple[str, ...] = ()
-        self._known: Sequence[Completion] = ()
-        """Completions that may follow the words in `_asked`."""
+        self._asked_after: tuple[str, ...] = ()
+        """The words after which arguments were asked for last."""
+        self._arguments: Sequence[Completion] = ()
+        """Completions that may follow those words; empty until they are known."""
         self._list = offered
         self._files: dict[tuple[Path, str], WorkspaceFiles] = {}
         """Paths found in a workspace, also for its folders that could not be listed whole."""
         self._closed_for = ""
+        """The text for which the user has closed the list."""
         self._offered_for = ""
+        """The text for which completions were offered last."""
 
     def handle(self, key: str) -> None:
         """Handle a key pressed while the list is open, or a changed text if `key` is empty.
@@ -183,7 +189,7 @@ class Completer:
         A completion is only taken if it was offered for the current text, because keys arrive faster than lists.
         """
         if key in ("tab", "enter") and self._composer.text != self._offered_for:
-            self._look()
+            self._update()
         match key:
             case "up":
                 self._list.move(-1)
@@ -197,33 +203,34 @@ class Completer:
                     self._list.move(1)
                 if self._list.current is None:
                     self._closed_for = self._composer.placed_text = ""
-                    self._look()
+                    self._update()
                 else:
-                    self._take()
+                    self._insert()
             case "enter":
                 self._enter()
             case _:
-                self._look()
+                self._update()
 
     def _offer(self, items: list[Completion], *, highlight: bool = True, note: str = "") -> None:
         self._list.offer(items, highlight=highlight, note=note)
         self._composer.popup_open = bool(items)
 
-    def _look(self) -> None:
+    def _update(self) -> None:
+        """Offer what completes the word at the cursor."""
         self._offered_for = self._composer.text
         query = self._query()
         if query is None or query.kind != "argument":
-            self._asked = ()
+            self._asked_after = ()
         if query is None or self._composer.text in (self._closed_for, self._composer.placed_text):
             self._offer([])
         elif query.kind == "argument":
             # Without an argument the command is complete, and Enter runs it.
-            found = complete_argument(query.word, self._known) if self._is_known(query) else []
-            self._offer(found, highlight=bool(query.word))
+            matching = complete_argument(query.word, self._arguments) if self._request_arguments(query) else []
+            self._offer(matching, highlight=bool(query.word))
         elif query.kind == "command":
             self._offer(complete_command(query.word))
         else:
-            files = self._listed(query.word)
+            files = self._files_for(query.word)
             note = "" if files.complete else f"Only the nearest {MAX_FILES:,} paths are known: type FOLDER/ to see more"
             self._offer(complete_file(query.word, files.paths), note=note)
 
@@ -234,23 +241,23 @@ class Completer:
             return None
         return query_at(self._composer.document.get_line(row), row=row, column=column)
 
-    def _is_known(self, query: CompletionQuery) -> bool:
-        """Return True if the arguments that may follow are known. Otherwise request them."""
-        if query.before == self._asked:
+    def _request_arguments(self, query: CompletionQuery) -> bool:
+        """Ask for the arguments that may follow, unless that was done. Return False if it was not."""
+        if query.before == self._asked_after:
             return True
-        self._asked, self._known = query.before, ()
+        self._asked_after, self._arguments = query.before, ()
         if (command := completed_command(query.before)) is None:
             return True
 
         async def ask() -> None:
             try:
-                known = await command.complete(self._context(), query.before)
+                arguments = await command.complete(self._context(), query.before)
             except ChatopsError:
                 # Completion is optional; the command itself reports what is wrong.
-                known = ()
-            if query.before == self._asked:
-                self._known = known
-                self._look()
+                arguments = ()
+            if query.before == self._asked_after:
+                self._arguments = arguments
+                self._update()
 
         self._composer.run_worker(ask(), group="arguments", exclusive=True)
         return False
@@ -266,20 +273,22 @@ class Completer:
             self._offer([])
             self._composer.send()
             return
-        written = self._composer.text.strip() if query.kind == "command" else query.word
-        ends = query.kind == "argument" and current.insert.strip() == query.word
-        complete = query.kind == "command" and (current.insert.strip() == written or written[1:] in ALIASES)
-        complete = complete or (query.kind == "file" and current.text == query.word)
-        if query.kind == "command" and not complete and current.insert == _only_one(query.word):
-            self._take()
-            complete = True
-        if ends or complete:
+        if query.kind == "command":
+            written = self._composer.text.strip()
+            is_complete = current.insert.strip() == written or written[1:] in ALIASES
+            if not is_complete and current.insert == _only_completion(query.word):
+                self._insert()
+                is_complete = True
+        else:
+            is_complete = query.word == (current.text if query.kind == "file" else current.insert.strip())
+        if is_complete:
             self._offer([])
             self._composer.send()
         else:
-            self._take()
+            self._insert()
 
-    def _take(self) -> None:
+    def _insert(self) -> None:
+        """Put the highlighted completion in place of the word at the cursor."""
         current, query = self._list.current, self._query()
         row, column = self._composer.cursor_location
         if current is not None and query is not None:
@@ -287,24 +296,25 @@ class Completer:
             self._composer.move_cursor((row, query.start + len(current.insert)))
         self._offer([])
 
-    def _listed(self, word: str) -> WorkspaceFiles:
+    def _files_for(self, word: str) -> WorkspaceFiles:
         """Return the files among which `word` is, as far as they are known. Those that are not are then listed."""
         try:
             root = Path(self._context().session.snapshot().workspace)
         except ChatopsError:
             return WorkspaceFiles()
-        nearest = self._listed_below(root, "")
+        nearest = self._files_below(root, "")
         folder = word[: word.rfind("/") + 1]
-        return nearest if nearest.complete or not folder else self._listed_below(root, folder)
+        return nearest if nearest.complete or not folder else self._files_below(root, folder)
 
-    def _listed_below(self, root: Path, folder: str) -> WorkspaceFiles:
-        if (found := self._files.get((root, folder))) is not None:
-            return found
+    def _files_below(self, root: Path, folder: str) -> WorkspaceFiles:
+        """Return the files below a folder, as far as they are known. The first time, start to list them."""
+        if (files := self._files.get((root, folder))) is not None:
+            return files
         self._files[root, folder] = WorkspaceFiles()
 
         async def walk() -> None:
             self._files[root, folder] = await asyncio.to_thread(workspace_files, root, below=folder)
-            self._look()
+            self._update()
 
         self._composer.run_worker(walk(), group="files")
         return self._files[root, folder]

@@ -23,14 +23,15 @@ from chatops.tui.transcript.lines import with_joined_paragraphs
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
 
-_NOTES = ("project notes", "memory", "skills")
+_NOTE_LAYERS = ("project notes", "memory", "skills")
 """Layers of the prompt that are not chatops' own."""
 _MAX_TITLE = 40
-_EXPLAIN = (
+"""Characters of the message that is named for the summary."""
+_EXPLAIN_COMPACT = (
     "From the next message on, the model gets this text instead of what was said before. Edit it as you like. The"
     " transcript stays as it is, and /compact undo takes it back."
 )
-_REFUSED = "Nothing was compacted"
+_NOT_COMPACTED = "Nothing was compacted"
 _USAGE = "Usage: /memory [edit|clear [workspace|user]]"
 
 
@@ -42,8 +43,8 @@ async def show_context(context: Context, argument: str) -> Replies:
 
 def _context_text(session: "SessionView", shares: Sequence[Share]) -> str:
     """Return the shares, then the layers of the system prompt in order, each with its source and size."""
-    lines = [*_meter(session, shares), ""]
-    lines += _summary(session.snapshot().messages)
+    lines = [*_meter_lines(session, shares), ""]
+    lines += _summary_lines(session.snapshot().messages)
     for layer in session.prompt_layers():
         text = layer.text.strip()
         size = f", {plural(len(text), 'character')}" if text else ""
@@ -54,24 +55,24 @@ def _context_text(session: "SessionView", shares: Sequence[Share]) -> str:
     return "\n".join(lines).rstrip()
 
 
-def _summary(messages: Sequence[Message]) -> list[str]:
+def _summary_lines(messages: Sequence[Message]) -> list[str]:
     """Return the lines about the summary in force, which replaces earlier messages; empty if there is none."""
-    asked, last, summary = "", "", None
+    title, last_replaced, summary = "", "", None
     for message in messages:
         if isinstance(message, SummaryMessage):
-            last, summary = asked, message
+            last_replaced, summary = title, message
         elif isinstance(message, UserMessage):
-            asked = one_line(message.text, most=_MAX_TITLE)
+            title = one_line(message.text, most=_MAX_TITLE)
     if summary is None or not summary.text:
         return []
-    return [f'--- summary (sent instead of all up to "{last}" and its answer)', summary.text, ""]
+    return [f'--- summary (sent instead of all up to "{last_replaced}" and its answer)', summary.text, ""]
 
 
 def _shares(session: "SessionView") -> list[Share]:
     """Return what fills the context window, in the order of a request, and what is free if its size is known."""
     snapshot, grant = session.snapshot(), session.grant()
     layers = session.prompt_layers()
-    notes = sum(tokens(len(layer.text.strip())) for layer in layers if layer.name in _NOTES)
+    notes = sum(tokens(len(layer.text.strip())) for layer in layers if layer.name in _NOTE_LAYERS)
     sent = without_private(start_at_summary(tuple(snapshot.messages)))
     asked = [message for message in sent if isinstance(message, UserMessage)]
     sees_images = grant.models[0].sees_images
@@ -91,7 +92,7 @@ def _shares(session: "SessionView") -> list[Share]:
     return shares
 
 
-def _meter(session: "SessionView", shares: Sequence[Share]) -> list[str]:
+def _meter_lines(session: "SessionView", shares: Sequence[Share]) -> list[str]:
     """Return how full the context window is, and one line for each share of it."""
     snapshot = session.snapshot()
     window, used = snapshot.context_window, snapshot.context_used
@@ -111,10 +112,10 @@ async def compact(context: Context, argument: str) -> Replies:
 
     Any other argument says what to keep in particular.
     """
-    session = owned(context.session, _REFUSED)
+    session = owned(context.session, _NOT_COMPACTED)
     if argument == "undo":
         messages = context.session.snapshot().messages
-        last = next((said for said in reversed(messages) if isinstance(said, SummaryMessage)), None)
+        last = next((message for message in reversed(messages) if isinstance(message, SummaryMessage)), None)
         if last is None or not last.text:
             return (Notify("The session is not compacted."),)
         await session.actions.compact(SummaryMessage(id=MessageId(""), text="", replaces=0))
@@ -127,14 +128,14 @@ async def compact(context: Context, argument: str) -> Replies:
         return summaries[-1].text
 
     async def taken(then: Context, text: str) -> Replies:
-        await owned(then.session, _REFUSED).actions.compact(replace(summaries[-1], text=text))
+        await owned(then.session, _NOT_COMPACTED).actions.compact(replace(summaries[-1], text=text))
         return ()
 
     question = Question(
         "Compact the session",
-        explain=_EXPLAIN,
+        explain=_EXPLAIN_COMPACT,
         text="",
-        check=_not_empty,
+        check=_check_summary,
         done="compacts",
         lines=True,
         load=load,
@@ -143,7 +144,7 @@ async def compact(context: Context, argument: str) -> Replies:
     return (Choose(question, taken),)
 
 
-def _not_empty(text: str) -> str:
+def _check_summary(text: str) -> str:
     if not text.strip():
         raise ValueError("An empty summary would leave the model without anything. Esc goes back.")
     return text.strip()

@@ -9,13 +9,15 @@ from chatops.store.base import DailyUsage
 from chatops.tui.commands.replies import Context, Replies, ShowText
 from chatops.tui.dialogs.text import bar
 
-_WIDTH = 20
+_BAR_WIDTH = 20
 """Cells of the longest bar of a day."""
 _MAX_TURNS = 50
 """Turns that are listed, the last ones."""
 _MAX_TITLE = 50
+"""Characters of the message that is named for a turn."""
 _DAYS = 14
-_MODEL = 24
+"""Days whose usage is listed, up to today."""
+_MODEL_WIDTH = 24
 """Characters of a model's name."""
 
 
@@ -25,13 +27,13 @@ async def cost(context: Context, argument: str) -> Replies:
     text = cost_text(snapshot.usage, snapshot.messages, session_id=context.session.session_id)
     if snapshot.budget:
         unfinished = snapshot.status in (None, TurnStatus.RUNNING, TurnStatus.PAUSED)
-        lines = [f"Budget of {'this' if unfinished else 'the last'} turn", *(f"  {one}" for one in snapshot.budget)]
+        lines = [f"Budget of {'this' if unfinished else 'the last'} turn", *(f"  {line}" for line in snapshot.budget)]
         text = "\n".join([text, "", *lines])
     days = await context.workspace.sessions.daily_usage(days=_DAYS)
-    return (ShowText("Cost", "\n".join([text, *_by_day(days)])),)
+    return (ShowText("Cost", "\n".join([text, *_lines_by_day(days)])),)
 
 
-def _by_day(days: Sequence[DailyUsage]) -> list[str]:
+def _lines_by_day(days: Sequence[DailyUsage]) -> list[str]:
     """Return a line for each day and model, with bars of tokens; nothing if no server reported any.
 
     A reply without a known price is never counted as free: the line says so.
@@ -39,16 +41,16 @@ def _by_day(days: Sequence[DailyUsage]) -> list[str]:
     if not days:
         return []
     most = max(day.tokens for day in days)
-    width = min(_MODEL, max(len(day.model) for day in days))
+    width = min(_MODEL_WIDTH, max(len(day.model) for day in days))
     lines = ["", f"By day and model, all sessions of this folder, the last {_DAYS} days"]
-    before = ""
+    date_before = ""
     for day in days:
         price = "price unknown" if day.cost is None else money(day.cost, cents_from=1)
         price += ", not all priced" if day.cost is not None and day.unpriced else ""
-        name, date = one_line(day.model, most=_MODEL - 1) or "?", day.day if day.day != before else ""
-        length = bar(day.tokens, most=most, width=_WIDTH)
-        lines.append(f"  {date:<10}  {name:<{width}}  {length:<{_WIDTH}}{day.tokens:>11,}  {price}")
-        before = day.day
+        name, date = one_line(day.model, most=_MODEL_WIDTH - 1) or "?", day.day if day.day != date_before else ""
+        length = bar(day.tokens, most=most, width=_BAR_WIDTH)
+        lines.append(f"  {date:<10}  {name:<{width}}  {length:<{_BAR_WIDTH}}{day.tokens:>11,}  {price}")
+        date_before = day.day
     return lines
 
 
@@ -60,22 +62,22 @@ def cost_text(usage: Usage | None, messages: Sequence[Message], *, session_id: s
     """
     earlier = [message for message in messages if session_id and not message.id.startswith(f"{session_id}.")]
     own = messages[len(earlier) :]
-    lines = _in_all(usage, own)
-    turns = [(title, spent) for title, spent in _per_turn(own) if spent is not None]
+    lines = _total_lines(usage, own)
+    turns = [(title, spent) for title, spent in _usage_by_turn(own) if spent is not None]
     if turns:
         lines += ["", f"{'By turn':<8}{'input':>10}{'output':>10}{'cost':>12}"]
     for number, (title, spent) in list(enumerate(turns, start=1))[-_MAX_TURNS:]:
         price = "" if spent.cost is None else money(spent.cost, cents_from=1)
         lines.append(f"{number:>6}  {spent.input_tokens:>10,}{spent.output_tokens:>10,}{price:>12}  {title}".rstrip())
-    if (left := len(turns) - _MAX_TURNS) > 0:
-        lines.append(f"{plural(left, 'earlier turn')} not listed")
-    if (before := total(*(spent for _, spent in _per_turn(earlier)))) is not None:
+    if (not_listed := len(turns) - _MAX_TURNS) > 0:
+        lines.append(f"{plural(not_listed, 'earlier turn')} not listed")
+    if (before := total(*(spent for _, spent in _usage_by_turn(earlier)))) is not None:
         lines += ["", f"Before this copy, not counted above: {_tokens_and_price(before)}"]
         lines.append("They count in the session they were used in, as do those of turns that were taken back.")
     return "\n".join(lines)
 
 
-def _in_all(usage: Usage | None, messages: Sequence[Message]) -> list[str]:
+def _total_lines(usage: Usage | None, messages: Sequence[Message]) -> list[str]:
     if usage is None and not any(isinstance(said, UserMessage) and said.by is Speaker.USER for said in messages):
         return ["Nothing was sent to a model in this session yet."]
     if usage is None:
@@ -102,7 +104,7 @@ def _tokens_and_price(usage: Usage) -> str:
     return f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{price}"
 
 
-def _per_turn(messages: Sequence[Message]) -> list[tuple[str, Usage | None]]:
+def _usage_by_turn(messages: Sequence[Message]) -> list[tuple[str, Usage | None]]:
     """Return the beginning of each message of the user with the usage until the next one; None if it is unknown."""
     turns: list[tuple[str, Usage | None]] = []
     for message in messages:

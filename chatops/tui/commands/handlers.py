@@ -39,12 +39,13 @@ from chatops.tui.dialogs.picker import Choice, Picker, columns
 from chatops.wiring.rows import HitRow
 
 _ALL = "--all"
-_HIT_ROWS = 3
+_MAX_HITS_OF_SESSION = 3
 """Hits listed of one session until the list is filtered."""
-_HIT_TITLE, _WHEN = 20, 16
+_TITLE_WIDTH, _TIME_WIDTH = 20, 16
+"""Cells of the columns of a hit."""
 _BEFORE, _AFTER = 8, 60
 """Characters shown around the text that was found. Few before it, so that a narrow window does not cut it off."""
-_LED, _PREVIEW = 80, 400
+_PREVIEW_BEFORE, _MAX_PREVIEW = 80, 400
 """Characters shown before and after the text while its row is highlighted."""
 
 
@@ -80,10 +81,10 @@ async def next_role(context: Context) -> Replies:
     """Switch to the role after the current one among the user's favourites, or among all roles."""
     if context.settings_locked:
         return (Notify(context.settings_locked),)
-    known = [row.name for row in await asyncio.to_thread(context.workspace.roles)]
-    named = await asyncio.to_thread(context.workspace.user.favourite_roles)
-    roles = [name for name in named if name in known] or known
-    missing = [name for name in named if name not in known]
+    existing = [row.name for row in await asyncio.to_thread(context.workspace.roles)]
+    favourites = await asyncio.to_thread(context.workspace.user.favourite_roles)
+    roles = [name for name in favourites if name in existing] or existing
+    missing = [name for name in favourites if name not in existing]
     notices = [Notify(f"settings.yaml: there is no role {missing[0]} in favourite_roles.")] if missing else []
     current = context.session.snapshot().role
     following = roles[(roles.index(current) + 1) % len(roles) if current in roles else 0]
@@ -142,7 +143,7 @@ async def pending(context: Context, argument: str) -> Replies:
         return (Notify("Nothing is pending."),)
     if all(row.id == current for row in rows):
         return (ScreenAction.DECIDE,)
-    return (Choose(pending_picker(rows, current=current), _decide),)
+    return (Choose(pending_picker(rows, current=current), _open_pending),)
 
 
 async def _show_all_pending(context: Context) -> Replies:
@@ -153,10 +154,10 @@ async def _show_all_pending(context: Context) -> Replies:
         return interrupted or (Notify("No call waits for a decision, in any session."),)
     if all(call.session_id == context.session.session_id for call in waiting):
         return (*interrupted, ScreenAction.DECIDE)
-    return (*interrupted, ShowAllPending(calls, waiting, _decide))
+    return (*interrupted, ShowAllPending(calls, waiting, _open_pending))
 
 
-async def _decide(context: Context, session_id: str) -> Replies:
+async def _open_pending(context: Context, session_id: str) -> Replies:
     """Open the dialog for what is pending in a session."""
     if session_id == context.session.session_id:
         return (ScreenAction.DECIDE,)
@@ -167,17 +168,17 @@ async def jobs(context: Context, argument: str) -> Replies:
     """List the jobs. The chosen one is opened, with the dialog for what it waits for."""
     from chatops.tui.dialogs.choices import job_picker
 
-    found = await context.workspace.jobs.listed()
-    if not found:
+    listed = await context.workspace.jobs.listed()
+    if not listed:
         return (Notify("There are no jobs. /background hands the running turn over."),)
-    return (Choose(job_picker(found, current=context.session.session_id), _open_job),)
+    return (Choose(job_picker(listed, current=context.session.session_id), _open_job),)
 
 
 async def _open_job(context: Context, session_id: str) -> Replies:
     if folder := await context.workspace.sessions.other_folder(SessionId(session_id)):
         where = sanitize(folder, newlines=False)
         return (Notify(f"This job works in {where}. To open it there: chatops -r {session_id}"),)
-    return await _decide(context, session_id)
+    return await _open_pending(context, session_id)
 
 
 async def background(context: Context, argument: str) -> Replies:
@@ -215,13 +216,13 @@ async def contain(context: Context, argument: str) -> Replies:
     session = owned(context.session, "Nothing was contained")
     match argument.strip():
         case "":
-            now = await session.actions.contain()
-            which = "This turn" if now else "The next turn"
-            return (Notify(f"{which} works on a copy of the workspace. You are asked once, at its end."),)
+            is_this_turn = await session.actions.contain()
+            turn = "This turn" if is_this_turn else "The next turn"
+            return (Notify(f"{turn} works on a copy of the workspace. You are asked once, at its end."),)
         case "off":
-            now = await session.actions.contain(on=False)
-            end = "The containment ends with this round." if now else "The next turn is not contained."
-            return (Notify(end),)
+            is_this_turn = await session.actions.contain(on=False)
+            ends = "The containment ends with this round." if is_this_turn else "The next turn is not contained."
+            return (Notify(ends),)
         case "undo":
             await session.actions.undo_contained()
             return ()
@@ -235,19 +236,19 @@ async def new(context: Context, argument: str) -> Replies:
     After a workflow run, whose steps have their own role and model, the role used here last applies.
     """
     session = context.session
-    now = session.snapshot()
-    role = now.role if context.run is None else ""
+    snapshot = session.snapshot()
+    role = snapshot.role if context.run is None else ""
     # The demo was chosen for one session.
-    model = session.settings.model_pin if context.run is None and not now.is_demo else None
+    model = session.settings.model_pin if context.run is None and not snapshot.is_demo else None
     return (ShowSession(lambda: context.workspace.sessions.new(role=role, model=model)),)
 
 
 async def sessions(context: Context, argument: str) -> Replies:
     """List the sessions, filtered by the words given."""
-    session, known = context.session, context.workspace.sessions
-    if not (rows := await known.listed()):
+    session, all_sessions = context.session, context.workspace.sessions
+    if not (rows := await all_sessions.listed()):
         return (Notify("This folder has no session yet. Your first message starts one."),)
-    picker = SessionPicker(rows, session=session, sessions=known, wanted=" ".join(argument.split()))
+    picker = SessionPicker(rows, session=session, sessions=all_sessions, wanted=" ".join(argument.split()))
 
     async def chosen(then: Context, session_id: str) -> Replies:
         opened = await resume(then, session_id)
@@ -264,13 +265,15 @@ async def resume(context: Context, argument: str) -> Replies:
     """
     if not argument:
         return await sessions(context, "")
-    known, wanted = context.workspace.sessions, SessionId(argument)
-    if folder := await known.other_folder(wanted):
-        told = f"This is a copy of a session held in {sanitize(folder, newlines=False)}. Its tools work in this folder."
-        kept = "Left without a word, the copy is deleted."
-        advice = f"What was approved there asks again. {kept} To continue there: chatops -r {argument}"
-        return (ShowSession(lambda: known.fork(wanted)), Notify(f"{told} {advice}"))
-    return (ShowSession(lambda: known.open(wanted)),)
+    all_sessions, session_id = context.workspace.sessions, SessionId(argument)
+    if folder := await all_sessions.other_folder(session_id):
+        notice = (
+            f"This is a copy of a session held in {sanitize(folder, newlines=False)}. Its tools work in this folder."
+            " What was approved there asks again. Left without a word, the copy is deleted."
+            f" To continue there: chatops -r {argument}"
+        )
+        return (ShowSession(lambda: all_sessions.fork(session_id)), Notify(notice))
+    return (ShowSession(lambda: all_sessions.open(session_id)),)
 
 
 async def rename(context: Context, argument: str) -> Replies:
@@ -300,8 +303,8 @@ async def export(context: Context, argument: str) -> Replies:
     session_id = context.session.snapshot().session_id
     if not session_id:
         return (Notify("There is nothing to write yet: this session is empty."),)
-    where = await context.workspace.sessions.export(session_id, style=style, path=path.strip())
-    return (Notify(f"Written to {where}."),)
+    written = await context.workspace.sessions.export(session_id, style=style, path=path.strip())
+    return (Notify(f"Written to {written}."),)
 
 
 async def theme(context: Context, argument: str) -> Replies:
@@ -368,8 +371,8 @@ async def sandbox(context: Context, argument: str) -> Replies:
 async def trust(context: Context, argument: str) -> Replies:
     """Ask about what the workspace brings, or forget what is trusted: ``revoke``."""
     if argument == "revoke":
-        found = await context.workspace.trust.revoke()
-        return (Notify(f"Nothing in this folder {'is trusted any more' if found else 'was trusted'}."),)
+        was_trusted = await context.workspace.trust.revoke()
+        return (Notify(f"Nothing in this folder {'is trusted any more' if was_trusted else 'was trusted'}."),)
     if argument:
         return (Notify("Usage: /trust [revoke]"),)
     return (ScreenAction.TRUST,)
@@ -433,7 +436,7 @@ async def search(context: Context, argument: str) -> Replies:
     argument = rest.strip() if everywhere else argument
     if not argument:
         return (Notify(f"Write what to search for after the command: /search invoice, or {_ALL} invoice"),)
-    hits = _each_once(await context.workspace.sessions.search(argument, everywhere=everywhere))
+    hits = _without_copies(await context.workspace.sessions.search(argument, everywhere=everywhere))
     if not hits and everywhere:
         return (Notify(f"No session of any folder contains {argument!r}."),)
     if not hits:
@@ -442,11 +445,9 @@ async def search(context: Context, argument: str) -> Replies:
     choices = [
         Choice(
             key=str(index),
-            text=_row(hit, excerpt(hit.text, argument, around=_AFTER, before=_BEFORE)),
+            text=_hit_line(hit, excerpt(hit.text, argument, around=_AFTER, before=_BEFORE)),
             find=f"{hit.title} {hit.text} {hit.folder}",
-            preview=f"In {hit.folder}:\n{_excerpt_of(hit.text, argument)}"
-            if hit.folder
-            else _excerpt_of(hit.text, argument),
+            preview=(f"In {hit.folder}:\n" if hit.folder else "") + _preview_of(hit.text, argument),
         )
         for index, hit in enumerate(hits)
     ]
@@ -458,36 +459,38 @@ async def search(context: Context, argument: str) -> Replies:
             return (found,)
         return (*await resume(then, hit.session_id), found)
 
-    where = f"{plural(len(hits), 'hit')} in {plural(len({hit.session_id for hit in hits}), 'session')}"
-    picker = Picker(f"Sessions with {argument!r}: {where}", choices=choices, unfiltered=_few(hits, choices))
-    return (Choose(picker, chosen),)
+    count = f"{plural(len(hits), 'hit')} in {plural(len({hit.session_id for hit in hits}), 'session')}"
+    unfiltered = _first_of_each_session(hits, choices)
+    return (Choose(Picker(f"Sessions with {argument!r}: {count}", choices=choices, unfiltered=unfiltered), chosen),)
 
 
-def _few(hits: Sequence[HitRow], choices: Sequence[Choice]) -> list[Choice]:
+def _first_of_each_session(hits: Sequence[HitRow], choices: Sequence[Choice]) -> list[Choice]:
     """Return the first choices of each session, and a row that counts its others and leads to the first of them."""
-    counts, listed, few = Counter(hit.session_id for hit in hits), Counter[SessionId](), []
+    counts, seen, first = Counter(hit.session_id for hit in hits), Counter[SessionId](), []
     for hit, choice in zip(hits, choices, strict=True):
-        listed[hit.session_id] += 1
-        more = counts[hit.session_id] - _HIT_ROWS
-        if listed[hit.session_id] <= _HIT_ROWS or more == 1:
-            few.append(choice)
-        elif listed[hit.session_id] == _HIT_ROWS + 1:
-            few.append(replace(choice, text=_row(hit, f"… {more} more in this session")))
-    return few
+        seen[hit.session_id] += 1
+        others = counts[hit.session_id] - _MAX_HITS_OF_SESSION
+        # A row that counts one other hit would take the same room.
+        if seen[hit.session_id] <= _MAX_HITS_OF_SESSION or others == 1:
+            first.append(choice)
+        elif seen[hit.session_id] == _MAX_HITS_OF_SESSION + 1:
+            first.append(replace(choice, text=_hit_line(hit, f"… {others} more in this session")))
+    return first
 
 
-def _row(hit: HitRow, text: str) -> str:
-    session = columns((f"{'↳ ' if hit.is_copy else ''}{hit.title}", _HIT_TITLE), (hit.when, _WHEN))
-    return f"{session.ljust(_HIT_TITLE + _WHEN + 2)}  {text}"
+def _hit_line(hit: HitRow, text: str) -> str:
+    session = columns((f"{'↳ ' if hit.is_copy else ''}{hit.title}", _TITLE_WIDTH), (hit.when, _TIME_WIDTH))
+    return f"{session.ljust(_TITLE_WIDTH + _TIME_WIDTH + 2)}  {text}"
 
 
-def _each_once(hits: Sequence[HitRow]) -> list[HitRow]:
+def _without_copies(hits: Sequence[HitRow]) -> list[HitRow]:
     """Return each message in one session only: of a session and its copies, in the one used last."""
-    found: dict[str, HitRow] = {}
+    by_message: dict[str, HitRow] = {}
     for hit in hits:
-        found.setdefault(hit.message_id or f"title {hit.session_id}", hit)
-    return list(found.values())
+        # A title is no message. The hits of the session used last come first.
+        by_message.setdefault(hit.message_id or f"title {hit.session_id}", hit)
+    return list(by_message.values())
 
 
-def _excerpt_of(text: str, wanted: str) -> str:
-    return text if len(text) <= _PREVIEW else excerpt(text, wanted, around=_PREVIEW, before=_LED)
+def _preview_of(text: str, wanted: str) -> str:
+    return text if len(text) <= _MAX_PREVIEW else excerpt(text, wanted, around=_MAX_PREVIEW, before=_PREVIEW_BEFORE)

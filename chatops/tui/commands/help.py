@@ -23,13 +23,13 @@ def help_text(*, first: KeyGroup = "message") -> str:
             if key.help:
                 keys[key.group or dialog.KEY_GROUP][key.help_name] = key.help
     for group in (first, *(group for group in KEY_GROUPS if group != first)):
-        lines += [KEY_GROUPS[group], *_table(list(keys[group].items())), ""]
+        lines += [KEY_GROUPS[group], *_columns(list(keys[group].items())), ""]
     lines.append("Commands")
-    lines += _table([(f"/{command.name} {command.args}".rstrip(), command.help) for command in COMMANDS])
+    lines += _columns([(f"/{command.name} {command.args}".rstrip(), command.help) for command in COMMANDS])
     lines += ["", "Ids of keys, to change them: keys in settings.yaml"]
-    lines += _table([(name, keys_of(name)) for name in DEFAULTS])
+    lines += _columns([(name, keys_of(name)) for name in DEFAULTS])
     return "\n".join(lines)
 
 
-def _table(rows: list[tuple[str, str]]) -> list[str]:
+def _columns(rows: list[tuple[str, str]]) -> list[str]:
     return [f"  {left:<{_KEY_COLUMN}}  {right}" for left, right in rows]

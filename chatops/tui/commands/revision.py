@@ -26,17 +26,18 @@ from chatops.domain.tools import NOT_RUN_HERE, ResultSource, built_in_capabiliti
 from chatops.runtime.user_actions import messages_from
 from chatops.tui.commands.replies import Copy, ShowChanges, ShowText
 
-_KEPT = "The session as it was is in /sessions. What was approved for it asks again."
-_EDITED = f"Edit the message and send it, in a copy that ends before it. {_KEPT}"
-_UNDONE = f"Undone in a copy: your message is in the field again. {_KEPT}"
-_ASKED_AGAIN = f"Your message is asked again, in a copy. {_KEPT}"
-_WIDTH = 70
-_NARROW, _FILES = 40, 30
+_ORIGINAL_IS_KEPT = "The session as it was is in /sessions. What was approved for it asks again."
+_EDITED = f"Edit the message and send it, in a copy that ends before it. {_ORIGINAL_IS_KEPT}"
+_UNDONE = f"Undone in a copy: your message is in the field again. {_ORIGINAL_IS_KEPT}"
+_ASKED_AGAIN = f"Your message is asked again, in a copy. {_ORIGINAL_IS_KEPT}"
+_TEXT_WIDTH = 70
+"""Cells of a text in its picker, and of the first line of a code block."""
+_TURN_WIDTH, _FILES_WIDTH = 40, 30
 """Columns of the list of turns: the message, and the files that its turn has changed."""
-_MAX_NAMED = 3
-_ASKED_TRIES, _ASKED_EVERY_S = 100, 0.05
-_UNCHANGED = "{whose} file tools have changed no file."
-_CODE_WIDTH = 70
+_MAX_REASONS = 3
+"""Reasons why something was not taken back that are named."""
+_PENDING_TRIES, _PENDING_RETRY_S = 100, 0.05
+"""How often, and how many seconds apart, it is looked whether the question of an undo is there."""
 
 
 async def history(context: Context, argument: str) -> Replies:
@@ -62,7 +63,7 @@ async def edit(context: Context, argument: str) -> Replies:
     if not argument.isdigit() or int(argument) >= len(messages):
         return (Notify("/edit lists the messages to choose from."),)
     message = messages[int(argument)]
-    opened, deleted = _text_before(context, message)
+    opened, deleted = _show_copy_before(context, message)
     return (opened, Write(message.text), Notify(_EDITED), deleted)
 
 
@@ -92,7 +93,7 @@ async def retry(context: Context, argument: str) -> Replies:
         await (copied.switch_role(name) if name in roles else copied.pin_model(name, as_default=False))
         return (Send(asked.text),)
 
-    opened, deleted = _text_before(context, asked)
+    opened, deleted = _show_copy_before(context, asked)
     return (opened, Then(choose, argument), Notify(_ASKED_AGAIN), deleted)
 
 
@@ -117,7 +118,7 @@ async def undo(context: Context, argument: str) -> Replies:
             Notify("Nothing more was undone: the files of the last undo wait for your answer."),
             ScreenAction.DECIDE,
         )
-    turns = openers(context)
+    turns = opening_messages(context)
     if not turns:
         return (Notify("There is no turn to undo yet."),)
     if argument == "list":
@@ -129,29 +130,29 @@ async def undo(context: Context, argument: str) -> Replies:
     last = next((turn for turn in turns if turn.by is not Speaker.COMMAND), turns[0])
     message, sessions = turns[int(argument)] if argument else last, context.workspace.sessions
     done = await owned(context.session, "Nothing was undone").actions.undo(message.id)
-    opened, deleted = _instead(context, lambda: sessions.open(done.session_id))
+    opened, deleted = _show_copy_instead(context, lambda: sessions.open(done.session_id))
     # With a question about files, its dialog names them.
-    texts = [f"Not taken back: {'; '.join(done.cannot[:_MAX_NAMED])}."] if done.cannot and not done.asks else []
+    texts = [f"Not taken back: {'; '.join(done.cannot[:_MAX_REASONS])}."] if done.cannot and not done.asks else []
     write = Then(_write_below_dialog, message.text) if done.asks else Write(message.text)
     return (opened, write, *map(Notify, texts), Notify(_UNDONE), deleted)
 
 
 async def _write_below_dialog(context: Context, text: str) -> Replies:
     """Write a text once the question has its dialog, which does not open by itself over a text."""
-    for _ in range(_ASKED_TRIES):
+    for _ in range(_PENDING_TRIES):
         if context.session.snapshot().pending:
             return (ScreenAction.DECIDE, Write(text))
-        await asyncio.sleep(_ASKED_EVERY_S)
+        await asyncio.sleep(_PENDING_RETRY_S)
     return ()
 
 
-def openers(context: Context) -> list[UserMessage]:
+def opening_messages(context: Context) -> list[UserMessage]:
     """Return the messages that the user has opened turns with, newest first."""
-    found: dict[str, UserMessage] = {}
+    first_of_turn: dict[str, UserMessage] = {}
     for message in reversed(_user_messages(context)):
         if message.by is not Speaker.MACHINE:
-            found.setdefault(turn_of(message.id), message)
-    return list(reversed(found.values()))
+            first_of_turn.setdefault(turn_of(message.id), message)
+    return list(reversed(first_of_turn.values()))
 
 
 def _user_messages(context: Context) -> list[UserMessage]:
@@ -160,12 +161,12 @@ def _user_messages(context: Context) -> list[UserMessage]:
     return [message for message in reversed(messages) if isinstance(message, UserMessage)]
 
 
-def _text_before(context: Context, message: UserMessage) -> tuple[ShowSession, Then]:
+def _show_copy_before(context: Context, message: UserMessage) -> tuple[ShowSession, Then]:
     session_id, sessions = SessionId(context.session.session_id), context.workspace.sessions
-    return _instead(context, lambda: sessions.fork(session_id, before=message.id))
+    return _show_copy_instead(context, lambda: sessions.fork(session_id, before=message.id))
 
 
-def _instead(context: Context, open_copy: "Callable[[], Awaitable[SessionView]]") -> tuple[ShowSession, Then]:
+def _show_copy_instead(context: Context, open_copy: "Callable[[], Awaitable[SessionView]]") -> tuple[ShowSession, Then]:
     """Show a copy instead of the session, and delete that if it is a copy too in which nothing was said."""
 
     async def delete(copy: Context, left: str) -> Replies:
@@ -179,14 +180,14 @@ def _instead(context: Context, open_copy: "Callable[[], Awaitable[SessionView]]"
 
 def _undo_picker(turns: Sequence[UserMessage], messages: Sequence[Message], session: "SessionView") -> Picker:
     """Return the picker for a message to go back to. It names the files that each turn has changed. Reads files."""
-    said: dict[str, list[Message]] = {}
+    by_turn: dict[str, list[Message]] = {}
     for message in messages:
-        said.setdefault(turn_of(message.id), []).append(message)
+        by_turn.setdefault(turn_of(message.id), []).append(message)
     choices = []
     for index, message in enumerate(turns):
-        changed = _changed_files(said[turn_of(message.id)], session)
+        changed = _changed_files(by_turn[turn_of(message.id)], session)
         files = f"{plural(len(changed), 'file')}: {', '.join(changed)}" if changed else ""
-        text = columns((" ".join(message.text.split()), _NARROW), (files, _FILES))
+        text = columns((" ".join(message.text.split()), _TURN_WIDTH), (files, _FILES_WIDTH))
         choices.append(Choice(key=str(index), text=text, find=f"{message.text} {files}", preview=message.text))
     return Picker("Undo back to a message", choices=choices, empty="No text matches.")
 
@@ -203,7 +204,7 @@ def _changed_files(turn: Sequence[Message], session: "SessionView") -> list[str]
 
 def _texts_picker(title: str, texts: Sequence[str]) -> Picker:
     choices = [
-        Choice(key=str(index), text=columns((" ".join(text.split()), _WIDTH)), find=text, preview=text)
+        Choice(key=str(index), text=columns((" ".join(text.split()), _TEXT_WIDTH)), find=text, preview=text)
         for index, text in enumerate(texts)
     ]
     return Picker(title, choices=choices, empty="No text matches.")
@@ -215,7 +216,7 @@ async def diff(context: Context, argument: str) -> Replies:
     title, whose = "Changed in this session", "This session's"
     if argument == "last":
         title, whose = "Changed in the last turn", "The last turn's"
-        turns = openers(context)
+        turns = opening_messages(context)
         messages = messages_from(turns[0].id, messages) if turns else ()
     changes = await asyncio.to_thread(context.session.changed_files, messages)
     if argument not in ("", "last"):
@@ -229,7 +230,7 @@ async def diff(context: Context, argument: str) -> Replies:
     results = (message.facts.source for message in messages if isinstance(message, ToolMessage))
     imported = f" Its calls were {NOT_RUN_HERE}." if ResultSource.IMPORTED in results else ""
     commands = " What commands changed: !git diff." if in_repository else ""
-    return (Notify(f"{_UNCHANGED.format(whose=whose)}{commands}{imported}"),)
+    return (Notify(f"{whose} file tools have changed no file.{commands}{imported}"),)
 
 
 def _is_in(path: str, named: str, workspace: Path) -> bool:
@@ -248,20 +249,17 @@ async def diff_offers(context: Context, before: tuple[str, ...]) -> Sequence[Com
     return [last, *(Completion(insert=path, text=path) for path in written)]
 
 
-_NOT_DELEGATED = "This session has delegated no task."
-
-
 async def delegated(context: Context, argument: str) -> Replies:
     """Show what the role of the last delegated task has said and done, or of the Nth one from the end, or of a call."""
     messages = context.session.snapshot().messages
-    said = (message for message in messages if isinstance(message, AssistantMessage))
-    tasks = [one for message in said for one in message.calls if built_in_capabilities(one.name).delegates]
+    replies = (message for message in messages if isinstance(message, AssistantMessage))
+    tasks = [call for reply in replies for call in reply.calls if built_in_capabilities(call.name).delegates]
     number = int(argument) if argument.isdecimal() else 1
     call = next((task for task in tasks if task.id == argument), None)
     if call is None and 0 < number <= len(tasks):
         call = tasks[-number]
     if call is None:
-        return (Notify(f"This session has delegated {plural(len(tasks), 'task')}." if tasks else _NOT_DELEGATED),)
+        return (Notify(f"This session has delegated {plural(len(tasks), 'task') if tasks else 'no task'}."),)
     text = await context.workspace.sessions.child_transcript(call.id)
     return (ShowText("Delegated", sanitize(text)),)
 
@@ -276,7 +274,7 @@ async def copy(context: Context, argument: str) -> Replies:
     if not answers:
         return (Notify("There is no answer to copy yet."),)
     if argument == "code":
-        return _copy_block(answers)
+        return _copy_code(answers)
     if argument and not (argument.isdecimal() and int(argument) > 0):
         return (Notify("Usage: /copy, /copy 2 for the answer before the last one, /copy code"),)
     number = int(argument or 1)
@@ -286,7 +284,7 @@ async def copy(context: Context, argument: str) -> Replies:
     return (Copy(answers[number - 1], what),)
 
 
-def _copy_block(answers: Sequence[str]) -> Replies:
+def _copy_code(answers: Sequence[str]) -> Replies:
     # Not before the first prompt.
     from chatops.tui.transcript.markdown import code_blocks
 
@@ -298,7 +296,7 @@ def _copy_block(answers: Sequence[str]) -> Replies:
     choices = [
         Choice(
             key=str(index),
-            text=columns((language or "text", 12), (code.strip().split("\n")[0], _CODE_WIDTH)),
+            text=columns((language or "text", 12), (code.strip().split("\n")[0], _TEXT_WIDTH)),
             find=f"{language} {code}",
             preview=code,
         )

@@ -21,12 +21,12 @@ VERBS = {
     "cancel ": "cancel this run",
 }
 _NO_RUN = "This session is not a workflow run. /workflow lists workflows and runs."
-_LED_ELSEWHERE = "This run is followed read-only. /takeover takes it over."
+_RUNS_ELSEWHERE = "This run is followed read-only. /takeover takes it over."
 
 
 async def workflow(context: Context, argument: str) -> Replies:
     """Dispatch on the first word. Without one, list workflows and runs."""
-    verb, rest = _split(argument)
+    verb, rest = _split_first_word(argument)
     match verb:
         case "":
             runs = context.workspace.runs
@@ -34,13 +34,13 @@ async def workflow(context: Context, argument: str) -> Replies:
             listed = workflow_list(await runs.workflows(), await runs.unfinished(), resumes=resumes)
             return (ShowText("Workflows", listed),)
         case "run":
-            return await _run(context, rest)
+            return await _run_workflow(context, rest)
         case "show":
-            return _show(context, rest)
+            return _show_step(context, rest)
         case "resume":
-            return await _resume(context, rest)
+            return await _resume_run(context, rest)
         case "cancel":
-            return await _cancel(context, rest)
+            return await _cancel_run(context, rest)
         case _:
             known = ", ".join(map(str.rstrip, VERBS))
             raise ConfigError(f"/workflow knows {known}, and not {verb!r}.", advice="/workflow lists them.")
@@ -51,22 +51,22 @@ async def offers(context: Context, before: tuple[str, ...]) -> Sequence[Completi
     match before:
         case (_, "run"):
             rows = [row for row in await context.workspace.runs.workflows() if not row.problem]
-            return [_offer(row.name, f"{row.name} ", row.description) for row in rows]
+            return [_completion(row.name, f"{row.name} ", row.description) for row in rows]
         case (_, "resume"):
             runs = await context.workspace.runs.unfinished()
-            return [_offer(row.id, row.id, f"{row.title}  {row.state}") for row in runs]
+            return [_completion(row.id, row.id, f"{row.title}  {row.state}") for row in runs]
         case (_, "show") if context.steps is not None:
-            return [_offer(name, name, "") for name in context.steps]
+            return [_completion(name, name, "") for name in context.steps]
         case _:
             return []
 
 
-def _offer(text: str, insert: str, note: str) -> Completion:
+def _completion(text: str, insert: str, note: str) -> Completion:
     return Completion(insert=insert, text=sanitize(text, newlines=False), note=sanitize(note, newlines=False))
 
 
-async def _run(context: Context, rest: str) -> Replies:
-    name, query = _split(rest)
+async def _run_workflow(context: Context, rest: str) -> Replies:
+    name, query = _split_first_word(rest)
     if not name or not query:
         raise ConfigError("Name a workflow and what it should do: /workflow run NAME QUERY")
     before = context.session.snapshot().session_id
@@ -85,7 +85,7 @@ async def _run(context: Context, rest: str) -> Replies:
     return (*map(Notify, warnings), ShowSession(opened), *kept)
 
 
-def _show(context: Context, rest: str) -> Replies:
+def _show_step(context: Context, rest: str) -> Replies:
     names = context.steps
     if names is None:
         raise ChatopsError(_NO_RUN)
@@ -98,7 +98,7 @@ def _show(context: Context, rest: str) -> Replies:
     raise ConfigError(f"This run has no step {rest!r}.", advice=f"Its steps: {', '.join(names)}.")
 
 
-async def _resume(context: Context, rest: str) -> Replies:
+async def _resume_run(context: Context, rest: str) -> Replies:
     run, workspace = context.run, context.workspace
     if not rest and run is not None and not run.over:
         return await _resume_open(run)
@@ -120,10 +120,10 @@ async def _resume_open(run: "WorkflowRun") -> Replies:
     return (Notify("The run is already in progress."),)
 
 
-async def _cancel(context: Context, rest: str) -> Replies:
+async def _cancel_run(context: Context, rest: str) -> Replies:
     run = context.run
     if run is None:
-        raise ChatopsError(_NO_RUN if context.steps is None else _LED_ELSEWHERE)
+        raise ChatopsError(_NO_RUN if context.steps is None else _RUNS_ELSEWHERE)
     if rest and rest != run.run_id:
         raise ConfigError(
             "/workflow cancel ends the run that is open.", advice=f"Open it first: /workflow resume {rest}"
@@ -131,7 +131,7 @@ async def _cancel(context: Context, rest: str) -> Replies:
     return () if await run.cancel() else (Notify("This run has already ended."),)
 
 
-def _split(text: str) -> tuple[str, str]:
+def _split_first_word(text: str) -> tuple[str, str]:
     """Return the first word and the rest."""
     words = text.split(maxsplit=1)
     return (words[0] if words else "", words[1].strip() if len(words) > 1 else "")

@@ -17,7 +17,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.events import PendingCall
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import Problem
-from chatops.tui.dialogs.fields import ArgumentField, FieldKind, Given, choice_text, fields_of, with_values
+from chatops.tui.dialogs.fields import ArgumentField, ArgumentValue, FieldKind, choice_text, fields_of, with_values
 from chatops.tui.dialogs.modal import TALL, Legend, Modal
 from chatops.tui.dialogs.rows import line
 from chatops.tui.keys import BACK, KeyHint
@@ -28,23 +28,23 @@ from chatops.tui.theme import UNICODE
 if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
 
-_EDITED = " · your earlier edit"
-_AROUND = 8
+_EARLIER_EDIT = " · your earlier edit"
+_LINES_AROUND = 8
 """Lines of the window that the fields cannot have: frame, title, problem, keys."""
-_BY = {"up": -1, "down": 1}
+_MOVES = {"up": -1, "down": 1}
 """Fields that a key moves the cursor on."""
-_HEAD = re.compile(r"[^.\[]*")
+_ARGUMENT_NAME = re.compile(r"[^.\[]*")
 """The argument that the path of a problem begins with."""
 
 Check = Callable[[str], Awaitable[Sequence[Problem]]]
 
 
-class _Text(TextField):
+class _MultilineField(TextField):
     """A field of several lines, which Up leaves at its first one and Down at its last one, for another field."""
 
     async def on_key(self, event: events.Key) -> None:
         """Go to the next or previous field."""
-        at, by = self.cursor_location, _BY.get(event.key, 0)
+        at, by = self.cursor_location, _MOVES.get(event.key, 0)
         ends = self.navigator.is_first_wrapped_line(at) if by < 0 else self.navigator.is_last_wrapped_line(at)
         if by and ends and cast(ArgumentsForm, self.screen).move(by):
             event.stop()
@@ -149,12 +149,12 @@ class ArgumentsForm(Modal[Decision | None]):
             yield Static("", id="arguments-problem", markup=False)
             yield Legend(id="arguments-keys")
 
-    def _widget(self, number: int, field: ArgumentField) -> _Text | LineField | ChoiceField:
+    def _widget(self, number: int, field: ArgumentField) -> _MultilineField | LineField | ChoiceField:
         name, text = f"field-{number}", field.text
         if field.kind is FieldKind.CHOICE:
             return ChoiceField(field, self._kept.get(field.name, ""), id=name)
         if field.kind in (FieldKind.LONG, FieldKind.JSON):
-            return _Text(text, id=name, compact=True, highlight_cursor_line=False)
+            return _MultilineField(text, id=name, compact=True, highlight_cursor_line=False)
         return LineField(text, id=name, compact=True, select_on_focus=False)
 
     def on_mount(self) -> None:
@@ -189,7 +189,7 @@ class ArgumentsForm(Modal[Decision | None]):
     def _show_keys(self) -> None:
         """Show title and keys: where the texts are from, if there are two versions of them."""
         edited = bool(self._other) and self._other is self._loaded
-        self.query_one("#arguments-title", Static).update(Content(f"{self._title}{_EDITED if edited else ''}"))
+        self.query_one("#arguments-title", Static).update(Content(f"{self._title}{_EARLIER_EDIT if edited else ''}"))
         keys = [self.SEND, KeyHint("tab", "next field"), BACK]
         if self._other:
             keys.append(KeyHint("ctrl+r", "the original" if edited else "your earlier edit"))
@@ -199,7 +199,7 @@ class ArgumentsForm(Modal[Decision | None]):
         """Limit the height of the fields, which scroll, so that problem, keys and cursor stay on screen."""
         self._show_keys()
         tall = self.size.height >= TALL
-        self.query_one("#arguments-body").styles.max_height = self.size.height - _AROUND if tall else None
+        self.query_one("#arguments-body").styles.max_height = self.size.height - _LINES_AROUND if tall else None
         self.call_after_refresh(self._show_focused)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
@@ -233,7 +233,7 @@ class ArgumentsForm(Modal[Decision | None]):
                 self._other = now if self._other is self._loaded else self._loaded
                 self._show_keys()
             case "up" | "down" as key:
-                self.move(_BY[key])
+                self.move(_MOVES[key])
             case "enter":
                 self.next_or_say()
             case _:
@@ -286,7 +286,7 @@ class ArgumentsForm(Modal[Decision | None]):
                 self._kept.pop(field.name, None)
 
     def _send(self) -> None:
-        values: dict[str, Given] = {}
+        values: dict[str, ArgumentValue] = {}
         problems: list[Problem] = []
         for number, field in enumerate(self._fields):
             text = self._text(number)
@@ -304,7 +304,7 @@ class ArgumentsForm(Modal[Decision | None]):
         arguments = with_values(self._arguments, values)
         self.run_worker(self._checked(arguments), group="check", exclusive=True)
 
-    def _value(self, number: int, field: ArgumentField, text: str) -> Given:
+    def _value(self, number: int, field: ArgumentField, text: str) -> ArgumentValue:
         """Return the value of a field: of one that was not touched, exactly what it was."""
         if text == self._loaded[number]:
             return field.value
@@ -324,7 +324,7 @@ class ArgumentsForm(Modal[Decision | None]):
         places = {line(field.name): number for number, field in enumerate(self._fields)}
         found: dict[str, list[str]] = {"": [], **{str(number): [] for number in places.values()}}
         for problem in problems:
-            head = _HEAD.match(problem.path)
+            head = _ARGUMENT_NAME.match(problem.path)
             place = places.get(problem.path, places.get(head[0] if head else ""))
             text = problem.message if place is not None else f"{problem.path}: {problem.message}".removeprefix(": ")
             found["" if place is None else str(place)].append(text)

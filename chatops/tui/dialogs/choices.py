@@ -37,25 +37,25 @@ _LONGEST_PREVIEW = 120
 UNFOLD = "\n"
 """Key of the line in place of models that cannot be used; not a model's name."""
 _BY_ROLE = Choice(key="", text="chosen by the role", find="role default", preview="Each role uses its own model.")
-_LONGEST_LIST = 48
-_PAUSE_S = 0.2
+_LONGEST_NAMES = 48
+_SEARCH_AFTER_S = 0.2
 """Seconds without a key after which the texts of sessions are searched."""
-_LEAST = 3
+_MIN_SEARCHED = 3
 """Characters from which on texts are searched."""
-_AROUND = 60
+_EXCERPT_AROUND = 60
 """Characters shown on each side of a text that was found."""
-_TALL_PREVIEW, _LOW_PREVIEW, _HIGH = 8, 4, 24
-"""Lines of the preview in a window of at least `_HIGH` lines, and in a lower one."""
+_TALL_PREVIEW, _LOW_PREVIEW, _MIN_HEIGHT_FOR_TALL = 8, 4, 24
+"""Lines of the preview in a window of at least `_MIN_HEIGHT_FOR_TALL` lines, and in a lower one."""
 
 SESSION_KEYS = (KeyHint("ctrl+n", "rename"), KeyHint("ctrl+d", "delete"))
-_KEYS_AGAIN = (KeyHint("ctrl+d", "again deletes it"), KeyHint("escape", "keeps it"))
+_KEYS_TO_CONFIRM = (KeyHint("ctrl+d", "again deletes it"), KeyHint("escape", "keeps it"))
 
 
-_RIGHTS = 64
+_RIGHTS_WIDTH = 64
 """Characters for what a role may do: a dialog in 80 columns shows them beside its name."""
 
 
-def difference(before: RoleRow | None, after: RoleRow) -> str:
+def tools_difference(before: RoleRow | None, after: RoleRow) -> str:
     """Return the tools the model gains and loses, in one line such as ``+ web_search − shell_exec``."""
     old = set(before.tools) if before else set()
     new = set(after.tools)
@@ -67,7 +67,11 @@ def difference(before: RoleRow | None, after: RoleRow) -> str:
 def role_picker(roles: Sequence[RoleRow], *, current: str) -> Picker:
     """Return the picker for the role that applies from the next model call on."""
     now = next((row for row in roles if row.name == current), None)
-    texts = table([(row.name, clauses(row.rights, most=_RIGHTS)) for row in roles], most=(14, _RIGHTS)) if roles else []
+    texts = (
+        table([(row.name, clauses(row.rights, most=_RIGHTS_WIDTH)) for row in roles], most=(14, _RIGHTS_WIDTH))
+        if roles
+        else []
+    )
     choices = [
         Choice(
             key=row.name,
@@ -88,14 +92,14 @@ def _role_preview(now: RoleRow | None, row: RoleRow, *, current: str) -> str:
     model = f"model {row.model}" if row.model else row.description
     if row.name == current:
         return f"in force · {model}\n{', '.join(row.tools) or 'no tools'}"
-    return f"{current} to {row.name}: {difference(now, row)}\n{model}"
+    return f"{current} to {row.name}: {tools_difference(now, row)}\n{model}"
 
 
 def name_picker(
     title: str, *, names: Sequence[tuple[str, str]], current: str, on_move: Callable[[str], str] | None = None
 ) -> Picker:
     """Return a picker for names (personas, themes), each with its description or none."""
-    texts = table(names, most=(24, _RIGHTS)) if names else []
+    texts = table(names, most=(24, _RIGHTS_WIDTH)) if names else []
     choices = [
         Choice(key=name, text=text, find=f"{name} {about}", preview=about, current=name == current)
         for (name, about), text in zip(names, texts, strict=True)
@@ -152,9 +156,11 @@ def step_picker(view: RunView) -> Picker:
     choices = [
         Choice(
             key=str(step.number - 1),
-            text=columns((str(step.number), 2), (step.name, 16), (step.word or step.mark.value, 13), (_cost(step), 24)),
+            text=columns(
+                (str(step.number), 2), (step.name, 16), (step.word or step.mark.value, 13), (_step_cost(step), 24)
+            ),
             find=step.name,
-            preview=textwrap.shorten(step.refusal, _LONGEST_PREVIEW, placeholder=" …") or _checks(step),
+            preview=textwrap.shorten(step.refusal, _LONGEST_PREVIEW, placeholder=" …") or _checks_line(step),
             current=step.number - 1 == view.at,
         )
         for step in view.steps
@@ -163,12 +169,12 @@ def step_picker(view: RunView) -> Picker:
     return Picker(title, choices=choices, hint=[KeyHint(does="shows its output")], empty="No step.")
 
 
-def _cost(step: StepView) -> str:
+def _step_cost(step: StepView) -> str:
     parts = [f"{count(step.tokens)} tokens"] if step.tokens is not None else []
     return ", ".join([*parts, clock(step.seconds)] if step.seconds is not None else parts)
 
 
-def _checks(step: StepView) -> str:
+def _checks_line(step: StepView) -> str:
     return ", ".join(f"{check.name}: {check.mark.value}" for check in (*step.validations, *step.gates))
 
 
@@ -209,7 +215,7 @@ class ModelPicker(Picker):
         folded = [row.name for row in rows if row.missing and row.name != self._model_in_force]
         kept = [choice for choice in self.choices if choice.key not in folded]
         if folded and not self._unfolded:
-            names = cut(", ".join(folded), most=_LONGEST_LIST)
+            names = cut(", ".join(folded), most=_LONGEST_NAMES)
             text = f"{plural(len(folded), 'model')} not usable now: {names}"
             kept.append(Choice(key=UNFOLD, text=text, find="", preview="Enter lists them, each with the reason."))
             self._unfiltered = tuple(kept)
@@ -301,7 +307,7 @@ class SessionPicker(Picker):
     @property
     def preview_lines(self) -> int:
         """The height for a session with all its facts and its last answer, where that leaves room for the list."""
-        return _TALL_PREVIEW if self.size.height >= _HIGH else _LOW_PREVIEW
+        return _TALL_PREVIEW if self.size.height >= _MIN_HEIGHT_FOR_TALL else _LOW_PREVIEW
 
     def describe(self, choice: Choice) -> str:
         """Return title, facts, and the last question and answer; these are loaded once they are needed."""
@@ -316,7 +322,7 @@ class SessionPicker(Picker):
         waits = f"pending: {'; '.join(row.asks)}" if row.asks else row.state
         lines += [waits] if waits else []
         if (text := self.found.get(choice.key)) is not None:
-            return "\n".join([*lines, f"found: {excerpt(text, self.wanted, around=_AROUND)}"])
+            return "\n".join([*lines, f"found: {excerpt(text, self.wanted, around=_EXCERPT_AROUND)}"])
         return "\n".join([*lines, *self._said[choice.key]])
 
     async def _load(self, session_id: SessionId) -> None:
@@ -336,9 +342,9 @@ class SessionPicker(Picker):
         self.run_worker(self._search_texts(event.value.strip()), group="search", exclusive=True)
 
     async def _search_texts(self, wanted: str) -> None:
-        if len(wanted) < _LEAST:
+        if len(wanted) < _MIN_SEARCHED:
             return
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(_SEARCH_AFTER_S)
         try:
             hits = await self._sessions.search(wanted)
         except ChatopsError as error:
@@ -378,7 +384,7 @@ class SessionPicker(Picker):
                 self.run_worker(self._rename(row, title), group="rename")
 
         question = Question(
-            "Rename the session", explain=row.id, text=row.title, check=_one_line, done="renames", enter_answers=True
+            "Rename the session", explain=row.id, text=row.title, check=_check_title, done="renames", enter_answers=True
         )
         self.app.push_screen(question, answered)
 
@@ -415,7 +421,7 @@ class SessionPicker(Picker):
     def _ask_about(self, key: str) -> None:
         """Note which session ctrl+d deletes next, or none, and show the keys for that."""
         self._doomed = key
-        self.query_one(Legend).show(*(_KEYS_AGAIN if key else self.keys))
+        self.query_one(Legend).show(*(_KEYS_TO_CONFIRM if key else self.keys))
 
     def go_back(self) -> None:
         """Handle Esc: close the question whether to delete a session, or else the picker."""
@@ -449,7 +455,7 @@ def below_origins(rows: Sequence[SessionRow]) -> list[SessionRow]:
     return [row for found in versions.values() for row in sorted(found, key=lambda row: bool(row.source))]
 
 
-def _one_line(title: str) -> str:
+def _check_title(title: str) -> str:
     if not title.strip():
         raise ValueError("A title has to say something. Esc goes back.")
     return " ".join(title.split())

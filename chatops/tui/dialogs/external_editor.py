@@ -29,10 +29,10 @@ class NoEditorError(ChatopsError):
     """There is no editor, or the terminal cannot be given to one."""
 
 
-_USUAL = ("sensible-editor", "nano", "vi")
+_DEFAULT_EDITORS = ("sensible-editor", "nano", "vi")
 """Editors to try if the user has named none."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-AT_ONCE_S = 1.0
+MIN_EDITING_S = 1.0
 """Seconds within which nobody has read a text and closed the editor: its window is still open, or it never opened."""
 MAX_BYTES = 4_000_000
 """Maximum number of bytes that are read back."""
@@ -86,7 +86,7 @@ def editor_command(environ: Mapping[str, str]) -> list[str]:
             raise ChatopsError(f"${name} cannot be read: {error}.", advice=f"Set {name} to a command.") from None
         if words:
             return words
-    found = next((one for one in _USUAL if shutil.which(one)), None)
+    found = next((one for one in _DEFAULT_EDITORS if shutil.which(one)), None)
     if found is None:
         raise NoEditorError("No editor was found.", advice="Set VISUAL or EDITOR to the command of one.")
     return [found]
@@ -116,7 +116,7 @@ async def edit_text(app: App[Any], text: str, *, name: str) -> EditedText:
     edited, started = EditedText(text=text, path=file), time.monotonic()
     try:
         with app.suspend():
-            failed = await _run([*command, str(file)])
+            failed = await _run_editor([*command, str(file)])
     except SuspendNotSupported:
         edited.discard()
         raise NoEditorError("The terminal cannot be given to an editor here.") from None
@@ -126,7 +126,7 @@ async def edit_text(app: App[Any], text: str, *, name: str) -> EditedText:
     reason = failed or why
     if not reason:
         edited = EditedText(text=_without_added_end(found, text), path=file)
-        if edited.text == text and time.monotonic() - started < AT_ONCE_S:
+        if edited.text == text and time.monotonic() - started < MIN_EDITING_S:
             advice = f"Use a command that waits, as code --wait does. What it saves is in {file}."
             raise ChatopsError(f"Nothing was changed: {command[0]} returned at once.", advice=advice)
         return edited
@@ -137,7 +137,7 @@ async def edit_text(app: App[Any], text: str, *, name: str) -> EditedText:
     raise ChatopsError(f"Nothing was changed: {reason}.", advice=kept)
 
 
-async def _run(command: list[str]) -> str:
+async def _run_editor(command: list[str]) -> str:
     """Run the editor. Return why it failed; empty if it did not."""
     try:
         process = await asyncio.create_subprocess_exec(*command)

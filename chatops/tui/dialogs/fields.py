@@ -13,9 +13,9 @@ from typing import Any, Final
 from chatops.domain.canonical import JsonValue, json_or_text, parse_json
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
-MAIN = ("command", "code", "content", "new", "text")
+MAIN_ARGUMENTS = ("command", "code", "content", "new", "text")
 """Names of arguments that hold the main payload of a call, the most usual first."""
-_LONG = 60
+_LONGEST_LINE = 60
 """Texts of more characters get a field of several lines."""
 
 
@@ -36,7 +36,7 @@ class Absent:
 
 
 ABSENT: Final = Absent()
-Given = JsonValue | Absent
+ArgumentValue = JsonValue | Absent
 
 
 @frozen_dataclass
@@ -45,10 +45,10 @@ class ArgumentField:
 
     name: str
     kind: FieldKind
-    value: Given
+    value: ArgumentValue
     required: bool = False
     description: str = ""
-    choices: tuple[Given, ...] = ()
+    choices: tuple[ArgumentValue, ...] = ()
 
     @property
     def text(self) -> str:
@@ -63,7 +63,7 @@ class ArgumentField:
             case value:
                 return json.dumps(value, ensure_ascii=False, indent=2 if self.kind is FieldKind.JSON else None)
 
-    def parsed(self, text: str) -> Given:
+    def parsed(self, text: str) -> ArgumentValue:
         """Return the value that `text` means. Raises ValueError with a message for the user."""
         if text == self.text:
             return self.value
@@ -71,16 +71,16 @@ class ArgumentField:
             return ABSENT
         match self.kind:
             case FieldKind.INTEGER:
-                return _integer(text)
+                return _parse_integer(text)
             case FieldKind.NUMBER:
-                return _number(text)
+                return _parse_number(text)
             case FieldKind.JSON:
-                return _json(text)
+                return _parse_json(text)
             case _:
                 return text
 
 
-def choice_text(value: Given) -> str:
+def choice_text(value: ArgumentValue) -> str:
     """Return a value of a choice as it is shown."""
     return "not given" if isinstance(value, Absent) else value if isinstance(value, str) else json.dumps(value)
 
@@ -93,20 +93,21 @@ def fields_of(schema: str, arguments: str) -> tuple[ArgumentField, ...]:
     given = json_or_text(arguments)
     if not isinstance(given, dict):
         return ()
-    wanted = _mapping(json_or_text(schema))
-    properties = _mapping(wanted.get("properties"))
+    wanted = _as_mapping(json_or_text(schema))
+    properties = _as_mapping(wanted.get("properties"))
     required = wanted.get("required")
     needed = list(map(str, required)) if isinstance(required, list) else []
     first = [name for name in needed if name in properties]
     names = list(dict.fromkeys([*first, *properties, *given]))
     return tuple(
-        _field(name, _mapping(properties.get(name)), given.get(name, ABSENT), required=name in needed) for name in names
+        _field(name, _as_mapping(properties.get(name)), given.get(name, ABSENT), required=name in needed)
+        for name in names
     )
 
 
-def with_values(arguments: str, values: Mapping[str, Given]) -> str:
+def with_values(arguments: str, values: Mapping[str, ArgumentValue]) -> str:
     """Return the arguments (a JSON object) with other values, as JSON text. Absent ones are left out."""
-    given = _mapping(json_or_text(arguments))
+    given = _as_mapping(json_or_text(arguments))
     merged = {**given, **values}
     # Escapes mean the same, and a text with half a surrogate pair could not be stored otherwise.
     return json.dumps({name: value for name, value in merged.items() if not isinstance(value, Absent)})
@@ -114,17 +115,17 @@ def with_values(arguments: str, values: Mapping[str, Given]) -> str:
 
 def main_text(arguments: str) -> tuple[str, str]:
     """Return the name and value of the argument that is the main payload: a text. Two empty texts if there is none."""
-    texts = {name: value for name, value in _mapping(json_or_text(arguments)).items() if isinstance(value, str)}
+    texts = {name: value for name, value in _as_mapping(json_or_text(arguments)).items() if isinstance(value, str)}
     if not texts:
         return "", ""
-    name = next((name for name in MAIN if name in texts), max(texts, key=lambda name: len(texts[name])))
+    name = next((name for name in MAIN_ARGUMENTS if name in texts), max(texts, key=lambda name: len(texts[name])))
     return name, texts[name]
 
 
-def _field(name: str, schema: Mapping[str, Any], value: Given, *, required: bool) -> ArgumentField:
+def _field(name: str, schema: Mapping[str, Any], value: ArgumentValue, *, required: bool) -> ArgumentField:
     described = schema.get("description")
-    kind, values = _kind(name, schema, value)
-    choices: tuple[Given, ...] = values
+    kind, values = _field_kind(name, schema, value)
+    choices: tuple[ArgumentValue, ...] = values
     if kind is FieldKind.CHOICE:
         if not required or value is ABSENT:
             # What nobody gave is not chosen in advance either.
@@ -135,7 +136,7 @@ def _field(name: str, schema: Mapping[str, Any], value: Given, *, required: bool
     return ArgumentField(name=name, kind=kind, value=value, required=required, description=description, choices=choices)
 
 
-def _kind(name: str, schema: Mapping[str, Any], value: Given) -> tuple[FieldKind, tuple[JsonValue, ...]]:
+def _field_kind(name: str, schema: Mapping[str, Any], value: ArgumentValue) -> tuple[FieldKind, tuple[JsonValue, ...]]:
     known = [*_alternatives(schema)]
     if len(known) == 1:
         (only,) = known
@@ -147,7 +148,7 @@ def _kind(name: str, schema: Mapping[str, Any], value: Given) -> tuple[FieldKind
         kind = None
     if kind is None:
         # The schema leaves it open: what is there decides.
-        kind = next((word for type_, word in _TYPES if isinstance(value, type_)), "")
+        kind = next((word for type_, word in _SCHEMA_TYPES if isinstance(value, type_)), "")
     match kind:
         case "boolean" if isinstance(value, bool | None | Absent):
             return FieldKind.CHOICE, (True, False)
@@ -156,20 +157,24 @@ def _kind(name: str, schema: Mapping[str, Any], value: Given) -> tuple[FieldKind
         case "number" if isinstance(value, int | float | None | Absent):
             return FieldKind.NUMBER, ()
         case "string" if isinstance(value, str | None | Absent):
-            long = name in MAIN or name == "old" or (isinstance(value, str) and ("\n" in value or len(value) > _LONG))
+            long = (
+                name in MAIN_ARGUMENTS
+                or name == "old"
+                or (isinstance(value, str) and ("\n" in value or len(value) > _LONGEST_LINE))
+            )
             return FieldKind.LONG if long else FieldKind.LINE, ()
         case _:
             return FieldKind.JSON, ()
 
 
-_TYPES: Sequence[tuple[type, str]] = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"))
+_SCHEMA_TYPES: Sequence[tuple[type, str]] = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"))
 
 
 def _alternatives(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield what the schema permits besides null, each as a schema without alternatives."""
     for key in ("anyOf", "oneOf"):
         if isinstance(schema.get(key), list):
-            yield from (_mapping(part) for part in schema[key] if _mapping(part).get("type") != "null")
+            yield from (_as_mapping(part) for part in schema[key] if _as_mapping(part).get("type") != "null")
             return
     if isinstance(schema.get("type"), list):
         yield from ({**schema, "type": kind} for kind in schema["type"] if kind != "null")
@@ -177,18 +182,18 @@ def _alternatives(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield schema
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _as_mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else MappingProxyType({})
 
 
-def _integer(text: str) -> int:
+def _parse_integer(text: str) -> int:
     try:
         return int(text.strip())
     except ValueError:
         raise ValueError("A whole number is needed, such as 60.") from None
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     try:
         value = float(text.strip())
     except ValueError:
@@ -198,7 +203,7 @@ def _number(text: str) -> float:
     return value
 
 
-def _json(text: str) -> JsonValue:
+def _parse_json(text: str) -> JsonValue:
     try:
         return parse_json(text)
     except json.JSONDecodeError as error:

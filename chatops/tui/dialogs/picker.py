@@ -20,13 +20,13 @@ from chatops.tui.text_fields import LineField
 MAX_SHOWN = 200
 """Maximum rows in the list. Users filter longer lists, and more rows would slow every key."""
 
-_PREVIEW = 4
+_PREVIEW_LINES = 4
 """Lines of a preview at most; also in dialogs.tcss."""
-_AROUND = 14
+_LINES_AROUND = 14
 """Lines of the dialog outside its list, plus one for notices."""
-_LEAST_WIDTH, _WIDEST = 80, 110
+_MIN_WIDTH, _MAX_WIDTH = 80, 110
 """Cells of the window: at least a usual terminal, so that none shows parts of words beside it."""
-_BESIDE = 9
+_CELLS_BESIDE = 9
 """Cells of the window beside the text of a row: its mark, the scrollbar, the frame."""
 
 
@@ -100,7 +100,7 @@ class Picker(Modal[str | None]):
 
     @property
     def preview_lines(self) -> int:
-        """Height of the preview, if it is always the same; 0: that of its text, at most `_PREVIEW`."""
+        """Height of the preview, if it is always the same; 0: that of its text, at most `_PREVIEW_LINES`."""
         return 0
 
     def on_mount(self) -> None:
@@ -111,12 +111,12 @@ class Picker(Modal[str | None]):
     def on_resize(self) -> None:
         """Limit the list's height, so that preview and keys stay on screen. The window is as wide as its texts."""
         tall, lines, preview = self.size.height >= TALL, self.preview_lines, self.query_one("#picker-preview")
-        room = self.size.height - _AROUND - max(0, lines - _PREVIEW)
+        room = self.size.height - _LINES_AROUND - max(0, lines - _PREVIEW_LINES)
         self.query_one(OptionList).styles.max_height = min(12, room) if tall else None
         preview.styles.height = preview.styles.max_height = lines if tall and lines else None
         texts = [line for one in (*self.choices, *self._unfiltered) for line in (one.text, *one.preview.split("\n"))]
-        widest = max(map(cell_len, texts), default=0) + _BESIDE
-        self.query_one("#picker").styles.max_width = min(max(widest, _LEAST_WIDTH), _WIDEST) if tall else None
+        widest = max(map(cell_len, texts), default=0) + _CELLS_BESIDE
+        self.query_one("#picker").styles.max_width = min(max(widest, _MIN_WIDTH), _MAX_WIDTH) if tall else None
 
     @on(Input.Changed)
     def filter_changed(self, event: Input.Changed) -> None:
@@ -146,7 +146,7 @@ class Picker(Modal[str | None]):
         for place in {self._marked, at}:
             if 0 <= place < len(self._shown):
                 options.replace_option_prompt_at_index(
-                    place, _row(self._shown[place], self._colours, marked=place == at)
+                    place, _choice_row(self._shown[place], self._colours, marked=place == at)
                 )
         self._marked = at
 
@@ -189,11 +189,11 @@ class Picker(Modal[str | None]):
 
     def _fill(self, wanted: str) -> None:
         found = self.matching(wanted)
-        self._shown = _first(found)
+        self._shown = _first_with_current(found)
         options = self.query_one(OptionList)
         self._marked = -1
         options.clear_options()
-        options.add_options([Option(_row(choice, self._colours)) for choice in self._shown])
+        options.add_options([Option(_choice_row(choice, self._colours)) for choice in self._shown])
         if (left := len(found) - len(self._shown)) > 0:
             options.add_option(Option(f"   … and {left} more: type to filter", disabled=True))
         if self._shown:
@@ -258,14 +258,14 @@ class Picker(Modal[str | None]):
             self._on_move(current.key)
 
 
-def _first(found: Sequence[Choice]) -> tuple[Choice, ...]:
+def _first_with_current(found: Sequence[Choice]) -> tuple[Choice, ...]:
     """Return the choices that are shown, including the current one."""
     shown = tuple(found[:MAX_SHOWN])
     current = next((choice for choice in found[MAX_SHOWN:] if choice.current), None)
     return shown if current is None else (current, *shown[:-1])
 
 
-def _row(choice: Choice, colours: Mapping[str, str], *, marked: bool = False) -> Content:
+def _choice_row(choice: Choice, colours: Mapping[str, str], *, marked: bool = False) -> Content:
     mark = f"{'>' if marked else ' '}{'*' if choice.current else ' '} "
     row = Content.styled(mark + sanitize(choice.text, newlines=False), "bold" if choice.current else "")
     if colour := colours.get(choice.role):

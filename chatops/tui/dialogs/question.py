@@ -18,7 +18,7 @@ from chatops.tui.keys import BACK, KeyHint
 from chatops.tui.text_fields import LineField, TextField
 
 AnswerT = TypeVar("AnswerT")
-_AROUND, _AROUND_LOW, _LEAST = 13, 6, 3
+_LINES_AROUND, _LINES_AROUND_LOW, _MIN_LINES = 13, 6, 3
 """Lines of a window, and of a low one, outside the text of several lines, at most; the least height of that text."""
 
 
@@ -112,7 +112,7 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
     @property
     def _most_rows(self) -> int:
         """The height that a text of several lines can have."""
-        return max(_LEAST, self.size.height - (_AROUND if self.size.height >= TALL else _AROUND_LOW))
+        return max(_MIN_LINES, self.size.height - (_LINES_AROUND if self.size.height >= TALL else _LINES_AROUND_LOW))
 
     def _place_cursor(self) -> None:
         """Put the cursor after the text before it is drawn, or at its start if it does not fit into the window."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chatops.runtime.workflow import WorkflowRun
 
 
-_TROUBLED = (ReviewReason.FAILED, ReviewReason.UNANSWERED)
+_FAILURE_REASONS = (ReviewReason.FAILED, ReviewReason.UNANSWERED)
 
 
 class ReviewScreen(GuardedDialog):
@@ -148,7 +148,12 @@ class ReviewScreen(GuardedDialog):
 
 def _describe_review(run: WorkflowState, wanted: AwaitingReview) -> Description:
     """Return the answer to accept, or why there is none. All of it must have been on screen before it is accepted."""
-    rows = (*_head(run, wanted), *_answer(wanted), *_before(run, wanted), *_labels(run, wanted))
+    rows = (
+        *_heading_rows(run, wanted),
+        *_answer_rows(wanted),
+        *_earlier_attempt_rows(run, wanted),
+        *_fact_rows(run, wanted),
+    )
     return Description(rows=rows, payload=len(rows))
 
 
@@ -184,16 +189,16 @@ def _words_question(run: WorkflowState, wanted: AwaitingReview) -> Question[Revi
     )
 
 
-def _head(run: WorkflowState, wanted: AwaitingReview) -> Iterator[Row]:
+def _heading_rows(run: WorkflowState, wanted: AwaitingReview) -> Iterator[Row]:
     spec = run.spec.step(wanted.step)
     place = f"step {wanted.step + 1} of {len(run.spec.steps)}"
     yield Row(text=f"Workflow {line(run.spec.name)}, {place}: {line(spec.name)}", tone="heading")
     if wanted.detail:
         for part in wanted.detail.split("\n"):
-            yield Row(text=line(part), tone="caution" if wanted.reason in _TROUBLED else "quiet")
+            yield Row(text=line(part), tone="caution" if wanted.reason in _FAILURE_REASONS else "quiet")
 
 
-def _answer(wanted: AwaitingReview) -> Iterator[Row]:
+def _answer_rows(wanted: AwaitingReview) -> Iterator[Row]:
     if not wanted.answer:
         return
     yield Row()
@@ -201,10 +206,10 @@ def _answer(wanted: AwaitingReview) -> Iterator[Row]:
         yield Row(text=line(part), tone="code", exact=True)
 
 
-def _before(run: WorkflowState, wanted: AwaitingReview) -> Iterator[Row]:
+def _earlier_attempt_rows(run: WorkflowState, wanted: AwaitingReview) -> Iterator[Row]:
     """Yield why earlier attempts were not accepted. The last reason is shown above already."""
     earlier = attempts_text(run, wanted.step)
-    if wanted.reason in _TROUBLED:
+    if wanted.reason in _FAILURE_REASONS:
         earlier = earlier[:-1]
     if earlier:
         yield Row()
@@ -213,7 +218,7 @@ def _before(run: WorkflowState, wanted: AwaitingReview) -> Iterator[Row]:
         yield Row(text=line(text), tone="quiet")
 
 
-def _labels(run: WorkflowState, wanted: AwaitingReview) -> Iterator[Row]:
+def _fact_rows(run: WorkflowState, wanted: AwaitingReview) -> Iterator[Row]:
     spec = run.spec.step(wanted.step)
     yield Row()
     yield Row(label="asked for", text=line(" ".join(run.query.split())))

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 28
 """Characters of a tool's name in its row. The explanation has all of it."""
 _LONGEST_ROLE = 14
-_AROUND = 14
+_LINES_AROUND = 14
 """Lines of the window outside the matrix; the explanation has 7 of them, see dialogs.tcss."""
-_WITH_ARGUMENTS = "The verdict on one call: /policy TOOL JSON"
+_ABOUT_ONE_CALL = "The verdict on one call: /policy TOOL JSON"
 
 
 class RightsScreen(Page):
@@ -67,7 +67,7 @@ class RightsScreen(Page):
     def on_resize(self) -> None:
         """Limit the height of the matrix, so that explanation and keys stay on screen."""
         tall = self.size.height >= TALL
-        self.query_one(DataTable).styles.max_height = self.size.height - _AROUND if tall else None
+        self.query_one(DataTable).styles.max_height = self.size.height - _LINES_AROUND if tall else None
 
     def _draw(self) -> None:
         """Fill the matrix. The cursor stays where it is."""
@@ -103,7 +103,7 @@ class RightsScreen(Page):
     def _explanation(self) -> str:
         at = self.query_one(DataTable[Text]).cursor_coordinate
         lines = self._rights.explain(self._rights.tools[at.row], self._roles[at.column - 1])
-        return sanitize("\n".join([*lines, _WITH_ARGUMENTS]))
+        return sanitize("\n".join([*lines, _ABOUT_ONE_CALL]))
 
     def act_on_key(self, key: str) -> KeyUse:
         """Move or copy."""

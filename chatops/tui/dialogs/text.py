@@ -24,17 +24,17 @@ from chatops.tui.text_fields import LineField
 from chatops.tui.transcript.lines import prefixed, wrap
 
 _INDENTATION = re.compile(r"\s*(?:[-*•] +)?")
-_COLUMNS = re.compile(r"\S {2,}(?=\S)")
+_COLUMN_GAP = re.compile(r"\S {2,}(?=\S)")
 """The gap before the next column of a table."""
-_AROUND = 6
+_LINES_AROUND = 6
 """Lines of the window outside its text."""
-_BESIDE = 6
+_CELLS_BESIDE = 6
 """Cells of the window beside its text: the frame and the scrollbar."""
-_LEAST_WIDTH, _WIDEST = 80, 110
+_MIN_WIDTH, _MAX_WIDTH = 80, 110
 """Cells of the window: at least a usual terminal, so that none shows parts of words beside it."""
-_LEAST = 24
+_MIN_WRAPPED = 24
 """Minimum cells for the wrapped words. With less room, they do not stay in their column."""
-_BELOW = 4
+_BELOW_INDENT = 4
 """Cells of indentation of a second column that continues below the first one."""
 _FILLED, _EMPTY = "█", "─"
 _SHADES = ("$primary", "$primary 50%")
@@ -54,7 +54,7 @@ class Share:
 
 def stacked_bar(shares: Sequence[Share], *, width: int) -> Content:
     """Return one bar of all shares. Each that is not empty has at least a cell, with its letter."""
-    cells = _cells([share.size for share in shares], width=width)
+    cells = _share_cells([share.size for share in shares], width=width)
     parts = [Content("")]
     filled = 0
     for share, count in zip(shares, cells, strict=True):
@@ -73,7 +73,7 @@ def bar(size: float, *, most: float, width: int) -> str:
     return _FILLED * max(1, round(size / most * width)) if size > 0 and most > 0 else ""
 
 
-def _cells(sizes: Sequence[int], *, width: int) -> list[int]:
+def _share_cells(sizes: Sequence[int], *, width: int) -> list[int]:
     """Return the number of cells of each size: one for each that is not zero, and the others by their shares."""
     whole, some = sum(sizes), sum(size > 0 for size in sizes)
     if not whole or width < some:
@@ -125,9 +125,9 @@ class TextScreen(Page):
         if not self._is_whole:
             return
         tall = self.size.height >= TALL
-        widest = max(map(cell_len, sanitize(self._text).split("\n"))) + _BESIDE
-        self.query_one("#text").styles.max_width = min(max(widest, _LEAST_WIDTH), _WIDEST) if tall else None
-        around = _AROUND + (2 if self._shares else 0)
+        widest = max(map(cell_len, sanitize(self._text).split("\n"))) + _CELLS_BESIDE
+        self.query_one("#text").styles.max_width = min(max(widest, _MIN_WIDTH), _MAX_WIDTH) if tall else None
+        around = _LINES_AROUND + (2 if self._shares else 0)
         self.query_one("#text-body").styles.max_height = max(1, self.size.height - around) if tall else None
         self.call_after_refresh(self._show_shares)
 
@@ -252,7 +252,7 @@ def key_table(text: str) -> Content:
     """Draw a table of keys or commands: headings in bold, the first column in the accent, as in legends."""
     lines = []
     for line in text.split("\n"):
-        drawn, begin, gap = Content(line), len(line) - len(line.lstrip()), _COLUMNS.search(line)
+        drawn, begin, gap = Content(line), len(line) - len(line.lstrip()), _COLUMN_GAP.search(line)
         if not begin:
             drawn = drawn.stylize("bold")
         elif gap is not None:
@@ -265,20 +265,20 @@ def hanging(line: str, *, width: int) -> str:
     """Return `line` wrapped at words into lines of at most `width` cells."""
     if cell_len(line) <= width:
         return line
-    begin, first = _words_begin(line, width=width), _COLUMNS.search(line)
+    begin, first = _hanging_start(line, width=width), _COLUMN_GAP.search(line)
     before, hang = line[:begin], cell_len(line[:begin])
     if first is not None and begin < first.end():
         # No room beside the first column: the second one follows it directly, and continues below.
-        line, hang = f"{line[: first.start() + 1]}  {line[first.end() :]}", hang + _BELOW
+        line, hang = f"{line[: first.start() + 1]}  {line[first.end() :]}", hang + _BELOW_INDENT
     parts = wrap(Text(line[begin:]), width=width - hang)
     return "\n".join(part.plain for part in prefixed(parts, first=Text(before), rest=Text(" " * hang)))
 
 
-def _words_begin(line: str, *, width: int) -> int:
+def _hanging_start(line: str, *, width: int) -> int:
     """Return where the hanging text starts, as far right as the width allows.
 
     This is after the indentation and list sign, or after a later column.
     """
     indentation = _INDENTATION.match(line)
-    ends = [indentation.end() if indentation is not None else 0, *(found.end() for found in _COLUMNS.finditer(line))]
-    return max((end for end in ends if cell_len(line[:end]) <= min(2 * width // 3, width - _LEAST)), default=0)
+    ends = [indentation.end() if indentation is not None else 0, *(found.end() for found in _COLUMN_GAP.finditer(line))]
+    return max((end for end in ends if cell_len(line[:end]) <= min(2 * width // 3, width - _MIN_WRAPPED)), default=0)

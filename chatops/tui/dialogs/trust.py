@@ -30,7 +30,7 @@ _ADVICE = {
     ItemKind.OWN_TOOL: "Trust only code that you have read. Esc leaves all of it ignored.",
     ItemKind.SERVER_START: "Start only programs that you trust. Without them, turns continue without their tools.",
 }
-_MARKED = (ItemState.CHANGED, ItemState.UNUSABLE)
+_CAUTION_STATES = (ItemState.CHANGED, ItemState.UNUSABLE)
 
 
 class TrustScreen(GuardedDialog):
@@ -149,9 +149,9 @@ def _rows(question: TrustQuestion, *, texts: bool) -> Iterator[Row]:
     yield Row()
     left = MAX_TEXT if texts else 0
     for one in sorted(question.listed, key=lambda one: (one.state not in ASKED, one.state is ItemState.TRUSTED)):
-        yield from _item(one)
+        yield from _item_rows(one)
         if texts:
-            yield from _text(one.item, most=left)
+            yield from _text_rows(one.item, most=left)
             left -= min(left, len(one.item.data))
     yield Row()
     for notice in question_notices(question):
@@ -159,15 +159,15 @@ def _rows(question: TrustQuestion, *, texts: bool) -> Iterator[Row]:
     yield Row(text=_ADVICE[question.kind], tone="quiet" if question.kind is None else "caution")
 
 
-def _item(one: Listed) -> Iterator[Row]:
+def _item_rows(one: Listed) -> Iterator[Row]:
     """Yield a file: its path, then state, kind, size and digest."""
-    item, marked = one.item, one.state in _MARKED
+    item, marked = one.item, one.state in _CAUTION_STATES
     yield Row(text=line(item.path), tone="caution" if marked else "heading")
     digest = f", {item.size:,} bytes, SHA-256 {item.digest[:SHOWN_DIGEST]}" if item.digest else ""
     yield Row(text=f"  {one.state.value}: {item.kind.value}{digest}", tone="quiet")
 
 
-def _text(item: Item, *, most: int) -> Iterator[Row]:
+def _text_rows(item: Item, *, most: int) -> Iterator[Row]:
     """Yield at most `most` bytes of a text, and how much is not shown."""
     shown = item.data[:most]
     for part in shown.decode("utf-8-sig", "replace").split("\n") if shown else ():

@@ -39,9 +39,10 @@ class DecisionDialogs:
         """The dialog about the session that was opened last."""
         self._seen: LastSeenCall | None = None
         """What the user has seen of this session's calls."""
-        self._trust: TrustScreen | None = None
+        self._trust_dialog: TrustScreen | None = None
+        """The dialog about the folder that was opened last."""
         self._trust_question: TrustQuestion | None = None
-        """Question about the folder, to be asked once no other is open; None once it was asked."""
+        """The question about the folder that is to be asked once no other is open; None if there is none."""
         self._asked_starts: set[str] = set()
         """Digests of the questions about MCP servers that were asked."""
         self._postponed: set[str] = set()
@@ -49,13 +50,17 @@ class DecisionDialogs:
         self._showed_changes = False
         """True if the dialog that was opened last is about changes of a contained turn."""
         self._postponed_questions: set[str] = set()
+        """Ids of the servers' questions that the user has postponed."""
         self._warned_questions: set[str] = set()
-        """Questions whose call the next Esc stops."""
+        """Ids of the questions whose call the next Esc stops."""
         self._typed: dict[str, dict[str, str]] = {}
         """Texts typed into the form of a question and not sent, by its id and the field."""
         self._postponed_review: AwaitingReview | None = None
+        """The review that the user has postponed; None if none."""
         self._settling = False
+        """True while `offer` waits for a pause in typing."""
         self._announced: dict[str, str] = {}
+        """What the app was told last that waits."""
 
     def show(self, current: OpenSession) -> None:
         """Ask about another session. Dialogs about the previous one are closed, because they can decide nothing."""
@@ -74,17 +79,17 @@ class DecisionDialogs:
     @property
     def any_open(self) -> bool:
         """True if one of the dialogs is open."""
-        return self._open_dialog is not None or self._trust in self._screen.app.screen_stack
+        return self._open_dialog is not None or self._trust_dialog in self._screen.app.screen_stack
 
     @property
     def has_pending(self) -> bool:
         """True if something in the session needs the user's decision."""
         current = self._current
         pending = current is not None and bool(current.session.snapshot().pending)
-        return pending or self._wanted is not None or bool(self._asked)
+        return pending or self._pending_review is not None or bool(self._questions)
 
     @property
-    def _asked(self) -> "Sequence[OpenQuestion]":
+    def _questions(self) -> "Sequence[OpenQuestion]":
         """Questions of servers whose calls run here."""
         current = self._current
         return current.session.snapshot().questions if current is not None and not current.follows else ()
@@ -94,7 +99,8 @@ class DecisionDialogs:
         return self._current.own_run if self._current is not None else None
 
     @property
-    def _wanted(self) -> "AwaitingReview | None":
+    def _pending_review(self) -> "AwaitingReview | None":
+        """The review that the run waits for, if the session is a run that is executed here."""
         return self._run.pending_review if self._run is not None else None
 
     def offer(self, snapshot: "Snapshot") -> None:
@@ -107,7 +113,7 @@ class DecisionDialogs:
             self._asked_starts.add(starts.digest)
             self._trust_question = self._trust_question or starts
         fresh = bool({pending.digest for pending in snapshot.pending} - self._postponed)
-        fresh = fresh or (self._wanted is not None and self._wanted != self._postponed_review)
+        fresh = fresh or (self._pending_review is not None and self._pending_review != self._postponed_review)
         fresh = fresh or any(asked.question.id not in self._postponed_questions for asked in snapshot.questions)
         if (
             not (fresh or self._trust_question)
@@ -121,24 +127,24 @@ class DecisionDialogs:
             self._ask_trust(self._trust_question)
         elif not self._composer.text and not self._settling:
             self._settling = True
-            self._screen.set_timer(SETTLE_S, self._settled)
+            self._screen.set_timer(SETTLE_S, self._end_settling)
 
     def _announce(self, snapshot: "Snapshot") -> None:
         """Tell the app what waits, for a user who is elsewhere."""
-        pending = {}
+        waiting = {}
         if snapshot.pending:
             from chatops.tui.transcript.card import pending_verb
 
-            pending = {one.digest: f"Approve {pending_verb(one)}?" for one in snapshot.pending}
+            waiting = {pending.digest: f"Approve {pending_verb(pending)}?" for pending in snapshot.pending}
         for asked in snapshot.questions:
-            pending[asked.question.id] = f"{sanitize(asked.question.server, newlines=False)} asks you"
-        if self._wanted is not None:
-            pending[f"review {self._wanted}"] = "A step needs a review"
-        if pending != self._announced:
-            self._announced = pending
-            self._screen.post_message(PendingChanged(pending))
+            waiting[asked.question.id] = f"{sanitize(asked.question.server, newlines=False)} asks you"
+        if self._pending_review is not None:
+            waiting[f"review {self._pending_review}"] = "A step needs a review"
+        if waiting != self._announced:
+            self._announced = waiting
+            self._screen.post_message(PendingChanged(waiting))
 
-    def _settled(self) -> None:
+    def _end_settling(self) -> None:
         self._settling = False
         self._screen.post_message(Changed())
 
@@ -149,17 +155,17 @@ class DecisionDialogs:
         if self._run is not None and (blocked := self._run.blocked()):
             show_notice(self._screen.app, blocked)
             return
-        if self._asked and not (self._current.session.snapshot().pending and self._put_off()):
-            self._open_question(self._current, self._asked[0])
-        elif self._run is not None and self._wanted is not None:
-            self._open_review(self._run, self._wanted)
+        if self._questions and not (self._current.session.snapshot().pending and self._all_questions_postponed()):
+            self._open_question(self._current, self._questions[0])
+        elif self._run is not None and self._pending_review is not None:
+            self._open_review(self._run, self._pending_review)
         else:
             self._open_approval(self._current)
         self._screen.post_message(Changed())
 
-    def _put_off(self) -> bool:
-        """Return True if the user has put off all questions of servers."""
-        return self._postponed_questions.issuperset(asked.question.id for asked in self._asked)
+    def _all_questions_postponed(self) -> bool:
+        """Return True if the user has postponed all questions of servers."""
+        return self._postponed_questions.issuperset(asked.question.id for asked in self._questions)
 
     def _open_approval(self, current: OpenSession) -> None:
         from chatops.tui.dialogs.approval import ApprovalScreen
@@ -167,20 +173,20 @@ class DecisionDialogs:
         from chatops.tui.dialogs.contained import ContainedScreen, about_contained
 
         pending = current.session.snapshot().pending
-        # Calls come first, if they are new or the changes were put off. What was put off takes turns.
-        fresh = [one for one in pending if one.digest not in self._postponed]
-        calls = len(about_contained(fresh or pending)) < len(fresh or pending)
-        changes = not calls or (not fresh and bool(about_contained(pending)) and not self._showed_changes)
-        self._showed_changes = changes
+        # Calls come first, if they are new or the changes were postponed. What was postponed takes turns.
+        new = [call for call in pending if call.digest not in self._postponed]
+        has_calls = len(about_contained(new or pending)) < len(new or pending)
+        shows_changes = not has_calls or (not new and bool(about_contained(pending)) and not self._showed_changes)
+        self._showed_changes = shows_changes
 
         def closed() -> None:
             """Postpone what was shown: it stays on the banner and does not open again by itself."""
             if current is self._current:
-                left = current.session.snapshot().pending
-                of_changes = about_contained(left)
-                self._postponed |= {one.digest for one in left if (one in of_changes) == changes}
+                still_pending = current.session.snapshot().pending
+                changes = about_contained(still_pending)
+                self._postponed |= {call.digest for call in still_pending if (call in changes) == shows_changes}
 
-        if changes:
+        if shows_changes:
             self._push(ContainedScreen(current.session, self._composer), closed)
         else:
             self._seen = self._seen or LastSeenCall()
@@ -198,7 +204,7 @@ class DecisionDialogs:
 
     def warn_of_stop(self) -> bool:
         """Say that the next Esc stops a call whose question is put off; return False if that was said already."""
-        asked = {asked.question.id for asked in self._asked}
+        asked = {asked.question.id for asked in self._questions}
         if asked <= self._warned_questions:
             return False
         self._warned_questions |= asked
@@ -238,7 +244,7 @@ class DecisionDialogs:
         if self._current is None or not self._screen.is_active:
             return
         workspace = self._current.workspace
-        dialog = self._trust = TrustScreen(
+        dialog = self._trust_dialog = TrustScreen(
             question, lambda trusted: workspace.trust.answer(question, trusted=trusted), self._composer
         )
         self._screen.app.push_screen(dialog, closed)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chatops.tui.transcript.projector import Projector
     from chatops.tui.transcript.transcript import Transcript
 
-_DRAWING = tuple(f"chatops.tui.transcript.{name}" for name in ("transcript", "projector"))
+_DRAWING_MODULES = tuple(f"chatops.tui.transcript.{name}" for name in ("transcript", "projector"))
 """Imported after the first paint."""
 _MAX_PICTURES = 300
 """Images whose previews are kept, at most 6 kB each."""
@@ -55,7 +55,7 @@ class TranscriptPresenter:
 
     async def mount(self) -> None:
         """Import the modules that draw a session, in a thread, then mount the transcript."""
-        for name in _DRAWING:
+        for name in _DRAWING_MODULES:
             await asyncio.to_thread(import_module, name)
         from chatops.tui.transcript.transcript import Transcript
 

@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from chatops.runtime.session import Session
     from chatops.runtime.view import Snapshot
 
-HELD_S = 0.03
-"""Seconds after sending a message until the next frame at the latest."""
-SHOWN_S = 0.2
+FRAME_LIMIT_S = 0.03
+"""Seconds after sending a message until the next frame at the latest. With less, drawing would delay more requests."""
+LIST_AFTER_S = 0.2
 """Seconds after which a message sent and not accepted yet is listed. Most are accepted sooner."""
-_MARKED = "Delete removes it; shift+Up, shift+Down mark another:"
-_NEARLY_FULL, _LARGE = 0.8, 0.1
+_MARKED_HEADING = "Delete removes it; shift+Up, shift+Down mark another:"
+_NEARLY_FULL_SHARE, _LARGE_SHARE = 0.8, 0.1
 """Shares of the context. A message of the second size that fills the first one is announced before it is sent."""
-_SHORT = 1000
-"""Characters. No shorter message without files is announced: it is less than a tenth of a context of 4,096 tokens."""
-_CORRECTING = "Interrupted. Sent once the running call has stopped:"
+_MIN_ANNOUNCED = 1000
+"""Characters of a message without files that may be announced: less than a tenth of a context of 4,096 tokens."""
+_CORRECTING_HEADING = "Interrupted. Sent once the running call has stopped:"
 
-_STORED = "Stored. Sent as soon as the session is open:"
-_NOT_STORED = "Not stored yet. Sent as soon as the session is open:"
+_STORED_HEADING = "Stored. Sent as soon as the session is open:"
+_NOT_STORED_HEADING = "Not stored yet. Sent as soon as the session is open:"
 
 
 class Outbox:
@@ -63,7 +63,7 @@ class Outbox:
     @property
     def heading(self) -> str:
         """Heading for the list of messages; empty if there are none."""
-        return (_STORED if self._stored else _NOT_STORED) if self.texts else ""
+        return (_STORED_HEADING if self._stored else _NOT_STORED_HEADING) if self.texts else ""
 
     def add(self, text: str) -> None:
         """Add a message and store all of them."""
@@ -129,7 +129,7 @@ class SendingPresenter:
     async def typing_paused(self, *, since: float) -> None:
         """Wait for a pause in what has been typed after `since`, before a late screen takes the keyboard."""
         while (self._composer.typed_at or 0.0) > since and not self._composer.paused:  # noqa: ASYNC110
-            await asyncio.sleep(HELD_S)
+            await asyncio.sleep(FRAME_LIMIT_S)
 
     def submit(self, text: str, *, correcting: bool = False) -> Callable[[], Awaitable[None]] | None:
         """Return what sends a message or runs a slash command. Before a session is open, keep it and return None.
@@ -143,35 +143,35 @@ class SendingPresenter:
         if self._current is not None and not self.outbox.submitting:
             return self.work(text, correcting=correcting)
         self.outbox.add(text)
-        self._screen.set_timer(SHOWN_S, self.list_sent)
+        self._screen.set_timer(LIST_AFTER_S, self.list_sent)
         return None
 
     def may_send(self, text: str) -> bool:
         """Return False for a text that would nearly fill the context, and say so, the first time it is sent."""
         announced, self._announced = self._announced, ""
         attaches = "@" in text
-        if (len(text) < _SHORT and not attaches) or self._current is None or text == announced:
+        if (len(text) < _MIN_ANNOUNCED and not attaches) or self._current is None or text == announced:
             return True
         if text.startswith("!") or is_command(text):
             return True
         from chatops.domain.model import ASSUMED_WINDOW
         from chatops.engine.transcript import tokens
 
-        now, length = self._current.session.snapshot(), len(text)
+        snapshot, length = self._current.session.snapshot(), len(text)
         if attaches:
             from chatops.tools.attach import estimated_size
 
-            length += estimated_size(text, Path(now.workspace))
+            length += estimated_size(text, Path(snapshot.workspace))
         size = tokens(length)
         # Some models state no window: the assumed one is what requests are cut to.
-        window, full = now.context_window or ASSUMED_WINDOW, now.context_used + size
-        if size < window * _LARGE or full < window * _NEARLY_FULL:
+        window, total = snapshot.context_window or ASSUMED_WINDOW, snapshot.context_used + size
+        if size < window * _LARGE_SHARE or total < window * _NEARLY_FULL_SHARE:
             return True
         self._announced = text
-        model = now.model_label or now.model
-        fills = f"with its {size:,} tokens or so, {100 * full // window} % of the context of {model} is used"
-        if full > window:
-            fills = f"about {full:,} tokens would be sent, and {model} takes {window:,}"
+        model = snapshot.model_label or snapshot.model
+        fills = f"with its {size:,} tokens or so, {100 * total // window} % of the context of {model} is used"
+        if total > window:
+            fills = f"about {total:,} tokens would be sent, and {model} takes {window:,}"
         show_notice(self._screen.app, f"Not sent yet: {fills}. Enter sends it.")
         return False
 
@@ -197,16 +197,16 @@ class SendingPresenter:
         frames.callback(self._screen.check_idle)
         frames.enter_context(self._drawing.hold())
 
-        def overdue() -> None:
+        def draw_frames() -> None:
             frames.close()
-            self._screen.set_timer(SHOWN_S - HELD_S, self.list_sent)
+            self._screen.set_timer(LIST_AFTER_S - FRAME_LIMIT_S, self.list_sent)
 
         # Not a timer of Textual, which is a task that would run before the request.
-        timer = asyncio.get_running_loop().call_later(HELD_S, overdue)
+        timer = asyncio.get_running_loop().call_later(FRAME_LIMIT_S, draw_frames)
         try:
             await self._send(text, correcting=correcting)
             # A request leaves in several parts. Drawing or storing anything between them would delay the last one.
-            await asyncio.sleep(HELD_S / 4)
+            await asyncio.sleep(FRAME_LIMIT_S / 4)
         except ChatopsError as error:
             show_notice(self._screen.app, error.full)
         finally:
@@ -305,16 +305,16 @@ class SendingPresenter:
 
     async def _take_back(self) -> None:
         """Take the newest queued message back into the message field. With none, recall the last message sent."""
-        taken = self._current
-        if taken is None or self.drafts.taking_back:
+        owner = self._current
+        if owner is None or self.drafts.taking_back:
             return
         self.drafts.taking_back = True
         try:
-            text = await taken.workspace.user.take_queued(taken.session)
+            text = await owner.workspace.user.take_queued(owner.session)
         finally:
             self.drafts.taking_back = False
-        if taken is not self._current:
-            append_to_draft(text, taken.workspace.user, taken.session)
+        if owner is not self._current:
+            append_to_draft(text, owner.workspace.user, owner.session)
         elif text:
             self.drafts.put_before(text)
         else:
@@ -365,11 +365,11 @@ class SendingPresenter:
             heading = queue_heading(snapshot, running=running, followed=current.follows, typed=typed)
         self._composer.queue_offered = bool(queued) and current is not None and not current.follows
         if snapshot is not None and current is not None and (correction := snapshot.correction):
-            queued, heading = (correction, *queued), _CORRECTING
+            queued, heading = (correction, *queued), _CORRECTING_HEADING
         if not self._composer.queue_offered or self._composer.text:
             self._marked = -1
         marked = len(queued) - 1 - self._marked if 0 <= self._marked < len(queued) else -1
-        heading = _MARKED if marked >= 0 else heading
+        heading = _MARKED_HEADING if marked >= 0 else heading
         sent = self._screen.query_one(QueuedMessages)
         sent.show([*queued, *self.drafts.being_stored, *self.outbox.queued], heading=heading, marked=marked)
 

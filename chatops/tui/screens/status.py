@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from chatops.wiring.rows import SessionRow
     from chatops.wiring.workspace import Workspace
 
-_FRAMED_FROM = 18
+_MIN_HEIGHT_FOR_FRAME = 18
 """Lines of the window from which on the message field has a frame."""
-_LINED_FROM = 10
+_MIN_HEIGHT_FOR_LINE = 10
 """Lines from which on a field without frame and colours has a line above it."""
 
-_FULL = 0.8
+_FULL_SHARE = 0.8
 """Share of the context window from which on /compact is offered."""
 
 
@@ -40,11 +40,15 @@ class StatusPresenter:
         self._themes = themes
         self._sending = sending
         self._pending_elsewhere = ""
+        """What is pending in other sessions, as a sentence; empty if nothing, or once the user has continued."""
         self._offered_in = ""
         """The session in which /compact is offered, or was."""
         self._offer_over = False
+        """True once the offer was shown in this session and the user has continued."""
         self._first_facts: FirstFacts | None = None
+        """What the first screen says; None while it is hidden, or if it has to be made again."""
         self._open_sessions: Sequence[SessionRow] = ()
+        """The sessions of this folder, as they were listed last."""
 
     def note_pending(self, text: str) -> None:
         """Show what is pending in other sessions, as found at the start, until the user continues; empty: no more."""
@@ -74,9 +78,9 @@ class StatusPresenter:
             first_screen=bool(query_one(FirstScreen).display),
         )
         idle = not running and not dialog and not current.follows and current.any_run is None
+        # Also where it is not shown: a text that is more urgent must not let it come back.
         offer = self._compact_offer(snapshot, idle=idle)
-        text = text or offer
-        query_one(Banner).show(text, tone=tone, problem=snapshot.concern)
+        query_one(Banner).show(text or offer, tone=tone, problem=snapshot.concern)
         return failed
 
     def _compact_offer(self, snapshot: "Snapshot", *, idle: bool) -> str:
@@ -87,7 +91,7 @@ class StatusPresenter:
         if self._offered_in != snapshot.session_id:
             self._offered_in, self._offer_over = "", False
         window, used = snapshot.context_window, snapshot.context_used
-        if not self._offer_over and idle and window and used >= window * _FULL and snapshot.messages:
+        if not self._offer_over and idle and window and used >= window * _FULL_SHARE and snapshot.messages:
             self._offered_in = snapshot.session_id
             full = f"The context is {min(100, used * 100 // window)} % full."
             return f"{full} /compact puts a summary in place of what was said; you see it first."
@@ -103,46 +107,51 @@ class StatusPresenter:
             for text in finished_costs(events):
                 show_notice(self._screen.app, text)
 
-    def fit(self, current: OpenSession | None, now: "Snapshot | None" = None) -> None:
+    def fit(self, current: OpenSession | None, snapshot: "Snapshot | None" = None) -> None:
         """Frame the message field, and show the first screen, only where there is room.
 
-        `now` is the session's snapshot if the caller has taken it.
+        `snapshot` is that of the session if the caller has taken it.
         """
-        if now is None and current is not None:
-            now = current.session.snapshot()
-        self._frame_composer(now)
-        self._show_first_screen(current, now)
+        if snapshot is None and current is not None:
+            snapshot = current.session.snapshot()
+        self._frame_composer(snapshot)
+        self._show_first_screen(current, snapshot)
 
     @property
     def frames(self) -> bool:
         """True if the window has room for a frame around the message field."""
-        return self._screen.app.size.height >= _FRAMED_FROM
+        return self._screen.app.size.height >= _MIN_HEIGHT_FOR_FRAME
 
-    def _frame_composer(self, now: "Snapshot | None") -> None:
+    def _frame_composer(self, snapshot: "Snapshot | None") -> None:
         height = self._screen.app.size.height
         # Without colours, no background tells the field from the transcript above it.
-        self._composer.set_class(_FRAMED_FROM > height >= _LINED_FROM and not self._themes.colours, "-lined")
-        if now is None:
+        has_line = _MIN_HEIGHT_FOR_FRAME > height >= _MIN_HEIGHT_FOR_LINE and not self._themes.colours
+        self._composer.set_class(has_line, "-lined")
+        if snapshot is None:
             self._composer.frame("", "", colour="", framed=self.frames)
             return
-        model = "demo" if now.is_demo else sanitize(now.model_label or now.model, newlines=False)
-        colour = self._themes.role_colours.get(now.role, "")
-        self._composer.frame(sanitize(now.role, newlines=False), model, colour=colour, framed=self.frames)
+        model = "demo" if snapshot.is_demo else sanitize(snapshot.model_label or snapshot.model, newlines=False)
+        colour = self._themes.role_colours.get(snapshot.role, "")
+        self._composer.frame(sanitize(snapshot.role, newlines=False), model, colour=colour, framed=self.frames)
 
-    def _show_first_screen(self, current: OpenSession | None, now: "Snapshot | None") -> None:
+    def _show_first_screen(self, current: OpenSession | None, snapshot: "Snapshot | None") -> None:
         """Show what can be done here until the first message is there."""
         first = self._screen.query_one(FirstScreen)
-        begun = now is None or bool(now.messages) or now.status is not None or bool(self._sending.drafts.being_stored)
-        if begun or now is None or current is None or current.any_run is not None or current.follows:
+        if snapshot is None or current is None or self._has_begun(snapshot) or current.any_run or current.follows:
             first.hide()
             self._first_facts = None
             return
-        if self._first_facts is None or self._first_facts.role != now.role:
-            branch = branch_of(now.workspace)
-            self._first_facts = first_facts(current.workspace, now.role, self._open_sessions, branch=branch)
+        if self._first_facts is None or self._first_facts.role != snapshot.role:
+            branch = branch_of(snapshot.workspace)
+            self._first_facts = first_facts(current.workspace, snapshot.role, self._open_sessions, branch=branch)
         colours, size = self._themes.role_colours, self._screen.size
-        self._screen.set_class(any(one.virtual_size.height for one in self._screen.query("Transcript")), "-noticed")
-        first.show(now, self._first_facts, colours=colours, width=size.width, height=size.height)
+        has_notices = any(transcript.virtual_size.height for transcript in self._screen.query("Transcript"))
+        self._screen.set_class(has_notices, "-noticed")
+        first.show(snapshot, self._first_facts, colours=colours, width=size.width, height=size.height)
+
+    def _has_begun(self, snapshot: "Snapshot") -> bool:
+        being_sent = bool(self._sending.drafts.being_stored)
+        return bool(snapshot.messages) or snapshot.status is not None or being_sent
 
     async def find_open_sessions(self, workspace: "Workspace") -> None:
         """Find the sessions that the first screen names."""

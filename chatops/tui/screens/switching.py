@@ -146,7 +146,7 @@ class SessionSwitcher:
             self._sending.drafts.recall()
         finally:
             self.changing = False
-        await _delete_copy_looked_at(left)
+        await _delete_unused_copy(left)
 
     async def reopen(self, opening: "Awaitable[SessionView]") -> None:
         """Reopen the same session in another mode: owned by this process, or followed.
@@ -242,10 +242,10 @@ class SessionSwitcher:
         self._drawing.unsubscribe()
         if self.current is not None:
             await self.current.leave()
-            await _delete_copy_looked_at(self.current)
+            await _delete_unused_copy(self.current)
 
 
-async def _delete_copy_looked_at(left: OpenSession | None) -> None:
+async def _delete_unused_copy(left: OpenSession | None) -> None:
     # Where that fails, there is a session more.
     with suppress(ChatopsError):
         if left is not None and left.session.session_id:

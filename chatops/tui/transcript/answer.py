@@ -22,17 +22,17 @@ from chatops.tui.transcript.lines import GUTTER, PROSE, prefixed, strips_of, sty
 
 _LONGEST_PARSED = 16_000
 """Longer Markdown (in characters) is shown as its source, because parsing is not linear."""
-_OPENING = re.compile(r" {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))")
+_OPENING_FENCE = re.compile(r" {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))")
 MAX_LINES = 3_000
 """Maximum drawn lines kept of one answer, roughly 5 MB. A single longer segment is kept in full."""
-_TAIL_LINES = 60
-_TAIL_CHARS = 6_000
+_MAX_TAIL_LINES = 60
+_MAX_TAIL_CHARS = 6_000
 """Only the end of an open segment longer than this is drawn until it is finished."""
 _FENCE = re.compile(r" *(`{3,}(?=[^`]*$)|~{3,})")
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
 _BULLET = re.compile(r" {0,3}[-*+](?:\s|$)")
 _NUMBER = re.compile(r" {0,3}(\d{1,9})[.)](?:\s|$)")
-_LONG_LIST = 40
+_LONG_LIST_LINES = 40
 """Lines after which a list is cut before its next top-level item."""
 
 
@@ -135,7 +135,7 @@ class MarkdownSegmenter:
         number = _NUMBER.match(line)
         if not self._list or (number is None and not _BULLET.match(line)):
             return True if self._blank else None
-        if self._lines < _LONG_LIST or (number is not None) != (self._first_number is not None):
+        if self._lines < _LONG_LIST_LINES or (number is not None) != (self._first_number is not None):
             return None
         if number is None or int(number[1]) > (self._first_number or 0):
             return False
@@ -159,30 +159,30 @@ class MarkdownSegmenter:
         self._reset()
 
 
-_loaded: "list[ModuleType]" = []
+_renderer: "list[ModuleType]" = []
 """The Markdown renderer, once it is imported."""
 
 
 def warm_up() -> None:
     """Import the Markdown renderer. Call it in a thread after the first paint; takes about 0.1 s once."""
-    if not _loaded:
+    if not _renderer:
         from chatops.tui.transcript import markdown
 
         markdown.markdown_lines("*a*\n\n```python\nb = 1\n```\n", width=40, theme=PLAIN)
-        _loaded.append(markdown)
+        _renderer.append(markdown)
 
 
 def coloured(code: str, *, language: str, theme: BlockTheme) -> Text:
     """Return code (already sanitised) in syntax colours, once these are loaded."""
-    if not _loaded or not language:
+    if not _renderer or not language:
         return Text(code, theme.text, end="")
-    text: Text = _loaded[0].highlight(code, language=language, theme=theme)
+    text: Text = _renderer[0].highlight(code, language=language, theme=theme)
     return text
 
 
 def is_warm() -> bool:
     """Return True if Markdown is rendered by now."""
-    return bool(_loaded)
+    return bool(_renderer)
 
 
 def _draw_markdown(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
@@ -192,19 +192,19 @@ def _draw_markdown(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
     """
     source = source.strip("\n")
     head, _, body = source.partition("\n")
-    opening = _OPENING.fullmatch(head.rstrip("\r"))
-    if not _loaded or (len(source) > _LONGEST_PARSED and opening is None):
+    opening = _OPENING_FENCE.fullmatch(head.rstrip("\r"))
+    if not _renderer or (len(source) > _LONGEST_PARSED and opening is None):
         return wrap(styled((source, theme.text)), width=min(width, PROSE))
     drawn: list[Text]
     if opening is None:
-        drawn = _loaded[0].markdown_lines(source, width=width, theme=theme)
+        drawn = _renderer[0].markdown_lines(source, width=width, theme=theme)
         return drawn
     fence, language = opening[1] or opening[3], opening[2] or opening[4] or ""
     lines = body.split("\n")
     end = lines[-1].strip()
     if len(end) >= len(fence) and set(end) == {fence[0]}:
         lines.pop()
-    drawn = _loaded[0].code_lines("\n".join(lines), language=language, width=width, theme=theme)
+    drawn = _renderer[0].code_lines("\n".join(lines), language=language, width=width, theme=theme)
     return drawn
 
 
@@ -314,8 +314,8 @@ class AnswerDrawing:
 
     def _end_of(self, source: str) -> str:
         """Return the last lines of a long open segment. A code block keeps its opening line."""
-        if len(source) > _TAIL_CHARS or source.count("\n") > _TAIL_LINES:
-            lines = source[-_TAIL_CHARS:].splitlines(keepends=True)[-_TAIL_LINES:]
+        if len(source) > _MAX_TAIL_CHARS or source.count("\n") > _MAX_TAIL_LINES:
+            lines = source[-_MAX_TAIL_CHARS:].splitlines(keepends=True)[-_MAX_TAIL_LINES:]
             if self._segmenter.tail_is_code:
                 lines.insert(0, source[: source.index("\n") + 1])
             return "".join(lines)

@@ -15,7 +15,7 @@ from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import coloured
 from chatops.tui.transcript.lines import fold, padded
 
-_LEAST = 40
+_MIN_SHADED = 40
 """Minimum columns of the background of a changed line."""
 
 
@@ -30,7 +30,7 @@ def diff_lines(
     while rows and not rows[-1].sign and not rows[-1].text:
         rows.pop()
     rows = _mark_changes(rows)
-    code = _code(rows, name=name, theme=theme)
+    code = _marked_code(rows, name=name, theme=theme)
     digits = len(str(max((row.number for row in rows), default=0)))
     room = max(1, width - digits - 3)
     drawn = [
@@ -38,9 +38,9 @@ def diff_lines(
         for row, text in zip(rows, code, strict=True)
     ]
     longest = max((cell_len(part.plain) for _, parts in drawn for part in parts), default=0)
-    shaded = min(width, max(_LEAST, longest + digits + 5))
+    shaded = min(width, max(_MIN_SHADED, longest + digits + 5))
     lines = [
-        _line(row, part, first=index == 0, digits=digits, width=shaded, theme=theme)
+        _diff_line(row, part, first=index == 0, digits=digits, width=shaded, theme=theme)
         for row, parts in drawn
         for index, part in enumerate(parts)
     ]
@@ -70,7 +70,7 @@ def syntax(rows: Sequence[DiffRow], *, name: str, theme: BlockTheme) -> list[Tex
     return texts
 
 
-def _code(rows: list[DiffRow], *, name: str, theme: BlockTheme) -> list[Text]:
+def _marked_code(rows: list[DiffRow], *, name: str, theme: BlockTheme) -> list[Text]:
     texts = syntax(rows, name=name, theme=theme)
     for row, text in zip(rows, texts, strict=True):
         style = theme.removed_words if row.sign == "-" else theme.added_words
@@ -86,7 +86,7 @@ def _cut(text: Text, *, width: int, theme: BlockTheme) -> Text:
     return text.append(theme.symbols.ellipsis, theme.muted)
 
 
-def _line(row: DiffRow, part: Text, *, first: bool, digits: int, width: int, theme: BlockTheme) -> Text:
+def _diff_line(row: DiffRow, part: Text, *, first: bool, digits: int, width: int, theme: BlockTheme) -> Text:
     signs = theme.symbols
     sign, style, under = {
         "+": ("+", theme.good, theme.added),

@@ -37,29 +37,29 @@ from chatops.tui.transcript.lines import PROSE, fold, padded, prefixed, wrap
 
 log = logging.getLogger(__name__)
 
-_LETTERS = re.compile("[A-Za-z0-9]+")
+_LETTERS_OR_DIGITS = re.compile("[A-Za-z0-9]+")
 _REFERENCE = re.compile(r"&#?\w{1,32};")
 _FORMULA = re.compile(r"\$\$[^$\n]{1,400}\$\$|\$(?=[^\s$])[^$\n]{1,400}(?<=\S)\$(?!\d)")
 """A formula in dollar signs. An amount of money, such as ``$5``, does not match."""
 _TASK = re.compile(r"\[([ xX])\][ \t]+(?=\S)")
 _TICK = re.compile(r"^([ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+)\[[xX]\](?=[ \t])", re.MULTILINE)
 """The tick of a task, which is drawn as a sign."""
-_DIFFS = ("diff", "patch", "udiff")
-_NARROWEST = 8
+_DIFF_LANGUAGES = ("diff", "patch", "udiff")
+_MIN_WIDTH = 8
 """Minimum columns for nested content, and for a column of a table that is shrunk."""
 _LONGEST_WORD = 24
 """Maximum columns of a word that a table keeps in one piece."""
 _LONGEST_HIGHLIGHTED = 20_000
 """Longer code (in characters) is not highlighted."""
-_SECONDS = 0.25
+_TIME_LIMIT_S = 0.25
 """CPU seconds for one piece of code. Ordinary code of that length takes a tenth of it."""
-_AGAIN_S = 0.01
+_NEXT_ALARM_S = 0.01
 """CPU seconds to the next alarm: Python ignores an exception that is raised in a weakref callback or a finalizer."""
 _given_up: set[str] = set()
 """Lexers that exceeded the limit or failed once."""
 
 
-def _formula(state: StateInline, silent: bool) -> bool:
+def _take_formula(state: StateInline, silent: bool) -> bool:
     """Take a formula as it is written: its stars, underscores and backslashes are no Markdown."""
     found = _FORMULA.match(state.src, state.pos)
     if found is None:
@@ -73,7 +73,7 @@ def _formula(state: StateInline, silent: bool) -> bool:
 @cache
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False})
-    parser.inline.ruler.before("escape", "formula", _formula)
+    parser.inline.ruler.before("escape", "formula", _take_formula)
     return parser.enable(["table", "strikethrough"]).disable(["reference"])
 
 
@@ -85,8 +85,8 @@ def markdown_lines(source: str, *, width: int, theme: BlockTheme) -> list[Text]:
     """
     source = sanitize(source, prose=True)
     lines = _Drawing(theme).flow(_parser().parse(source), width=width)
-    shown = sum(_weight(line.plain) for line in lines)
-    if not lines or shown < _weight(_TICK.sub(r"\1", _REFERENCE.sub("", source))):
+    shown = sum(_letter_count(line.plain) for line in lines)
+    if not lines or shown < _letter_count(_TICK.sub(r"\1", _REFERENCE.sub("", source))):
         return wrap(Text(source, theme.text, end=""), width=min(width, PROSE))
     return lines
 
@@ -97,8 +97,8 @@ def code_blocks(source: str) -> list[tuple[str, str]]:
     return [(token.info.strip(), token.content.removesuffix("\n")) for token in blocks]
 
 
-def _weight(text: str) -> int:
-    return len(text) - len(_LETTERS.sub("", text))
+def _letter_count(text: str) -> int:
+    return len(text) - len(_LETTERS_OR_DIGITS.sub("", text))
 
 
 class _Drawing:
@@ -111,7 +111,7 @@ class _Drawing:
         """Return the lines of consecutive blocks, separated by an empty line unless the list is tight."""
         lines: list[Text] = []
         for node in _nodes(tokens):
-            drawn = self._block(node, width=max(_NARROWEST, width))
+            drawn = self._block(node, width=max(_MIN_WIDTH, width))
             if drawn and lines and not tight:
                 lines.append(Text(end=""))
             lines.extend(drawn)
@@ -235,14 +235,14 @@ class _Inline:
             case "strong_close" | "em_close" | "s_close":
                 self._leave()
             case "link_open":
-                self.links.append((_target_of(token, "href"), len(self.text)))
+                self.links.append((_link_target(token, "href"), len(self.text)))
                 self._enter(self.theme.link)
             case "link_close":
                 self._leave()
                 self._target(*self.links.pop())
             case "image":
                 self._put(f"[image: {token.content}]", self.theme.muted)
-                self._put(f" ({sanitize(_target_of(token, 'src'))})", self.theme.muted)
+                self._put(f" ({sanitize(_link_target(token, 'src'))})", self.theme.muted)
             case _:
                 self._put(token.content)
 
@@ -262,7 +262,7 @@ class _Inline:
             self.styles.pop()
 
 
-def _target_of(token: Token, attribute: str) -> str:
+def _link_target(token: Token, attribute: str) -> str:
     title = token.attrs.get("title")
     return f'{token.attrs.get(attribute, "")} "{title}"' if title else str(token.attrs.get(attribute, ""))
 
@@ -274,7 +274,7 @@ def code_lines(code: str, *, language: str, width: int, theme: BlockTheme) -> li
     indent, wrapped = Text("  ", end=""), Text(f"{theme.symbols.wrapped} ", theme.muted, end="")
     lines = []
     for line in shown.split("\n", allow_blank=True):
-        style = theme.code + _changed_style(line.plain, theme) if name.lower() in _DIFFS else theme.code
+        style = theme.code + _changed_style(line.plain, theme) if name.lower() in _DIFF_LANGUAGES else theme.code
         parts = prefixed(fold(line, width=width - 3), first=indent, rest=wrapped)
         lines += [padded(part, width=width, style=style) for part in parts]
     label = sanitize(language.strip(), newlines=False)
@@ -314,27 +314,27 @@ def _table_lines(
         return []
     between = f" {theme.symbols.bar} "
     room = width - len(between) * (columns - 1)
-    widths = _fit([[row[i].plain for row in rows if i < len(row)] for i in range(columns)], room=room)
+    widths = _fit_columns([[row[i].plain for row in rows if i < len(row)] for i in range(columns)], room=room)
     if widths is None:
-        return _as_lists(rows, width=width, theme=theme)
+        return _table_as_list(rows, width=width, theme=theme)
     lines: list[Text] = []
     for index, row in enumerate(rows):
         if index == 0:
             row = [_bold(cell, theme) for cell in row]
-        lines.extend(_row(row, widths=widths, alignments=alignments, between=Text(between, theme.muted, end="")))
+        lines.extend(_table_row(row, widths=widths, alignments=alignments, between=Text(between, theme.muted, end="")))
         if index == 0:
             total = sum(widths) + len(between) * (columns - 1)
             lines.append(Text(theme.symbols.rule * total, theme.muted, end=""))
     return lines
 
 
-def _fit(columns: Sequence[Sequence[str]], *, room: int) -> list[int] | None:
+def _fit_columns(columns: Sequence[Sequence[str]], *, room: int) -> list[int] | None:
     """Return widths for the cells of each column that add up to at most `room`, shrinking the widest columns.
 
     No column gets narrower than its words, but for those of more than `_LONGEST_WORD`. None if they do not fit.
     """
     natural = [max(1, *map(cell_len, cells)) for cells in columns]
-    least = [max(min(size, _NARROWEST), _longest_word(cells)) for size, cells in zip(natural, columns, strict=True)]
+    least = [max(min(size, _MIN_WIDTH), _longest_word(cells)) for size, cells in zip(natural, columns, strict=True)]
     if sum(least) > room:
         return None
     limits = range(room, 0, -1)
@@ -347,7 +347,7 @@ def _longest_word(cells: Iterable[str]) -> int:
     return max((cells for cells in words if cells <= _LONGEST_WORD), default=1)
 
 
-def _row(row: list[Text], *, widths: list[int], alignments: Sequence[AlignMethod], between: Text) -> list[Text]:
+def _table_row(row: list[Text], *, widths: list[int], alignments: Sequence[AlignMethod], between: Text) -> list[Text]:
     cells = [wrap(cell, width=size) for cell, size in zip(row, widths, strict=False)]
     height = max((len(cell) for cell in cells), default=0)
     lines = []
@@ -364,7 +364,7 @@ def _row(row: list[Text], *, widths: list[int], alignments: Sequence[AlignMethod
     return lines
 
 
-def _as_lists(rows: list[list[Text]], *, width: int, theme: BlockTheme) -> list[Text]:
+def _table_as_list(rows: list[list[Text]], *, width: int, theme: BlockTheme) -> list[Text]:
     heading, *body = rows
     lines: list[Text] = []
     for row in body or [heading]:
@@ -437,7 +437,7 @@ def _tokens(lexer: Lexer, code: str) -> list[tuple[_TokenType, str]]:
     signal.signal(signal.SIGVTALRM, _alarm)
     try:
         _alarm.armed = True
-        signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS, _AGAIN_S)
+        signal.setitimer(signal.ITIMER_VIRTUAL, _TIME_LIMIT_S, _NEXT_ALARM_S)
         return list(lexer.get_tokens(code))
     finally:
         # First, so that no alarm interrupts the next line.

@@ -43,7 +43,7 @@ def picture_lines(files: Iterable[FileRef], pictures: PictureOf, *, width: int, 
         if (raster := picture.raster) is not None and picture.image_id and width >= raster.width:
             lines.extend(placeholder_rows(picture.image_id, columns=raster.width, rows=rows_of(raster)))
         elif raster is not None:
-            lines.extend(_rows(raster, width=width, behind=_background(theme)))
+            lines.extend(_raster_lines(raster, width=width, behind=_background(theme)))
     return lines
 
 
@@ -60,7 +60,7 @@ def _background(theme: BlockTheme) -> _Colour:
     return tuple(colour.get_truecolor())  # type: ignore[return-value]
 
 
-def _rows(raster: "Raster", *, width: int, behind: _Colour) -> Iterator[Text]:
+def _raster_lines(raster: "Raster", *, width: int, behind: _Colour) -> Iterator[Text]:
     """Yield the lines of a raster, made smaller if it is wider than `width`."""
     columns = max(1, min(raster.width, width))
     scale = raster.width / columns

@@ -35,9 +35,9 @@ from chatops.tui.transcript.lines import GUTTER
 _STALLED_S = 2.0
 """Seconds without text after which the sign comes back."""
 
-_LONG_S = 3
+_SAY_WAITING_S = 3
 """Seconds without any token from which on the line says what it waits for; at once if nothing moves."""
-_ROOMY = 60
+_ROOMY_WIDTH = 60
 """Columns from which on there is room for that."""
 
 
@@ -131,7 +131,7 @@ class Sign:
         parts = [spent(self._seconds), "Esc to stop"] if self._seconds else []
         if frame and self._tokens:
             parts.insert(1, plural(self._tokens, "token"))
-        if (not frame or self._seconds >= _LONG_S) and not self._received and width >= _ROOMY:
+        if (not frame or self._seconds >= _SAY_WAITING_S) and not self._received and width >= _ROOMY_WIDTH:
             parts.insert(0, "waiting for the model")
         words = f" {theme.symbols.dot} ".join(parts)
         line = Text(end="")
@@ -143,7 +143,7 @@ class Sign:
 def progress_text(progress: Progress, theme: BlockTheme, *, width: int, now: float) -> Text:
     """Return how far long work is: what it is where there is room, a bar if something may move, and words."""
     filled, empty = progress.bar(width) if theme.spinner else ("", "")
-    text = Text(f"{progress.what}  " if width >= _ROOMY else "", theme.text, end="")
+    text = Text(f"{progress.what}  " if width >= _ROOMY_WIDTH else "", theme.text, end="")
     text.append(filled, theme.good).append(empty, theme.muted).append("  " if filled + empty else "")
     text.append(progress.words(now, between=f" {theme.symbols.dot} "), theme.muted)
     text.truncate(max(1, width))

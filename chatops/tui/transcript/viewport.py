@@ -10,8 +10,8 @@ Drawing. Three kinds of work are kept apart:
 
 - `_draw_view` draws, at once, the blocks that will be in view: upwards from the end while the view follows it,
   otherwise downwards from the block at the top.
-- `_draw_slice` draws the blocks up to `_AHEAD` heights of the view above and below it in the background, in slices of
-  `_SLICE_SECONDS`. Between two slices the event loop gets `_PAUSE_SECONDS` to handle keys. The timer stops when these
+- `_draw_slice` draws the blocks up to `_HEIGHTS_AHEAD` heights of the view above and below it in the background, in
+  slices of `_SLICE_S`. Between two slices the event loop gets `_PAUSE_S` to handle keys. The timer stops when these
   are drawn. Blocks further away are not drawn, so that a long session costs no more than a short one. Drawing all of
   them was tried: 10,000 messages kept a core busy for most of a minute.
 - `BlockLayout.line` draws a block on demand if its lines were dropped to bound memory.
@@ -67,13 +67,13 @@ from chatops.tui.transcript.answer import is_warm, warm_up
 from chatops.tui.transcript.layout import BlockLayout, LaidOutBlock
 from chatops.tui.transcript.lines import GUTTER, marked
 
-_SLICE_SECONDS = 0.006
+_SLICE_S = 0.006
 """Longest time that one slice of background drawing may delay keys."""
-_PAUSE_SECONDS = 0.01
+_PAUSE_S = 0.01
 """Time between two slices, in which keys are handled."""
 MAX_ROWS_AFTER = 2
 """Maximum of `Viewport.rows_after`: a line, and the empty line before it."""
-_AHEAD = 3
+_HEIGHTS_AHEAD = 3
 """Heights of the view that are drawn ahead above and below it."""
 
 
@@ -194,10 +194,10 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     def _move_scroll_bar(self) -> None:
         """Set size and position of the scroll bar. Repaint it only if it looks different, to an eighth of a row."""
         bar, height = self.vertical_scrollbar, self.size.height
-        before = _thumb(bar.window_virtual_size, bar.position, height)
+        before = _thumb_place(bar.window_virtual_size, bar.position, height)
         bar.set_reactive(ScrollBar.window_virtual_size, self.virtual_size.height)
         bar.set_reactive(ScrollBar.position, self.scroll_y)
-        if _thumb(bar.window_virtual_size, bar.position, height) != before:
+        if _thumb_place(bar.window_virtual_size, bar.position, height) != before:
             bar.refresh()
 
     def _refresh_rows(self) -> None:
@@ -233,12 +233,12 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
     def _draw_rest_later(self) -> None:
         if not self._slicing:
             self._slicing = True
-            self.set_timer(_PAUSE_SECONDS, self._draw_slice)
+            self.set_timer(_PAUSE_S, self._draw_slice)
 
     def _draw_slice(self) -> None:
         """Draw some blocks that are near the view, then pause."""
         self._slicing = False
-        if self._measure() and self._draw_near(_AHEAD * self.size.height, seconds=_SLICE_SECONDS):
+        if self._measure() and self._draw_near(_HEIGHTS_AHEAD * self.size.height, seconds=_SLICE_S):
             self._draw_rest_later()
 
     def _draw_near(self, distance: int, *, seconds: float = math.inf) -> bool:
@@ -418,7 +418,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         self.app.call_from_thread(self.restyle)
 
 
-def _thumb(lines: int, top: float, rows: int) -> tuple[int, int]:
+def _thumb_place(lines: int, top: float, rows: int) -> tuple[int, int]:
     """Return size and position of the thumb of a scroll bar in eighths of a row, in which Textual draws it."""
     if lines <= rows:
         return 0, 0

@@ -41,7 +41,7 @@ from chatops.tui.dialogs.approval_keys import AskedCall, call_legend
 from chatops.tui.dialogs.approval_list import ApprovalList, CallMark, LastSeenCall
 from chatops.tui.dialogs.body import DialogBody
 from chatops.tui.dialogs.calls import CallsDialog
-from chatops.tui.dialogs.choices import difference
+from chatops.tui.dialogs.choices import tools_difference
 from chatops.tui.dialogs.contained import ContainedScreen
 from chatops.tui.dialogs.dialog_keys import AnswerKey, Room
 from chatops.tui.dialogs.guarded import GuardedDialog
@@ -412,8 +412,8 @@ def test_files_beyond_the_limit_are_said_and_found_below_their_folder(tmp_path: 
 def test_the_difference_names_gains_and_losses() -> None:
     before = RoleRow(name="a", model="m", tools=("file_read", "shell_exec"))
     after = RoleRow(name="b", model="m", tools=("file_read", "web_search"))
-    assert difference(before, after) == "+ web_search − shell_exec"
-    assert difference(after, after) == "the same tools"
+    assert tools_difference(before, after) == "+ web_search − shell_exec"
+    assert tools_difference(after, after) == "the same tools"
 
 
 async def test_sandbox_and_contain_complete_their_arguments() -> None:

@@ -296,7 +296,7 @@ async def test_an_editor_that_fails_changes_nothing_and_loses_nothing(
     script: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("chatops.tui.dialogs.external_editor.AT_ONCE_S", math.inf)
+    monkeypatch.setattr("chatops.tui.dialogs.external_editor.MIN_EDITING_S", math.inf)
     async with stage(size=(110, 40)) as running:
         await asked(running)
         use_editor(running, monkeypatch, script)
@@ -308,7 +308,7 @@ async def test_an_editor_that_fails_changes_nothing_and_loses_nothing(
 
 async def test_an_editor_that_the_user_closes_leaves_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("chatops.tui.dialogs.external_editor.AT_ONCE_S", 0.0)
+    monkeypatch.setattr("chatops.tui.dialogs.external_editor.MIN_EDITING_S", 0.0)
     async with stage() as running:
         await asked(running)
         use_editor(running, monkeypatch, "pass")
@@ -328,7 +328,7 @@ async def test_the_name_of_an_argument_leads_the_editor_to_no_other_folder(
     mine.mkdir()
     (mine / "notes.txt").write_text("my notes")
     monkeypatch.setattr("tempfile.tempdir", str(place))
-    monkeypatch.setattr("chatops.tui.dialogs.external_editor.AT_ONCE_S", 0.0)
+    monkeypatch.setattr("chatops.tui.dialogs.external_editor.MIN_EDITING_S", 0.0)
     name = "../../mine/x" if climbs else f"{mine}/notes"
     async with stage() as running:
         await asked(running, facts=CallFacts(arguments=json.dumps({name: "y" * 99})))

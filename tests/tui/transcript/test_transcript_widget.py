@@ -369,7 +369,7 @@ async def test_lines_far_from_the_view_are_dropped_and_drawn_again() -> None:
 
 def test_lines_drawn_again_while_markdown_is_imported_may_be_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     warm_up()
-    loaded = list(answer._loaded)
+    loaded = list(answer._renderer)
     monkeypatch.setattr(answer, "_loaded", [])
     drawing = AnswerDrawing(width=40, theme=PLAIN)
     drawing.extend("```python\na = 1\n```\n\n")
