@@ -52,16 +52,8 @@ TURNS = frozenset(
     {
         *("|im_start|", "start_of_turn", "seed:bos", "|turn", "|start_header_id|", "|header_start|", "|start_of_role|"),
         *(f"|{role}|" for role in _ROLES),
-        *(
-            "｜user｜",
-            "｜assistant｜",
-            "｜system｜",
-            "｜tool｜",
-            "|im_user|",
-            "|im_assistant|",
-            "|im_system|",
-            "|start_of_turn_token|",
-        ),
+        *("｜user｜", "｜assistant｜", "｜system｜", "｜tool｜"),
+        *("|im_user|", "|im_assistant|", "|im_system|", "|start_of_turn_token|"),
         *("|message_user|", "|message_tool|", "|message_system|", "|message_model|", "|content_text|"),
         *("|start_response|", "|assistant_start|"),
     }

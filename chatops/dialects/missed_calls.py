@@ -29,17 +29,17 @@ _IN_LIST_OF_TOOLS = "is inside <tools>, which lists tools and calls none; nothin
 _IN_THOUGHT = "is inside your reasoning, where nothing is run; make the call after the reasoning has ended"
 
 
-def missed_call(content: str, declined: int, offered: OfferedTools) -> Diagnostic | None:
+def missed_call(content: str, declined: int | None, offered: OfferedTools) -> Diagnostic | None:
     """Return the diagnostic for a call at the end of `content` that no format reads; None without one.
 
-    `declined` is the index of the last call marker that no call followed, -1 without any.
+    `declined` is the index of the last call marker that no call followed; None without any.
     """
     tail = _TAIL.search(content, max(len(content) - _MAX_TAIL, 0))
     end = tail.start() if tail else len(content)
     has_closer = CLOSER.search(content, end) is not None
     if not has_closer and not content.endswith(("}", ")", "]"), 0, end):
         return None
-    if declined >= 0:
+    if declined is not None:
         if listed := _LISTS_TOOLS.match(content, declined):
             name = _called_tool(content, listed.end(), offered)
             return _diagnostic(name, _IN_LIST_OF_TOOLS, content, declined) if name else None

@@ -115,14 +115,14 @@ class ParserState:
         """Lengths of the runs of backticks that may have opened a code span, in order."""
         self.tags = OpenTags()
         """The tags of no known format that are open at `at`."""
-        self.declined = -1
-        """Index in the content of the last call marker that no call followed; -1 if there is none."""
+        self.declined: int | None = None
+        """Index in the content of the last call marker that no call followed; None if there is none."""
         self.announced_example = False
         """True once a call was announced as an example; the user then decides on it and all later calls."""
         self.wrapper = ""
         """The format of the opening wrapper around the next calls; empty outside of one."""
-        self.hold = -1
-        """Index in `text` at which an unfinished construct may begin; -1 if not known."""
+        self.hold: int | None = None
+        """Index in `text` from which its end may be an incomplete mark; None until it is looked for."""
         self.base = -_LOOK_BEHIND
         """Index in the message of the first character of `text`."""
         self._arrived: list[str] = []
@@ -154,7 +154,7 @@ class ParserState:
             self.text = self.text[dropped:] + "".join(self._arrived)
             self._arrived = []
             self._arrived_length = 0
-            self.hold = -1
+            self.hold = None
         while self.mode(self):
             pass
 
@@ -181,7 +181,7 @@ class ParserState:
 
     def reclassify(self) -> None:
         """Turn everything since the last thought into thought."""
-        self.declined = -1
+        self.declined = None
         self.result.reclassify("".join(self._passed))
         self.fix_passed_text()
 

@@ -176,7 +176,7 @@ class CallReader:
         """
         state = self._state
         state.final = True
-        state.hold = -1
+        state.hold = None
         state.run()
         state.result.finish()
         segments = state.result.drain()
@@ -266,8 +266,9 @@ def hold_message(state: ParserState) -> bool:
 def in_text(state: ParserState) -> bool:
     """Pass text as content up to the next mark, and handle that."""
     text = state.text
-    if state.hold < 0:
+    if state.hold is None:
         state.hold = len(text) + 1 if state.final else incomplete_from(text, state.at)
+    hold = state.hold
     continuation: Continuation = state.at
     if state.at_line_start:
         if not state.final and line_may_begin(text, state.at):
@@ -277,8 +278,8 @@ def in_text(state: ParserState) -> bool:
             continuation = _handle_line(state, line)
     while isinstance(continuation, int):
         mark = (SCAN_IN_SPAN if state.backtick_runs else SCAN).search(text, continuation)
-        if mark is None or mark.start() >= state.hold:
-            state.pass_content(min(state.hold, len(text)))
+        if mark is None or mark.start() >= hold:
+            state.pass_content(min(hold, len(text)))
             return False if state.final else state.pause(ANYTHING)
         continuation = _handle_match(state, mark)
     return continuation is ScanProgress.ADVANCED

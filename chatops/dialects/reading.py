@@ -1,4 +1,4 @@
-"""The result of reading a model's text, and repairs: types shared by readers, writers and their callers."""
+"""The result of reading a model's text, whole or in segments as it arrives, and the repairs made to read values."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -45,6 +45,7 @@ class ReadCall:
     start: int = 0
     """Index of its first character in the text."""
     end: int = 0
+    """Index after its last character."""
 
 
 @frozen_dataclass
@@ -76,30 +77,33 @@ class Reading:
 
 @frozen_dataclass
 class ContentSegment:
-    """Text for the user, certain by now."""
+    """Further text for the user. It stays content, unless a `ReclassifiedSegment` takes it back."""
 
     text: str
 
 
 @frozen_dataclass
 class ReasoningSegment:
-    """Thought, certain by now."""
+    """Further thought. It stays thought."""
 
     text: str
 
 
 @frozen_dataclass
 class ReclassifiedSegment:
-    """The end of the content so far was thought: a closing tag came whose opening tag was in the prompt."""
+    """The end of the content so far was thought, because a closing tag came whose opening tag was in the prompt.
+
+    A reader of segments removes so many characters from the end of the content and adds `text` to the thought.
+    """
 
     text: str
     """The thought as it was written."""
     removed: int
-    """Length of that end in characters. Content before an earlier thought stays."""
+    """Number of characters to remove. Content before an earlier thought stays."""
 
 
 Segment = ContentSegment | ReasoningSegment | ReclassifiedSegment
-"""A part of the reading while text arrives. Joined, the pieces are the content and reasoning of the `Reading`."""
+"""A part of the reading while text arrives. All segments together are the content and reasoning of the `Reading`."""
 
 
 class Repair(StrEnum):

@@ -11,19 +11,10 @@ from chatops.dialects.literal_text import closing_sign_for
 from chatops.dialects.parser_state import ANYTHING, Continuation, Mode, ParserState, ScanProgress, skip_code_span, wait
 
 _TAGS = (
-    "think",
-    "thinking",
-    "thought",
-    "reasoning",
-    "seed:think",
-    "mm:think",
-    "ifm|think",
-    "ifm|think_fast",
-    "ifm|think_faster",
-    "longcat_think",
-    "antml:thinking",
-    "atem:think",
+    *("think", "thinking", "thought", "reasoning", "seed:think", "mm:think", "longcat_think", "antml:thinking"),
+    *("atem:think", "ifm|think", "ifm|think_fast", "ifm|think_faster"),
 )
+"""Words of tags that are closed by the same word after a slash."""
 _TOKENS = {
     "|start_thinking|": r"<\|END_THINKING\|>",
     "|plamo:begin_think:plamo|": r"<\|plamo:end_think:plamo\|>",
@@ -39,16 +30,9 @@ _MAX_CLOSING = 48
 _TAG_ENDS = re.compile(r"(?:\s[^<>]{0,160})?>")
 _GEMMA_MAY_BEGIN = re.compile(r">?\s{0,8}[a-z]{0,8}\Z")
 _GEMMA_THOUGHT = re.compile(r">\s{0,8}(?:thought|think|thinking|analysis)\b[^\S\n]*\n?")
-CLOSING_WORDS = frozenset(
-    {
-        *(f"/{tag}" for tag in _TAGS),
-        "|end_thinking|",
-        "|plamo:end_think:plamo|",
-        "|inner_suffix|",
-        "|end_of_thought|",
-        "channel|",
-    }
-)
+CLOSING_WORDS = frozenset(f"/{tag}" for tag in _TAGS) | {
+    *("|end_thinking|", "|plamo:end_think:plamo|", "|inner_suffix|", "|end_of_thought|", "channel|"),
+}
 """Words of tags that close thought. The opening tag may be in the prompt."""
 _TAG_BEGINS = re.compile(r"<(?=[\s/]?[A-Za-z|]|/?\Z)|[\[◁]")
 _TAG_ENDS_BY_BEGIN = {"<": ">", "[": "]", "◁": "▷"}

@@ -196,6 +196,11 @@ class Writer:
         )
 
 
+def _json_list(before: str, after: str) -> JsonItems:
+    """Return the spelling of calls as one JSON list."""
+    return JsonItems(before=before, item=_NAMED, between=", ", after=after)
+
+
 def _tag_lines(name: str) -> tuple[str, str]:
     return f"<{name}>\n", f"\n</{name}>"
 
@@ -296,28 +301,24 @@ WRITABLE: Mapping[str, Writer] = {
     # DeepSeek V3.1.
     "deepseek_v31": Writer(spelling=_DEEPSEEK, around=_RESPONSE),
     # Mistral 7B v0.3, Nemo.
-    "mistral_json": Writer(
-        spelling=JsonItems(before="[TOOL_CALLS][", item=_NAMED, between=", ", after="]"), around=_AROUND_MISTRAL_RESULTS
-    ),
+    "mistral_json": Writer(spelling=_json_list("[TOOL_CALLS][", "]"), around=_AROUND_MISTRAL_RESULTS),
     # Mistral Small 3, Devstral, Magistral, Ministral 3.
     "mistral_v11": Writer(
         spelling=JsonItems(item="[TOOL_CALLS]%n[ARGS]%a", between="", otherwise=HERMES), around=_AROUND_MISTRAL_RESULTS
     ),
     # xLAM, Hammer. Tags are used after other text.
-    "json_array": Writer(spelling=HERMES, alone=JsonItems(before="[", item=_NAMED, between=", ", after="]")),
+    "json_array": Writer(spelling=HERMES, alone=_json_list("[", "]")),
     # Granite 3.
-    "granite3": Writer(spelling=JsonItems(before="<|tool_call|>[", item=_NAMED, between=", ", after="]")),
+    "granite3": Writer(spelling=_json_list("<|tool_call|>[", "]")),
     # Phi-4-mini, FireFunction 2.
-    "functools": Writer(spelling=JsonItems(before="functools[", item=_NAMED, between=", ", after="]")),
+    "functools": Writer(spelling=_json_list("functools[", "]")),
     # Nemotron Nano 2.
     "nemotron_toolcall": Writer(
-        spelling=JsonItems(before="<TOOLCALL>[", item=_NAMED, between=", ", after="]</TOOLCALL>"),
+        spelling=_json_list("<TOOLCALL>[", "]</TOOLCALL>"),
         around=("<TOOL_RESPONSE>", "</TOOL_RESPONSE>"),
     ),
     # Hunyuan A13B, Jamba 1.5, Apriel.
-    "tool_calls_array": Writer(
-        spelling=JsonItems(before="<tool_calls>[", item=_NAMED, between=", ", after="]</tool_calls>"), around=_RESPONSE
-    ),
+    "tool_calls_array": Writer(spelling=_json_list("<tool_calls>[", "]</tool_calls>"), around=_RESPONSE),
     # Kimi K2.
     "kimi_k2": Writer(
         spelling=JsonItems(

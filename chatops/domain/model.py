@@ -104,20 +104,10 @@ class FailureKind(StrEnum):
     INTERNAL = "internal"
 
 
-OTHER_MODEL_MAY_HELP = frozenset(
-    {
-        FailureKind.UNREACHABLE,
-        FailureKind.TIMEOUT,
-        FailureKind.UNAUTHORIZED,
-        FailureKind.NOT_FOUND,
-        FailureKind.RATE_LIMITED,
-        FailureKind.QUOTA,
-        FailureKind.SERVER_ERROR,
-        FailureKind.BROKEN_STREAM,
-        FailureKind.CONFIGURATION,
-    }
-)
-"""Kinds for which a backup model is worth trying. The other kinds would affect it too."""
+OTHER_MODEL_MAY_HELP = frozenset(FailureKind) - {
+    *(FailureKind.CONTEXT_TOO_LONG, FailureKind.REFUSED, FailureKind.OUT_OF_TOKENS, FailureKind.INTERNAL),
+}
+"""Kinds for which a backup model is worth trying: all but those that would affect it too."""
 
 
 @frozen_dataclass

@@ -280,19 +280,13 @@ class RawCall:
 
 
 @frozen_dataclass
-class ToolCall:
-    """A call with an id made by chatops. `arguments` is what the model wrote, or the user's edit of it."""
+class ToolCall(RawCall):
+    """A call with an id made by chatops. `arguments` is what the model wrote, or the user's edit of it.
+
+    `extra_content` is sent back with the call, unchanged, to the model that made it.
+    """
 
     id: CallId
-    name: str
-    arguments: str
-    provider_id: str = ""
-    repairs: tuple[str, ...] = ()
-    problem: str = ""
-    guessed: bool = False
-    """As in `RawCall`."""
-    extra_content: str = ""
-    """As in `RawCall`; sent back with the call, unchanged, to the model that made it."""
 
 
 @frozen_dataclass

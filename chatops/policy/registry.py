@@ -457,6 +457,7 @@ class NotifySection:
     """
 
 
+_Surface = Literal["terminal", "cli", "serve", "acp", "python"]
 SURFACES = {"tui": "terminal", "approvals": "cli", "serve": "serve", "acp": "acp", "python": "python"}
 """The surfaces on which users decide, by `Principal.via`. `UNATTENDED` is none: it may only deny."""
 
@@ -467,13 +468,7 @@ class ApprovalsSection:
 
     __pydantic_config__ = STRICT
 
-    surfaces: tuple[Literal["terminal", "cli", "serve", "acp", "python"], ...] = (
-        "terminal",
-        "cli",
-        "serve",
-        "acp",
-        "python",
-    )
+    surfaces: tuple[_Surface, ...] = ("terminal", "cli", "serve", "acp", "python")
     """Where calls may be decided: the chat, `chatops approvals`, the page, editors, Python programs."""
 
 

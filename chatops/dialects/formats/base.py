@@ -302,6 +302,11 @@ def cut_off_call(name: str, start: int) -> UnusableCall:
     )
 
 
+def cut_off_block(text: str, name: str, start: int, *, format: str) -> CallBlock:
+    """Return the block of a call at the end of the text so far, whose own end is missing."""
+    return CallBlock(end=len(text), format=format, items=(cut_off_call(name, start),), sure=False)
+
+
 def empty_call(start: int) -> UnusableCall:
     """Return the unusable call of an opening tag that nothing follows."""
     return UnusableCall(

@@ -25,7 +25,7 @@ from chatops.dialects.formats.base import (
     ParseOutcome,
     UnusableCall,
     closer_may_come,
-    cut_off_call,
+    cut_off_block,
     skip_space,
     unreadable_call,
 )
@@ -158,7 +158,7 @@ def read_part_call(opening: Opening, part: PartMark) -> ParseOutcome:
     call = _PartCall(text, start, ArgumentCollector(written, start, offered), offered)
     end = call.read(part.end)
     if end is None:
-        return CallBlock(end=len(text), format="kimi_k3", items=(cut_off_call(written, start),), sure=False)
+        return cut_off_block(text, written, start, format="kimi_k3")
     return CallBlock(end=end, format="kimi_k3", items=(call.item(end),))
 
 

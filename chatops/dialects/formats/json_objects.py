@@ -30,17 +30,8 @@ from chatops.domain.canonical import JsonValue
 
 NAME_KEYS = ("name", "tool_name", "tool", "function_name", "action", "function", "recipient_name")
 ARGUMENT_KEYS = (
-    "arguments",
-    "parameters",
-    "args",
-    "input",
-    "params",
-    "kwargs",
-    "tool_input",
-    "tool_args",
-    "action_input",
-    "function_args",
-    "tool_parameters",
+    *("arguments", "parameters", "args", "input", "params", "kwargs"),
+    *("tool_input", "tool_args", "action_input", "function_args", "tool_parameters"),
 )
 _EXTRA_KEYS = frozenset({"id", "type", "index", "tool_call_id", "call_id"})
 _EXTRA_KEYS_OF_LIST = frozenset({"role", "content", "refusal", "id", "type", "tool_calls", "function_call", "thought"})
@@ -58,18 +49,8 @@ _FENCE_ENDS = re.compile(r"\s*(?:`{3,}|~{3,})")
 _NEXT_OBJECT = re.compile(r"\{|\[\s*\{")
 _BETWEEN = re.compile(r"[\s,;]*+")
 _OPEN_ENDED = frozenset(
-    {
-        "commandr_action",
-        "functools",
-        "gigachat3",
-        "gigachat31",
-        "granite20b_fc",
-        "granite3",
-        "llama3_python_tag",
-        "llama4_pythonic",
-        "mistral_json",
-        "mistral_v11",
-    }
+    {"commandr_action", "functools", "gigachat3", "gigachat31", "granite20b_fc", "granite3", "llama3_python_tag"}
+    | {"llama4_pythonic", "mistral_json", "mistral_v11"}
 )
 """Formats whose calls end where their JSON or Python ends: they have no closing tag."""
 _KEYED_FORMATS = frozenset({"apertus"})

@@ -29,7 +29,7 @@ from chatops.dialects.formats.base import (
     ReadCalls,
     UnusableCall,
     closer_may_come,
-    cut_off_call,
+    cut_off_block,
     empty_call,
     skip_space,
     unreadable_call,
@@ -83,15 +83,8 @@ _GIGACHAT_ROLE = re.compile(r">\s*function call<\|role_sep\|>\s*")
 _NAMES_THE_TOOL = ("function", "functionname", "functionġname", "invoke")
 """Words of tags that name the tool, around tags of parameters."""
 _SHARED = (
-    "deepseek_v31",
-    "dsml_v4",
-    "dsml_v41",
-    "glm_argkey",
-    "hy_v3",
-    "llama3_builtin",
-    "llama3_function_tag",
-    "mistral_v11",
-    "olmo3",
+    *("deepseek_v31", "dsml_v4", "dsml_v41", "glm_argkey", "hy_v3", "llama3_builtin", "llama3_function_tag"),
+    *("mistral_v11", "olmo3"),
 )
 """Formats that open in the same way as another one; the text after the tag or mark tells them apart."""
 _OF_LINES = ("commandr_action", "functionary_v32", "react")
@@ -159,7 +152,7 @@ def read_body(opening: Opening, at: int, *, format: str, word: str = "") -> Pars
     if _OPENS.match(text, at):
         return _read_inner_tag(opening, at, format, word)
     if char in "<]" and len(text) - at < _MAX_TAG_END and _TAG_MAY_BEGIN.match(text, at):
-        return CallBlock(end=len(text), format=format, items=(cut_off_call("", opening.start),), sure=False)
+        return cut_off_block(text, "", opening.start, format=format)
     return _read_named_call(opening, at, format, word)
 
 
@@ -174,9 +167,7 @@ def _read_named_call(opening: Opening, at: int, format: str, word: str) -> Parse
         return read_python(opening, at, format=_PYTHON_FORMATS.get(word, format))
     if begun := _NAME_MAY_BEGIN.match(text, at):
         if opening.offered.begins_a_name(begun[0].rstrip()):
-            return CallBlock(
-                end=len(text), format=format, items=(cut_off_call(begun[0].strip(), opening.start),), sure=False
-            )
+            return cut_off_block(text, begun[0].strip(), opening.start, format=format)
         if len(begun[0]) < _MAX_NAME:
             return NOT_YET
     return _settle_prose(opening, at, format, word)
@@ -289,7 +280,7 @@ def _read_token_call(opening: Opening, at: int) -> ParseOutcome:
     if found is None:
         if not _TOKEN_MAY_BEGIN.match(text, at):
             return NOT_HERE
-        return CallBlock(end=len(text), format="", items=(cut_off_call(text[at : at + 80].strip(), start),), sure=False)
+        return cut_off_block(text, text[at : at + 80].strip(), start, format="")
     before, at = found["name"].strip(), found.end()
     if found["kimi"]:
         name = _KIMI_ID.fullmatch(before)
@@ -301,9 +292,7 @@ def _read_token_call(opening: Opening, at: int) -> ParseOutcome:
         return read_named(opening, before, at, format="deepseek_v31")
     line = _NAME_LINE.match(text, at)
     if line is None:
-        return CallBlock(
-            end=len(text), format="deepseek_v3", items=(cut_off_call(text[at : at + 80].strip(), start),), sure=False
-        )
+        return cut_off_block(text, text[at : at + 80].strip(), start, format="deepseek_v3")
     return read_named(opening, line["name"], line.end(), format="deepseek_v3")
 
 
@@ -329,7 +318,7 @@ def read_mistral(opening: Opening) -> ParseOutcome:
     if not _MISTRAL_MAY_BEGIN.match(text, at):
         return NOT_HERE
     if "[" in text[at:] or opening.offered.begins_a_name(text[at:].strip()):
-        return CallBlock(end=len(text), format="mistral_v11", items=(cut_off_call("", start),), sure=False)
+        return cut_off_block(text, "", start, format="mistral_v11")
     return NOT_YET
 
 
@@ -340,7 +329,7 @@ def read_plamo(opening: Opening) -> ParseOutcome:
     if named:
         return read_named(opening, named["name"], named.end(), format="plamo3")
     if len(text) - opening.start < _MAX_PLAMO_OPENING:
-        return CallBlock(end=len(text), format="plamo3", items=(cut_off_call("", opening.start),), sure=False)
+        return cut_off_block(text, "", opening.start, format="plamo3")
     return NOT_HERE
 
 

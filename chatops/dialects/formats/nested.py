@@ -21,7 +21,7 @@ from chatops.dialects.formats.base import (
     Opening,
     ParseOutcome,
     UnusableCall,
-    cut_off_call,
+    cut_off_block,
     skip_space,
     unknown_tool_call,
     unreadable_call,
@@ -91,11 +91,7 @@ def read_gemma(opening: Opening, *, format: str) -> ParseOutcome:
             items=(unreadable_call(error, written, start),),
             sure=closer is not None,
         )
-    item: FoundCall
-    if name is None:
-        item = unknown_tool_call(written, offered, start)
-    else:
-        item = CallBuilder(offered, start, end, tuple(dict.fromkeys(reader.repairs))).call(written, arguments)
+    item = CallBuilder(offered, start, end, tuple(dict.fromkeys(reader.repairs))).call(written, arguments)
     return closed_block(text, end, [item], format=format)
 
 
@@ -224,7 +220,7 @@ def read_minimax(opening: Opening) -> ParseOutcome:
         arguments, end = reader.read_arguments(call.end(), opening.offered.schema(name) if name else {})
     except UnreadableValueError as error:
         if error.cut:
-            return CallBlock(end=len(text), format="minimax_m3", items=(cut_off_call(written, start),), sure=False)
+            return cut_off_block(text, written, start, format="minimax_m3")
         closer = _INVOKE_ENDS.search(text, error.position)
         message = f"could not be read: {error.message}"
         unusable = UnusableCall(kind=DiagnosticKind.UNREADABLE, message=message, start=start, name=written)

@@ -27,7 +27,7 @@ from chatops.dialects.formats.base import (
     UnusableCall,
     call_ends_at,
     closer_may_come,
-    cut_off_call,
+    cut_off_block,
     skip_space,
     unknown_tool_call,
     with_repair,
@@ -253,9 +253,10 @@ def _read_body(reading: _TaggedCall, start: int, at: int, format: str) -> CallBl
     while True:
         at = skip_space(text, at)
         if parameter := _PARAMETER_OPENS.match(text, at):
-            at = _read_parameter(reading, parameter)
-            if at < 0:
-                return _cut_off_block(reading, start, format)
+            end_of_parameter = _read_parameter(reading, parameter)
+            if end_of_parameter is None:
+                return cut_off_block(text, reading.call.written, start, format=format)
+            at = end_of_parameter
         elif end := _CLOSES_CALL.match(text, at):
             item = reading.item(end.end())
             return CallBlock(end=end.end(), format=format, items=(item,), sure=reading.sure)
@@ -265,7 +266,7 @@ def _read_body(reading: _TaggedCall, start: int, at: int, format: str) -> CallBl
             item = with_repair(reading.item(at), _LOST_CALL_END)
             return CallBlock(end=at, format=format, items=(item,), sure=reading.sure)
         elif at == len(text) or closer_may_come(text, at):
-            return _cut_off_block(reading, start, format)
+            return cut_off_block(text, reading.call.written, start, format=format)
         else:
             end = _CLOSES_CALL.search(text, at)
             outside = text[at : min(at + 40, end.start() if end else len(text))]
@@ -274,25 +275,20 @@ def _read_body(reading: _TaggedCall, start: int, at: int, format: str) -> CallBl
             return CallBlock(end=end.end() if end else len(text), format=format, items=(item,), sure=end is not None)
 
 
-def _cut_off_block(reading: _TaggedCall, start: int, format: str) -> CallBlock:
-    unusable = cut_off_call(reading.call.written, start)
-    return CallBlock(end=len(reading.text), format=format, items=(unusable,), sure=False)
-
-
-def _read_parameter(reading: _TaggedCall, opened: re.Match[str]) -> int:
-    """Read the value after the opening tag of a parameter; return the index after it, -1 if it never ends."""
+def _read_parameter(reading: _TaggedCall, opened: re.Match[str]) -> int | None:
+    """Read the value after the opening tag of a parameter; return the index after it, None if it never ends."""
     text, at = reading.text, opened.end()
     key = opened["key1"] or opened["key2"] or opened["key3"]
     if cdata := _CDATA.match(text, at):
         close = text.find("]]>", cdata.end())
         if close < 0:
-            return -1
+            return None
         reading.put(key, text[cdata.end() : close], is_text=True)
         end = _CLOSES_PARAMETER.match(text, skip_space(text, close + 3))
-        return end.end() if end else -1
+        return end.end() if end else None
     found = _value_end(reading, key, at)
     if found is None:
-        return -1
+        return None
     value_end, after = found
     raw = text[at:value_end]
     if after == value_end:
@@ -349,8 +345,8 @@ def read_argkey(opening: Opening, at: int, *, format: str) -> CallBlock | None:
     call = ArgumentCollector(written, start, offered)
     pairs = _PairReader(text, call)
     end = pairs.read(at)
-    if end < 0:
-        return CallBlock(end=len(text), format=format, items=(cut_off_call(written, start),), sure=False)
+    if end is None:
+        return cut_off_block(text, written, start, format=format)
     item = call.item(end)
     if closed := _CALL_ENDS.match(text, end):
         return CallBlock(end=closed.end(), format=format, items=(item,), sure=pairs.ended)
@@ -368,8 +364,8 @@ class _PairReader:
         self.ended = True
         """True if no further text could change what was read."""
 
-    def read(self, at: int) -> int:
-        """Read the pairs from `at` on; return the index of the mark that ends the call, -1 if there is none."""
+    def read(self, at: int) -> int | None:
+        """Read the pairs from `at` on; return the index of the mark that ends the call, None if there is none."""
         text = self.text
         while key := _KEY_TAG.match(text, at):
             at = key.end()
@@ -379,26 +375,27 @@ class _PairReader:
             if value is None:
                 value = _VALUE_NOT_OPENED.match(text, at)
                 if value is None:
-                    return -1
+                    return None
                 self.call.repairs.append(_LOST_VALUE_START)
-            at = self._read_value(key["key"], value.end())
-            if at < 0:
-                return -1
-            at = skip_space(text, at)
+            end_of_value = self._read_value(key["key"], value.end())
+            if end_of_value is None:
+                return None
+            at = skip_space(text, end_of_value)
         if _CALL_ENDS.match(text, at) or (self.call.arguments and _NEXT_PAIRS.match(text, at)):
             return at
         if at == len(text) or closer_may_come(text, at) or not self.call.arguments:
-            return -1
+            return None
         found = _CALL_ENDS.search(text, at)
         end = found.start() if found else len(text)
         self.call.refuse(f"has text outside its arguments: {text[at : min(at + 40, end)]!r}")
         self.ended = found is not None
         return end
 
-    def _read_value(self, key: str, at: int) -> int:
+    def _read_value(self, key: str, at: int) -> int | None:
+        """Read the value at `at`; return the index after it, None if it never ends."""
         found = self._value_end(key, at)
         if found is None:
-            return -1
+            return None
         end, after = found
         raw = self.text[at:end]
         if after == end:
