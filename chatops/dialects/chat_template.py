@@ -91,12 +91,12 @@ def own_turn(token: str) -> re.Pattern[str]:
     return re.compile(rf"(?={own})", re.IGNORECASE)
 
 
-def read_channel_header(state: ParserState, found: re.Match[str]) -> Continuation:
+def read_channel_header(state: ParserState, mark: re.Match[str]) -> Continuation:
     """Handle the header of a message in a channel."""
-    hidden = None if state.answer_markup else skip_code_span(state, found.start())
+    hidden = None if state.answer_markup else skip_code_span(state, mark.start())
     if hidden is not None:
         return hidden
-    return enter_channel(state, found.start(), found.end())
+    return enter_channel(state, mark.start(), mark.end())
 
 
 def enter_channel(state: ParserState, start: int, after: int) -> Continuation:
@@ -128,45 +128,45 @@ def enter_channel(state: ParserState, start: int, after: int) -> Continuation:
 
 
 def _channel_call(state: ParserState, start: int, after: int, header: ChannelHeader) -> Continuation:
-    found = read_channel_call(state.text, start, header, state.offered)
-    if found.sure or state.final:
+    outcome = read_channel_call(state.text, start, header, state.offered)
+    if outcome.sure or state.final:
         state.answer_markup = None
-    return apply_outcome(state, start, after, found)
+    return apply_outcome(state, start, after, outcome)
 
 
-def read_kimi_part(state: ParserState, found: re.Match[str]) -> Continuation:
+def read_kimi_part(state: ParserState, mark: re.Match[str]) -> Continuation:
     """Handle a mark of Kimi K3: response, thought or a call; other marks are removed."""
-    text, start = state.text, found.start()
-    mark = read_part(text, start)
-    if isinstance(mark, Early):
-        return found.end() if state.final else wait(state, start)
-    if mark is None or (state.answer_markup and (mark.opens or mark.name != "response")):
-        return found.end()
+    text, start = state.text, mark.start()
+    part = read_part(text, start)
+    if isinstance(part, Early):
+        return mark.end() if state.final else wait(state, start)
+    if part is None or (state.answer_markup and (part.opens or part.name != "response")):
+        return mark.end()
     hidden = None if state.answer_markup else skip_code_span(state, start)
     if hidden is not None:
         return hidden
-    if mark.name == "call" and mark.opens:
-        opening = Opening(text=text, start=start, after=found.end(), offered=state.offered)
-        return apply_outcome(state, start, found.end(), read_part_call(opening, mark))
-    if mark.name == "think":
-        if mark.opens:
-            return begin_thought(state, found, KIMI_ENDS, mark.end)
-        return end_unopened_thought(state, found, mark.end)
-    after_mention = None if state.answer_markup else skip_mention(state, start, mark.end)
+    if part.name == "call" and part.opens:
+        opening = Opening(text=text, start=start, after=mark.end(), offered=state.offered)
+        return apply_outcome(state, start, mark.end(), read_part_call(opening, part))
+    if part.name == "think":
+        if part.opens:
+            return begin_thought(state, mark, KIMI_ENDS, part.end)
+        return end_unopened_thought(state, mark, part.end)
+    after_mention = None if state.answer_markup else skip_mention(state, start, part.end)
     if after_mention is not None:
         return after_mention
     state.pass_content(start)
-    state.skip(mark.end)
-    state.answer_markup = AnswerMarkup.RESPONSE if mark.name == "response" and mark.opens else None
+    state.skip(part.end)
+    state.answer_markup = AnswerMarkup.RESPONSE if part.name == "response" and part.opens else None
     return ScanProgress.ADVANCED
 
 
-def read_end_of_text(state: ParserState, found: re.Match[str]) -> Continuation:
+def read_end_of_text(state: ParserState, mark: re.Match[str]) -> Continuation:
     """Remove a token that ends messages if it is at the end and something else was removed; else keep it as text."""
-    text, start = state.text, found.start()
+    text, start = state.text, mark.start()
     run = _END_RUN.match(text, start) if state.result.removed else None
     if run is None:
-        return found.end()
+        return mark.end()
     if text_follows(text, start) or (state.final and not only_closers_follow(text, start)):
         return run.end()
     if not state.final:
@@ -176,19 +176,19 @@ def read_end_of_text(state: ParserState, found: re.Match[str]) -> Continuation:
     return ScanProgress.PAUSED
 
 
-def read_turn_header(state: ParserState, found: re.Match[str]) -> Continuation:
+def read_turn_header(state: ParserState, mark: re.Match[str]) -> Continuation:
     """Handle the header of a turn: remove it if it is the model's own.
 
     The model invented any other turn, so nothing in it runs.
     """
-    text, start = state.text, found.start()
+    text, start = state.text, mark.start()
     hidden = skip_code_span(state, start)
     if hidden is not None:
         return hidden
     header = TURN.match(text, start)
     if header is None:
         short = len(text) - start < MAX_TURN and not state.final
-        return wait(state, start) if short else found.end()
+        return wait(state, start) if short else mark.end()
     if header.end() == len(text) and not state.final:
         return wait(state, start)
     state.pass_content(start)
@@ -209,12 +209,12 @@ def read_turn_header(state: ParserState, found: re.Match[str]) -> Continuation:
     return ScanProgress.ADVANCED
 
 
-def read_channel_end(state: ParserState, found: re.Match[str]) -> Continuation:
+def read_channel_end(state: ParserState, mark: re.Match[str]) -> Continuation:
     """Handle a token that ends a message in a channel."""
-    after = state.text[found.end() : found.end() + 1]
+    after = state.text[mark.end() : mark.end() + 1]
     if after != ">" or not (state.answer_markup or state.result.removed):
-        return found.end()
-    state.pass_content(found.start())
-    state.skip(found.end() + 1)
+        return mark.end()
+    state.pass_content(mark.start())
+    state.skip(mark.end() + 1)
     state.answer_markup = None
     return ScanProgress.ADVANCED

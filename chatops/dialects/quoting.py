@@ -254,27 +254,27 @@ def line_may_begin(text: str, at: int) -> bool:
     return at < len(text) and _LINE_MAY_BEGIN.match(text, at) is not None
 
 
-def begin_literal_line(state: ParserState, found: re.Match[str]) -> ScanProgress:
+def begin_literal_line(state: ParserState, mark: re.Match[str]) -> ScanProgress:
     """Begin indented code, or else a quoted line."""
     state.backtick_runs.clear()
-    state.pass_content(found.end())
-    is_code = found["indented"] is not None
+    state.pass_content(mark.end())
+    is_code = mark["indented"] is not None
     state.mode = InIndentedCode(state.text_mode) if is_code else InQuotation(_LINE_ENDS, state.text_mode)
     return ScanProgress.ADVANCED
 
 
-def begin_fence(state: ParserState, found: re.Match[str]) -> Continuation:
+def begin_fence(state: ParserState, mark: re.Match[str]) -> Continuation:
     """Begin a fenced block, which may hold a call, or inline code."""
     text = state.text
-    run, after = found.span("fence")
+    run, after = mark.span("fence")
     if text.find("\n", after) < 0 and not state.final:
-        return wait(state, found.start(), "\n")
+        return wait(state, mark.start(), "\n")
     fence = open_fence(text, run, after)
     if fence is None:
         state.backtick_runs.append(after - run)
         return after
     state.backtick_runs.clear()
-    state.pass_content(found.start())
+    state.pass_content(mark.start())
     before = state.result.content_tail(CUE_REACH)
     if state.offered.are_read and not state.result.has_calls and may_hold_a_call(fence, before):
         state.mode = HeldFence(run - state.at, after - run, state.text_mode)
@@ -284,50 +284,50 @@ def begin_fence(state: ParserState, found: re.Match[str]) -> Continuation:
     return ScanProgress.ADVANCED
 
 
-def read_quoting_tag(state: ParserState, found: re.Match[str], word: str) -> Continuation:
+def read_quoting_tag(state: ParserState, mark: re.Match[str], word: str) -> Continuation:
     """Handle a tag around tool output, declarations or code, unless its name continues (`<code-x>`)."""
     text = state.text
-    after = text[found.end() : found.end() + 1]
+    after = text[mark.end() : mark.end() + 1]
     if after not in (">", " ", "\n", ""):
-        return found.end()
-    if after == ">" and state.result.removed and not text_follows(text, found.end() + 1):
+        return mark.end()
+    if after == ">" and state.result.removed and not text_follows(text, mark.end() + 1):
         # A call came before, and servers stop where its result would follow: the tag is markup, not text.
         if not state.final:
-            return wait(state, found.start())
-        if only_closers_follow(text, found.end() + 1):
-            state.pass_content(found.start())
+            return wait(state, mark.start())
+        if only_closers_follow(text, mark.end() + 1):
+            state.pass_content(mark.start())
             state.skip(len(text))
             return ScanProgress.PAUSED
-    if word == _LIST_OF_TOOLS and skip_code_span(state, found.start()) is None:
-        note_declined(state, found.start())
-    return begin_quotation(state, found, QUOTING_ENDS[word])
+    if word == _LIST_OF_TOOLS and skip_code_span(state, mark.start()) is None:
+        note_declined(state, mark.start())
+    return begin_quotation(state, mark, QUOTING_ENDS[word])
 
 
-def note_unknown_tag(state: ParserState, found: re.Match[str]) -> Continuation:
+def note_unknown_tag(state: ParserState, mark: re.Match[str]) -> Continuation:
     """Note a tag of no known format. The tag stays text, and so does a call between it and its closing tag."""
-    text, start = state.text, found.start()
+    text, start = state.text, mark.start()
     tag = read_tag(text, start, final=state.final)
     if isinstance(tag, Early):
         return wait(state, start)
     if tag is None:
-        return found.end()
+        return mark.end()
     key, closes = tag
     if closes:
         if not state.tags.close(key) and key[0] not in "[|" and not state.began_with_call:
             # The opening tag may have been in the prompt. Everything before was thought in that case.
             state.result.lower_confidence()
-        return found.end()
+        return mark.end()
     if CLOSER.fullmatch(f"</{key}>") and skip_code_span(state, start) is None:
         note_declined(state, start)
     state.tags.open(key, begins_line=text[start - 1] == "\n")
-    return found.end()
+    return mark.end()
 
 
-def begin_quotation(state: ParserState, found: re.Match[str], ends: re.Pattern[str]) -> Continuation:
+def begin_quotation(state: ParserState, mark: re.Match[str], ends: re.Pattern[str]) -> Continuation:
     """Begin a quotation: nothing up to `ends` is a call."""
-    hidden = skip_code_span(state, found.start())
+    hidden = skip_code_span(state, mark.start())
     if hidden is not None:
         return hidden
-    state.pass_content(found.end())
+    state.pass_content(mark.end())
     state.mode = InQuotation(ends, state.text_mode)
     return ScanProgress.ADVANCED

@@ -138,19 +138,19 @@ def _incomplete_tag(text: str, start: int) -> int:
     return len(text)
 
 
-def begin_thought(state: ParserState, found: re.Match[str], ends: re.Pattern[str], begin: int) -> Continuation:
+def begin_thought(state: ParserState, mark: re.Match[str], ends: re.Pattern[str], begin: int) -> Continuation:
     """Begin thought at `begin`, after the tag that was found."""
-    hidden = skip_code_span(state, found.start())
+    hidden = skip_code_span(state, mark.start())
     if hidden is not None:
         return hidden
-    closing_sign = closing_sign_for(state.text, found.start())
+    closing_sign = closing_sign_for(state.text, mark.start())
     if closing_sign:
         # A tag in closed quotes is only mentioned. A tag after a stray quote is not.
         if begin == len(state.text) and not state.final:
-            return wait(state, found.start())
+            return wait(state, mark.start())
         if state.text.startswith(closing_sign, begin):
             return begin
-    state.pass_content(found.start())
+    state.pass_content(mark.start())
     state.skip(begin)
     state.backtick_runs.clear()
     state.mode = InThought(ends, after_thought)
@@ -170,14 +170,14 @@ def continue_after_thought(state: ParserState) -> ScanProgress:
     return ScanProgress.ADVANCED
 
 
-def end_unopened_thought(state: ParserState, found: re.Match[str], end: int) -> Continuation:
+def end_unopened_thought(state: ParserState, mark: re.Match[str], end: int) -> Continuation:
     """Handle a closing tag of thought that was not opened in the text: it was opened in the prompt."""
-    hidden = skip_code_span(state, found.start())
+    hidden = skip_code_span(state, mark.start())
     if hidden is not None:
         return hidden
-    if closing_sign_for(state.text, found.start()):
-        return found.end()
-    state.pass_content(found.start())
+    if closing_sign_for(state.text, mark.start()):
+        return mark.end()
+    state.pass_content(mark.start())
     if state.began_with_call:
         state.skip(end)
         return ScanProgress.ADVANCED
@@ -187,18 +187,18 @@ def end_unopened_thought(state: ParserState, found: re.Match[str], end: int) -> 
     return continue_after_thought(state)
 
 
-def read_thought_tag(state: ParserState, found: re.Match[str], word: str) -> Continuation:
+def read_thought_tag(state: ParserState, mark: re.Match[str], word: str) -> Continuation:
     """Handle a tag that may open thought."""
-    opened = _read_opening(word, state.text, found.end())
+    opened = _read_opening(word, state.text, mark.end())
     if isinstance(opened, Early):
-        return found.end() if state.final else wait(state, found.start())
-    return found.end() if opened is None else begin_thought(state, found, opened[0], opened[1])
+        return mark.end() if state.final else wait(state, mark.start())
+    return mark.end() if opened is None else begin_thought(state, mark, opened[0], opened[1])
 
 
-def read_closing_thought_tag(state: ParserState, found: re.Match[str]) -> Continuation:
+def read_closing_thought_tag(state: ParserState, mark: re.Match[str]) -> Continuation:
     """Handle a tag that closes thought."""
-    tag = _CLOSING_TAG_ENDS.match(state.text, found.end())
+    tag = _CLOSING_TAG_ENDS.match(state.text, mark.end())
     if tag is None:
-        short = len(state.text) - found.end() < _MAX_TAG_END and not state.final
-        return wait(state, found.start()) if short else found.end()
-    return end_unopened_thought(state, found, tag.end())
+        short = len(state.text) - mark.end() < _MAX_TAG_END and not state.final
+        return wait(state, mark.start()) if short else mark.end()
+    return end_unopened_thought(state, mark, tag.end())

@@ -38,7 +38,7 @@ from ipaddress import ip_address
 
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.sandbox import GIT_ACCESS, NARROWEST, GitAccess, SandboxLevel, SandboxSpec
+from chatops.domain.sandbox import GIT_ACCESS, NARROWEST, SandboxLevel, SandboxSpec
 from chatops.domain.sanitize import show_path
 from chatops.domain.wording import list_words
 
@@ -187,7 +187,7 @@ def stricter(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
         require=max(one.require, other.require),
         network=one.network and other.network,
         hosts=_common_hosts(one, other),
-        git=_narrower_git(one.git, other.git),
+        git=min(one.git, other.git, key=GIT_ACCESS.index),
         read=tuple(path for path in read if not any(_is_inside(path, folder) for folder in write)),
         write=write,
         env=tuple(name for name in other.env if name in one.env),
@@ -292,10 +292,6 @@ def _common_hosts(one: SandboxSpec, other: SandboxSpec) -> tuple[str, ...]:
         if covers_host(second, first) or covers_host(first, second)
     ]
     return tuple(dict.fromkeys(narrower))
-
-
-def _narrower_git(one: GitAccess, other: GitAccess) -> GitAccess:
-    return min(one, other, key=GIT_ACCESS.index)
 
 
 def _union(first: Sequence[str], second: Iterable[str]) -> tuple[str, ...]:

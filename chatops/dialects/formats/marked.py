@@ -196,7 +196,8 @@ def _read_inner_tag(opening: Opening, at: int, format: str, word: str) -> ParseO
 def _settle_prose(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
     """Handle content that is not a call: an unusable call if its tags are closed, otherwise text about a tag."""
     text = opening.text
-    closer = _closing_tag(word).search(text, at, at + _MAX_PROSE)
+    closing_tag = re.compile(rf"<\s?/\s?{re.escape(word)}(?::\w{{1,20}})?\s*>", re.IGNORECASE)
+    closer = closing_tag.search(text, at, at + _MAX_PROSE)
     if closer is None:
         return NOT_HERE if len(text) - at >= _MAX_PROSE else NOT_YET
     unusable = UnusableCall(
@@ -205,10 +206,6 @@ def _settle_prose(opening: Opening, at: int, format: str, word: str) -> ParseOut
         start=opening.start,
     )
     return CallBlock(end=closer.end(), format=format, items=(unusable,))
-
-
-def _closing_tag(word: str) -> re.Pattern[str]:
-    return re.compile(rf"<\s?/\s?{re.escape(word)}(?::\w{{1,20}})?\s*>", re.IGNORECASE)
 
 
 def _read_function(opening: Opening, *, format: str) -> ParseOutcome:
