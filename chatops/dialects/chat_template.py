@@ -5,7 +5,6 @@ from functools import cache
 
 from chatops.dialects.formats.base import CLOSER, END_OF_TEXT, Early, Opening, only_closers_follow, text_follows
 from chatops.dialects.formats.channels import (
-    ChannelHeader,
     ChannelPurpose,
     read_channel_call,
     read_header,
@@ -111,7 +110,10 @@ def enter_channel(state: ParserState, start: int, after: int) -> Continuation:
     if header is None:
         return after
     if header.purpose is ChannelPurpose.CALL:
-        return _channel_call(state, start, after, header)
+        outcome = read_channel_call(state.text, start, header, state.offered)
+        if outcome.sure or state.final:
+            state.answer_markup = None
+        return apply_outcome(state, start, after, outcome)
     after_mention = None if state.answer_markup else skip_mention(state, start, header.end)
     if after_mention is not None:
         return after_mention
@@ -125,13 +127,6 @@ def enter_channel(state: ParserState, start: int, after: int) -> Continuation:
     else:
         state.mode = state.text_mode
     return ScanProgress.ADVANCED
-
-
-def _channel_call(state: ParserState, start: int, after: int, header: ChannelHeader) -> Continuation:
-    outcome = read_channel_call(state.text, start, header, state.offered)
-    if outcome.sure or state.final:
-        state.answer_markup = None
-    return apply_outcome(state, start, after, outcome)
 
 
 def read_kimi_part(state: ParserState, mark: re.Match[str]) -> Continuation:

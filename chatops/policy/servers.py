@@ -23,7 +23,6 @@ from chatops.policy.spelled import (
     Seconds,
     Spelled,
     Texts,
-    by_word,
     items,
 )
 
@@ -153,7 +152,7 @@ class McpServerSpec:
     """Folder that the command starts in, absolute; left out: the workspace."""
     workspace: Literal["read", "write"] = "read"
     """Rights of a command in the workspace."""
-    accept_level: Annotated[SandboxLevel, Spelled(Literal["none", "landlock", "basic"], by_word(LEVELS))] = (
+    accept_level: Annotated[SandboxLevel, Spelled(Literal["none", "landlock", "basic"], LEVELS.__getitem__)] = (
         SandboxLevel.BASIC
     )
     """Start the command without asking where no better sandbox than this works."""
@@ -162,7 +161,7 @@ class McpServerSpec:
     url: str = ""
     transport: ServerTransport | None = None
     """Left out: ``stdio`` for a command, ``http`` for a URL."""
-    type: Annotated[ServerTransport, Spelled(_TypeWord, by_word(_TYPES))] | None = None
+    type: Annotated[ServerTransport, Spelled(_TypeWord, _TYPES.__getitem__)] | None = None
     """Another name of `transport`."""
     headers: Texts = field(default=(), repr=False)
     """Sent to the host of `url` only. ``${NAME}`` as in `env`."""

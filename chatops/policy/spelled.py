@@ -76,11 +76,6 @@ def members(given: Mapping[str, object]) -> tuple[object, ...]:
     return tuple(given.values())
 
 
-def by_word(words: Mapping[str, object]) -> Callable[[str], object]:
-    """Return the meaning of each of `words`."""
-    return words.__getitem__
-
-
 EntryName = Annotated[str, Unwritten()]
 """The key of the object that it is a field of."""
 Name = Annotated[str, Len(1, 200)]
@@ -97,8 +92,8 @@ Texts = Annotated[tuple[tuple[str, str], ...], Spelled(dict[str, str], items)]
 RequiredLevel = Literal["none", "landlock", "basic", "bubblewrap", "hard"]
 """Names of `SandboxLevel`; ``bubblewrap`` is another name of ``basic``."""
 LEVELS: Mapping[str, SandboxLevel] = {level.word: level for level in SandboxLevel} | {"bubblewrap": SandboxLevel.BASIC}
-Required = Annotated[SandboxLevel, Spelled(RequiredLevel, by_word(LEVELS))]
-Access = Annotated[AccessLevel, Spelled(LevelWord, by_word({level.word: level for level in AccessLevel}))]
+Required = Annotated[SandboxLevel, Spelled(RequiredLevel, LEVELS.__getitem__)]
+Access = Annotated[AccessLevel, Spelled(LevelWord, {level.word: level for level in AccessLevel}.__getitem__)]
 
 
 def _checked_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:

@@ -349,16 +349,21 @@ def read_action(opening: Opening) -> ParseOutcome:
 
 
 def _read_react(opening: Opening, written: str, at: int) -> CallBlock:
+    block = _read_without_closer(opening, written, at, format="react")
+    if _OBSERVATION.match(opening.text, block.end):
+        return replace(block, rest_is_invented=True)
+    return replace(block, sure=block.sure and not _OBSERVATION_MAY_BEGIN.match(opening.text, block.end))
+
+
+def _read_without_closer(opening: Opening, written: str, at: int, *, format: str) -> CallBlock:
+    """Read the arguments at `at` of a call that no mark closes; unreadable ones take the rest of the text."""
     text, start = opening.text, opening.start
     try:
         arguments, end, repairs, sure = read_arguments(text, at)
     except UnreadableValueError as error:
-        return CallBlock(end=len(text), format="react", items=(unreadable_call(error, written, start),), sure=False)
+        return CallBlock(end=len(text), format=format, items=(unreadable_call(error, written, start),), sure=False)
     item = CallBuilder(opening.offered, start, end, repairs).call(written, arguments)
-    invented = _OBSERVATION.match(text, end)
-    if invented is None and _OBSERVATION_MAY_BEGIN.match(text, end):
-        sure = False
-    return CallBlock(end=end, format="react", items=(item,), sure=sure, rest_is_invented=invented is not None)
+    return CallBlock(end=end, format=format, items=(item,), sure=sure)
 
 
 def _read_command_r(opening: Opening, at: int) -> ParseOutcome:
@@ -371,7 +376,7 @@ def _read_command_r(opening: Opening, at: int) -> ParseOutcome:
 
 def read_prompt(opening: Opening) -> ParseOutcome:
     """Read the call after `>>>` at the beginning of a line, or right after a call."""
-    text, start = opening.text, opening.start
+    text = opening.text
     named = _PROMPT_NAME.match(text, opening.after)
     if named is None or named.end() == len(text):
         return NOT_YET if _PROMPT_MAY_BEGIN.match(text, opening.after) else NOT_HERE
@@ -379,13 +384,7 @@ def read_prompt(opening: Opening) -> ParseOutcome:
         return CallBlock(end=named.end(), format="functionary_v32", wraps=True)
     if text[named.end()] != "{":
         return NOT_HERE
-    try:
-        arguments, end, repairs, sure = read_arguments(text, named.end())
-    except UnreadableValueError as error:
-        unusable = unreadable_call(error, named["name"], start)
-        return CallBlock(end=len(text), format="functionary_v32", items=(unusable,), sure=False)
-    item = CallBuilder(opening.offered, start, end, repairs).call(named["name"], arguments)
-    return CallBlock(end=end, format="functionary_v32", items=(item,), sure=sure)
+    return _read_without_closer(opening, named["name"], named.end(), format="functionary_v32")
 
 
 _OWN: Mapping[str, ReadCalls] = {
