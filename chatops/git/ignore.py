@@ -19,8 +19,9 @@ from typing import NamedTuple
 _MAX_STARS = 2
 """Maximum number of stars of a pattern, not counting ``**/`` at its start. Real patterns rarely have more."""
 _MAX_RULES = 1_000
-"""Lines of one ``.gitignore``."""
+"""Maximum number of lines of one ``.gitignore`` that are read."""
 _MAX_BYTES = 100_000
+"""Maximum number of bytes of one ``.gitignore`` that are read."""
 _MAX_PATH = 1_000
 """Maximum number of characters of a path that is matched."""
 _MATCH_S = 2.0
@@ -113,13 +114,13 @@ def _read_gitignore(root: str, folder: str) -> str:
     No link below `root` is followed, because it may lead to what the user was not shown. A pipe of that name must not
     stop the walk.
     """
-    steps = [part for part in folder.split("/") if part]
+    parts = [part for part in folder.split("/") if part]
     try:
         descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        for step in (*steps, ".gitignore"):
+        for part in (*parts, ".gitignore"):
             above = descriptor
             try:
-                descriptor = os.open(step, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=above)
+                descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=above)
             finally:
                 os.close(above)
     except OSError:

@@ -130,7 +130,7 @@ def cover_special_files(
             why = f"{visible(str(root))} cannot be searched for sockets and pipes: {error.strerror}"
             raise SandboxSetupError(why) from error
         if root == view.source:
-            repositories = _read_only_repositories(view, found.repositories)
+            repositories = _mount_repositories(view, found.repositories)
         for path in (*found.special, *secret, *(folder for folder in found.closed if folder != root)):
             args += _cover(path, root=root, view=view)
     for path in for_root_only(Path("/etc")):
@@ -197,14 +197,14 @@ def _join_covered(secret: Sequence[Path], *, listed: tuple[Path, ...]) -> Sequen
     return covered
 
 
-def _read_only_repositories(view: View, found: Sequence[Path]) -> list[str]:
+def _mount_repositories(view: View, repositories: Sequence[Path]) -> list[str]:
     """Keep each ``.git`` below the top of the workspace as it is.
 
     Git at the top follows that of a submodule, and runs programs that its settings name. The folders on the way are
     mounted too, as a mount cannot be renamed: a command could put another folder in the place of one.
     """
     store = view.source / ".git"
-    inner = [path for path in found if not path.is_relative_to(store)]
+    inner = [path for path in repositories if not path.is_relative_to(store)]
     parents = {parent for path in inner for parent in path.parents if parent.is_relative_to(view.source)}
     if len(inner) + len(parents) > _MAX_COVERED:
         raise SandboxSetupError(f"there are more than {_MAX_COVERED:,} repositories in what it shows")
@@ -262,8 +262,9 @@ def _listening_sockets(folders: tuple[str, ...]) -> tuple[Path, ...]:
     except OSError:
         return ()
     fields = (line.split(None, 7) for line in lines[1:])
-    found = {Path(os.path.realpath(field[7])) for field in fields if len(field) == 8 and field[7].startswith("/")}
-    return tuple(sorted(path for path in found if any(path.is_relative_to(folder) for folder in folders)))
+    # A line has eight fields if its socket has a path, which is the last one.
+    paths = {Path(os.path.realpath(field[7])) for field in fields if len(field) == 8 and field[7].startswith("/")}
+    return tuple(sorted(path for path in paths if any(path.is_relative_to(folder) for folder in folders)))
 
 
 def mount_protected(place: Path, *, target: Path) -> list[str]:

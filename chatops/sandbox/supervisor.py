@@ -85,11 +85,11 @@ def descendants(root: int) -> list[int]:
         if state != b"Z":
             below.setdefault(int(parent), []).append(int(name))
     found: list[int] = []
-    ready = [root]
-    while ready:
-        children = below.get(ready.pop(), [])
+    parents = [root]
+    while parents:
+        children = below.get(parents.pop(), [])
         found += children
-        ready += children
+        parents += children
     return found
 
 
@@ -100,11 +100,12 @@ def signal_all(find: "Callable[[], Collection[int]]", number: int) -> set[int]:
     process id is not hit. Before Linux 5.3 there are no such descriptors, so the id is used.
     """
     reached: set[int] = set()
-    ready = sorted(find())
-    for start in range(0, len(ready), _MAX_HELD):
+    to_signal = sorted(find())
+    for start in range(0, len(to_signal), _MAX_HELD):
+        # The descriptor of each process by its id.
         held: dict[int, int] = {}
         try:
-            for process in ready[start : start + _MAX_HELD]:
+            for process in to_signal[start : start + _MAX_HELD]:
                 try:
                     held[process] = os.pidfd_open(process)
                 except ProcessLookupError:
@@ -209,10 +210,10 @@ def _import_landlock() -> "ModuleType":
     return __import__("landlock")
 
 
-def _lower_limit(name: int, most: int) -> None:
+def _lower_limit(name: int, wanted: int) -> None:
     """Lower a limit; a limit that is already lower stays."""
     hard = resource.getrlimit(name)[1]
-    limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(name, (limit, limit))
 
 
@@ -267,14 +268,14 @@ def main() -> None:
     for number in (0, 1, 2):
         os.dup2(empty, number)
     status = _wait_for_end(child)
-    left = len(descendants(os.getpid()))
+    remaining = len(descendants(os.getpid()))
     deadline = time.monotonic() + _LEFT_GRACE_S
-    while left and time.monotonic() < deadline:
+    while remaining and time.monotonic() < deadline:
         time.sleep(0.01)
         _reap()
-        left = len(descendants(os.getpid()))
+        remaining = len(descendants(os.getpid()))
     kill_below(os.getpid(), seconds=_KILL_S, reap=True)
-    os.write(status_fd, f"exit {status} {left}\n".encode())
+    os.write(status_fd, f"exit {status} {remaining}\n".encode())
 
 
 if __name__ == "__main__":

@@ -58,14 +58,14 @@ def read_answer(text: str, *, schema: str, patterns: Sequence[PatternGate] = ())
     if not patterns and not may_take_long(schema):
         return _check(value, schema, patterns)
     try:
-        found = run_isolated(_checked_isolated, value=value, schema=schema, gates=tuple(patterns))
-        return adapter_of(AnswerFacts).validate_python(found)
+        checked = run_isolated(_check_isolated, value=value, schema=schema, gates=tuple(patterns))
+        return adapter_of(AnswerFacts).validate_python(checked)
     except IsolatedCallError as error:
         unchecked = (f"the answer could not be checked: {error}; a shorter answer may help",)
         return AnswerFacts(value=value, bare_unmatched=unchecked, result_unmatched=unchecked)
 
 
-def _checked_isolated(value: str, schema: str, gates: Sequence[Mapping[str, Any]]) -> AnswerFacts:
+def _check_isolated(value: str, schema: str, gates: Sequence[Mapping[str, Any]]) -> AnswerFacts:
     return _check(value, schema, [PatternGate(**gate) for gate in gates])
 
 
@@ -112,22 +112,23 @@ def _find_object(text: str) -> Mapping[str, JsonValue]:
     try:
         whole = read_whole(text).value
     except UnreadableValueError as error:
-        first = error
+        fault = error
     else:
         if isinstance(whole, Mapping):
             return whole
         raise ValueError(f"the answer must be one JSON object, not {kind_of(whole)}")
-    found: Mapping[str, JsonValue] | None = None
+    first_object: Mapping[str, JsonValue] | None = None
     try:
         for value in _objects_in(text):
+            # An answer envelope. Another object counts only if there is none.
             if "success" in value and ("result" in value or value["success"] is False):
                 return value
-            found = found or value
+            first_object = first_object or value
     except UnreadableValueError as error:
-        first = error
-    if found is None:
-        raise ValueError(f"the answer contains no JSON object: {first.message}")
-    return found
+        fault = error
+    if first_object is None:
+        raise ValueError(f"the answer contains no JSON object: {fault.message}")
+    return first_object
 
 
 def _objects_in(text: str) -> Iterator[Mapping[str, JsonValue]]:

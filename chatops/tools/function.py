@@ -98,18 +98,17 @@ class FunctionTool:
         """Call the function with the inspected arguments. Raises ToolRetryError, ToolFailedError or CancelledError."""
         if facts.problems or facts.refusal:
             raise ToolFailedError("The call is invalid and cannot run.")
-        given: dict[str, Any]
+        keywords: dict[str, Any]
         if self.arguments is None:
-            given = dict(parse(ToolCall(id=context.call_id, name=self.spec.name, arguments=facts.arguments)).value)
+            keywords = dict(parse(ToolCall(id=context.call_id, name=self.spec.name, arguments=facts.arguments)).value)
         else:
-            given = dict(
-                _field_values(self.arguments.model_validate_json(facts.arguments, strict=not self.spec.read_only))
-            )
+            validated = self.arguments.model_validate_json(facts.arguments, strict=not self.spec.read_only)
+            keywords = dict(_field_values(validated))
         if self.context_name:
-            given[self.context_name] = context
+            keywords[self.context_name] = context
         if self.facts_name:
-            given[self.facts_name] = facts
-        return await call_function(self.function, given, spec=self.spec, context=context)
+            keywords[self.facts_name] = facts
+        return await call_function(self.function, keywords, spec=self.spec, context=context)
 
     async def reconcile(self, facts: CallFacts, context: ToolContext) -> Reconciled:
         """Run the tool's own reconciler; without one the outcome is unknown."""
@@ -123,14 +122,14 @@ class FunctionTool:
 
 
 async def call_function(
-    function: Callable[..., Any], given: Mapping[str, Any], *, spec: ToolSpec, context: ToolContext
+    function: Callable[..., Any], keywords: Mapping[str, Any], *, spec: ToolSpec, context: ToolContext
 ) -> ToolResult:
     """Call a function with checked arguments and return its result as a `ToolResult`. Files in it are kept.
 
     Raises ToolRetryError, ToolFailedError or CancelledError.
     """
     try:
-        result = await _call_in_place(function, given, read_only=spec.read_only)
+        result = await _call_or_await(function, keywords, read_only=spec.read_only)
     except ToolError:
         raise
     except Exception as error:
@@ -140,19 +139,19 @@ async def call_function(
     files = [part for part in parts if isinstance(part, File)]
     if not files:
         return as_result(result, limit=context.max_output_chars)
-    kept = [await in_thread(context.keep_file, file.name, file.data) for file in files]
+    kept_files = [await in_thread(context.keep_file, file.name, file.data) for file in files]
     texts = [as_result(part, limit=context.max_output_chars).content for part in parts if not isinstance(part, File)]
-    return as_result(file_result(kept, text="\n".join(texts)), limit=context.max_output_chars)
+    return as_result(file_result(kept_files, text="\n".join(texts)), limit=context.max_output_chars)
 
 
-async def _call_in_place(function: Callable[..., Any], given: Mapping[str, Any], *, read_only: bool) -> Any:
+async def _call_or_await(function: Callable[..., Any], keywords: Mapping[str, Any], *, read_only: bool) -> Any:
     """Call a function: an async one here, a sync one in a thread.
 
     Raises ToolFailedError if the call was cancelled but its change is still running.
     """
     if introspection.iscoroutinefunction(function):
-        return await _await_function(function, given)
-    thread = asyncio.ensure_future(in_thread(functools.partial(function, **given)))
+        return await _await_function(function, keywords)
+    thread = asyncio.ensure_future(in_thread(functools.partial(function, **keywords)))
     try:
         return await asyncio.shield(thread)
     except asyncio.CancelledError:
@@ -165,13 +164,13 @@ async def _call_in_place(function: Callable[..., Any], given: Mapping[str, Any],
         raise
 
 
-async def _await_function(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+async def _await_function(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:
     """Await an async function.
 
     Only the caller may cancel it. A cancellation or exit that the function raises itself becomes an ordinary error.
     """
     try:
-        return await function(**given)
+        return await function(**keywords)
     except (Exception, GeneratorExit, KeyboardInterrupt):
         raise
     except BaseException as error:

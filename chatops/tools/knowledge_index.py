@@ -193,17 +193,17 @@ def _index_changed(
     report: _Report,
 ) -> None:
     """Read the changed files in a second walk: only while one continues are the folders of its files open."""
-    left = len(changed)
-    with count_work("reading documents", unit="document", total=left) as counter:
+    unread = len(changed)
+    with count_work("reading documents", unit="document", total=unread) as counter:
         for path, descriptor, name, _ in _walk_documents(top, folder, protected, _Report()):
             if time.monotonic() > deadline:
                 break
             if path in changed:
-                left -= 1
+                unread -= 1
                 with suppress(OSError):
                     _index_file(db, folder, path, descriptor, name)
                 counter.add()
-    report.left += left
+    report.left += unread
 
 
 def _walk_documents(
@@ -296,11 +296,11 @@ def _store_file(
 
 
 def _drop_file(db: sqlite3.Connection, folder: str, path: str) -> None:
-    found = db.execute("SELECT id FROM file WHERE folder = ? AND path = ?", (folder, path)).fetchone()
-    if found is not None:
-        db.execute("DELETE FROM passage WHERE rowid IN (SELECT id FROM place WHERE file = ?)", found)
-        db.execute("DELETE FROM place WHERE file = ?", found)
-        db.execute("DELETE FROM file WHERE id = ?", found)
+    row = db.execute("SELECT id FROM file WHERE folder = ? AND path = ?", (folder, path)).fetchone()
+    if row is not None:
+        db.execute("DELETE FROM passage WHERE rowid IN (SELECT id FROM place WHERE file = ?)", row)
+        db.execute("DELETE FROM place WHERE file = ?", row)
+        db.execute("DELETE FROM file WHERE id = ?", row)
 
 
 def _drop_unused_folders(db: sqlite3.Connection) -> None:
@@ -379,12 +379,12 @@ def passages_of(file: BinaryIO, *, ending: str) -> tuple[list[Passage], str]:
 
 
 def _limit_passages(passages: Iterable[Passage]) -> tuple[list[Passage], str]:
-    found: list[Passage] = []
+    read: list[Passage] = []
     for passage in passages:
-        if len(found) == MAX_PASSAGES:
-            return found, f"only the first {MAX_PASSAGES:,} passages were read"
-        found.append(passage)
-    return found, ""
+        if len(read) == MAX_PASSAGES:
+            return read, f"only the first {MAX_PASSAGES:,} passages were read"
+        read.append(passage)
+    return read, ""
 
 
 def _split_passages(lines: Iterable[tuple[int, str]]) -> Iterator[Passage]:

@@ -31,8 +31,10 @@ _BLOCKS = frozenset(
 )
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
 
+_META_BYTES = 2_048
+"""Bytes at the start of a page in which its own charset is looked for; HTML wants it in the first 1,024."""
 _MAX_LINK = 500
-"""Characters of an address that is kept."""
+"""Maximum number of characters of an address that is kept."""
 _HOST_NAME_CODECS = frozenset({"idna", "punycode"})
 """Text codecs of Python that are made for host names; decoding a page with one can take hours."""
 _ROLES = frozenset({"navigation", "banner", "contentinfo", "complementary", "search", "dialog", "alertdialog", "menu"})
@@ -129,9 +131,9 @@ def _drop_if_small(tag: Any, *, page_size: int) -> None:
         tag.decompose()
 
 
-def _unwrap_layout(found: Any) -> None:
+def _unwrap_layout(content: Any) -> None:
     """Turn tables that only place things on the page into plain blocks: Markdown has no table in a table."""
-    for table in reversed(found("table")):
+    for table in reversed(content("table")):
         rows = [row for row in table("tr") if row.find_parent("table") is table]
         widest = max((len(row(["td", "th"], recursive=False)) for row in rows), default=0)
         for caption in table("caption", recursive=False):
@@ -148,8 +150,8 @@ def decode_page(data: bytes, *, charset: str) -> str:
     """Decode `data` by its byte order mark, the header's charset, the page's own one, or UTF-8. Never raises."""
     if data.startswith(codecs.BOM_UTF8):
         return data[3:].decode("utf-8", "replace")
-    found = _META_CHARSET.search(data[:2_048])
-    for name in (charset, found[1].decode("ascii") if found else "", "utf-8"):
+    declared = _META_CHARSET.search(data[:_META_BYTES])
+    for name in (charset, declared[1].decode("ascii") if declared else "", "utf-8"):
         try:
             if not name:
                 continue
@@ -193,11 +195,11 @@ def _resolve_links(part: Any, url: str, *, base: str) -> None:
     here = url.partition("#")[0]
     for link in part("a"):
         address = link.get("href") or ""
-        found = "" if address.startswith("#") else _absolute_address(address, base)
-        if not found or found.partition("#")[0] == here or not link.get_text(strip=True):
+        target = "" if address.startswith("#") else _absolute_address(address, base)
+        if not target or target.partition("#")[0] == here or not link.get_text(strip=True):
             link.unwrap()
         else:
-            link.attrs = {"href": found}
+            link.attrs = {"href": target}
 
 
 def read_text(html: str, url: str) -> JsonValue:
@@ -217,10 +219,10 @@ def _clean_title(text: str) -> str:
 def _absolute_address(address: str, url: str) -> str:
     """Return the address of a link, resolved; empty if it leads nowhere on the web or is too long to be of use."""
     try:
-        found = urljoin(url, address)
+        absolute = urljoin(url, address)
     except ValueError:
         return ""
-    return found if found.startswith(("http://", "https://")) and len(found) <= _MAX_LINK else ""
+    return absolute if absolute.startswith(("http://", "https://")) and len(absolute) <= _MAX_LINK else ""
 
 
 class PageReader(HTMLParser):

@@ -55,8 +55,9 @@ def field_path(parts: Iterable[str | int]) -> str:
 def nearest(name: str, names: Sequence[str]) -> str:
     """Return the most similar of `names`, or an empty string."""
     by_fold = {candidate.casefold(): candidate for candidate in names}
-    found = difflib.get_close_matches(name[:100].casefold(), list(by_fold), n=1)
-    return by_fold[found[0]] if found else ""
+    # Comparing long names takes long.
+    close = difflib.get_close_matches(name[:100].casefold(), list(by_fold), n=1)
+    return by_fold[close[0]] if close else ""
 
 
 def missing_value(path: str) -> Problem:
@@ -139,8 +140,8 @@ def schema_problems(value: JsonValue, *, schema: str, noun: str = ARGUMENT) -> t
     if not may_take_long(schema):
         return problems_in_process(value, schema=schema, noun=noun)
     try:
-        found = run_isolated(problems_in_process, value=value, schema=schema, noun=noun)
-        return adapter_of(tuple[Problem, ...]).validate_python(found)
+        problems = run_isolated(problems_in_process, value=value, schema=schema, noun=noun)
+        return adapter_of(tuple[Problem, ...]).validate_python(problems)
     except IsolatedCallError as error:
         return (Problem(path="", message=f"the arguments could not be checked against the schema: {error}"),)
 
