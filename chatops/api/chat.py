@@ -25,7 +25,7 @@ from chatops.domain.tools import ENGINE_CALLS
 from chatops.engine.inputs import DecideCall
 from chatops.engine.view import turn_status
 from chatops.headless.pending import describe
-from chatops.headless.report import CallReport, TurnReport, report
+from chatops.headless.report import CallReport, report
 from chatops.policy.budget import NO_BUDGET, parse_budget
 from chatops.policy.registry import RoleSpec
 from chatops.runtime.session import Session
@@ -282,7 +282,16 @@ class Chat:
             raise session.blocked_by
         self.session_id = session.session_id
         found = report(state, workspace=session.snapshot().workspace)
-        self.reply = _make_reply(found, self._options.registry)
+        self.reply = Reply(
+            status=found.status,
+            text=found.answer,
+            calls=found.calls,
+            pending=tuple(Asked(pending, self._options.registry) for pending in found.pending),
+            usage=found.usage,
+            files=found.files,
+            session_id=found.session_id,
+            detail=f"{found.detail} {found.advice}".strip(),
+        )
         return self.reply
 
     @asynccontextmanager
@@ -306,19 +315,6 @@ def _require_turn_over(session: Session) -> None:
             "The message was not sent: the last turn of this session is not over.",
             advice="Decide its pending calls and resume it first.",
         )
-
-
-def _make_reply(found: TurnReport, registry: Path | None) -> Reply:
-    return Reply(
-        status=found.status,
-        text=found.answer,
-        calls=found.calls,
-        pending=tuple(Asked(pending, registry) for pending in found.pending),
-        usage=found.usage,
-        files=found.files,
-        session_id=found.session_id,
-        detail=f"{found.detail} {found.advice}".strip(),
-    )
 
 
 def run_blocking(work: Coroutine[None, None, T], *, instead: str) -> T:

@@ -86,33 +86,6 @@ class Step:
     once: Sequence[AnyTool] = ()
 
 
-@frozen_dataclass
-class Assembled:
-    """A workflow that can be run."""
-
-    spec: WorkflowSpec
-    tools: tuple[Tool, ...]
-    """The program's own tools, each bound to the steps that name it."""
-    classes: Mapping[str, type[BaseModel]]
-    """Class of each step's result, by step name."""
-
-
-def assemble(name: str, steps: Sequence[Step], *, description: str, registry: ToolRegistry | None) -> Assembled:
-    """Return the workflow made of `steps`.
-
-    Raises ConfigError for errors that do not depend on where it runs.
-    """
-    tools = _ToolNames(name)
-    entries = [_step_entry(step, tools) for step in steps]
-    if registry is not None:
-        _add_registered(registry, entries, tools)
-    return Assembled(
-        spec=_parse_spec(name, {"description": description, "steps": entries}),
-        tools=tools.bound(),
-        classes={step.name: schema for step in steps if isinstance(schema := step.output_schema, type)},
-    )
-
-
 class _ToolNames:
     """The program's tools by name, each with the steps that use it."""
 
@@ -154,17 +127,19 @@ def _step_entry(step: Step, tools: _ToolNames) -> dict[str, Any]:
     """Return the step as a file would have it."""
 
     def names(given: Sequence[AnyTool]) -> list[str]:
-        return [tools.name(one, step=step.name) for one in given]
+        return [tools.name(tool, step=step.name) for tool in given]
 
     def validation(given: Validator) -> dict[str, Any]:
         if not isinstance(given, Mapping):
             return {"tool": tools.name(given, step=step.name)}
-        one: dict[str, Any] = {key: _to_dict(value) for key, value in given.items()}
-        if "tool" in one:
-            one["tool"] = tools.name(one["tool"], step=step.name)
-        if one.get("depends_on") is not None:
-            one["depends_on"] = names(one["depends_on"])
-        return one
+        entry: dict[str, Any] = {
+            key: dict(value) if isinstance(value, Mapping) else value for key, value in given.items()
+        }
+        if "tool" in entry:
+            entry["tool"] = tools.name(entry["tool"], step=step.name)
+        if entry.get("depends_on") is not None:
+            entry["depends_on"] = names(entry["depends_on"])
+        return entry
 
     schema = step.output_schema
     return {
@@ -188,12 +163,7 @@ def _step_entry(step: Step, tools: _ToolNames) -> dict[str, Any]:
     }
 
 
-def _to_dict(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else value
-
-
 def _add_registered(registry: ToolRegistry, entries: Sequence[dict[str, Any]], tools: _ToolNames) -> None:
-    """Give each step the registered tools that belong to it."""
     names = [str(entry["name"]) for entry in entries]
     for own, keys in registry.entries():
         wanted = [_find_step(key, names, workflow=tools.workflow, tool=own.spec.name) for key in keys]
@@ -245,6 +215,8 @@ those of the default role."""
 ACCEPTED = "accepted"
 REFUSED = "the program that runs this workflow does not permit it"
 
+_Classes = Mapping[str, type[BaseModel]]
+"""Class of each step's result, by step name."""
 ApprovalPolicy = Literal["pause", "deny"] | Callable[[PendingCall], bool | str | None]
 """Answer to a call that no rule answers."""
 
@@ -286,64 +258,14 @@ class WorkflowResult:
     """Reason that it did not succeed; empty if it did."""
 
 
-async def start(assembled: Assembled, query: str, *, options: Options, on_approval: ApprovalPolicy) -> WorkflowResult:
-    """Check the workflow here, start a run, and return when it is over or needs the user."""
-    async with _open_app(assembled, options) as app:
-        role = options.role or ROLE.name
-        checked = await check_to_run(app, Definition(spec=assembled.spec), role=role)
-        checked.or_raise()
-        for warning in checked.warnings:
-            warnings.warn(warning, stacklevel=1)
-        run = await app.new_run(assembled.spec, query, attended=False, role=role)
-        return await _run_to_pause(run, assembled, on_approval)
-
-
-async def resume(
-    assembled: Assembled, session_id: str, *, options: Options, on_approval: ApprovalPolicy
-) -> WorkflowResult:
-    """Resume a stored run of this workflow in its own workspace."""
-    with open_store(Storage.READ, registry=options.registry) as store:
-        options = in_session_workspace(options, store.session(SessionId(session_id)))
-    async with _open_app(assembled, options) as app:
-        run = await app.open_run(SessionId(session_id), attended=False)
-        if run.state.spec.name != assembled.spec.name:
-            raise ConfigError(
-                f"{session_id} is a run of workflow {run.state.spec.name}, not of {assembled.spec.name}.",
-                advice=f"Resume it with the workflow it belongs to, or: chatops resume {session_id}",
-            )
-        return await _run_to_pause(run, assembled, on_approval)
-
-
-@asynccontextmanager
-async def _open_app(assembled: Assembled, options: Options) -> AsyncIterator[App]:
-    app = App(options, tools=assembled.tools, roles=(ROLE,))
-    try:
-        if app.loaded.broken is not None:
-            raise app.loaded.broken
-        yield app
-    finally:
-        await app.aclose()
-
-
-async def _run_to_pause(run: WorkflowRun, assembled: Assembled, on_approval: ApprovalPolicy) -> WorkflowResult:
-    """Run until the run is over or waits for the user. Raises the error that blocks it, if any."""
-    await run.resume()
-    state = await run.settle()
-    while (waiting := run.session.pending) and await _decide_calls(run, waiting, on_approval):
-        state = await run.settle()
-    if run.blocked_by is not None:
-        raise run.blocked_by
-    return _make_result(state, await run.turns(), assembled, pending=run.session.pending)
-
-
 async def _decide_calls(run: WorkflowRun, waiting: tuple[PendingCall, ...], on_approval: ApprovalPolicy) -> bool:
     """Return True if at least one call was decided."""
-    taken = False
-    for one in waiting:
-        decision = await _ask_policy(one, on_approval)
+    is_decided = False
+    for pending in waiting:
+        decision = await _ask_policy(pending, on_approval)
         if decision is not None:
-            taken |= await run.session.decide(one.call.id, digest=one.digest, decision=decision)
-    return taken
+            is_decided |= await run.session.decide(pending.call.id, digest=pending.digest, decision=decision)
+    return is_decided
 
 
 async def _ask_policy(pending: PendingCall, on_approval: ApprovalPolicy) -> Decision | None:
@@ -369,10 +291,10 @@ async def _ask_policy(pending: PendingCall, on_approval: ApprovalPolicy) -> Deci
 
 
 def _make_result(
-    state: WorkflowState, turns: tuple[TurnState, ...], assembled: Assembled, *, pending: tuple[PendingCall, ...]
+    state: WorkflowState, turns: tuple[TurnState, ...], classes: _Classes, *, pending: tuple[PendingCall, ...]
 ) -> WorkflowResult:
     steps = tuple(
-        _make_report(view, state.spec.step(index), reasoning_of(state, index, turns), assembled)
+        _make_report(view, state.spec.step(index), reasoning_of(state, index, turns), classes.get(view.name))
         for index, view in enumerate(run_view(state, turns).steps)
     )
     phase = state.phase
@@ -400,17 +322,17 @@ def _why_not_ended(phase: RunPhase, pending: tuple[PendingCall, ...]) -> str:
         case AwaitingReview(reason=reason, detail=detail):
             return f"It needs a review ({reason.value}). {detail}".strip()
         case RunningStep() | CheckingGate():
-            tools = ", ".join(one.call.name for one in pending)
+            tools = ", ".join(call.call.name for call in pending)
             return f"Calls wait for approval: {tools}." if pending else "It was stopped."
         case _ as never:
             assert_never(never)
 
 
-def _make_report(view: StepView, spec: StepSpec, reasoning: str, assembled: Assembled) -> StepReport:
+def _make_report(view: StepView, spec: StepSpec, reasoning: str, kind: type[BaseModel] | None) -> StepReport:
     known = StepReport(name=view.name, status="open", attempts=view.attempt, detail=view.detail, reasoning=reasoning)
     match view.status:
         case "answered":
-            value, unfit = _read_answer(view.output, spec, assembled.classes.get(view.name))
+            value, unfit = _read_answer(view.output, spec, kind)
             return replace(known, status=ACCEPTED, result=value, detail=unfit)
         case "skipped":
             return replace(known, status="skipped")
@@ -449,12 +371,14 @@ class Workflow:
 
         Raises ConfigError for errors that do not depend on where it runs.
         """
-        self._assembled = assemble(name, steps, description=description, registry=tools)
-
-    @property
-    def spec(self) -> WorkflowSpec:
+        names = _ToolNames(name)
+        entries = [_step_entry(step, names) for step in steps]
+        if tools is not None:
+            _add_registered(tools, entries, names)
+        self.spec = _parse_spec(name, {"description": description, "steps": entries})
         """The workflow as a definition in a file would say it."""
-        return self._assembled.spec
+        self._tools = names.bound()
+        self._classes = {step.name: schema for step in steps if isinstance(schema := step.output_schema, type)}
 
     def run(
         self,
@@ -478,7 +402,7 @@ class Workflow:
         Raises ChatopsError.
         """
         options = _options(registry, workspace, role=role, model=model, approve=approve)
-        work = start(self._assembled, query, options=options, on_approval=on_approval)
+        work = self._start(query, options, on_approval)
         return run_blocking(work, instead="await asyncio.to_thread(workflow.run, …)")
 
     def resume(
@@ -495,8 +419,50 @@ class Workflow:
         Its steps are as they were when it started. Raises ChatopsError.
         """
         options = _options(registry, workspace, approve=approve)
-        work = resume(self._assembled, session_id, options=options, on_approval=on_approval)
+        work = self._resume(SessionId(session_id), options, on_approval)
         return run_blocking(work, instead="await asyncio.to_thread(workflow.resume, …)")
+
+    async def _start(self, query: str, options: Options, on_approval: ApprovalPolicy) -> WorkflowResult:
+        async with self._open_app(options) as app:
+            role = options.role or ROLE.name
+            checked = await check_to_run(app, Definition(spec=self.spec), role=role)
+            checked.or_raise()
+            for warning in checked.warnings:
+                warnings.warn(warning, stacklevel=1)
+            run = await app.new_run(self.spec, query, attended=False, role=role)
+            return await self._run_to_pause(run, on_approval)
+
+    async def _resume(self, session_id: SessionId, options: Options, on_approval: ApprovalPolicy) -> WorkflowResult:
+        with open_store(Storage.READ, registry=options.registry) as store:
+            options = in_session_workspace(options, store.session(session_id))
+        async with self._open_app(options) as app:
+            run = await app.open_run(session_id, attended=False)
+            if run.state.spec.name != self.spec.name:
+                raise ConfigError(
+                    f"{session_id} is a run of workflow {run.state.spec.name}, not of {self.spec.name}.",
+                    advice=f"Resume it with the workflow it belongs to, or: chatops resume {session_id}",
+                )
+            return await self._run_to_pause(run, on_approval)
+
+    @asynccontextmanager
+    async def _open_app(self, options: Options) -> AsyncIterator[App]:
+        app = App(options, tools=self._tools, roles=(ROLE,))
+        try:
+            if app.loaded.broken is not None:
+                raise app.loaded.broken
+            yield app
+        finally:
+            await app.aclose()
+
+    async def _run_to_pause(self, run: WorkflowRun, on_approval: ApprovalPolicy) -> WorkflowResult:
+        """Run until the run is over or waits for the user. Raises the error that blocks it, if any."""
+        await run.resume()
+        state = await run.settle()
+        while (waiting := run.session.pending) and await _decide_calls(run, waiting, on_approval):
+            state = await run.settle()
+        if run.blocked_by is not None:
+            raise run.blocked_by
+        return _make_result(state, await run.turns(), self._classes, pending=run.session.pending)
 
 
 def _options(

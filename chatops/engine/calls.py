@@ -236,15 +236,8 @@ def deny(draft: StepDraft, index: int, judgement: Judgement, *, facts: CallFacts
     call = open_round(draft).calls[index].call
     offered = [spec.name for spec in draft.state.grant.tools]
     draft.judged[call.id] = judgement
-    settle_unrun(
-        draft,
-        index,
-        Outcome.DENIED,
-        feedback.not_permitted_error(call.name, judgement.reason, offered),
-        verdict=Verdict.DENY,
-        decided_by=judgement.reason,
-        facts=facts,
-    )
+    text, reason = feedback.not_permitted_error(call.name, judgement.reason, offered), judgement.reason
+    settle_unrun(draft, index, Outcome.DENIED, text, verdict=Verdict.DENY, decided_by=reason, facts=facts)
 
 
 def judge_call(draft: StepDraft, call: ToolCall, facts: CallFacts) -> Judgement:

@@ -53,9 +53,12 @@ def apply_decision(draft: StepDraft, index: int, decision: Decision, by: Princip
         case Rejected(reason=reason, send_back=is_sent_back):
             if is_sent_back and containment.is_apply_round(draft):
                 containment.send_back(draft)
-            result = ToolResult(outcome=Outcome.DENIED, content=_denial_text(draft, reason, by))
+            result = ToolResult(outcome=Outcome.DENIED, content=feedback.denied_text(reason, by_user=by.is_person))
             if draft.state.gate is None:
                 result = replace(result, facts=ResultFacts(source=ResultSource.USER, reason=reason))
+            else:
+                text = feedback.gate_denied_text(reason, by=str(by) if by.is_person else "")
+                result = replace(result, content=text)
             calls.settle_call(draft, index, result, verdict=Verdict.ASK, decided_by=str(by), facts=None)
         case MarkedDone(note=note):
             # A validation that took effect has not necessarily passed.
@@ -95,12 +98,6 @@ def _select_changes(arguments: str, only: tuple[str, ...] | None) -> str:
     read = parse_json(arguments)
     others = {name: value for name, value in read.items() if name != "only"} if isinstance(read, Mapping) else {}
     return canonical(others if only is None else {**others, "only": list(only)})
-
-
-def _denial_text(draft: StepDraft, reason: str, by: Principal) -> str:
-    if draft.state.gate is not None:
-        return feedback.gate_denied_text(reason, by=str(by) if by.is_person else "")
-    return feedback.denied_text(reason, by_user=by.is_person)
 
 
 def _apply_approval(draft: StepDraft, index: int, status: AwaitingDecision, decision: Approved, by: Principal) -> None:

@@ -94,7 +94,6 @@ class ReconcileTool:
 
 
 ToolEffect = InspectCall | RunTool | ReconcileTool
-"""What a tool does."""
 
 
 @frozen_dataclass

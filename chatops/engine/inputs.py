@@ -235,11 +235,8 @@ class Recover:
     kind: Literal["recover"] = "recover"
 
 
-Input = (
-    ModelReplyInput
-    | ModelFailureInput
-    | AnswerCheckInput
-    | InspectionInput
+CallInput = (
+    InspectionInput
     | DecideCall
     | ToolResultInput
     | ReconcileInput
@@ -247,6 +244,13 @@ Input = (
     | QuestionWithdrawnInput
     | AnswerQuestion
     | ChildInput
+)
+"""Inputs about one call of the round, which has their `call_id`."""
+Input = (
+    CallInput
+    | ModelReplyInput
+    | ModelFailureInput
+    | AnswerCheckInput
     | SpentBeside
     | CancelTurn
     | CorrectTurn

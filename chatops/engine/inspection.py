@@ -61,7 +61,6 @@ def check_proposed(draft: StepDraft, index: int) -> None:
 
 
 def _was_filtered(draft: StepDraft, call: ToolCall) -> bool:
-    """Return True if the provider's filter ended the reply that holds `call`."""
     for message in reversed(draft.state.messages):
         if isinstance(message, AssistantMessage) and any(earlier.id == call.id for earlier in message.calls):
             return message.finish_reason == CONTENT_FILTER
@@ -393,7 +392,6 @@ def _differences(before: CallFacts, after: CallFacts) -> Iterator[str]:
 
 
 def _digests_by_path(facts: CallFacts) -> dict[str, str]:
-    """Return the digests of the files before the call, by path."""
     pairs = (entry.rpartition(" ") for entry in facts.hashes)
     return {path: digest for path, _, digest in pairs if not path.endswith(" becomes")}
 

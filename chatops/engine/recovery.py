@@ -171,15 +171,8 @@ def apply_reconciliation(draft: StepDraft, index: int, status: Reconciling, repl
 
 def _ask_in_copy(draft: StepDraft, index: int, status: Permitted | Rechecking) -> None:
     """Ask again for a call that was approved: the approval was for one run, which may have been in the other copy."""
-    calls.ask_user(
-        draft,
-        index,
-        status.facts,
-        AskReason.COPIED,
-        why=calls.COPIED_REASON,
-        attempt=status.attempt,
-        interruption=status.interruption,
-    )
+    why, attempt, earlier = calls.COPIED_REASON, status.attempt, status.interruption
+    calls.ask_user(draft, index, status.facts, AskReason.COPIED, why=why, attempt=attempt, interruption=earlier)
 
 
 def _mark_as_copied(status: AwaitingDecision) -> AwaitingDecision:
@@ -265,16 +258,9 @@ def _recover_started(draft: StepDraft, index: int, status: Started, known: Inter
 def _ask_outcome(
     draft: StepDraft, index: int, status: Started | Reconciling, *, why: str, known: Interruption | None
 ) -> None:
-    call_id = draft.calls()[index].call.id
-    calls.ask_user(
-        draft,
-        index,
-        status.facts,
-        AskReason.OUTCOME_UNKNOWN,
-        why=why,
-        attempt=status.attempt,
-        interruption=known or Interruption(call_id=call_id, attempt=status.attempt),
-    )
+    attempt, reason = status.attempt, AskReason.OUTCOME_UNKNOWN
+    known = known or Interruption(call_id=draft.calls()[index].call.id, attempt=attempt)
+    calls.ask_user(draft, index, status.facts, reason, why=why, attempt=attempt, interruption=known)
 
 
 def _settle_attempt(draft: StepDraft, index: int, status: Started | Reconciling, result: ToolResult) -> None:

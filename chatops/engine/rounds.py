@@ -288,7 +288,6 @@ def finish_with_gathered(draft: StepDraft, limit: str = "") -> None:
 
 
 def _finish_gate(draft: StepDraft) -> None:
-    """End the turn of a gate with the result of its command."""
     last = draft.state.messages[-1]
     passed = isinstance(last, ToolMessage) and last.outcome is Outcome.SUCCESS
     output = last.content if isinstance(last, ToolMessage) else ""

@@ -75,7 +75,7 @@ from chatops.engine.draft import StepDraft
 from chatops.engine.effects import TurnStep
 from chatops.engine.inputs import (
     AnswerCheckInput,
-    AnswerQuestion,
+    CallInput,
     CancelTurn,
     ChildInput,
     ContainTurn,
@@ -86,8 +86,6 @@ from chatops.engine.inputs import (
     ModelFailureInput,
     ModelReplyInput,
     NarrowGrant,
-    QuestionInput,
-    QuestionWithdrawnInput,
     ReconcileInput,
     Recover,
     RetryTurn,
@@ -231,19 +229,7 @@ def _handle_model_end(draft: StepDraft, event: ModelReplyInput | ModelFailureInp
         replies.handle_failure(draft, phase, event.failure, event.duration_ms)
 
 
-_CallInput = (
-    InspectionInput
-    | DecideCall
-    | ToolResultInput
-    | ReconcileInput
-    | QuestionInput
-    | QuestionWithdrawnInput
-    | AnswerQuestion
-    | ChildInput
-)
-
-
-def _handle_call_input(draft: StepDraft, event: _CallInput) -> None:
+def _handle_call_input(draft: StepDraft, event: CallInput) -> None:
     index = calls.find_call(draft, event.call_id)
     if index is None:
         return

@@ -174,7 +174,6 @@ def _latest_states(
     *,
     claims: _Claims | None,
 ) -> dict[_SubjectKey, ValidationState]:
-    """Return the latest state of each subject."""
     states: dict[_SubjectKey, ValidationState] = {}
     failed: set[_SubjectKey] = set()
     """What failed among the calls of one reply, after its last change."""

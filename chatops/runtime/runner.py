@@ -407,7 +407,6 @@ def _answer_caller(done: asyncio.Future[bool] | None, *, changed: bool) -> None:
 
 
 def _has_running_tools(state: TurnState) -> bool:
-    """Return True if a tool was started that has not returned yet."""
     calls = state.phase.calls if isinstance(state.phase, InRound | Stopping) else ()
     return any(isinstance(call.status, Started) for call in calls)
 

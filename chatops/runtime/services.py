@@ -262,11 +262,6 @@ def workspace_gone_text(workspace: Path) -> str:
     return f"The workspace {show_path(str(workspace))} is gone: no tool runs until it exists again."
 
 
-def workspace_back_text(workspace: Path) -> str:
-    """Return the message for when the folder is back."""
-    return f"The workspace {show_path(str(workspace))} exists again."
-
-
 def is_workspace_gone(workspace: Path) -> bool:
     """Return True if the folder does not exist any more."""
     try:

@@ -511,7 +511,6 @@ def owned(session: SessionView, refused: str) -> Session:
 
 
 def _refused_approval(store: Store) -> NotSavedError:
-    """Return the error for an approval that cannot be recorded."""
     return NotSavedError(
         f"Not approved: nothing can be saved ({store.unsaved}), and no call runs without a record of who allowed it.",
         advice="Deny it (d), or make saving possible: it can be approved then.",

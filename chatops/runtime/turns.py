@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from chatops.config.failpoints import reach
 from chatops.domain.decisions import Approved, Rejected
@@ -68,7 +69,7 @@ class Turns:
         """The last turn. Once `_counter_known`, the number after it is free: only the owner starts turns here."""
         self._counter_known = info is None
         """False until the store was asked for a number: an earlier owner may have had one that it never used."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._watch_task: asyncio.Task[None] | None = None
         self._ending_children: set[asyncio.Task[None]] = set()
         """The stopping of children whose calls are over."""
@@ -371,7 +372,6 @@ class Turns:
         self.history.add(message)
 
     def _archive_finished(self) -> None:
-        """Move a finished turn into the history."""
         state = self.runner.state
         if state is not None and isinstance(state.phase, Finished):
             self.history.add(*state.messages, usage=state.usage)
@@ -417,10 +417,7 @@ class Turns:
         if self.interrupted:
             return False
 
-        async def stop() -> None:
-            await self.cancel()
-
-        self.spawn(stop())
+        self.spawn(self.cancel())
         return True
 
     async def cancel(self) -> bool:
@@ -478,7 +475,7 @@ class Turns:
             with suppress(StoreError):
                 await self._services.worker(self._services.store.set_setting, f"{UNSENT}{self.state.turn_id}", unsent)
 
-    def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[None, None, Any]) -> asyncio.Task[Any]:
         """Run `work` in a task that ends with the session."""
         task = asyncio.create_task(work)
         self._tasks.add(task)

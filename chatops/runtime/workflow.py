@@ -192,7 +192,6 @@ class WorkflowRun:
     # Internals
 
     def _step_settings(self) -> SessionSettings:
-        """Return the session's settings at the current step."""
         return self.session.settings.at_step(self._state)
 
     async def _take(self, event: WorkflowInput) -> bool:
@@ -238,7 +237,7 @@ class WorkflowRun:
                 case StartAttempt() | StartGate():
                     await self._start_turn(effect)
                 case StopTurn(turn_id=turn_id):
-                    if self._is_current(turn_id):
+                    if self.session.state is not None and self.session.state.turn_id == turn_id:
                         await self.session.stop_turn()
         except ChatopsError as error:
             self._block(error)
@@ -277,7 +276,6 @@ class WorkflowRun:
         await self.session.begin(asked.turn_id, self._step_settings(), make)
 
     async def _earlier_messages(self, asked: StartAttempt | StartGate) -> tuple[Message, ...]:
-        """Return the messages of the earlier attempts."""
         if isinstance(asked, StartGate) or asked.after is None:
             return ()
         earlier = await self._services.worker(self._services.store.load_turn, asked.after)
@@ -288,9 +286,6 @@ class WorkflowRun:
             await self.session.release_from_run(self._step_settings())
         except ChatopsError as error:
             self._block(error)
-
-    def _is_current(self, turn_id: TurnId) -> bool:
-        return self.session.state is not None and self.session.state.turn_id == turn_id
 
     def _on_event(self, published: Published) -> None:
         if isinstance(published.event, TurnFinished) and not self.over:

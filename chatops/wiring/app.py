@@ -18,6 +18,7 @@ from chatops.domain.decisions import Principal, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.sandbox import SandboxLevel, SandboxNote, SandboxSpec
+from chatops.domain.sanitize import show_path
 from chatops.domain.tools import ToolSpec
 from chatops.policy.grant import Grant
 from chatops.policy.registry import Registries, RegistryWarning, RoleSpec
@@ -25,7 +26,7 @@ from chatops.policy.registry_checks import registry_warnings, warnings_in_use
 from chatops.policy.resolve import User, sandbox_layers
 from chatops.policy.sandbox import resolve, stricter
 from chatops.policy.workflow import WorkflowSpec
-from chatops.runtime.services import Services, WorkerThread, is_workspace_gone, workspace_back_text, workspace_gone_text
+from chatops.runtime.services import Services, WorkerThread, is_workspace_gone, workspace_gone_text
 from chatops.runtime.session import Session, open_session
 from chatops.runtime.settings import SessionSettings, StepRights, stored_settings
 from chatops.runtime.workflow import WorkflowRun, new_run, open_run
@@ -143,7 +144,7 @@ class App:
         gone = workspace_gone_text(self.workspace) if is_workspace_gone(self.workspace) else ""
         if gone != self.workspace_error:
             self.workspace_error = gone
-            self.open_sessions.notify(gone or workspace_back_text(self.workspace))
+            self.open_sessions.notify(gone or f"The workspace {show_path(str(self.workspace))} exists again.")
 
     def reload_registry(self) -> None:
         """Put the registry as it is now in force, including what it adds. Read skills and the user's tools again.
@@ -152,10 +153,6 @@ class App:
         """
         # connect may have written it in another process, together with the registry.
         self.configuration.reload(also=lambda: self.settings.fresh(DEFAULT_MODEL_KEY))
-
-    def notify_rights_changed(self) -> None:
-        """Notify every open session that rights have changed without a change of the registry."""
-        self.open_sessions.registry_changed()
 
     @cached_property
     def store(self) -> Store:
@@ -218,7 +215,7 @@ class App:
             offers=self.rights.offers,
             permits=lambda start: self.server_trust.permits(start),
             attended=self.options.via == "tui",
-            on_change=self.notify_rights_changed,
+            on_change=self.open_sessions.registry_changed,
             notify=self.open_sessions.notify,
         )
 

@@ -43,7 +43,7 @@ from chatops.runtime.settings import SessionSettings
 from chatops.sandbox.confinement import landlock_fault, probe
 from chatops.sandbox.execution import setup_fault
 from chatops.store.editor_answers import editors
-from chatops.store.health import Finding, Severity, findings, write_obstacle
+from chatops.store.health import Finding, findings, write_obstacle
 from chatops.toolkit.base import ToolContext
 from chatops.wiring.app import App
 from chatops.wiring.rows import unknown_name
@@ -290,9 +290,6 @@ def terminal_checks(environ: Mapping[str, str]) -> list[Check]:
     return found or [Check(name="terminal", grade=Grade.OK, text=f"{term}, {size.columns}x{size.lines}, {encoding}")]
 
 
-_GRADES = {Severity.OK: Grade.OK, Severity.WARN: Grade.WARN, Severity.FAIL: Grade.FAIL}
-
-
 def store_checks(path: Path) -> list[Check]:
     """Check the file with sessions and approvals, without writing to it."""
     return as_checks(findings(path))
@@ -301,7 +298,7 @@ def store_checks(path: Path) -> list[Check]:
 def as_checks(found: Sequence[Finding]) -> list[Check]:
     """Return findings about a store as lines of the report."""
     return [
-        Check(name="store", grade=_GRADES[finding.severity], text=finding.text, advice=finding.advice)
+        Check(name="store", grade=Grade[finding.severity.name], text=finding.text, advice=finding.advice)
         for finding in found
     ]
 

@@ -309,7 +309,6 @@ def _added_folders(chosen: Options) -> dict[str, JsonValue]:
 
 
 def _folder_identities(row: JobRow) -> dict[str, str]:
-    """Return the identity of each folder of a job when it was started, by its path."""
     return {str(options_of(row).workspace): row.folder, **_stored_options(row).get("added", {})}
 
 

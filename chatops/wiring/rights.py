@@ -237,11 +237,7 @@ class RegistryRights:
     def check_decider(
         self, pending: PendingCall, by: Principal, known: Decider, *, foreign: bool, containment: Containment | None
     ) -> None:
-        """Raise ConfigError if a user may not let a call run.
-
-        That is if the call has other approvers, or if a role of the database decides (`foreign`) that does not drive
-        the session and could not use the tool itself. `containment` is that of the turn.
-        """
+        """Raise ConfigError if a user may not let a call run, see `Rights`."""
         level: AccessLevel | None = None
         if foreign:
             level = self._check_member(pending, by.member, known.level, containment)

@@ -169,12 +169,10 @@ class SessionList:
 
     async def delete_replaced(self, left: SessionId, *, made: SessionId) -> None:
         """Delete the copy `left`, and others that end where the new copy `made` ends, if nothing was said in them."""
-
         await self._delete_all(partial(replaced_copies, left=left, made=made))
 
     async def delete_copy_looked_at(self, left: SessionId) -> None:
         """Delete a session if it is a copy of one of another folder in which nothing was said. Raises StoreError."""
-
         await self._delete_all(partial(unused_copy, left=left))
 
     async def _delete_all(self, found: Callable[..., list[SessionId]]) -> None:

@@ -98,6 +98,7 @@ def _log_lines(count: int, *, at: int, word: str) -> str:
     return "".join(f"entry {number} {word if number == at else 'idle'}\n" for number in range(1, count + 1))
 
 
+_CHECK = 'grep -qx "mode = safe" config.ini || { echo "config.ini: mode has to be safe"; exit 1; }\n'
 TASKS = (
     Task(
         name="read a file",
@@ -220,14 +221,8 @@ TASKS = (
     Task(
         name="mend what a check reports",
         prompt="Run `sh check.sh`. Correct config.ini until the check passes. Do not change check.sh.",
-        files={
-            "check.sh": 'grep -qx "mode = safe" config.ini || { echo "config.ini: mode has to be safe"; exit 1; }\n',
-            "config.ini": "name = demo\nmode = fast\n",
-        },
-        result={
-            "check.sh": 'grep -qx "mode = safe" config.ini || { echo "config.ini: mode has to be safe"; exit 1; }\n',
-            "config.ini": "name = demo\nmode = safe\n",
-        },
+        files={"check.sh": _CHECK, "config.ini": "name = demo\nmode = fast\n"},
+        result={"check.sh": _CHECK, "config.ini": "name = demo\nmode = safe\n"},
     ),
 )
 

@@ -47,14 +47,14 @@ class TrustQuestions:
         changed = await asyncio.to_thread(trust.trust if trusted else trust.decline, question)
         for listed in question.listed if trusted and trust is self._app.server_trust else ():
             self._app.servers.reconnect(listed.item.path)
-        self._app.notify_rights_changed()
+        self._app.open_sessions.registry_changed()
         return changed
 
     async def revoke(self) -> bool:
         """Forget what the user trusts in this workspace. Return False if nothing was trusted."""
         files = await asyncio.to_thread(self._app.trust.revoke)
         servers = await asyncio.to_thread(self._app.server_trust.revoke)
-        self._app.notify_rights_changed()
+        self._app.open_sessions.registry_changed()
         if files or servers:
             folder = str(self._app.workspace)
             await asyncio.to_thread(self._app.store.log_trust, folder, TrustAnswer.REVOKED)

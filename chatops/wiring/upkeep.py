@@ -92,7 +92,6 @@ class Upkeep:
             log.info("the model client could not be prepared", exc_info=True)
 
     async def _connect_servers(self) -> None:
-        """Connect to the MCP servers that the roles in force need."""
         await asyncio.sleep(WARM_UP_AFTER_S)
         started = before = now = self._app.open_sessions.settings, self._app.loaded
         self._start_servers(before[0])

@@ -322,7 +322,6 @@ def _session_of(driven: Session | WorkflowRun) -> Session:
 
 
 def _is_unfinished(info: SessionInfo) -> bool:
-    """Return True if a session has a run that is not over."""
     return info.run is not None and not info.run.result
 
 

@@ -249,6 +249,7 @@ def turn_end_input(state: TurnState) -> TurnEndInput | None:
     phase = state.phase
     if not isinstance(phase, Finished):
         return None
+    outcomes = [message.outcome for message in state.messages if isinstance(message, ToolMessage)]
     return TurnEndInput(
         turn_id=state.turn_id,
         status=phase.result,
@@ -259,12 +260,7 @@ def turn_end_input(state: TurnState) -> TurnEndInput | None:
         rounds=state.counters.rounds,
         usage=state.usage,
         done=done_calls(state) if state.contract is not None else (),
-        outcome=_last_outcome(state) if state.gate is not None else None,
+        outcome=next(reversed(outcomes), None) if state.gate is not None else None,
         over_budget=state.spending.denied,
         unanswered=kind if (kind := failure_of(state)) in SERVER_FAILURES else None,
     )
-
-
-def _last_outcome(state: TurnState) -> Outcome | None:
-    results = [m.outcome for m in state.messages if isinstance(m, ToolMessage)]
-    return results[-1] if results else None
