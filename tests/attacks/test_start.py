@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import forking
 from tests.support.command_line import REPOSITORY
 from tests.support.waiting import PATIENCE
 
@@ -17,6 +18,12 @@ LOADED_EARLY = ("re", "typing", "enum", "pathlib", "copyreg", "dataclasses", "lo
 BY_THE_INTERPRETER = ("importlib", "collections", "functools", "contextlib", "types", "warnings")
 """Modules that ``python -m`` imports before it looks for the package."""
 PROGRAM = Path(sys.executable).with_name("chatops")
+
+
+@pytest.fixture(autouse=True)
+def real_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the interpreter look for each module, which one that was forked has done before."""
+    monkeypatch.setattr(forking, "can_fork", lambda *_: False)
 
 
 @pytest.mark.some(1)
