@@ -229,14 +229,7 @@ def chunks(answer: DemoReply, *, sent: int) -> Iterator[dict[str, object]]:
     yield chunk({}, "tool_calls" if answer.calls else "stop")
     # Estimated tokens: four characters per token.
     tokens = {"prompt_tokens": sent // 4 + 1, "completion_tokens": written // 4 + 1}
-    yield {
-        "id": "demo",
-        "object": "chat.completion.chunk",
-        "created": 0,
-        "model": MODEL,
-        "choices": [],
-        "usage": tokens,
-    }
+    yield {**chunk({}), "choices": [], "usage": tokens}
 
 
 def demo_chat(spec: ModelSpec) -> OpenAIChat:

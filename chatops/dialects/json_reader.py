@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from chatops.dialects.literals import JSON, MAX_DEPTH, LiteralReader
 from chatops.dialects.reading import Repair, UnreadableValueError
-from chatops.dialects.strings import possessive
+from chatops.dialects.strings import after_match, possessive
 from chatops.domain.canonical import STRICT_DECODER, JsonValue, is_deeper
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
@@ -52,7 +52,7 @@ def read_value(text: str, start: int = 0, *, close_open: bool = False) -> JsonRe
 
     Raises UnreadableValueError if no value can be read.
     """
-    begin = start if text.startswith("{", start) else _after_space(text, start)
+    begin = start if text.startswith("{", start) else after_match(_SPACE, text, start)
     read = _read_strictly(text, begin) or _read_tolerantly(text, begin, close_open=close_open)
     if read.end == len(text) or not isinstance(read.value, dict):
         return read
@@ -65,14 +65,9 @@ def read_value(text: str, start: int = 0, *, close_open: bool = False) -> JsonRe
 def read_whole(text: str, *, close_open: bool = False) -> JsonRead:
     """Read the value that is all of `text`: only white space may follow. Otherwise like `read_value`."""
     read = read_value(text, close_open=close_open)
-    if read.end < len(text) and _after_space(text, read.end) < len(text):
+    if read.end < len(text) and after_match(_SPACE, text, read.end) < len(text):
         raise UnreadableValueError("something follows the end of it", read.end)
     return read
-
-
-def _after_space(text: str, start: int) -> int:
-    space = _SPACE.match(text, start)
-    return space.end() if space else start
 
 
 def _read_strictly(text: str, start: int) -> JsonRead | None:

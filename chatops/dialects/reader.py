@@ -110,6 +110,7 @@ from chatops.dialects.quoting import (
 )
 from chatops.dialects.reading import Diagnostic, Reading, Segment, Tools
 from chatops.dialects.scanner import KINDS, LINE_START, SCAN, SCAN_IN_SPAN, TagKind, incomplete_from
+from chatops.dialects.strings import after_match
 from chatops.dialects.thought import (
     ARROW_ENDS,
     SQUARE_ENDS,
@@ -201,8 +202,7 @@ class CallReader:
 def at_start(state: ParserState) -> bool:
     """Decide whether the whole message may be a call. Until then, nothing of it is given out."""
     text = state.text
-    blanks = _BLANKS.match(text, state.at)
-    at = blanks.end() if blanks else state.at
+    at = after_match(_BLANKS, text, state.at)
     if at == len(text):
         if state.final:
             state.pass_content(at)

@@ -66,7 +66,6 @@ _DEEPSEEK = JsonItems(
     otherwise=HERMES,
 )
 _NAMED = '{"name": %s, "arguments": %a}'
-_PARAMETERS = '<parameter name="%k">%v</parameter>\n'
 
 
 def nonce_of(secret: str, *texts: str) -> str:
@@ -201,6 +200,18 @@ def _json_list(before: str, after: str) -> JsonItems:
     return JsonItems(before=before, item=_NAMED, between=", ", after=after)
 
 
+def _invoke_tags(wrapper: str) -> TaggedArguments:
+    """Return the spelling of calls as `<invoke>` tags in one tag `wrapper`."""
+    before, after = _tag_lines(wrapper)
+    return TaggedArguments(
+        before=before,
+        opening='<invoke name="%n">\n',
+        argument='<parameter name="%k">%v</parameter>\n',
+        closing="</invoke>",
+        after=after,
+    )
+
+
 def _tag_lines(name: str) -> tuple[str, str]:
     return f"<{name}>\n", f"\n</{name}>"
 
@@ -260,24 +271,12 @@ WRITABLE: Mapping[str, Writer] = {
     ),
     # MiniMax M2.
     "minimax_m2": Writer(
-        spelling=TaggedArguments(
-            before="<minimax:tool_call>\n",
-            opening='<invoke name="%n">\n',
-            argument=_PARAMETERS,
-            closing="</invoke>",
-            after="\n</minimax:tool_call>",
-        ),
+        spelling=_invoke_tags("minimax:tool_call"),
         around=_tag_lines("response"),
     ),
     # Models that are prompted as Claude was.
     "anthropic_invoke": Writer(
-        spelling=TaggedArguments(
-            before="<function_calls>\n",
-            opening='<invoke name="%n">\n',
-            argument=_PARAMETERS,
-            closing="</invoke>",
-            after="\n</function_calls>",
-        ),
+        spelling=_invoke_tags("function_calls"),
         around=_tag_lines("function_results"),
     ),
     # DeepSeek V3.2.

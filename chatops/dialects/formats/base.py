@@ -10,7 +10,7 @@ from dataclasses import replace
 from enum import Enum, auto
 
 from chatops.dialects.reading import Confidence, DiagnosticKind, Schema, Tools, UnreadableValueError
-from chatops.dialects.strings import possessive
+from chatops.dialects.strings import after_match, possessive
 from chatops.domain.canonical import JsonValue
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS
@@ -265,8 +265,7 @@ ReadCalls = Callable[[Opening], ParseOutcome]
 
 def skip_space(text: str, at: int) -> int:
     """Return the index of the first character at or after `at` that is not white space."""
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    return after_match(_SPACE, text, at)
 
 
 def unknown_tool_call(name: str, offered: OfferedTools, start: int) -> UnusableCall:
@@ -351,34 +350,24 @@ def call_ends_at(text: str, at: int, *, min_tags: int) -> tuple[bool, int]:
 
 def only_closers_follow(text: str, at: int) -> bool:
     """Return True if only white space and closing tags and tokens follow `at`."""
-    return _after_tail(text, at) == len(text)
+    return after_match(_TAIL, text, at) == len(text)
 
 
 def text_follows(text: str, at: int) -> bool:
     """Return True if something other than closing marks follows `at`, whatever text is still to come."""
-    end = _after_tail(text, at)
+    end = after_match(_TAIL, text, at)
     return end < len(text) and CLOSER_BEGINS.match(text, end) is None
-
-
-def _after_tail(text: str, at: int) -> int:
-    tail = _TAIL.match(text, at)
-    return tail.end() if tail else at
 
 
 def closer_after(text: str, at: int) -> int | None:
     """Return the index after the closing tag that follows `at` and any surplus brackets; None if there is none."""
-    found = CLOSER.match(text, _after_junk(text, at))
-    return found.end() if found else None
+    closer = CLOSER.match(text, after_match(JUNK, text, at))
+    return closer.end() if closer else None
 
 
 def closer_may_come(text: str, at: int) -> bool:
     """Return True if more text could add a closing tag after `at`, where none is yet."""
-    at = _after_junk(text, at)
+    at = after_match(JUNK, text, at)
     if at == len(text) or (text[at] == "\\" and at + 1 == len(text)):
         return True  # A backslash at the end may begin an escape among the surplus brackets.
     return text[at] in _CLOSER_CHARS and len(text) - at < _MAX_CLOSER
-
-
-def _after_junk(text: str, at: int) -> int:
-    junk = JUNK.match(text, at)
-    return junk.end() if junk else at

@@ -24,6 +24,7 @@ from chatops.dialects.formats.base import (
     NOT_YET,
     TAGS,
     CallBlock,
+    NoCall,
     Opening,
     ParseOutcome,
     ReadCalls,
@@ -159,10 +160,10 @@ def read_body(opening: Opening, at: int, *, format: str, word: str = "") -> Pars
 def _read_named_call(opening: Opening, at: int, format: str, word: str) -> ParseOutcome:
     """Return a call that begins with its name, or nothing for prose."""
     text = opening.text
-    if found := _read_after_word(opening, at, format) or read_argkey(
+    if block := _read_after_word(opening, at, format) or read_argkey(
         opening, at, format=_ARGKEY_FORMATS.get(word, "glm_argkey")
     ):
-        return found
+        return block
     if _PYTHON.match(text, at):
         return read_python(opening, at, format=_PYTHON_FORMATS.get(word, format))
     if begun := _NAME_MAY_BEGIN.match(text, at):
@@ -186,10 +187,10 @@ def _read_inner_tag(opening: Opening, at: int, format: str, word: str) -> ParseO
     text = opening.text
     if word == "tool_call" and _CALL_TAG.match(text, at):
         inner = Opening(text=text, start=at, after=at, offered=opening.offered)
-        found = read_tagged(inner, format="qwen3_xml")
-        if isinstance(found, CallBlock):
-            return CallBlock(end=found.end, format=found.format, items=found.items, sure=found.sure)
-        return _settle_prose(opening, at, "qwen3_xml", word) if found.sure else NOT_YET
+        outcome = read_tagged(inner, format="qwen3_xml")
+        if isinstance(outcome, NoCall) and outcome.sure:
+            return _settle_prose(opening, at, "qwen3_xml", word)
+        return outcome
     return CallBlock(end=at, format=format, wraps=True)
 
 
@@ -214,12 +215,12 @@ def _read_function(opening: Opening, *, format: str) -> ParseOutcome:
 
 def _read_after_role(opening: Opening) -> ParseOutcome:
     """Read the calls after `<|message_sep|>` and the role that GigaChat writes them in."""
-    found = _GIGACHAT_ROLE.match(opening.text, opening.after)
-    if found is None:
+    role = _GIGACHAT_ROLE.match(opening.text, opening.after)
+    if role is None:
         return NOT_YET if len(opening.text) - opening.after < _MAX_REST else NOT_HERE
-    if found.end() == len(opening.text):
+    if role.end() == len(opening.text):
         return NOT_YET
-    return read_body(opening, found.end(), format="gigachat3")
+    return read_body(opening, role.end(), format="gigachat3")
 
 
 def _read_dsml(opening: Opening) -> ParseOutcome:
@@ -240,15 +241,15 @@ def _read_dsml(opening: Opening) -> ParseOutcome:
 def _read_action(opening: Opening) -> ParseOutcome:
     """Read `<|action_start|>` of InternLM: a call of a plugin, or code for its interpreter."""
     text = opening.text
-    found = _PLUGIN.match(text, opening.after)
-    if found is None:
+    plugin = _PLUGIN.match(text, opening.after)
+    if plugin is None:
         return NOT_YET if len(text) - opening.after < _MAX_REST else NOT_HERE
-    if found.end() == len(text):
+    if plugin.end() == len(text):
         return NOT_YET
-    if found[1].lower() == "plugin":
-        return read_body(opening, found.end(), format="internlm2")
-    end = _CODE_ENDS.search(text, found.end())
-    code = text[found.end() : end.start() if end else len(text)].strip()
+    if plugin[1].lower() == "plugin":
+        return read_body(opening, plugin.end(), format="internlm2")
+    end = _CODE_ENDS.search(text, plugin.end())
+    code = text[plugin.end() : end.start() if end else len(text)].strip()
     item = code_call(code, opening.offered, opening.start, len(text))
     return CallBlock(end=end.end() if end else len(text), format="internlm2", items=(item,), sure=end is not None)
 
@@ -273,32 +274,25 @@ def read_tokens(opening: Opening) -> ParseOutcome:
 
 def _read_token_call(opening: Opening, at: int) -> ParseOutcome:
     text, start = opening.text, opening.start
-    found = _SEPARATOR.match(text, at)
-    if found is None:
+    separator = _SEPARATOR.match(text, at)
+    if separator is None:
         if not _TOKEN_MAY_BEGIN.match(text, at):
             return NOT_HERE
         return cut_off_block(text, text[at : at + 80].strip(), start, format="")
-    before, at = found["name"].strip(), found.end()
-    if found["kimi"]:
+    before, at = separator["name"].strip(), separator.end()
+    if separator["kimi"]:
         name = _KIMI_ID.fullmatch(before)
         return read_named(opening, name["name"] if name else before, at, format="kimi_k2")
     inner = skip_space(text, at)
     if text.startswith("<steptml:", inner):
-        return _read_step(opening, inner)
+        tag = Opening(text=text, start=inner, after=inner, offered=opening.offered)
+        return read_tagged(tag, format="step3")
     if before != "function" and text.startswith(("{", '"'), skip_fence(text, at)):
         return read_named(opening, before, at, format="deepseek_v31")
     line = _NAME_LINE.match(text, at)
     if line is None:
         return cut_off_block(text, text[at : at + 80].strip(), start, format="deepseek_v3")
     return read_named(opening, line["name"], line.end(), format="deepseek_v3")
-
-
-def _read_step(opening: Opening, at: int) -> ParseOutcome:
-    inner = Opening(text=opening.text, start=at, after=at, offered=opening.offered)
-    found = read_tagged(inner, format="step3")
-    if isinstance(found, CallBlock):
-        return found
-    return NOT_HERE if found.sure else NOT_YET
 
 
 def read_mistral(opening: Opening) -> ParseOutcome:
@@ -368,10 +362,10 @@ def _read_without_closer(opening: Opening, written: str, at: int, *, format: str
 
 def _read_command_r(opening: Opening, at: int) -> ParseOutcome:
     text = opening.text
-    found = read_objects(text, at, opening.offered, format="commandr_action")
-    end = _FENCE_ENDS.match(text, found.end)
-    sure = found.sure and (end is not None or not closer_may_come(text, found.end))
-    return CallBlock(end=end.end() if end else found.end, format=found.format, items=found.items, sure=sure)
+    block = read_objects(text, at, opening.offered, format="commandr_action")
+    if end := _FENCE_ENDS.match(text, block.end):
+        return replace(block, end=end.end())
+    return replace(block, sure=block.sure and not closer_may_come(text, block.end))
 
 
 def read_prompt(opening: Opening) -> ParseOutcome:

@@ -26,6 +26,7 @@ from chatops.dialects.formats.base import (
 from chatops.dialects.formats.json_objects import CallBuilder, broken_block, closed_block, read_objects
 from chatops.dialects.literals import PYTHON, Container, LiteralReader
 from chatops.dialects.reading import Confidence, DiagnosticKind, Repair, UnreadableValueError
+from chatops.dialects.strings import after_match
 from chatops.domain.canonical import JsonValue
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
@@ -60,11 +61,11 @@ def read_call(text: str, start: int = 0) -> PythonicCall:
 
     Raises UnreadableValueError if there is no such call.
     """
-    begin = _after(_SPACE, text, start)
+    begin = after_match(_SPACE, text, start)
     name = _NAME.match(text, begin)
     if name is None:
         raise UnreadableValueError("there is no call", begin, cut=begin == len(text))
-    bracket = _after(_BLANKS, text, name.end())
+    bracket = after_match(_BLANKS, text, name.end())
     if not text.startswith("(", bracket):
         raise UnreadableValueError(
             "a name is not followed by arguments in parentheses", bracket, cut=bracket == len(text)
@@ -83,12 +84,12 @@ def read_call_list(text: str, start: int = 0, *, close_open: bool = False) -> tu
 
     Raises UnreadableValueError if any of the calls is unreadable.
     """
-    begin = _after(_SPACE, text, start)
+    begin = after_match(_SPACE, text, start)
     if text.startswith("[", begin):
         return _read_bracketed(text, begin + 1, close_open=close_open)
     calls = [read_call(text, begin)]
     while True:
-        following = _after(_BETWEEN, text, calls[-1].end)
+        following = after_match(_BETWEEN, text, calls[-1].end)
         if following == calls[-1].end or not _NEXT.match(text, following):
             return tuple(calls), calls[-1].end
         calls.append(read_call(text, following))
@@ -97,12 +98,12 @@ def read_call_list(text: str, start: int = 0, *, close_open: bool = False) -> tu
 def _read_bracketed(text: str, at: int, *, close_open: bool) -> tuple[tuple[PythonicCall, ...], int]:
     calls: list[PythonicCall] = []
     while True:
-        at = _after(_SPACE, text, at)
+        at = after_match(_SPACE, text, at)
         if text.startswith("]", at):
             return tuple(calls), at + 1
         calls.append(read_call(text, at))
         end = calls[-1].end
-        at = _after(_SPACE, text, end)
+        at = after_match(_SPACE, text, end)
         if text.startswith(",", at):
             at += 1
         elif not text.startswith("]", at):
@@ -110,11 +111,6 @@ def _read_bracketed(text: str, at: int, *, close_open: bool) -> tuple[tuple[Pyth
                 raise UnreadableValueError("the list of calls is not closed", at, cut=at == len(text))
             calls[-1] = replace(calls[-1], repairs=(*calls[-1].repairs, Repair.UNCLOSED))
             return tuple(calls), end
-
-
-def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
 
 
 def read_python(opening: Opening, at: int, *, format: str) -> CallBlock:
@@ -168,12 +164,12 @@ def read_python_tag(opening: Opening) -> ParseOutcome:
     end = ended.start() if ended else len(text)
     calls = _calls_in(text if end == len(text) else text[:end], at, opening.offered)
     if calls is None:
-        items: tuple[FoundCall, ...] = (code_call(text[at:end].rstrip(), opening.offered, start, end),)
-        return CallBlock(end=end, format="llama3_python_tag", items=items, sure=ended is not None)
+        item = code_call(text[at:end].rstrip(), opening.offered, start, end)
+        return CallBlock(end=end, format="llama3_python_tag", items=(item,), sure=ended is not None)
     built_in = any(call.name.endswith(_BUILT_IN) for call in calls)
     format = "llama3_builtin" if built_in else "llama3_python_tag"
-    found = tuple(python_items(calls, opening.offered))
-    return CallBlock(end=end, format=format, items=found, sure=ended is not None)
+    items = tuple(python_items(calls, opening.offered))
+    return CallBlock(end=end, format=format, items=items, sure=ended is not None)
 
 
 def _calls_in(text: str, at: int, offered: OfferedTools) -> tuple[PythonicCall, ...] | None:

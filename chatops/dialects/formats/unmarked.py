@@ -249,13 +249,13 @@ def _read_fenced_tags(text: str, fence: Fence, offered: OfferedTools) -> list[Fo
     while tag := _CALL_TAG.match(text, at):
         opening = Opening(text=text, start=at, after=tag.end(1) if tag[1] else tag.end(2), offered=offered)
         if tag[1]:
-            found = read_marked(opening, format="hermes", word=tag[1].lower())
+            block = read_marked(opening, format="hermes", word=tag[1].lower())
         else:
-            found = read_tagged(opening, format="qwen3_xml")
-        if not isinstance(found, CallBlock):
+            block = read_tagged(opening, format="qwen3_xml")
+        if not isinstance(block, CallBlock):
             return None
-        items += found.items
-        at = skip_space(text, found.end)
+        items += block.items
+        at = skip_space(text, block.end)
     return items if at == len(text) else None
 
 
