@@ -31,7 +31,7 @@ from chatops.tui.composer import Composer
 from chatops.tui.driver import TerminalDriver
 from chatops.tui.graphics import Graphics
 from chatops.tui.key_order import KeyOrder
-from chatops.tui.keys import DEFAULTS, Keymap, key_of, use
+from chatops.tui.keys import DEFAULTS, Keymap, key_of, use_keymap
 from chatops.tui.notice import copy, plain, show_notice
 from chatops.tui.screens.chat import ChatScreen
 from chatops.tui.screens.messages import PendingChanged
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
 COLLECT_AFTER_S = 2.0
 """Seconds from the first paint until garbage is collected: until then a session opens, and modules are imported."""
-_ALWAYS = ("ctrl+c", "ctrl+q", "ctrl+z")
+_NEVER_QUEUED = ("ctrl+c", "ctrl+q", "ctrl+z")
 """Keys that are not queued behind earlier ones. `KeyOrder.may_pass` has the exception."""
-TWICE_S = 2.0
+QUIT_AGAIN_S = 2.0
 """Two ctrl+c within this many seconds quit."""
 _TOO_MANY, _WITHIN_S = 30, 10.0
 """This many errors within this many seconds end the app: a UI that fails at every frame is useless."""
-_SHOW_AGAIN_S = 10.0
+_SHOW_ERROR_AGAIN_S = 10.0
 log = logging.getLogger(__name__)
 
 
@@ -124,7 +124,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             self._user_keys = Keymap(keys)
         except ChatopsError as error:
             problem = problem or f"settings.yaml: {error} The default keys are used."
-        use(self._user_keys)
+        use_keymap(self._user_keys)
         self.chat = ChatScreen(clock=clock, keep_unsent=keep_unsent, themes=self.themes)
         """The session's screen."""
         self._shown_above: set[str] = set()
@@ -211,14 +211,14 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             copy(self, selected, "the selection")
             return
         now = self._clock()
-        again = self._interrupted_at is not None and now - self._interrupted_at <= TWICE_S
+        again = self._interrupted_at is not None and now - self._interrupted_at <= QUIT_AGAIN_S
         if again and not self.chat.sending.unsaved_text:
             self.chat.sending.restore()
             await self.action_quit()
             return
         self._interrupted_at = now
         done = await self.chat.sending.interrupt()
-        self.notify(f"{done} {key_of('interrupt')} again quits.".strip(), markup=False, timeout=TWICE_S)
+        self.notify(f"{done} {key_of('interrupt')} again quits.".strip(), markup=False, timeout=QUIT_AGAIN_S)
         # The time to answer starts when the notice can be read. On a busy machine that may be a while after the key.
         self.call_after_refresh(self._asked_whether_to_quit)
 
@@ -292,7 +292,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
     async def on_event(self, event: events.Event) -> None:
         """Deliver keys in order, and translate those that the user has remapped to the default ones."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
-            always = isinstance(event, events.Key) and event.key in _ALWAYS
+            always = isinstance(event, events.Key) and event.key in _NEVER_QUEUED
             if not (always and self.key_order.may_pass(event)) and self.key_order.must_wait(event):
                 return
         if isinstance(event, events.Key) and not event.is_forwarded:
@@ -449,10 +449,10 @@ class ErrorReporter:
         now = self._clock()
         self._times.append(now)
         origin = (type(cause), *_raised_at(cause))
-        if now - self._shown.get(origin, now - _SHOW_AGAIN_S) >= _SHOW_AGAIN_S:
+        if now - self._shown.get(origin, now - _SHOW_ERROR_AGAIN_S) >= _SHOW_ERROR_AGAIN_S:
             self._shown[origin] = now
             text = sanitize(f"{type(cause).__name__}: {cause}", newlines=False)
-            self._show(f"Internal error ({text[:200]}). The session continues.{_where()}")
+            self._show(f"Internal error ({text[:200]}). The session continues.{_log_file_words()}")
         return len(self._times) < _TOO_MANY or now - self._times[0] > _WITHIN_S
 
 
@@ -466,7 +466,7 @@ def _raised_at(error: BaseException) -> tuple[CodeType | None, int]:
     return trace.tb_frame.f_code, trace.tb_lineno
 
 
-def _where() -> str:
+def _log_file_words() -> str:
     """Return a sentence that names the log file."""
     files = [
         handler.baseFilename for handler in logging.getLogger().handlers if isinstance(handler, logging.FileHandler)

@@ -23,19 +23,21 @@ from chatops.tui.notice import plain
 from chatops.tui.text_fields import TextField, types_invisible
 from chatops.tui.textual_internals import ErrorBoundary
 
-_SHARE = 3
+_MAX_HEIGHT_DIVISOR = 3
 """The field grows to this part of the screen: a third."""
 ALONE_S = 0.35
 """Seconds after which a letter that stands alone in the field counts as a key. Until then it may start a text."""
-_FOLD_LINES = 10
-_FOLD_CHARACTERS = 2_000
-_ITEM = r"\[pasted (\d+) lines?, [^\]#]* #(\d+)\]"
+_FOLD_LINES, _FOLD_CHARACTERS = 10, 2_000
+"""Lines and characters of the longest paste that stands in the field as it is."""
+_FOLDED_PASTE = r"\[pasted (\d+) lines?, [^\]#]* #(\d+)\]"
+"""Pattern of what stands in the field for a longer paste."""
 MAX_SHOWN = 6
-_OTHERS = 4
+"""Maximum lines of the list of completions."""
+_LINES_AROUND = 4
 """Lines of the window that are not for the list: the message field, the status line and some of the transcript."""
-_NARROW = 70
+_ARGUMENTS_WIDTH = 70
 """Columns below which a command is listed without its arguments."""
-_WIDEST = 24
+_TEXT_WIDTH = 24
 """Maximum width of a text beside its note, in cells, so that a long syntax does not push the notes away."""
 
 
@@ -56,6 +58,7 @@ class Completions(ErrorBoundary, Static):
         self.display = False
         self._items: tuple[Completion, ...] = ()
         self._at = 0
+        """The highlighted completion; -1: none."""
         self._note = ""
 
     @property
@@ -83,23 +86,22 @@ class Completions(ErrorBoundary, Static):
 
     def _draw(self) -> None:
         count = len(self._items)
-        most = max(2, min(MAX_SHOWN, self.screen.size.height - _OTHERS))
+        max_lines = max(2, min(MAX_SHOWN, self.screen.size.height - _LINES_AROUND))
         # The last line counts where not all fit.
-        room = most if count <= most else most - 1
+        room = max_lines if count <= max_lines else max_lines - 1
         first = max(0, min(self._at - room + 1, count - room))
         shown = self._items[first : first + room]
         # Where there is little room, what a command does says more than its arguments.
-        names = [
-            item.text.split(" ")[0] if item.note and self.screen.size.width < _NARROW else item.text for item in shown
-        ]
-        texts = [cut(name, most=_WIDEST) if item.note else name for item, name in zip(shown, names, strict=True)]
-        width = min(max(map(cell_len, texts), default=0), _WIDEST)
+        is_narrow = self.screen.size.width < _ARGUMENTS_WIDTH
+        names = [item.text.split(" ")[0] if item.note and is_narrow else item.text for item in shown]
+        texts = [cut(name, most=_TEXT_WIDTH) if item.note else name for item, name in zip(shown, names, strict=True)]
+        width = min(max(map(cell_len, texts), default=0), _TEXT_WIDTH)
         lines = []
         for offset, (item, shown_text) in enumerate(zip(shown, texts, strict=True)):
-            here = first + offset == self._at
+            is_current = first + offset == self._at
             gap = " " * (width - cell_len(shown_text))
-            text = f"{'>' if here else ' '} {shown_text}{gap}  {item.note}".rstrip()
-            lines.append(Content.styled(text, "bold" if here else ""))
+            text = f"{'>' if is_current else ' '} {shown_text}{gap}  {item.note}".rstrip()
+            lines.append(Content.styled(text, "bold" if is_current else ""))
         if count > room:
             place = f"{self._at + 1} of {count}" if self._at >= 0 else f"{count} in all"
             lines.append(Content(f"  {place}, Down for more"))
@@ -122,11 +124,11 @@ class Folds:
             return text
         self._count += 1
         self._texts[self._count] = text
-        return f"[pasted {plural(lines, 'line')}, {_size(text)} #{self._count}]"
+        return f"[pasted {plural(lines, 'line')}, {_size_words(text)} #{self._count}]"
 
     def unfold(self, text: str) -> str:
         """Return `text` with each known item replaced by its paste. Anything else stays as typed."""
-        return re.sub(_ITEM, lambda found: self._texts.get(int(found[2]), found[0]), text)
+        return re.sub(_FOLDED_PASTE, lambda found: self._texts.get(int(found[2]), found[0]), text)
 
     def clear(self) -> None:
         """Forget the pastes after the message was sent."""
@@ -219,8 +221,11 @@ class Composer(TextField):
         """Meaning of the letter in the field if no further key follows."""
         self._folds = Folds()
         self._history: list[str] = []
-        self._at = 0
-        self._kept = ""
+        """The texts that Up recalls, oldest first."""
+        self._history_index = 0
+        """The text of the history that is shown; the length of it: none is."""
+        self._unsent_text = ""
+        """What was typed before Up recalled a text. Down comes back to it."""
 
     # Used by the screen
 
@@ -247,13 +252,13 @@ class Composer(TextField):
     def set_history(self, entries: Sequence[str]) -> None:
         """Set the texts that Up recalls, oldest first."""
         self._history = list(entries)
-        self._at = len(self._history)
+        self._history_index = len(self._history)
 
     def add_history(self, text: str) -> None:
         """Add the newest history entry. The same text twice in a row is kept once."""
         if text.strip() and (not self._history or self._history[-1] != text):
             self._history.append(text)
-        self._at = len(self._history)
+        self._history_index = len(self._history)
 
     def recall(self) -> None:
         """Show the message sent before."""
@@ -320,7 +325,7 @@ class Composer(TextField):
         self.load_text("")
         self._folds.clear()
         self.refused_text = ""
-        self._at = len(self._history)
+        self._history_index = len(self._history)
         return text
 
     def put_back_refused(self, text: str) -> None:
@@ -335,9 +340,9 @@ class Composer(TextField):
         """Handle the keys that mean something here. All others go to the text area."""
         if event.key in ("escape", "ctrl+up", "ctrl+down", "ctrl+o"):
             self._act_on_letter()
-        if (letter := self._meant_by(event.key)) is not None:
-            self._letter = letter
-            self.set_timer(ALONE_S, partial(self._act_on_letter, letter))
+        if (meaning := self._meaning_of(event.key)) is not None:
+            self._letter = meaning
+            self.set_timer(ALONE_S, partial(self._act_on_letter, meaning))
         elif self.block_selected and event.is_printable:
             self.post_message(self.TranscriptKey("escape"))
         if self._handle_key(event):
@@ -347,8 +352,8 @@ class Composer(TextField):
             self.note_typing()
             self._withdraw_offer(event.character or "")
 
-    def _meant_by(self, key: str) -> Message | None:
-        """Return what a letter means that is typed into the empty field and not followed by another key."""
+    def _meaning_of(self, key: str) -> Message | None:
+        """Return what a letter means if it is typed into the empty field and no key follows; None if nothing."""
         if self.text:
             return None
         if (key == "y" and self.block_selected) or (key == "o" == self.opens_by):
@@ -359,11 +364,11 @@ class Composer(TextField):
         """Remove a letter that still stands alone in the field, and post what it means, if that is `only` or any."""
         if only is not None and only is not self._letter:
             return
-        meant, self._letter = self._letter, None
-        letter = "R" if isinstance(meant, self.Retry) else meant.key if isinstance(meant, self.TranscriptKey) else ""
-        if meant is not None and self.text == letter:
+        meaning, self._letter = self._letter, None
+        letter = meaning.key if isinstance(meaning, self.TranscriptKey) else "R"
+        if meaning is not None and self.text == letter:
             self.load_text("")
-            self.post_message(meant)
+            self.post_message(meaning)
 
     def _handle_key(self, event: events.Key) -> bool:
         key = event.key
@@ -385,14 +390,14 @@ class Composer(TextField):
                 self.post_message(self.CompletionRequested("tab"))
             case "up" if self.cursor_at_first_line and (self._history or self.queue_offered):
                 self._up()
-            case "down" if self.cursor_at_last_line and self._at < len(self._history):
+            case "down" if self.cursor_at_last_line and self._history_index < len(self._history):
                 self._browse(1)
             case _:
-                return self._for_others(key)
+                return self._post_key(key)
         return True
 
-    def _for_others(self, key: str) -> bool:
-        """Post the keys that concern something else than the text."""
+    def _post_key(self, key: str) -> bool:
+        """Post a key that concerns something else than the text. Return False if it is no such key."""
         match key:
             case "ctrl+d" if not self.text:
                 self.post_message(self.Quit())
@@ -417,6 +422,7 @@ class Composer(TextField):
     def _enter(self) -> None:
         row, column = self.cursor_location
         before = self.document.get_line(row)[:column]
+        # A backslash at the end of a line asks for another line, as in shells.
         if before.endswith("\\") and not before.endswith("\\\\"):
             self.replace("\n", (row, column - 1), (row, column))
             self.move_cursor((row + 1, 0))
@@ -435,13 +441,11 @@ class Composer(TextField):
             self.post_message(self.Submitted(text, correcting=correcting))
 
     def _browse(self, by: int) -> None:
-        if self._at == len(self._history):
-            self._kept = self.full_text
-        self._at = max(0, min(len(self._history), self._at + by))
-        text = self._kept if self._at == len(self._history) else self._history[self._at]
-        at = self._at
-        self.set_text(text)
-        self._at = at
+        """Show the text `by` places further on in the history. After the newest one, what was typed follows."""
+        if self._history_index == len(self._history):
+            self._unsent_text = self.full_text
+        self._history_index = max(0, min(len(self._history), self._history_index + by))
+        self.set_text([*self._history, self._unsent_text][self._history_index])
 
     async def on_paste(self, event: events.Paste) -> None:
         """Insert a paste, folded if it is long."""
@@ -468,7 +472,7 @@ class Composer(TextField):
 
     def _fit_height(self) -> None:
         edges = 2 if self.has_class("-framed") else int(self.has_class("-lined"))
-        rows = max(1, min(self.screen.size.height // _SHARE - edges, self.wrapped_document.height)) + edges
+        rows = max(1, min(self.screen.size.height // _MAX_HEIGHT_DIVISOR - edges, self.wrapped_document.height)) + edges
         if self.styles.height is None or self.styles.height.value != rows:
             self.styles.height = rows
 
@@ -492,7 +496,7 @@ class Composer(TextField):
         self.border_subtitle = Content(keys or self._model) if keys or self._model else None
 
 
-def _size(text: str) -> str:
+def _size_words(text: str) -> str:
     size = len(text.encode("utf-8", "surrogatepass"))
     if size < 1_000:
         return f"{size} bytes"

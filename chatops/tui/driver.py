@@ -78,27 +78,29 @@ _POLL_S = 0.05
 _BURST_GAP_S = 0.005
 """Seconds of silence that end one burst of input. Two key presses are further apart, parts of a paste are not."""
 _BURST_MAX_S = 0.1
+"""Seconds after which a burst is passed on although more comes. With more, keys on a busy line show late."""
 _READ_BYTES = 1 << 16
+"""Bytes per read: a paste of this size is one."""
 _CLOSE_TIMEOUT_S = 0.5
 """Seconds that quitting waits for a terminal that reads nothing."""
-_SETTLE_S = 0.1
+_REDRAW_AFTER_S = 0.1
 """Seconds after the last resize until a redraw: the window may have shrunk and grown faster than frames were drawn."""
 
 _INPUT_FLAGS = termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR
 """Flow control and changes of line ends, which are switched off: ctrl+s, ctrl+q and ctrl+j are keys."""
 _LOCAL_FLAGS = termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG
 """Echo, line editing and signals by key, which are switched off."""
-_KEYBOARD = 0b11001
+_KEYBOARD_FLAGS = 0b11001
 """Kitty's keyboard protocol: unambiguous escape codes (1), all keys as escape codes (8), with their text (16)."""
-_MOUSE = ("1000", "1003", "1015", "1006")
+_MOUSE_MODES = ("1000", "1003", "1015", "1006")
 _ENTER = (
     "\x1b[?1049h"
-    + "".join(f"\x1b[?{mode}h" for mode in _MOUSE)
+    + "".join(f"\x1b[?{mode}h" for mode in _MOUSE_MODES)
     + "\x1b[?25l\x1b[?1004h\x1b[?2004h\x1b[?7l"
-    + ("" if constants.DISABLE_KITTY_KEY else f"\x1b[>{_KEYBOARD}u")
+    + ("" if constants.DISABLE_KITTY_KEY else f"\x1b[>{_KEYBOARD_FLAGS}u")
 )
 """Alternate screen, mouse, no cursor, focus reports, bracketed paste, no line wrap, keyboard protocol."""
-_STOP_REPORTS = "".join(f"\x1b[?{mode}l" for mode in (*_MOUSE, "1004", "2004"))
+_STOP_REPORTS = "".join(f"\x1b[?{mode}l" for mode in (*_MOUSE_MODES, "1004", "2004"))
 _LEAVE = (
     _STOP_REPORTS
     + "\x1b[?2026l\x1b[?7h"
@@ -114,7 +116,7 @@ _QUERY_MODES = "\x1b[?2026$p\x1b[?2004$p"
 _QUERY_BACKGROUND = "\x1b]11;?\x1b\\"
 """Ask for the colour of the background (OSC 11)."""
 
-_ALT = re.compile(r"\x1b[0-9=-]")
+_ALT_KEY = re.compile(r"\x1b[0-9=-]")
 """Alt keys that Textual takes for the signs which a Mac keyboard types with them, such as 2 for ™."""
 _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 """Control characters that a terminal would obey if a paste were shown as it came. Line ends and tabs stay."""
@@ -167,7 +169,8 @@ class TerminalDriver(Driver):
         self._typed_ahead = 0
         """Bytes not read yet that were typed before the app took the terminal."""
         self._input_thread: threading.Thread | None = None
-        self._settling: asyncio.TimerHandle | None = None
+        self._redraw_timer: asyncio.TimerHandle | None = None
+        """Redraws everything soon after the window has changed its size."""
         self._is_lost = False
         self.is_unresponsive = False
         """True if the terminal did not read even the final output. Writing to it would block."""
@@ -242,8 +245,8 @@ class TerminalDriver(Driver):
         if wake is None:
             return
         self._event_loop.remove_signal_handler(signal.SIGWINCH)
-        if self._settling is not None:
-            self._settling.cancel()
+        if self._redraw_timer is not None:
+            self._redraw_timer.cancel()
         os.close(wake)
         if self._input_thread is not None:
             self._input_thread.join()
@@ -320,9 +323,9 @@ class TerminalDriver(Driver):
 
     def _resized(self) -> None:
         self._post_size()
-        if self._settling is not None:
-            self._settling.cancel()
-        self._settling = self._event_loop.call_later(_SETTLE_S, self._redraw)
+        if self._redraw_timer is not None:
+            self._redraw_timer.cancel()
+        self._redraw_timer = self._event_loop.call_later(_REDRAW_AFTER_S, self._redraw)
 
     def _post_size(self) -> None:
         size = Size(*self._terminal_size())
@@ -406,16 +409,16 @@ class TerminalDriver(Driver):
                 self.process_message(events.Paste(re.sub(_CONTROL, "", text)))
             case Typed(text=text) if text == ESCAPE:
                 self.process_message(events.Key("escape", ESCAPE))
-            case Typed(text=text) if _ALT.fullmatch(text):
+            case Typed(text=text) if _ALT_KEY.fullmatch(text):
                 self.process_message(events.Key(f"alt+{text[1]}", None))
             case Typed(text=text):
                 for event in (*parser.feed(text), *parser.settle()):
                     self.process_message(event)
             case EscapeSequence(text=text) if text.startswith(("\x1b]", "\x1bP", "\x1b_")):
                 # An answer of the terminal. None is a key.
-                hears = self._on_background if text.startswith("\x1b]") else self._on_answer
-                if hears is not None:
-                    self._call_soon(partial(hears, text))
+                listener = self._on_background if text.startswith("\x1b]") else self._on_answer
+                if listener is not None:
+                    self._call_soon(partial(listener, text))
             case EscapeSequence(text=text):
                 for event in parser.feed(text):
                     self.process_message(event)

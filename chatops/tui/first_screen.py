@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 
 _LEAST_HEIGHT, _ROOMY_HEIGHT = 18, 28
 """Lines of the window from which on more is shown than name, folder and model, and from which on all of it."""
-_ESSENTIAL = 4
+_ESSENTIAL_LINES = 4
 """Lines that name the program, the folder and the model."""
-_WIDEST = 100
-_READABLE = ("README.md", "README.rst", "README.txt", "README", "pyproject.toml", "package.json")
-_NO_TIP = "what can you help me with?"
-_MAX_OPEN = 3
-_HEAD = "ref: refs/heads/"
+_MAX_WIDTH = 100
+"""Columns, so that the ends of a line stand near each other on a wide window."""
+_README_NAMES = ("README.md", "README.rst", "README.txt", "README", "pyproject.toml", "package.json")
+_DEFAULT_TIP = "what can you help me with?"
+_MAX_SESSIONS = 3
+"""Sessions that are named where there is room for all."""
+_BRANCH_REF = "ref: refs/heads/"
 _LONGEST_HEAD = 300
 """Bytes read of the file that names the branch."""
 
@@ -57,7 +59,7 @@ def first_facts(workspace: "Workspace", role: str, rows: Sequence["SessionRow"],
     here = next((row for row in workspace.roles() if row.name == role), None)
     tools, rights = (here.tools, here.rights) if here is not None else ((), ())
     # What waits for the user comes first.
-    open_first = sorted(_newest(rows), key=lambda row: not row.pending)
+    open_first = sorted(_newest_versions(rows), key=lambda row: not row.pending)
     return FirstFacts(role=role, tools=tools, rights=rights, open=open_first, branch=branch)
 
 
@@ -72,23 +74,23 @@ def branch_of(workspace: str) -> str:
             content = (head.read(_LONGEST_HEAD) or b"").decode("utf-8", "replace")
     except OSError:
         return ""
-    return content.removeprefix(_HEAD).strip() if content.startswith(_HEAD) else ""
+    return content.removeprefix(_BRANCH_REF).strip() if content.startswith(_BRANCH_REF) else ""
 
 
-def _newest(rows: Sequence["SessionRow"]) -> list["SessionRow"]:
+def _newest_versions(rows: Sequence["SessionRow"]) -> list["SessionRow"]:
     """Return those of `rows`, newest first, that are no other version of an earlier row; all with pending calls."""
     # With its values it is loaded after the first paint, which needs none of them.
     from chatops.wiring.rows import first_source
 
     sources = {str(row.id): row.source for row in rows}
-    found: list[SessionRow] = []
+    newest: list[SessionRow] = []
     seen: set[str] = set()
     for row in rows:
         first = first_source(row, sources)
         if row.pending or first not in seen:
-            found.append(row)
+            newest.append(row)
         seen.add(first)
-    return found
+    return newest
 
 
 class FirstScreen(ErrorBoundary, Static):
@@ -111,10 +113,10 @@ class FirstScreen(ErrorBoundary, Static):
     ) -> None:
         """Show the lines that fit into a window of this size."""
         self._set_display(True)
-        room, roomy = min(width - 4, _WIDEST), height >= _ROOMY_HEIGHT
+        room, roomy = min(width - 4, _MAX_WIDTH), height >= _ROOMY_HEIGHT
         lines, self._tips = first_lines(snapshot, facts, colour=colours.get(facts.role, ""), width=room, roomy=roomy)
         if height < _LEAST_HEIGHT:
-            lines, self._tips = [line for line in lines[:_ESSENTIAL] if line.plain], {}
+            lines, self._tips = [line for line in lines[:_ESSENTIAL_LINES] if line.plain], {}
         self.update(Content("\n").join(lines))
 
     def hide(self) -> None:
@@ -145,33 +147,34 @@ def first_lines(
     """Return the lines, and the tips by their line. `roomy` is False if there is room for the essential only."""
     muted, key = "$text-muted", "$text-accent"
     lines = [Content.assemble(("chatops", f"bold {key}"), (f" {__version__}", muted)), Content("")]
-    branch = cut(f"git {_line(facts.branch)}", most=width // 3) if facts.branch else ""
+    branch = cut(f"git {_one_line(facts.branch)}", most=width // 3) if facts.branch else ""
     folder = Content.styled(show_folder(snapshot.workspace), "bold")
-    lines.append(_apart(folder, Content.styled(branch, muted), width))
-    model = (
-        ("demo model, ", "no key needed") if snapshot.is_demo else (_line(snapshot.model_label or snapshot.model), "")
-    )
-    own = ("chatops connect URL", "uses your own") if snapshot.is_demo else ("/model", "another model")
-    change = Content.assemble((own[0], key), f"  {own[1]}")
-    lines.append(_apart(Content.assemble(model[0], (model[1], muted)), change, width))
+    lines.append(_spread_line(folder, Content.styled(branch, muted), width))
+    if snapshot.is_demo:
+        model = Content.assemble("demo model, ", ("no key needed", muted))
+        change = Content.assemble(("chatops connect URL", key), "  uses your own")
+    else:
+        model = Content(_one_line(snapshot.model_label or snapshot.model))
+        change = Content.assemble(("/model", key), "  another model")
+    lines.append(_spread_line(model, change, width))
     switch = Content.assemble((key_of("role"), key), "  another role")
     room = max(8, width - cell_len(snapshot.role) - switch.cell_length - 2)
-    rights = clauses([_line(clause) for clause in facts.rights], most=room - 2)
-    role = Content.assemble((_line(snapshot.role), f"bold {colour}".rstrip()), (f"  {rights}", muted))
-    lines += [_apart(role, switch, width), Content("")]
+    rights = clauses([_one_line(clause) for clause in facts.rights], most=room - 2)
+    role = Content.assemble((_one_line(snapshot.role), f"bold {colour}".rstrip()), (f"  {rights}", muted))
+    lines += [_spread_line(role, switch, width), Content("")]
     tips: dict[int, str] = {}
     for number, tip in enumerate(_tips(snapshot, facts.tools)[: 3 if roomy else 2]):
         tips[len(lines)] = tip
         line = Content.assemble(("Try    " if number == 0 else " " * 7, muted), tip)
         offer = Content.assemble(("Tab", key), "  take one") if number == 0 else Content("")
-        lines.append(_apart(line, offer, width))
-    lines += [Content(""), *_open(facts.open[: _MAX_OPEN if roomy else 1], width)]
+        lines.append(_spread_line(line, offer, width))
+    lines += [Content(""), *_session_lines(facts.open[: _MAX_SESSIONS if roomy else 1], width)]
     return lines, tips
 
 
 def _tips(snapshot: "Snapshot", tools: Sequence[str]) -> list[str]:
     """Return messages that the tools of the role can answer in this workspace."""
-    readable = next((name for name in _READABLE if os.path.isfile(os.path.join(snapshot.workspace, name))), "")
+    readable = next((name for name in _README_NAMES if os.path.isfile(os.path.join(snapshot.workspace, name))), "")
     in_git = os.path.exists(os.path.join(snapshot.workspace, ".git"))
     # By name, because the demo model answers each of these texts with a call of that very tool.
     demo = {
@@ -185,35 +188,35 @@ def _tips(snapshot: "Snapshot", tools: Sequence[str]) -> list[str]:
         "which parts have no tests?": "file_search" in tools,
         "explain the last commit": "shell_exec" in tools and in_git,
     }
-    return [tip for tip, works in (demo if snapshot.is_demo else model).items() if works] or [_NO_TIP]
+    return [tip for tip, works in (demo if snapshot.is_demo else model).items() if works] or [_DEFAULT_TIP]
 
 
-def _open(rows: Sequence["SessionRow"], width: int) -> list[Content]:
+def _session_lines(rows: Sequence["SessionRow"], width: int) -> list[Content]:
     lines = []
     for number, row in enumerate(rows):
-        asks = f"? {cut(_line('; '.join(row.asks)), most=width // 2)}  " if row.asks else ""
-        when = Content.styled(_line(row.when), "$text-muted")
+        asks = f"? {cut(_one_line('; '.join(row.asks)), most=width // 2)}  " if row.asks else ""
+        when = Content.styled(_one_line(row.when), "$text-muted")
         room = max(8, width - 7 - cell_len(asks) - when.cell_length - 2)
         title = Content.assemble(
             ("Open   " if number == 0 else " " * 7, "$text-muted"),
             (asks, "bold $text-warning"),
-            cut(f"{'↳ ' if row.source else ''}{_line(row.title)}", most=room),
+            cut(f"{'↳ ' if row.source else ''}{_one_line(row.title)}", most=room),
         )
-        lines.append(_apart(title, when, width))
+        lines.append(_spread_line(title, when, width))
     if rows:
         accent = "$text-accent"
         keys = Content.assemble(" " * 7, ("/sessions", accent), "  all of them")
         pending = Content.assemble((key_of("pending"), accent), "  what is pending")
-        lines.append(_apart(keys, pending if any(row.asks for row in rows) else Content(""), width))
+        lines.append(_spread_line(keys, pending if any(row.asks for row in rows) else Content(""), width))
     return lines
 
 
-def _apart(left: Content, right: Content, width: int) -> Content:
+def _spread_line(left: Content, right: Content, width: int) -> Content:
     """Return `left` and `right` at the ends of a line, or `left` alone where both do not fit."""
     if not right.plain or left.cell_length + 2 + right.cell_length > width:
         return left
     return Content.assemble(left, " " * max(2, width - left.cell_length - right.cell_length), right)
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     return sanitize(text, newlines=False)

@@ -14,8 +14,8 @@ colour, so that images are gone as long as it is open.
   protocol without placeholders.
 - What is sent: data in the sequence itself, never the name of a file or of shared memory, and always with the wish for
   no answer (``q=2``). The terminal's answers are no keys: the driver passes them to `answered`, and nowhere else.
-- Memory: the terminal keeps `MOST` images at most, and is told to delete one that has left the transcript, and all
-  when it is given back. It is sent them again when it is taken again. An older one is shown by half blocks again.
+- Memory: the terminal keeps `MAX_IMAGES` images at most, and is told to delete one that has left the transcript, and
+  all when it is given back. It is sent them again when it is taken again. An older one is shown by half blocks again.
 - Untrusted text cannot name an image: `sanitize` spells out the placeholder.
 
 Why not iTerm2's inline images: they are drawn over the cells at the cursor. A part of one cannot be drawn, as it is
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 ASK_NAME = "\x1b[>q"
 """Ask for the terminal's name and version (XTVERSION)."""
-MOST = 24
+MAX_IMAGES = 24
 """Images that the terminal keeps, each of at most 0.4 MB."""
 PLACEHOLDERS = "\U0010eeee[^\\x00-\\x7f]{2}"
 """Pattern of a cell of an image."""
-_NAMED = re.compile(r"\x1bP>\|(kitty|ghostty)[( ](\d{1,4})\.(\d{1,4})")
-_LEAST_VERSION = {"kitty": (0, 28), "ghostty": (1, 0)}
+_NAME_ANSWER = re.compile(r"\x1bP>\|(kitty|ghostty)[( ](\d{1,4})\.(\d{1,4})")
+_MIN_VERSION = {"kitty": (0, 28), "ghostty": (1, 0)}
 """The first versions with placeholders."""
-_ASK = "\x1b_Gi=1,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\"
-_YES = "\x1b_Gi=1;OK\x1b\\"
+_QUERY = "\x1b_Gi=1,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\"
+_QUERY_ANSWER = "\x1b_Gi=1;OK\x1b\\"
 _CHUNK = 4096
 """Characters of data in one sequence, the most that the protocol allows."""
-_MARKS = [
+_NUMBER_MARKS = [
     chr(code)
     for part in (
         "305 30d 30e 310 312 33d 33e 33f 346 34a 34b 34c 350 351 352 357 35b 363-36f 483-487 592-595 597-599 59c-5a1",
@@ -72,11 +72,11 @@ class Graphics:
 
     def answered(self, text: str) -> None:
         """Take note of an answer of the terminal."""
-        if (named := _NAMED.match(text)) is not None and not self._asked:
-            if (int(named[2]), int(named[3])) >= _LEAST_VERSION[named[1]]:
+        if (named := _NAME_ANSWER.match(text)) is not None and not self._asked:
+            if (int(named[2]), int(named[3])) >= _MIN_VERSION[named[1]]:
                 self._asked = True
-                self._write(_ASK)
-        elif text == _YES and self._asked:
+                self._write(_QUERY)
+        elif text == _QUERY_ANSWER and self._asked:
             self.works = True
 
     @property
@@ -104,7 +104,7 @@ class Graphics:
 
     def surplus(self) -> list[str]:
         """Return the keys of the images that are too many, the oldest ones."""
-        return list(self._sent)[: max(0, len(self._sent) - MOST)]
+        return list(self._sent)[: max(0, len(self._sent) - MAX_IMAGES)]
 
     def delete(self, keys: Collection[str]) -> None:
         """Let the terminal delete images."""
@@ -140,5 +140,5 @@ def placeholder_rows(number: int, *, columns: int, rows: int) -> Iterator[Text]:
     for row in range(rows):
         line = Text(end="", no_wrap=True)
         for column in range(columns):
-            line.append(f"\U0010eeee{_MARKS[row]}{_MARKS[column]}", style)
+            line.append(f"\U0010eeee{_NUMBER_MARKS[row]}{_NUMBER_MARKS[column]}", style)
         yield line

@@ -16,8 +16,8 @@ a key. An approval dialog is answered with single letters, so the second one is 
 - On terminals that do not mark pastes, a "flood" counts as a paste: more text at once than can be typed, up to the next
   silence. Terminals known to mark pastes get a higher limit, because a script may send some lines as keys.
 - An escape alone is the Esc key only after `ESCAPE_S` seconds of silence. If the rest of a mouse report comes later
-  still, it is dropped. The start of a longer sequence waits for `HELD_S` seconds. The start of an answer of the
-  terminal never becomes a key, and neither does its rest if that comes at once then.
+  still, it is dropped. The start of a longer sequence waits for `HOLD_SEQUENCE_S` seconds. The start of an answer of
+  the terminal never becomes a key, and neither does its rest if that comes at once then.
 
 Why not a library: Textual's parser takes parts of a sequence for typed text if they arrive more than a tenth of a
 second apart. It makes one event of a paste with marks, but one without marks becomes a key for each character. Those of
@@ -34,9 +34,9 @@ PASTE_BEGIN, PASTE_END = "\x1b[200~", "\x1b[201~"
 ESCAPE = "\x1b"
 ESCAPE_S = 0.1
 """Seconds after which a lone escape is the Esc key."""
-APART_S = 0.02
+SEPARATE_KEY_S = 0.02
 """Seconds after an escape from which on input is a separate key. Terminals send both bytes of an Alt key at once."""
-HELD_S = 2.0
+HOLD_SEQUENCE_S = 2.0
 """Seconds that the start of a longer sequence waits for its rest."""
 FLOOD_LENGTH = 512
 _FLOOD_LINES = 2
@@ -46,27 +46,27 @@ _FLOOD_LINES_MARKED = 4
 FLOOD_PAUSE_S = 0.1
 """Seconds of silence that end such a paste."""
 _INTERRUPT = "\x03"
-_STRING = r"(?:\]|P[\d>!$+@|]|_G)"
+_STRING_START = r"(?:\]|P[\d>!$+@|]|_G)"
 """Starts of the answers that end with a string terminator. Other letters after an escape were typed after Esc."""
 _SEQUENCE = re.compile(
     r"\x1b\[M[\s\S]{3}"
     r"|\x1b\[[0-?]*[ -/]*[@-~]"
     r"|\x1bO[ -~]"
-    rf"|\x1b{_STRING}[^\x07\x1b]*(?:\x07|\x1b\\)"
+    rf"|\x1b{_STRING_START}[^\x07\x1b]*(?:\x07|\x1b\\)"
 )
-_CUT_SHORT = re.compile(rf"\x1b(?:|\[M[\s\S]{{0,2}}|\[[0-?]*[ -/]*|[OP_]|{_STRING}[^\x07\x1b]{{0,4096}}\x1b?)\Z")
+_CUT_SHORT = re.compile(rf"\x1b(?:|\[M[\s\S]{{0,2}}|\[[0-?]*[ -/]*|[OP_]|{_STRING_START}[^\x07\x1b]{{0,4096}}\x1b?)\Z")
 _MAY_CONTINUE = r"[\[O\]\x1b]|P(?:[\d>!$+@|]|\Z)|_(?:G|\Z)"
 """Characters after an escape that may be the rest of a sequence which a slow line has cut."""
 _AFTER_ESCAPE = re.compile(r"\x1b([^\x1b])?([^\x1b]*)")
-_ANSWER_BEGUN = r"\x1b(?:\]\d|P[\d>!$+@|]|_G)"
+_ANSWER_START = r"\x1b(?:\]\d|P[\d>!$+@|]|_G)"
 """Start of an answer of the terminal, which no keys send."""
-_REST_OF_ANSWER = r"[ -~]{0,4096}(?:\x07|\x1b\\)"
-_END_OF_ANSWER = r"\\"
-_BROKEN_OFF = re.compile(r"\x1b\[[0-?]*[ -/]*(?=\x1b)")
+_ANSWER_REST = r"[ -~]{0,4096}(?:\x07|\x1b\\)"
+_ANSWER_END = r"\\"
+_UNFINISHED_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*(?=\x1b)")
 """An unfinished sequence followed by another one. It is dropped."""
 _PASTE_MARKS_ON = re.compile(r"\x1b\[\?2004;[13]\$y")
 """The terminal's answer that bracketed paste is on."""
-_REST_OF_MOUSE = r"\[<\d+;\d+;\d+[Mm]"
+_MOUSE_REST = r"\[<\d+;\d+;\d+[Mm]"
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -179,11 +179,11 @@ class InputParser:
         found: list[InputToken] = []
         if self._flood and now - self._flood_at >= FLOOD_PAUSE_S:
             self._end_flood(found, now)
-        patience = ESCAPE_S if self._held == ESCAPE else HELD_S
+        patience = ESCAPE_S if self._held == ESCAPE else HOLD_SEQUENCE_S
         if self._held and self._paste is None and now - self._held_since >= patience:
             self._after_escape = self._held == ESCAPE
-            if re.match(_ANSWER_BEGUN, self._held):
-                self._rest_of_answer = _END_OF_ANSWER if self._held.endswith(ESCAPE) else _REST_OF_ANSWER
+            if re.match(_ANSWER_START, self._held):
+                self._rest_of_answer = _ANSWER_END if self._held.endswith(ESCAPE) else _ANSWER_REST
             else:
                 found.append(Typed(self._held))
             self._held = ""
@@ -191,7 +191,7 @@ class InputParser:
 
     def _is_next_key(self, text: str, gap: float) -> bool:
         """Return True if `text`, read `gap` seconds after an escape, is not the rest of a sequence or of an Alt key."""
-        if gap >= APART_S:
+        if gap >= SEPARATE_KEY_S:
             return text in ("P", "_") or not re.match(_MAY_CONTINUE, text)
         return not re.match(_MAY_CONTINUE, text) and not self._alt_acts(text[0])
 
@@ -214,14 +214,14 @@ class InputParser:
         return ""
 
     def _parse_typed(self, text: str, found: list[InputToken], now: float) -> None:
-        if self._after_escape and (late := re.match(_REST_OF_MOUSE, text)):
+        if self._after_escape and (late := re.match(_MOUSE_REST, text)):
             text = text[late.end() :]
         if self._rest_of_answer is not None and (late := re.match(self._rest_of_answer, text)):
             text = text[late.end() :]
         if _PASTE_MARKS_ON.search(text):
             self._max_lines = _FLOOD_LINES_MARKED
             text = _PASTE_MARKS_ON.sub("", text)
-        text = _BROKEN_OFF.sub("", text)
+        text = _UNFINISHED_SEQUENCE.sub("", text)
         if not text:
             return
         self._after_escape, self._rest_of_answer = False, None

@@ -23,11 +23,12 @@ from chatops.tui.textual_internals import wait_until_mounted
 
 WAITED_FOR = "keys wait for it"
 """The name of workers that a key has started and that may open a screen or change where later keys go."""
-AFTER_S = 0.02
+WAIT_AFTER_S = 0.02
 """Seconds after a key until the wait begins, unless another key comes sooner. A request that Enter sends goes first."""
-MAX_S = 2.0
+MAX_WAIT_S = 2.0
 """Seconds after which keys are delivered even if something is still being opened, so that the keyboard stays usable."""
 _POLL_S = 0.002
+"""Seconds between looks at the workers that a key has started."""
 
 
 class KeyOrder:
@@ -40,7 +41,7 @@ class KeyOrder:
         if not held:
             self._may_deliver.set()
         self._waiting: deque[events.Key | events.Paste] = deque()
-        self._moved = held
+        self._may_have_moved = held
         """True after a key that may have moved the focus, until all that it has caused is done. Later keys wait."""
         self._posted: deque[events.Event] = deque()
         """The keys that were posted again and are on their way: they have waited."""
@@ -58,7 +59,8 @@ class KeyOrder:
 
     def may_pass(self, event: events.Key | events.Paste) -> bool:
         """Return True unless the key would quit while text waits, which would be lost. Pressed again, it does quit."""
-        if any(event is one for one in self._posted):
+        if any(event is posted for posted in self._posted):
+            # It has waited already, and `must_wait` lets it pass.
             return False
         last = self._waiting[-1] if self._waiting else None
         return last is None or getattr(event, "key", "") != "ctrl+q" or getattr(last, "key", "") == "ctrl+q"
@@ -70,7 +72,7 @@ class KeyOrder:
     async def typed(self) -> None:
         """Wait until the focused field has what was typed into it. Also the app may wait here."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(MAX_S):
+            async with asyncio.timeout(MAX_WAIT_S):
                 if (field := self._app.focused) is not None:
                     await _wait_until_handled(field)
 
@@ -79,10 +81,10 @@ class KeyOrder:
         if self._posted and event is self._posted[0]:
             self._posted.popleft()
             return False
-        if self._task is None and not self._moved and not self._posted:
+        if self._task is None and not self._may_have_moved and not self._posted:
             if not self._only_types(event):
-                self._moved = True
-                asyncio.get_running_loop().call_later(AFTER_S, self._start)
+                self._may_have_moved = True
+                asyncio.get_running_loop().call_later(WAIT_AFTER_S, self._start)
             return False
         self._waiting.append(event)
         self._start()
@@ -108,13 +110,13 @@ class KeyOrder:
                 if not typed:
                     await self._settle()
         finally:
-            self._task, self._moved = None, False
+            self._task, self._may_have_moved = None, False
 
     async def _settle(self) -> None:
         """Wait until what was delivered has been handled, and what it opened can be typed into."""
         await self._may_deliver.wait()
         try:
-            async with asyncio.timeout(MAX_S):
+            async with asyncio.timeout(MAX_WAIT_S):
                 before = None
                 while self._app.screen_stack and before != (self._app.screen, self._app.focused):
                     before = self._app.screen, self._app.focused

@@ -93,7 +93,7 @@ KEYS: Mapping[KeyGroup, Mapping[str, str]] = {
 """What keys outside the deciding dialogs do, by their names on the screen. An id in braces stands for its keys."""
 
 
-_NO_LIMIT = 10_000
+_UNLIMITED_WIDTH = 10_000
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "role": "ctrl+r",
@@ -124,27 +124,27 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Key of each id. Keys that type text, and those of dialogs, have no id and cannot be changed."""
-_EVERYWHERE = frozenset({"help", "interrupt", "quit", "suspend"})
+_IDS_IN_DIALOGS = frozenset({"help", "interrupt", "quit", "suspend"})
 """Ids whose keys also hold while a dialog is open. All others keep their place in the chat screen."""
-_EDITING = frozenset({"alt+b", "alt+f", "alt+d", "alt+backspace", "alt+enter"})
+_EDITING_KEYS = frozenset({"alt+b", "alt+f", "alt+d", "alt+backspace", "alt+enter"})
 """Keys of the fields, as in shells."""
-_SENT_AS: Mapping[str, str] = MappingProxyType({"\r": "enter", "\x7f": "backspace"})
-_SPELLED: Mapping[str, str] = MappingProxyType(
+_KEYS_SENT_AS: Mapping[str, str] = MappingProxyType({"\r": "enter", "\x7f": "backspace"})
+_SPELLINGS: Mapping[str, str] = MappingProxyType(
     {"pgup": "pageup", "pgdn": "pagedown", "esc": "escape", "_": "underscore", "ins": "insert", "del": "delete"}
 )
-_SHOWN: Mapping[str, str] = MappingProxyType(
+_LABELS: Mapping[str, str] = MappingProxyType(
     {"pageup": "PgUp", "pagedown": "PgDn", "escape": "Esc", " ": "Space", "underscore": "_"}
     | {
         name: name.capitalize()
         for name in ("home", "end", "up", "down", "left", "right", "insert", "enter", "tab", "space")
     }
 )
-_KEY = (
+_CHOOSABLE_KEY = (
     r"(?:ctrl|alt)\+(?:[a-z0-9]|underscore|home|end|up|down|left|right|pageup|pagedown|f\d\d?|enter)"
     r"|shift\+(?:tab|f\d\d?|enter)|f(?:[1-9]|1\d|2[0-4])|pageup|pagedown|insert"
 )
 """Keys that an id can be given: they type nothing, and no field or dialog needs them."""
-_TAKEN: Mapping[str, str] = MappingProxyType(
+_TAKEN_KEYS: Mapping[str, str] = MappingProxyType(
     {
         "ctrl+i": "terminals send it for Tab",
         "ctrl+m": "terminals send it for Enter",
@@ -164,11 +164,13 @@ class Keymap:
 
         Raises ConfigError for an unknown id, for a key that cannot be chosen, and for a key of two ids.
         """
-        self._meant: dict[str, str] = {}
+        self._id_of: dict[str, str] = {}
         """Id by each key that the user has chosen."""
         self._freed = {DEFAULTS[name]: name for name in changes if name in DEFAULTS}
-        kept = {key: name for name, key in DEFAULTS.items() if name not in changes}
+        """Id by each default key that the user has given up."""
+        unchanged = {key: name for name, key in DEFAULTS.items() if name not in changes}
         self._chosen: dict[str, list[str]] = {}
+        """The keys that the user has chosen, by their id."""
         for name, keys in changes.items():
             if name not in DEFAULTS:
                 near = difflib.get_close_matches(name, DEFAULTS, n=1)
@@ -178,26 +180,25 @@ class Keymap:
             if not chosen:
                 raise ConfigError(f"keys: {name} has no key. Write one, such as {name}: {DEFAULTS[name]}.")
             for key in chosen:
-                other = self._meant.get(key) or kept.get(key)
+                other = self._id_of.get(key) or unchanged.get(key)
                 if other is not None and other != name:
                     raise ConfigError(f"keys: {key_label(key)} would be both {other} and {name}. Give one another key.")
-                self._meant[key] = name
+                self._id_of[key] = name
 
     def translated(self, key: str, *, in_dialog: bool) -> str:
         """Return the default key for a pressed one: the same if it has not changed, empty if it means nothing now."""
         if not self._chosen:
             return key
-        name = self._meant.get(key) or self._freed.get(key)
-        if name is None or (in_dialog and name not in _EVERYWHERE):
+        name = self._id_of.get(key) or self._freed.get(key)
+        if name is None or (in_dialog and name not in _IDS_IN_DIALOGS):
             return key
-        return DEFAULTS[name] if key in self._meant else ""
+        return DEFAULTS[name] if key in self._id_of else ""
 
     def alt_acts(self, character: str) -> bool:
         """Return True if Alt and this character are a key that acts."""
-        key = f"alt+{_SENT_AS.get(character, character)}"
-        return (
-            key in _EDITING or self._meant.get(key) is not None or (key in DEFAULTS.values() and key not in self._freed)
-        )
+        key = f"alt+{_KEYS_SENT_AS.get(character, character)}"
+        is_default = key in DEFAULTS.values() and key not in self._freed
+        return key in _EDITING_KEYS or key in self._id_of or is_default
 
     def labels(self, id: str) -> list[str]:
         """Return the keys of an id as texts name them."""
@@ -206,11 +207,11 @@ class Keymap:
 
 def _read_key(key: str, name: str) -> str:
     """Return the key in Textual's spelling. Raises ConfigError."""
-    parts = [_SPELLED.get(part, part) for part in key.strip().lower().split("+")]
+    parts = [_SPELLINGS.get(part, part) for part in key.strip().lower().split("+")]
     read = "+".join(parts)
-    if read in _TAKEN:
-        raise ConfigError(f"keys: {name} cannot be {key.strip()}: {_TAKEN[read]}.")
-    if not re.fullmatch(_KEY, read):
+    if read in _TAKEN_KEYS:
+        raise ConfigError(f"keys: {name} cannot be {key.strip()}: {_TAKEN_KEYS[read]}.")
+    if not re.fullmatch(_CHOOSABLE_KEY, read):
         raise ConfigError(
             f"keys: {name} cannot be {key.strip()!r}. Use ctrl+ or alt+ with a letter, a function key, PgUp or PgDn."
         )
@@ -220,14 +221,15 @@ def _read_key(key: str, name: str) -> str:
 def key_label(key: str) -> str:
     """Return a key as texts name it."""
     *modifiers, last = key.split("+")
-    named = last.upper() if re.fullmatch(r"f\d+", last) else _SHOWN.get(last, last)
+    named = last.upper() if re.fullmatch(r"f\d+", last) else _LABELS.get(last, last)
     return "+".join([*modifiers, named])
 
 
 _in_force = [Keymap()]
+"""The keymap in force. There is one terminal in a process, and many texts name keys."""
 
 
-def use(keymap: Keymap) -> None:
+def use_keymap(keymap: Keymap) -> None:
     """Put a keymap in force for all texts from now on."""
     _in_force[0] = keymap
 
@@ -278,7 +280,7 @@ class KeyLegend:
     lines: Sequence[Sequence[KeyHint]]
     gap: str = "   "
 
-    def draw(self, width: int = _NO_LIMIT) -> Content:
+    def draw(self, width: int = _UNLIMITED_WIDTH) -> Content:
         """Return lines of at most `width` cells."""
         lines = [line for hints in self.lines for line in self._packed(hints, width)]
         return Content("\n").join(Content("\n").join(lines).wrap(max(1, width)))

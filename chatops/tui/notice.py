@@ -34,7 +34,7 @@ _PROGRAMS = (
 )
 """The variable that shows that a program can work, and its command."""
 _TIMEOUT_S = 3
-_CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+_CONTROL_CHARACTER = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 
 def show_notice(
@@ -57,13 +57,13 @@ def copy(app: App[Any], text: str, what: str) -> None:
     if command is None:
         show_notice(app, f"{copied}, if this terminal lets programs do that.")
         return
-    app.run_worker(lambda: _run(command, text), thread=True, group="clipboard", exclusive=True)
+    app.run_worker(lambda: _run_copy(command, text), thread=True, group="clipboard", exclusive=True)
     show_notice(app, f"{copied}.")
 
 
 def plain(text: str) -> str:
     """Strip control characters, which may be escape sequences of a terminal: the end of a paste, for example."""
-    return re.sub(_CONTROL, "", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return re.sub(_CONTROL_CHARACTER, "", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def program(environ: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -78,7 +78,7 @@ def program(environ: Mapping[str, str]) -> tuple[str, ...] | None:
     return None
 
 
-def _run(command: tuple[str, ...], text: str) -> None:
+def _run_copy(command: tuple[str, ...], text: str) -> None:
     # A program that fails changes nothing: the terminal got the text as well.
     with suppress(OSError, subprocess.SubprocessError):
         subprocess.run(

@@ -47,18 +47,22 @@ _LAG_S = 0.5
 _WRITE_BYTES = 4096
 """Bytes per write call: a call that blocks holds up no more than these."""
 _POLL_S = 0.5
-_IN_CELLS = "chatops.cells"
-_UNSURE = f"{JOINED_EMOJI}|[^\x00-\x7f][\ufe0f\U0001f3fb-\U0001f3ff]|[0-9#*]\ufe0f\u20e3"
-_UNSURE_SIGNS = "\u200d\ufe0f\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
-_LATE_CONTROL = re.compile(r"[\x80-\x9f]")
+"""Seconds of a wait for a terminal that was left in non-blocking mode."""
+_SUBSTITUTE_HANDLER = "chatops.cells"
+"""The name under which codecs know `_substitute_error`."""
+_AMBIGUOUS_EMOJI = f"{JOINED_EMOJI}|[^\x00-\x7f][\ufe0f\U0001f3fb-\U0001f3ff]|[0-9#*]\ufe0f\u20e3"
+"""Emoji of several code points, on whose width terminals disagree."""
+_AMBIGUOUS_SIGNS = "\u200d\ufe0f\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
+"""Characters of which each of these has one: the joiner, the emoji variant, the skin tones."""
+_C1_CONTROL = re.compile(r"[\x80-\x9f]")
 _NEXT_ROW = re.compile(r"\x1b\[\d+;\d+H\n?(?=\x1b\[\d+;\d+H)|\n(?=\x1b\[\d+;\d+H)")
 """The end of a row, and positions in it where nothing is written, before the cursor is put somewhere anyway."""
-_BETWEEN = re.compile(r"\x1b\[0m((?:\x1b\[\d+;\d+H)?)\x1b\[([\d;]+)m")
+_BETWEEN_PIECES = re.compile(r"\x1b\[0m((?:\x1b\[\d+;\d+H)?)\x1b\[([\d;]+)m")
 """The end of a piece and the start of the next one, perhaps elsewhere."""
 _CODES = re.compile(r"\x1b\[([\d;:]*)m")
-_COLOURS = {"38": "39", "48": "49"}
+_COLOUR_DEFAULTS = {"38": "39", "48": "49"}
 """The parameter that sets a colour of its own, and the one that sets the default again."""
-_ENDS = {"1": "22", "2": "22", "3": "23", "4": "24", "7": "27", "9": "29"}
+_ATTRIBUTE_ENDS = {"1": "22", "2": "22", "3": "23", "4": "24", "7": "27", "9": "29"}
 """The parameter that sets an attribute, and the one that ends it. 22 ends both bold and faint."""
 
 
@@ -83,12 +87,15 @@ class OutputWriter:
         self._on_lost = on_lost
         self._queue: deque[bytes] = deque()
         self._size = 0
+        """Bytes that wait."""
         self._largest = 0
         """Bytes of the longest text since the queue was last empty."""
         self._skipped = False
+        """True after a frame was left out, until the terminal has caught up."""
         self._queued_since: float | None = None
         """Time at which the queue last became non-empty."""
         self._lagged_until = -math.inf
+        """The time at which the terminal had last caught up after output had waited for long."""
         self._closing = False
         self._condition = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="terminal-output", daemon=True)
@@ -197,12 +204,12 @@ class OutputWriter:
 
 def encoder_for(charset: str) -> Callable[[str], bytes]:
     """Return the function that encodes text for the terminal. It never raises; escape sequences stay as they are."""
-    codecs.register_error(_IN_CELLS, _substitute_error)
-    errors = "replace" if charset == "utf-8" else _IN_CELLS
+    codecs.register_error(_SUBSTITUTE_HANDLER, _substitute_error)
+    errors = "replace" if charset == "utf-8" else _SUBSTITUTE_HANDLER
 
     def encode(text: str) -> bytes:
         # Some terminals obey C1 controls like an escape. The app uses none of them.
-        return (text if text.isascii() else _LATE_CONTROL.sub("?", text)).encode(charset, errors)
+        return (text if text.isascii() else _C1_CONTROL.sub("?", text)).encode(charset, errors)
 
     return encode
 
@@ -214,10 +221,10 @@ def with_anchored_emoji(text: str) -> str:
     written at its own position, each time from the cursor saved before the emoji (DECSC, DECRC, CUF).
     """
     # Almost no frame has one, and searching for the signs is much faster than searching for the emoji.
-    return re.sub(_UNSURE, _anchor, text) if any(sign in text for sign in _UNSURE_SIGNS) else text
+    return re.sub(_AMBIGUOUS_EMOJI, _anchor_emoji, text) if any(sign in text for sign in _AMBIGUOUS_SIGNS) else text
 
 
-def _anchor(found: re.Match[str]) -> str:
+def _anchor_emoji(found: re.Match[str]) -> str:
     cells = cell_len(found[0])
     return f"\x1b7{' ' * cells}\x1b8\x1b7{found[0]}\x1b8\x1b[{cells}C"
 
@@ -235,11 +242,11 @@ def ascii_substitute(text: str) -> str:
     cell.
     """
     width = cell_len(text)
-    shown = "".join(_ascii_of(char) for char in text)
+    shown = "".join(_ascii_character(char) for char in text)
     return shown if len(shown) == width else "?" * width
 
 
-def _ascii_of(char: str) -> str:
+def _ascii_character(char: str) -> str:
     width = cell_len(char)
     sign = ONE_CELL.get(char) or unicodedata.normalize("NFKD", char)[0]
     return sign.ljust(width) if sign.isascii() and width else "?" * width
@@ -252,10 +259,10 @@ def with_short_styles(text: str) -> str:
     after it, some 40 bytes for a word. Where another piece follows at once, only what differs from the style before it
     is needed. ECMA-48, section 8.3.117 (SGR).
     """
-    first, *rest = _BETWEEN.split(_NEXT_ROW.sub("", text))
+    first, *rest = _BETWEEN_PIECES.split(_NEXT_ROW.sub("", text))
     written, before = [first], _last_codes(first, instead="")
     for move, codes, piece in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
-        written += (move, _change(before, codes), piece)
+        written += (move, _style_change(before, codes), piece)
         # Text without a style may follow in the same piece, and then text with another one. The cursor may move in it.
         before = _last_codes(piece, instead=codes) if "\x1b[" in piece else codes
     return "".join(written)
@@ -267,30 +274,30 @@ def _last_codes(text: str, *, instead: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _change(before: str, after: str) -> str:
+def _style_change(before: str, after: str) -> str:
     """Return the sequence that changes one style into another, given as SGR parameters."""
-    old, new = _style(before), _style(after)
-    anew = f"\x1b[0;{after}m"
+    old, new = _parse_style(before), _parse_style(after)
+    after_reset = f"\x1b[0;{after}m"
     if old is None or new is None:
-        return anew
-    ended = old.keys() - _COLOURS.keys() - new.keys()
-    if not ended <= _ENDS.keys():
-        return anew
-    ends = sorted({_ENDS[name] for name in ended})
-    kept = [name for name in old if _ENDS.get(name) not in ends]
-    parts = ends + [new.get(name, off) for name, off in _COLOURS.items() if old.get(name) != new.get(name)]
-    parts += [name for name in new if name not in kept and name not in _COLOURS]
-    return min(anew, f"\x1b[{';'.join(parts)}m", key=len) if parts else ""
+        return after_reset
+    ended = old.keys() - _COLOUR_DEFAULTS.keys() - new.keys()
+    if not ended <= _ATTRIBUTE_ENDS.keys():
+        return after_reset
+    ends = sorted({_ATTRIBUTE_ENDS[name] for name in ended})
+    remaining = [name for name in old if _ATTRIBUTE_ENDS.get(name) not in ends]
+    parts = ends + [new.get(name, off) for name, off in _COLOUR_DEFAULTS.items() if old.get(name) != new.get(name)]
+    parts += [name for name in new if name not in remaining and name not in _COLOUR_DEFAULTS]
+    return min(after_reset, f"\x1b[{';'.join(parts)}m", key=len) if parts else ""
 
 
-def _style(codes: str) -> dict[str, str] | None:
+def _parse_style(codes: str) -> dict[str, str] | None:
     """Return the attributes and colours by name, the first parameter; None if these are no such parameters."""
     left, style = codes.split(";"), dict[str, str]()
     while left:
         name, *left = left
         if not name.isdecimal() or name == "0":
             return None
-        if name in _COLOURS:
+        if name in _COLOUR_DEFAULTS:
             size = {"2": 4, "5": 2}.get(left[0] if left else "", 0)
             if not size or len(left) < size:
                 return None

@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from chatops.runtime.view import Snapshot
 
 BannerTone = Literal["waiting", "error", "quiet"]
-MAX_LINES = 3
+MAX_QUEUED_LINES = 3
 """Maximum number of messages shown with a line each."""
 _MAX_NOTICE_LINES = 6
 """Maximum lines of notices, as in ``app.tcss``."""
-_MOST = 200
+_MAX_FIRST_WORDS = 200
 """Characters of a message that are shown, enough to recognise it."""
 
 
-class _Lines(ErrorBoundary, Static):
+class _TextLines(ErrorBoundary, Static):
     """Lines that take no room while there is nothing to show. Text is never read as markup."""
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -51,7 +51,7 @@ class _Lines(ErrorBoundary, Static):
             self.update(text)
 
 
-class Banner(_Lines):
+class Banner(_TextLines):
     """Says what needs the user, one line per sentence."""
 
     def show(self, text: str, *, tone: BannerTone, problem: str = "") -> None:
@@ -63,7 +63,7 @@ class Banner(_Lines):
         self.draw(Content(sanitize(whole)))
 
 
-class Notices(_Lines):
+class Notices(_TextLines):
     """Notices, newest last."""
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -97,7 +97,7 @@ class Notices(_Lines):
         self.draw(Content("\n").join(lines))
 
 
-class QueuedMessages(_Lines):
+class QueuedMessages(_TextLines):
     """Messages that were sent and are not in the transcript yet, under a heading that says what happens to them."""
 
     def show(self, texts: Sequence[str], *, heading: str = "", marked: int = -1) -> None:
@@ -107,17 +107,17 @@ class QueuedMessages(_Lines):
         """
         self.display = bool(texts)
         lines = [f"{'✗' if at == marked else '❯'} {_first_words(text)}" for at, text in enumerate(texts)]
-        if len(lines) > MAX_LINES and marked >= 0:
-            start = max(0, min(marked - 1, len(lines) - MAX_LINES))
-            lines = lines[start : start + MAX_LINES]
-        elif len(lines) > MAX_LINES:
+        if len(lines) > MAX_QUEUED_LINES and marked >= 0:
+            start = max(0, min(marked - 1, len(lines) - MAX_QUEUED_LINES))
+            lines = lines[start : start + MAX_QUEUED_LINES]
+        elif len(lines) > MAX_QUEUED_LINES:
             lines[1:-1] = [f"  … {len(lines) - 2} more"]
         self.draw(Content("\n".join([heading, *lines] if heading else lines)))
 
 
 def _first_words(text: str) -> str:
-    line = sanitize(" ".join(text[: 2 * _MOST].split()), newlines=False)
-    return line if len(text) <= _MOST else f"{line[:_MOST]}…"
+    line = sanitize(" ".join(text[: 2 * _MAX_FIRST_WORDS].split()), newlines=False)
+    return line if len(text) <= _MAX_FIRST_WORDS else f"{line[:_MAX_FIRST_WORDS]}…"
 
 
 class TranscriptHint(ErrorBoundary, Static):
@@ -157,11 +157,13 @@ class TranscriptHint(ErrorBoundary, Static):
 
 
 _ATTENTION = "bold $text-warning"
+"""Style of what needs the user."""
 BARS = "▁▂▃▄▅▆▇█"
 """Signs for a fraction, from 0 to 1."""
-_SCARCE = 0.8
+_NEARLY_FULL = 0.8
 """Used fraction of the context window from which on it needs attention."""
 _CENT = 0.01
+"""Cost from which on it is shown in cents."""
 
 
 class _Part(NamedTuple):
@@ -200,8 +202,8 @@ def status_parts(
     elif snapshot.context_window:
         full = min(1.0, snapshot.context_used / snapshot.context_window)
         meter = f"{bars[min(len(bars) - 1, int(full * len(bars)))]} " if bars else ""
-        scarce = full >= _SCARCE
-        parts.append(_Part(f"ctx {meter}{int(100 * full)} %", _ATTENTION if scarce else "", stays=scarce, early=1))
+        warns = full >= _NEARLY_FULL
+        parts.append(_Part(f"ctx {meter}{int(100 * full)} %", _ATTENTION if warns else "", stays=warns, early=1))
     if spending := _spending(snapshot, running=seconds is not None):
         parts.append(_Part(spending, early=3))
     if snapshot.pending:
@@ -239,13 +241,14 @@ def _spending(snapshot: "Snapshot", *, running: bool) -> str:
 
 def fit_parts(parts: Sequence[_Part], *, width: int) -> list[_Part]:
     """Return the parts that fit into `width` cells. Parts are left out early ones first, then from the right."""
-    kept = [at for at, part in enumerate(parts) if part.stays]
-    for at in sorted(range(len(parts)), key=lambda at: (parts[at].early, at)):
-        more = sorted({*kept, at})
-        # A part that belongs to the one before it does not stand alone.
-        whole = len(parts[at].gap) > 1 or at - 1 in kept
-        kept = more if whole and _width([parts[one] for one in more]) <= width else kept
-    return [parts[at] for at in kept]
+    kept = [index for index, part in enumerate(parts) if part.stays]
+    for index in sorted(range(len(parts)), key=lambda index: (parts[index].early, index)):
+        with_it = sorted({*kept, index})
+        # A part with a narrow gap belongs to the one before it, and does not stand alone.
+        may_stand = len(parts[index].gap) > 1 or index - 1 in kept
+        if may_stand and _width([parts[other] for other in with_it]) <= width:
+            kept = with_it
+    return [parts[index] for index in kept]
 
 
 class StatusLine(ErrorBoundary, Static, Moving):
@@ -264,8 +267,11 @@ class StatusLine(ErrorBoundary, Static, Moving):
         self._counted = counted
         self._parts: list[_Part] = []
         self._in_progress: tuple[Snapshot, SandboxNote, str] | None = None
+        """What was shown last of a turn that runs; None while none does."""
         self._since = 0.0
+        """The time at which that turn was first seen to run."""
         self._seconds: int | None = None
+        """The seconds that are shown; None while no turn runs."""
 
     def show(self, snapshot: "Snapshot", *, sandbox: "SandboxNote", running: bool, colour: str = "") -> None:
         """Show the session's state. `colour` is that of its role."""

@@ -12,12 +12,14 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.wording import plural
 
 _NO_SCREENS = frozenset({"", "dumb", "unknown"})
-_USUAL = frozenset({"xterm-256color", "screen-256color", "tmux-256color", "xterm-kitty", "xterm-ghostty", "alacritty"})
+_KNOWN_TERMINALS = frozenset(
+    {"xterm-256color", "screen-256color", "tmux-256color", "xterm-kitty", "xterm-ghostty", "alacritty"}
+)
 """Terminals that place the cursor and have colours, so that no 2 ms of the start go into looking them up."""
-_ESCAPES = b"\x1b["
-_MOST = 60
+_ESCAPE_START = b"\x1b["
+_MAX_TEXT = 60
 """Maximum number of characters of a text."""
-_OTHER = r"[^ A-Za-z0-9_.?:,'\"-]"
+_UNSAFE_CHARACTER = r"[^ A-Za-z0-9_.?:,'\"-]"
 """All but plain characters, of which a terminal obeys none, and no notification reads one as a separator."""
 _PUSH_TITLE, _POP_TITLE = "\x1b[22;2t", "\x1b[23;2t"
 """Keep the window's title, and put it back."""
@@ -48,7 +50,7 @@ class TerminalTraits:
 
 def terminfo(kind: str) -> TerminfoEntry | None:
     """Return terminfo's entry for `kind`, or None if it is unknown or there is no terminfo."""
-    if kind in _USUAL:
+    if kind in _KNOWN_TERMINALS:
         return TerminfoEntry(places_cursor=True, colours=256)
     try:
         # Takes two milliseconds, which --help and -p need not spend. Some Pythons are built without it.
@@ -60,7 +62,7 @@ def terminfo(kind: str) -> TerminfoEntry | None:
     except (curses.error, ValueError):
         return None
     places = curses.tigetstr("cup") or b""
-    return TerminfoEntry(places_cursor=_ESCAPES in places, colours=curses.tigetnum("colors"))
+    return TerminfoEntry(places_cursor=_ESCAPE_START in places, colours=curses.tigetnum("colors"))
 
 
 def detect_terminal(environ: Mapping[str, str], *, is_terminal: bool, lookup: Lookup = terminfo) -> TerminalTraits:
@@ -117,7 +119,7 @@ class Attention:
     def _text(self) -> str:
         texts = list(self._pending.values())
         text = texts[0] if len(texts) == 1 else f"{plural(len(texts), 'decision')} pending"
-        return re.sub(_OTHER, "_", text)[:_MOST]
+        return re.sub(_UNSAFE_CHARACTER, "_", text)[:_MAX_TEXT]
 
     def _notify(self) -> None:
         for sequence in (f"\x1b]9;chatops: {self._text}\x1b\\", f"\x1b]777;notify;chatops;{self._text}\x1b\\"):

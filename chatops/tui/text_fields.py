@@ -47,11 +47,11 @@ def types_invisible(event: events.Key) -> bool:
 _PRIVATE = "\U000f0000-\U0010fffd"
 _MASKED = f"{HIDDEN}|[{_PRIVATE}]"
 _MASKS = re.compile(f"[{_PRIVATE}]")
-SIGN = "\ufffd"
+HIDDEN_SIGN = "\ufffd"
 """Drawn in place of a hidden character."""
 _masks: dict[str, str] = {}
 """The private-use character that masks each hidden one typed or pasted so far."""
-_hidden: dict[str, str] = {}
+_unmasked: dict[str, str] = {}
 """The inverse of `_masks`."""
 
 
@@ -60,13 +60,13 @@ def _mask(found: re.Match[str]) -> str:
     if mask is None:
         mask = chr(0xF0000 + len(_masks))
         if not _MASKS.match(mask):
-            return SIGN
-        _masks[found[0]], _hidden[mask] = mask, found[0]
+            return HIDDEN_SIGN
+        _masks[found[0]], _unmasked[mask] = mask, found[0]
     return mask
 
 
 def _unmask(text: str) -> str:
-    return _MASKS.sub(lambda found: _hidden.get(found[0], found[0]), text)
+    return _MASKS.sub(lambda found: _unmasked.get(found[0], found[0]), text)
 
 
 class TextField(_OrderedKeys, TextAreaHooks):
@@ -74,8 +74,8 @@ class TextField(_OrderedKeys, TextAreaHooks):
 
     Textual writes typed or pasted text to the terminal unchanged: a bidirectional control reverses the line, and a tag
     or zero-width character is invisible. The document therefore holds a mask for each such character, one cell wide,
-    which is drawn as `SIGN`. `text` and `selected_text` return the real characters. A private-use character gets a mask
-    too, so that no text can contain a mask of its own.
+    which is drawn as `HIDDEN_SIGN`. `text` and `selected_text` return the real characters. A private-use character gets
+    a mask too, so that no text can contain a mask of its own.
     """
 
     BINDINGS: ClassVar = [
@@ -120,11 +120,11 @@ class TextField(_OrderedKeys, TextAreaHooks):
         self.move_cursor(result.end_location)
 
     def get_line(self, line_index: int) -> Text:
-        """Return a line as it is drawn, with `SIGN` for each mask."""
+        """Return a line as it is drawn, with `HIDDEN_SIGN` for each mask."""
         line = super().get_line(line_index)
         masked = [found.start() for found in _MASKS.finditer(line.plain)]
         if masked:
-            line.plain = _MASKS.sub(SIGN, line.plain)
+            line.plain = _MASKS.sub(HIDDEN_SIGN, line.plain)
             for at in masked:
                 line.stylize("reverse", at, at + 1)
         return line
@@ -144,5 +144,5 @@ class LineField(_OrderedKeys, InputHooks):
         self.replace(text, *sorted(self.selection))
 
     def shown(self, value: str) -> str:
-        """Return `value` with `SIGN` for each hidden character."""
-        return re.sub(HIDDEN, SIGN, value)
+        """Return `value` with `HIDDEN_SIGN` for each hidden character."""
+        return re.sub(HIDDEN, HIDDEN_SIGN, value)

@@ -12,6 +12,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 FRAMES_A_SECOND = 8
+"""Frames of what moves. More would cost bytes on slow lines and CPU; with fewer, signs jump."""
 
 
 class Moving(Widget):
@@ -34,8 +35,10 @@ class Ticker:
         self._screen = screen
         self._clock = clock
         self._second = 0
+        """The whole second of the last tick."""
         self._paused = False
         self._timer: Timer | None = None
+        """None while nothing moves."""
 
     @property
     def ticks(self) -> bool:
@@ -48,8 +51,8 @@ class Ticker:
             return []
         return [child for child in self._screen.children if isinstance(child, Moving) and child.moves]
 
-    def check(self, *, paused: bool) -> None:
-        """Start the timer if something moves and the screen is not `paused`. Call it when either may have changed."""
+    def update(self, *, paused: bool) -> None:
+        """Start the timer if something moves, unless the screen is `paused`. Call it when either may have changed."""
         self._paused = paused
         if self._timer is None and self._moving:
             self._timer = self._screen.set_interval(1 / FRAMES_A_SECOND, self._tick)

@@ -29,9 +29,11 @@ from chatops.tui.ticker import Moving
 from chatops.tui.transcript.lines import one_line
 
 _LONGEST_REASON = 400
-WIDE, TALL = 118, 22
+"""Characters of a reason, so that a long one does not cost time at each drawing. Only some lines of it are shown."""
+MIN_WIDTH_BESIDE, MIN_HEIGHT_BESIDE = 118, 22
 """From this window size on, the panel is beside the transcript."""
 SIDE_WIDTH = 42
+"""Columns of the panel beside the transcript, as in its CSS."""
 ROOMY_WIDTH, ROOMY_HEIGHT = 56, 20
 """Below this window size, the panel folds to one line by itself."""
 _MUTED, _STRONG = "$text-muted", "bold"
@@ -57,8 +59,11 @@ class PanelShape(Enum):
     """Position of the panel."""
 
     LINE = "line"
+    """One line above the transcript: it is folded."""
     ABOVE = "above"
+    """Over the whole width, above the transcript."""
     BESIDE = "beside"
+    """A column at the right of the transcript."""
 
 
 def shape_for(width: int, height: int, *, opened: bool | None) -> PanelShape:
@@ -67,7 +72,7 @@ def shape_for(width: int, height: int, *, opened: bool | None) -> PanelShape:
         opened = width >= ROOMY_WIDTH and height >= ROOMY_HEIGHT
     if not opened:
         return PanelShape.LINE
-    return PanelShape.BESIDE if width >= WIDE and height >= TALL else PanelShape.ABOVE
+    return PanelShape.BESIDE if width >= MIN_WIDTH_BESIDE and height >= MIN_HEIGHT_BESIDE else PanelShape.ABOVE
 
 
 class WorkflowPanel(ErrorBoundary, Moving):
@@ -102,7 +107,9 @@ class WorkflowPanel(ErrorBoundary, Moving):
         super().__init__()
         self._look = look
         self._opened: bool | None = None
+        """The user's choice; None if not made yet."""
         self._over = False
+        """True once the run has ended. The panel folds then."""
         self._lines: list[PanelLine] = []
         self._working = False
 
@@ -141,7 +148,7 @@ class WorkflowPanel(ErrorBoundary, Moving):
         self._over, self._working, shape = over, view.working, self.shape
         self.set_class(shape is PanelShape.BESIDE, "-beside")
         width = (SIDE_WIDTH - 1 if shape is PanelShape.BESIDE else size.width) - 2
-        lines = _laid_out(view, shape, width=width, height=size.height)
+        lines = _panel_lines(view, shape, width=width, height=size.height)
         if lines != self._lines:
             taller = len(lines) != len(self._lines)
             self._lines = lines
@@ -166,7 +173,7 @@ class WorkflowPanel(ErrorBoundary, Moving):
             self.post_message(self.StepClicked(step))
 
 
-def _laid_out(view: RunView, shape: PanelShape, *, width: int, height: int) -> list[PanelLine]:
+def _panel_lines(view: RunView, shape: PanelShape, *, width: int, height: int) -> list[PanelLine]:
     match shape:
         case PanelShape.LINE:
             return [PanelLine(folded_line(view, width=width))]
@@ -182,8 +189,8 @@ def folded_line(view: RunView, *, width: int) -> Content:
     parts = [view.word] if step is None or view.problem or view.mark is not StepMark.RUNNING else []
     if step is not None:
         parts.insert(0, f"{step.number}/{len(view.steps)} {one_line(step.name)}")
-        parts += _progress(step)
-        parts += [_validations(step)] if step.validations else []
+        parts += _progress_words(step)
+        parts += [_validation_counts(step)] if step.validations else []
     parts += [f"{count(view.tokens)} tokens"] if view.tokens is not None else []
     sign, style = _MARKS[view.mark]
     head = Content.styled(f"{sign} {one_line(view.workflow)} ", style)
@@ -213,7 +220,7 @@ def above(view: RunView, *, width: int, height: int) -> list[PanelLine]:
     hint = next((hint for hint in _hints() if cell_len(hint) <= width - head.cell_length - 3), "")
     lines = [PanelLine(_spread_line(head, hint, width=width)), *_problem_words(view, width=width)]
     steps = [_above_step(step, width=width, here=step.number - 1 == view.at) for step in view.steps]
-    return [*lines, *_window(steps, view, room=height - len(lines), width=width)]
+    return [*lines, *_steps_in(steps, view, room=height - len(lines), width=width)]
 
 
 def beside(view: RunView, *, width: int, height: int) -> list[PanelLine]:
@@ -226,7 +233,7 @@ def beside(view: RunView, *, width: int, height: int) -> list[PanelLine]:
         PanelLine(Content("")),
     ]
     steps = [_beside_step(step, width=width, here=step.number - 1 == view.at) for step in view.steps]
-    lines += _window(steps, view, room=height - len(lines) - 2, width=width)
+    lines += _steps_in(steps, view, room=height - len(lines) - 2, width=width)
     lines += [PanelLine(Content("")), PanelLine(Content.styled(_hints()[0], _MUTED))]
     return [PanelLine(_cut_line(line.text, width=width), line.step) for line in lines]
 
@@ -238,44 +245,38 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def _window(steps: Sequence[list[PanelLine]], view: RunView, *, room: int, width: int) -> list[PanelLine]:
-    """Return the steps in `room` lines: the present one in full first, then its neighbours."""
+def _steps_in(steps: Sequence[list[PanelLine]], view: RunView, *, room: int, width: int) -> list[PanelLine]:
+    """Return the steps in `room` lines: all of the present one, then the first lines of its neighbours."""
     if sum(len(lines) for lines in steps) <= room:
         return [line for lines in steps for line in lines]
-    middle = view.at if view.at is not None else len(steps) - 1
-    present = list(steps[middle])[: max(1, room)]
-    left = room - len(present)
-    first = last = middle
-    shown = {middle: present}
+    present = view.at if view.at is not None else len(steps) - 1
+    shown = {present: list(steps[present])[: max(1, room)]}
+    rows_left = room - len(shown[present])
     # Nearest first, later ones before earlier ones. One line is kept free for the count of hidden steps.
-    while left > 1 and (first > 0 or last < len(steps) - 1):
-        if last < len(steps) - 1 and (last - middle <= middle - first or first == 0):
-            last += 1
-            shown[last] = steps[last][:1]
-        else:
-            first -= 1
-            shown[first] = steps[first][:1]
-        left -= 1
+    others = sorted(set(range(len(steps))) - {present}, key=lambda index: (abs(index - present), -index))
+    for index in others[: max(0, rows_left - 1)]:
+        shown[index] = steps[index][:1]
+        rows_left -= 1
     hidden = len(steps) - len(shown)
     lines = [line for index in sorted(shown) for line in shown[index]]
-    if hidden and left:
+    if hidden and rows_left > 0:
         more = Content.styled(f"{UNICODE.ellipsis} {plural(hidden, 'more step')}", _MUTED)
         lines.append(PanelLine(_cut_line(more, width=width)))
     return lines
 
 
 def _above_step(step: StepView, *, width: int, here: bool) -> list[PanelLine]:
-    facts = _join_parts([*_attempt(step), *(_progress(step) if here else ())])
-    title = _title(step, here=here) + Content.styled(f"  {facts}" if facts else "", _MUTED)
+    facts = _join_parts([*_attempt_words(step), *(_progress_words(step) if here else ())])
+    title = _step_title(step, here=here) + Content.styled(f"  {facts}" if facts else "", _MUTED)
     tokens = count(step.tokens) if step.tokens is not None else ""
     time = clock(step.seconds) if step.seconds is not None else ""
     right = f"{tokens:>7}{time:>8}" if tokens or time else ""
     lines = [
-        Content("  ").join((Content.styled(f"    {label}", _MUTED), *map(_check, checks)))
+        Content("  ").join((Content.styled(f"    {label}", _MUTED), *map(_check_words, checks)))
         for label, checks in (("validations", step.validations), ("gates", step.gates))
         if here and checks
     ]
-    lines += _reason(step, width=width, most=1)
+    lines += _reason_lines(step, width=width, most=1)
     return [
         PanelLine(_spread_line(title, right, width=width), step.number - 1),
         *(PanelLine(_cut_line(line, width=width)) for line in lines),
@@ -284,44 +285,44 @@ def _above_step(step: StepView, *, width: int, here: bool) -> list[PanelLine]:
 
 def _beside_step(step: StepView, *, width: int, here: bool) -> list[PanelLine]:
     time = clock(step.seconds) if step.seconds is not None else ""
-    facts = [_join_parts([*_attempt(step), *(_progress(step) if here else ())])]
+    facts = [_join_parts([*_attempt_words(step), *(_progress_words(step) if here else ())])]
     facts += [f"{count(step.tokens)} tokens"] if here and step.tokens is not None else []
     lines = [Content.styled(f"    {fact}", _MUTED) for fact in facts if fact]
     if here:
-        lines += [Content.assemble("    ", _check(check)) for check in step.validations]
-        lines += [Content.assemble("    ", _check(check, label="gate ")) for check in step.gates]
-    lines += _reason(step, width=width, most=4)
+        lines += [Content.assemble("    ", _check_words(check)) for check in step.validations]
+        lines += [Content.assemble("    ", _check_words(check, label="gate ")) for check in step.gates]
+    lines += _reason_lines(step, width=width, most=4)
     return [
-        PanelLine(_spread_line(_title(step, here=here), time, width=width), step.number - 1),
+        PanelLine(_spread_line(_step_title(step, here=here), time, width=width), step.number - 1),
         *(PanelLine(_cut_line(line, width=width)) for line in lines),
     ]
 
 
-def _title(step: StepView, *, here: bool) -> Content:
+def _step_title(step: StepView, *, here: bool) -> Content:
     sign, style = _MARKS[step.mark]
     word = f"  {step.word}" if step.word else ""
     name = f"{step.number} {one_line(step.name)}"
     return Content.assemble((f"{sign} ", style), (name, _STRONG if here else ""), (word, style))
 
 
-def _attempt(step: StepView) -> list[str]:
+def _attempt_words(step: StepView) -> list[str]:
     if step.attempt < 2:
         return []
     return [f"attempt {step.attempt}" + (f" of {step.attempts}" if step.attempt <= step.attempts else "")]
 
 
-def _progress(step: StepView) -> list[str]:
+def _progress_words(step: StepView) -> list[str]:
     if not step.iteration:
         return []
     return ["closing call" if step.closing else f"iteration {step.iteration}/{step.iterations}"]
 
 
-def _validations(step: StepView) -> str:
+def _validation_counts(step: StepView) -> str:
     failing = f", {len(step.failing)} failing" if step.failing else ""
     return f"{step.passed}/{len(step.validations)} validated{failing}"
 
 
-def _reason(step: StepView, *, width: int, most: int) -> list[Content]:
+def _reason_lines(step: StepView, *, width: int, most: int) -> list[Content]:
     """Return why the step, or its last attempt, was not accepted."""
     if not step.refusal or step.mark is StepMark.DONE:
         return []
@@ -333,7 +334,7 @@ def _reason(step: StepView, *, width: int, most: int) -> list[Content]:
     return [Content.styled(f"    {part}", style) for part in parts]
 
 
-def _check(check: StepCheck, label: str = "") -> Content:
+def _check_words(check: StepCheck, label: str = "") -> Content:
     sign, style = _MARKS[check.mark]
     return Content.assemble(
         (f"{sign} ", style),
@@ -376,15 +377,15 @@ def step_text(run: WorkflowState, view: StepView) -> str:
     """Return the output of a step, or why it has none, and the result of each of its attempts."""
     index = view.number - 1
     spec = run.spec.step(index)
-    lines = [f"{view.word or view.mark.value}", *_facts(spec)]
-    output = _output(run, index)
+    lines = [f"{view.word or view.mark.value}", *_fact_lines(spec)]
+    output = _step_output(run, index)
     if output:
         lines += ["", "Output", *(f"  {line}" for line in as_fields(output).split("\n"))]
     if view.refusal:
         lines += ["", "Not accepted because", *(f"  {line}" for line in view.refusal.split("\n"))]
     records = [record for record in run.attempts if record.step == index]
     if records:
-        lines += ["", "Attempts", *(line for record in records for line in _record(record))]
+        lines += ["", "Attempts", *(line for record in records for line in _attempt_lines(record))]
     return "\n".join(lines)
 
 
@@ -397,21 +398,21 @@ def readable(text: str) -> str:
 def attempts_text(run: WorkflowState, step: int) -> list[str]:
     """Return one line per attempt at a step that was not accepted, with the reason."""
     failed = [record for record in run.attempts if record.step == step and record.status is not TurnStatus.ANSWERED]
-    return [f"attempt {record.attempt}{_gate(record)}: {' '.join(record.detail.split())}" for record in failed]
+    return [f"attempt {record.attempt}{_failed_gate(record)}: {' '.join(record.detail.split())}" for record in failed]
 
 
-def _output(run: WorkflowState, index: int) -> str:
+def _step_output(run: WorkflowState, index: int) -> str:
     """Return the accepted result, or the answer that waits for its gates or for the user."""
     phase = run.phase
     if isinstance(phase, AwaitingReview | CheckingGate) and phase.step == index:
         return phase.answer
-    given = next((output.text for output in run.outputs if output.step == index), "")
-    if not given and isinstance(phase, RunFinished) and index == len(run.spec.steps) - 1:
+    accepted = next((output.text for output in run.outputs if output.step == index), "")
+    if not accepted and isinstance(phase, RunFinished) and index == len(run.spec.steps) - 1:
         return phase.answer
-    return given
+    return accepted
 
 
-def _facts(spec: StepSpec) -> Iterator[str]:
+def _fact_lines(spec: StepSpec) -> Iterator[str]:
     facts = [
         ("role", spec.role),
         ("model", spec.model),
@@ -427,13 +428,13 @@ def _gate_words(gate: object) -> str:
     return gate.command if isinstance(gate, CommandGate) else "pattern"
 
 
-def _record(record: AttemptRecord) -> Iterator[str]:
+def _attempt_lines(record: AttemptRecord) -> Iterator[str]:
     usage = record.usage
     tokens = f", {usage.input_tokens + usage.output_tokens:,} tokens" if usage is not None else ""
-    yield f"  attempt {record.attempt}{_gate(record)}: {record.status.value}{tokens}"
+    yield f"  attempt {record.attempt}{_failed_gate(record)}: {record.status.value}{tokens}"
     if record.detail:
         yield from (f"      {line}" for line in record.detail.split("\n"))
 
 
-def _gate(record: AttemptRecord) -> str:
+def _failed_gate(record: AttemptRecord) -> str:
     return f", gate {record.gate}" if record.gate else ""

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.tui.input_parser import (
-    APART_S,
     ESCAPE,
     ESCAPE_S,
     FLOOD_LENGTH,
     FLOOD_PAUSE_S,
-    HELD_S,
+    HOLD_SEQUENCE_S,
+    SEPARATE_KEY_S,
     EscapeSequence,
     InputParser,
     InputToken,
@@ -51,7 +51,7 @@ ANSWERS = ["\x1b]11;rgb:1e1e/1e1e/1e1e\x1b\\", "\x1bP>|name(1)\x1b\\", "\x1b_Gi=
 @for_each("sequence", [*SEQUENCES, *ANSWERS], ids=repr)
 def test_a_sequence_is_one_token_wherever_a_slow_line_cuts_it(sequence: str) -> None:
     for cut in range(2, len(sequence)):
-        assert taken("x" + sequence[:cut], sequence[cut:] + "y", gap=HELD_S * 0.9) == [
+        assert taken("x" + sequence[:cut], sequence[cut:] + "y", gap=HOLD_SEQUENCE_S * 0.9) == [
             Typed("x"),
             EscapeSequence(sequence),
             Typed("y"),
@@ -61,8 +61,8 @@ def test_a_sequence_is_one_token_wherever_a_slow_line_cuts_it(sequence: str) -> 
 @for_each("answer", [answer for answer in ANSWERS if not answer.startswith("\x1b[")], ids=repr)
 def test_an_answer_whose_rest_comes_too_late_is_neither_a_key_nor_text(answer: str) -> None:
     for cut in range(4, len(answer)):
-        assert taken("x" + answer[:cut], answer[cut:] + "y", gap=HELD_S * 1.5) == [Typed("xy")]
-        assert taken("x" + answer[:cut], "y", "z", gap=HELD_S * 1.5) == [Typed("xyz")], "no rest comes"
+        assert taken("x" + answer[:cut], answer[cut:] + "y", gap=HOLD_SEQUENCE_S * 1.5) == [Typed("xy")]
+        assert taken("x" + answer[:cut], "y", "z", gap=HOLD_SEQUENCE_S * 1.5) == [Typed("xyz")], "no rest comes"
 
 
 def test_a_mouse_report_that_is_cut_after_its_escape_leaves_no_text() -> None:
@@ -83,7 +83,7 @@ def test_the_escape_key_and_a_text_right_after_it_are_two_things(text: str) -> N
     assert InputParser().feed(f"x\x1b{text}", 0.0) == [Typed("x"), Typed(ESCAPE), Typed(text)]
     later = InputParser(alt_acts=lambda key: True)
     assert later.feed(ESCAPE, 0.0) == []
-    assert later.feed(text, APART_S)[0] == Typed(ESCAPE)
+    assert later.feed(text, SEPARATE_KEY_S)[0] == Typed(ESCAPE)
 
 
 def test_a_letter_that_makes_a_key_with_alt_is_that_key() -> None:
@@ -94,7 +94,7 @@ def test_a_letter_that_makes_a_key_with_alt_is_that_key() -> None:
     assert parser().feed("\x1bx\x1bx", 0.0) == [Typed("\x1bx"), Typed("\x1bx")], "held down, and without a meaning"
     cut = parser()
     assert cut.feed(ESCAPE, 0.0) == []
-    assert cut.feed("r", APART_S / 2) == [Typed("\x1br")]
+    assert cut.feed("r", SEPARATE_KEY_S / 2) == [Typed("\x1br")]
 
 
 def test_a_sequence_that_breaks_off_for_another_one_leaves_no_text() -> None:

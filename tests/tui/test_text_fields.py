@@ -8,7 +8,7 @@ from textual.app import App, ComposeResult
 from textual.widget import Widget
 
 from chatops.tui.composer import Composer
-from chatops.tui.text_fields import SIGN, LineField, TextField
+from chatops.tui.text_fields import HIDDEN_SIGN, LineField, TextField
 
 
 class Host(App[None]):
@@ -39,7 +39,7 @@ async def test_a_typed_character_without_a_picture_is_kept_and_shown(
     field = make()
     drawn = await typed(field, f"a{hidden}b")
     assert (field.value if isinstance(field, LineField) else field.text) == f"a{hidden}b"
-    assert f"a{SIGN}b" in drawn
+    assert f"a{HIDDEN_SIGN}b" in drawn
 
 
 @pytest.mark.parametrize("make", [TextField, LineField], ids=lambda make: make.__name__)

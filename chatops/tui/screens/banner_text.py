@@ -35,21 +35,17 @@ def has_failed(snapshot: Snapshot, current: OpenSession) -> bool:
 def keys_while_running(messages: Sequence[Message]) -> str:
     """Return the keys that send a text during the turn of the last of `messages`."""
     opener = next((message for message in reversed(messages) if isinstance(message, UserMessage)), None)
-    command = opener is not None and opener.by is Speaker.COMMAND
+    is_command = opener is not None and opener.by is Speaker.COMMAND
     # No model could continue with a correction of a command.
-    return "Enter queues, Esc stops" if command else f"Enter queues, {key_of('correct')} interrupts"
+    return "Enter queues, Esc stops" if is_command else f"Enter queues, {key_of('correct')} interrupts"
 
 
 def calls_pending(pending: Sequence[PendingCall]) -> BannerText:
     """Return the text for pending calls while their dialog is closed."""
-    what = ", ".join(dict.fromkeys(pending_verb(one) for one in pending))
-    again = any(one.reason is AskReason.CHANGED for one in pending)
-    approvals = plural(len(pending), "approval")
-    changed = " It has changed since it was approved." if again else ""
-    return (
-        f"{approvals} pending – {key_of('pending')}  ({sanitize(what, newlines=False)}){changed}",
-        "waiting",
-    )
+    verbs = sanitize(", ".join(dict.fromkeys(map(pending_verb, pending))), newlines=False)
+    has_changed = any(call.reason is AskReason.CHANGED for call in pending)
+    changed = " It has changed since it was approved." if has_changed else ""
+    return f"{plural(len(pending), 'approval')} pending – {key_of('pending')}  ({verbs}){changed}", "waiting"
 
 
 def questions_pending(questions: Sequence[OpenQuestion]) -> BannerText:
@@ -84,7 +80,7 @@ def follower_banner(reader: SessionFollower, *, pending: Sequence[PendingCall]) 
 
 
 def _owner_line(reader: SessionFollower) -> BannerText:
-
+    """Return where the followed session is open, and what the user can do."""
     lease = reader.lease
     if lease is None and reader.is_job:
         if reader.is_over:

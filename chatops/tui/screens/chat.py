@@ -287,7 +287,7 @@ class ChatScreen(ErrorBoundary, FrameHook):
             current.any_run.update()
         self._dialogs.offer(snapshot)
         # A call that waits for the user's answer to a server is at rest.
-        self._ticker.check(paused=bool(snapshot.questions))
+        self._ticker.update(paused=bool(snapshot.questions))
 
     @on(FirstScreen.TipChosen)
     def take_tip(self, message: FirstScreen.TipChosen) -> None:

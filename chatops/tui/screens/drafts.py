@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from chatops.runtime.view import SessionView
     from chatops.wiring.user_state import UserState
 
-KEEP_S = 0.5
+STORE_AFTER_S = 0.5
 """Seconds of typing that may be lost."""
-_BETWEEN = "\n\n"
+_SEPARATOR = "\n\n"
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -39,7 +39,9 @@ class Drafts:
         self._composer = composer
         self._open: tuple[UserState, SessionView] | None = None
         self._followed = False
+        """True if another process owns the open session."""
         self._due = False
+        """True while a timer runs that stores the draft."""
         self._stored_under: tuple[SessionId, bool] | None = None
         """The session a draft is stored under, and True if it is only followed here."""
         self.taking_back = False
@@ -64,15 +66,16 @@ class Drafts:
             return
         (user, session), followed = self._open, self._followed
         session_id, typed = session.session_id, self._composer.full_text
+        # The owner gets the draft of a window that has followed the session too.
         places = (True,) if followed else (False, True)
-        kept = [user.draft(session_id, followed=place) for place in places]
+        stored = [user.draft(session_id, followed=place) for place in places]
         texts = [
-            text for text in dict.fromkeys(kept) if text and not (typed.startswith(text) or _contains(typed, text))
+            text for text in dict.fromkeys(stored) if text and not (typed.startswith(text) or _contains(typed, text))
         ]
         if texts:
             self._composer.set_text(_join_texts(*texts, typed))
-        self._stored_under, self._stored_text = ((session_id, followed) if any(kept) else None), None
-        if not followed and kept[-1]:
+        self._stored_under, self._stored_text = ((session_id, followed) if any(stored) else None), None
+        if not followed and stored[-1]:
             self.keep()
             user.save_draft(session_id, followed=True, text="")
 
@@ -80,7 +83,7 @@ class Drafts:
         """Store the draft soon, after something was typed or deleted."""
         if not self._due:
             self._due = True
-            self._composer.set_timer(KEEP_S, self.keep)
+            self._composer.set_timer(STORE_AFTER_S, self.keep)
 
     @contextmanager
     def until_stored(self, text: str) -> Iterator["Callable[[], ComposerDraft | None]"]:
@@ -167,14 +170,14 @@ def append_to_draft(text: str, user: "UserState", session: "SessionView") -> Non
 
 def _without_sent(text: str, draft: str) -> str:
     """Return a draft without the sent message that it starts with."""
-    starts = draft == text or draft.startswith(f"{text}{_BETWEEN}")
-    return draft[len(text) + len(_BETWEEN) :] if starts else draft
+    starts = draft == text or draft.startswith(f"{text}{_SEPARATOR}")
+    return draft[len(text) + len(_SEPARATOR) :] if starts else draft
 
 
 def _contains(whole: str, text: str) -> bool:
     """Return True if `text` is one of the parts that `whole` was joined from."""
-    return f"{_BETWEEN}{text}{_BETWEEN}" in f"{_BETWEEN}{whole}{_BETWEEN}"
+    return f"{_SEPARATOR}{text}{_SEPARATOR}" in f"{_SEPARATOR}{whole}{_SEPARATOR}"
 
 
 def _join_texts(*texts: str) -> str:
-    return _BETWEEN.join(text for text in texts if text)
+    return _SEPARATOR.join(text for text in texts if text)

@@ -42,10 +42,11 @@ class StepClock:
 
     def __init__(self, count: int, seconds: Sequence[float] = ()) -> None:
         """Create a clock for `count` steps. `seconds` are the times stored when the run was last shown."""
-        known = [*seconds, *([0.0] * count)]
-        self._seconds = known[:count]
+        self._seconds = [*seconds, *([0.0] * count)][:count]
         self._step: int | None = None
+        """The step whose time counts now; None if none's."""
         self._since = 0.0
+        """The time from which on it counts."""
 
     def follow(self, step: int | None, *, now: float) -> bool:
         """Count time for `step` from now on (None: for no step). Return True if the step has changed."""
@@ -87,9 +88,9 @@ class RunPresenter:
 
     def view(self) -> RunView:
         """Return the run's current view."""
-        now = self._state()
-        turns = (now.turn,) if now.turn is not None else ()
-        return run_view(now.run, turns, seconds=self._times.seconds(now=self._now()), problem=now.problem)
+        state = self._state()
+        turns = (state.turn,) if state.turn is not None else ()
+        return run_view(state.run, turns, seconds=self._times.seconds(now=self._now()), problem=state.problem)
 
     async def show(self) -> None:
         """Mount the panel."""
@@ -111,11 +112,11 @@ class RunPresenter:
         return f"Step {step.number}: {step.name}", step_text(self._state().run, step)
 
     def _follow_clock(self) -> None:
-        now = self._state()
-        phase = now.run.phase
-        working = isinstance(phase, RunningStep | CheckingGate) and not now.problem
-        working = working and current_step(phase, now.turn).working
-        step = phase.step if isinstance(phase, RunningStep | CheckingGate) and working else None
+        """Count the time of the step that works now."""
+        state, step = self._state(), None
+        phase = state.run.phase
+        if isinstance(phase, RunningStep | CheckingGate) and not state.problem:
+            step = phase.step if current_step(phase, state.turn).working else None
         self._times.follow(step, now=self._now())
 
 

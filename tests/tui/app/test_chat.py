@@ -19,7 +19,7 @@ from chatops.tui.dialogs.approval import ApprovalScreen
 from chatops.tui.dialogs.choices import SESSION_KEYS
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
-from chatops.tui.graphics import MOST
+from chatops.tui.graphics import MAX_IMAGES
 from chatops.tui.notice import show_notice
 from chatops.tui.transcript.blocks import Remove
 from chatops.tui.transcript.transcript import Transcript
@@ -756,7 +756,7 @@ async def test_a_screen_that_comes_late_waits_for_a_pause_in_typing(monkeypatch:
 
     async with stage() as running:
         monkeypatch.setattr(FakeSessions, "listed", slowly)
-        monkeypatch.setattr("chatops.tui.key_order.MAX_S", 0.05)
+        monkeypatch.setattr("chatops.tui.key_order.MAX_WAIT_S", 0.05)
         await running.app._press_keys([*"/sessions", "enter"])
         await running.pilot.pause(0.01)
         running.clock.pass_(0.1)
@@ -790,21 +790,21 @@ async def test_a_terminal_keeps_a_bounded_number_of_images_and_none_that_left_th
     async with stage() as running:
         graphics, written = running.app.graphics, list[str]()
         graphics._write, graphics.works = written.append, True
-        images = [replace(IMAGE, path=f"{number}.png", digest=f"{number:064x}") for number in range(MOST + 2)]
+        images = [replace(IMAGE, path=f"{number}.png", digest=f"{number:064x}") for number in range(MAX_IMAGES + 2)]
         for number, image in enumerate(images):
             turn = TurnId(f"{SESSION}.{number}")
             said = TurnStarted(id=turn, parent_id=SESSION, text="look", files=(image,), role="coder", model="local")
             running.session.publish(said)
             await running.settle()
         assert set(graphics.keys) == {image.digest for image in images[2:]}
-        assert len([one for one in written if "a=T,U=1" in one]) == MOST + 2
+        assert len([one for one in written if "a=T,U=1" in one]) == MAX_IMAGES + 2
         assert len([one for one in written if "a=d,d=I" in one]) == 2
         transcript = running.app.chat.query_one(Transcript)
         drawn = ["".join(strip.text for strip in one.strips or ()) for one in transcript._blocks_layout.entries]
-        assert ["\U0010eeee" in text for text in drawn] == [False] * 2 + [True] * MOST
-        assert ["▀" in text for text in drawn] == [True] * 2 + [False] * MOST
-        running.app.chat._drawing.apply([Remove(id=f"{SESSION}.{number}.user") for number in range(MOST)])
-        assert set(graphics.keys) == {image.digest for image in images[MOST:]}
+        assert ["\U0010eeee" in text for text in drawn] == [False] * 2 + [True] * MAX_IMAGES
+        assert ["▀" in text for text in drawn] == [True] * 2 + [False] * MAX_IMAGES
+        running.app.chat._drawing.apply([Remove(id=f"{SESSION}.{number}.user") for number in range(MAX_IMAGES)])
+        assert set(graphics.keys) == {image.digest for image in images[MAX_IMAGES:]}
 
 
 async def test_ctrl_v_attaches_the_image_on_the_clipboard_before_what_is_typed_after_it() -> None:

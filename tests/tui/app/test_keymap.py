@@ -12,7 +12,7 @@ from chatops.tui.commands.help import help_text
 from chatops.tui.composer import Composer
 from chatops.tui.dialogs.picker import Picker
 from chatops.tui.dialogs.text import TextScreen
-from chatops.tui.keys import DEFAULTS, KEYS, KeyHint, KeyLegend, Keymap, use
+from chatops.tui.keys import DEFAULTS, KEYS, KeyHint, KeyLegend, Keymap, use_keymap
 from chatops.tui.screens.chat import ChatScreen
 from tests.support.cases import for_each
 from tests.tui.app.fakes import pending_call
@@ -103,9 +103,9 @@ def test_a_legend_names_swapped_keys_once_and_keys_of_dialogs_stay() -> None:
 @pytest.fixture
 def swapped() -> Iterator[None]:
     changes = {"role": ["ctrl+g"], "pending": ["ctrl+r"], "correct": ["ctrl+x"], "next-role": ["f6"]}
-    use(Keymap({**changes, "quit": ["ctrl+k"], "help": ["ctrl+c"], "interrupt": ["f1"]}))
+    use_keymap(Keymap({**changes, "quit": ["ctrl+k"], "help": ["ctrl+c"], "interrupt": ["f1"]}))
     yield
-    use(Keymap())
+    use_keymap(Keymap())
 
 
 async def test_a_refused_keymap_is_named_and_the_default_keys_hold() -> None:
