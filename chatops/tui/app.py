@@ -393,7 +393,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         filters = super().get_line_filters()
         if self._without_colours is None:
             return filters
-        return [*(one for one in filters if isinstance(one, ANSIToTruecolor)), self._without_colours]
+        return [*(kept for kept in filters if isinstance(kept, ANSIToTruecolor)), self._without_colours]
 
     def get_css_variables(self) -> dict[str, str]:
         """Return theme variables. Without colours, what is selected differs by brightness: it is drawn in reverse."""

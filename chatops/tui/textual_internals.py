@@ -247,7 +247,7 @@ class _FrameCompositor(Compositor):
         self._visible_widgets = shown = {
             widget: (region, clip)
             for widget, (region, clip) in visible.items()
-            if any(one.overlaps(region) for one in changed)
+            if any(dirty.overlaps(region) for dirty in changed)
         }
         try:
             return super().render_partial_update()

@@ -133,11 +133,7 @@ class BlockTheme:
 
 
 def theme_from(
-    variables: Mapping[str, str],
-    *,
-    dark: bool,
-    symbols: Symbols = UNICODE,
-    roles: Mapping[str, str] = _NO_ROLES,
+    variables: Mapping[str, str], *, dark: bool, symbols: Symbols = UNICODE, roles: Mapping[str, str] = _NO_ROLES
 ) -> BlockTheme:
     """Return a theme from Textual's CSS variables. Missing or relative colours become the foreground.
 

@@ -81,8 +81,8 @@ async def _run_workflow(context: Context, rest: str) -> Replies:
     async def opened() -> "SessionView":
         return session
 
-    kept = [Notify(f"The previous session is kept: /resume {before}")] if before else []
-    return (*map(Notify, warnings), ShowSession(opened), *kept)
+    previous = [Notify(f"The previous session is kept: /resume {before}")] if before else []
+    return (*map(Notify, warnings), ShowSession(opened), *previous)
 
 
 def _show_step(context: Context, rest: str) -> Replies:

@@ -200,11 +200,7 @@ class ApprovalScreen(CallsDialog):
     def description(self, item: ListedCall, *, details: bool, side_by_side: bool) -> Description:
         """Return the call's sheet. Settings that are as in the call that the user has seen before fold into one row."""
         return describe(
-            item.pending,
-            theme=theme_of(self.app),
-            before=item.before,
-            details=details,
-            side_by_side=side_by_side,
+            item.pending, theme=theme_of(self.app), before=item.before, details=details, side_by_side=side_by_side
         )
 
     def legend(self, unread: str) -> KeyLegend:

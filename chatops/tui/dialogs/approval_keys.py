@@ -5,7 +5,6 @@ from functools import partial
 
 from chatops.domain.events import AskReason
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.tools import CallFacts
 from chatops.domain.wording import cut
 from chatops.policy.sandbox import describe_extra
 from chatops.runtime.call_sheet import OfferKey
@@ -48,9 +47,9 @@ class AskedCall:
     """How many of its changes `a` applies, for a call that is about changes; empty for any other."""
 
     @property
-    def facts(self) -> CallFacts:
-        """The facts of the call."""
-        return self.item.pending.facts
+    def has_main_text(self) -> bool:
+        """True if the call has a text that an editor can show."""
+        return bool(main_text(self.item.pending.facts.arguments)[0])
 
     def if_offered(self, key: OfferKey, *words: str) -> Words:
         """Return the words of a key, None if the call does not have this answer."""
@@ -128,7 +127,7 @@ KEYS = (
         "E",
         "edit_outside",
         "edit the main text of the call (command, content) in $VISUAL or $EDITOR",
-        lambda asked: asked.if_offered("e", "in your editor") if main_text(asked.facts.arguments)[0] else None,
+        lambda asked: asked.if_offered("e", "in your editor") if asked.has_main_text else None,
     ),
     AnswerKey(
         "d",

@@ -89,12 +89,6 @@ class CallsDialog(GuardedDialog):
             self.app.run_worker(self._show_decider(shown), group="who decided")
         self._show_next()
 
-    async def _show_if_second(self, item: ListedCall) -> None:
-        """Show who answered first, if this answer came second and the other one is known."""
-        if await self._answered_elsewhere(item):
-            item.mark = CallMark.ELSEWHERE
-            await self._show_decider(item)
-
     async def _show_decider(self, item: ListedCall) -> None:
         """Show who answered first, where and when."""
         decider = await self._answered_elsewhere(item)
@@ -226,7 +220,9 @@ class CallsDialog(GuardedDialog):
             if not taken:
                 if self.can_draw:
                     self.not_answered("The call no longer waits for this decision.")
-                await self._show_if_second(item)
+                if await self._answered_elsewhere(item):
+                    item.mark = CallMark.ELSEWHERE
+                    await self._show_decider(item)
         if self.is_attached:
             self.refresh_subject()
         return ""

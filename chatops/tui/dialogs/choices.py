@@ -249,18 +249,10 @@ def _model_choice(row: ModelRow, *, current: str) -> Choice:
 class SessionPicker(Picker):
     """Lists sessions. The result is the id of the chosen one."""
 
-    BINDINGS: ClassVar = [
-        Binding("ctrl+n", "rename", priority=True),
-        Binding("ctrl+d", "delete", priority=True),
-    ]
+    BINDINGS: ClassVar = [Binding("ctrl+n", "rename", priority=True), Binding("ctrl+d", "delete", priority=True)]
 
     def __init__(
-        self,
-        rows: Sequence[SessionRow],
-        *,
-        session: "SessionView",
-        sessions: "SessionList",
-        wanted: str = "",
+        self, rows: Sequence[SessionRow], *, session: "SessionView", sessions: "SessionList", wanted: str = ""
     ) -> None:
         """List `rows`, filtered by `wanted`. `session` is the open one, which cannot be deleted."""
         self._wanted_first = wanted
@@ -366,10 +358,7 @@ class SessionPicker(Picker):
         exact = wanted.casefold()
         first = [choice for choice in self.choices if exact in choice.find.casefold() or choice.key in self.found]
         known = {choice.key for choice in first}
-        return [
-            *first,
-            *(choice for choice in self.alike(wanted, self.choices[:MAX_SHOWN]) if choice.key not in known),
-        ]
+        return [*first, *(choice for choice in self.alike(wanted, self.choices[:MAX_SHOWN]) if choice.key not in known)]
 
     # Rename and delete
 

@@ -86,10 +86,10 @@ def editor_command(environ: Mapping[str, str]) -> list[str]:
             raise ChatopsError(f"${name} cannot be read: {error}.", advice=f"Set {name} to a command.") from None
         if words:
             return words
-    found = next((one for one in _DEFAULT_EDITORS if shutil.which(one)), None)
-    if found is None:
+    program = next(filter(shutil.which, _DEFAULT_EDITORS), None)
+    if program is None:
         raise NoEditorError("No editor was found.", advice="Set VISUAL or EDITOR to the command of one.")
-    return [found]
+    return [program]
 
 
 def file_name(facts: CallFacts, argument: str) -> str:

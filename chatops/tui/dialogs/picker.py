@@ -114,7 +114,8 @@ class Picker(Modal[str | None]):
         room = self.size.height - _LINES_AROUND - max(0, lines - _PREVIEW_LINES)
         self.query_one(OptionList).styles.max_height = min(12, room) if tall else None
         preview.styles.height = preview.styles.max_height = lines if tall and lines else None
-        texts = [line for one in (*self.choices, *self._unfiltered) for line in (one.text, *one.preview.split("\n"))]
+        choices = (*self.choices, *self._unfiltered)
+        texts = [line for choice in choices for line in (choice.text, *choice.preview.split("\n"))]
         widest = max(map(cell_len, texts), default=0) + _CELLS_BESIDE
         self.query_one("#picker").styles.max_width = min(max(widest, _MIN_WIDTH), _MAX_WIDTH) if tall else None
 

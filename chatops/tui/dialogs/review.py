@@ -180,12 +180,7 @@ def _words_question(run: WorkflowState, wanted: AwaitingReview) -> Question[Revi
         title = f"Try step {name} again with instructions"
         explain = "Say what the model should know or do differently. It also gets the request and why the step failed."
     return Question[Review](
-        title,
-        explain=explain,
-        text="",
-        check=lambda text: TryAgain(told=text.strip()),
-        done="tries again",
-        lines=True,
+        title, explain=explain, text="", check=lambda text: TryAgain(told=text.strip()), done="tries again", lines=True
     )
 
 

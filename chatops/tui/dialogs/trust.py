@@ -87,8 +87,8 @@ class TrustScreen(GuardedDialog):
     @property
     def shows_all(self) -> bool:
         """False if there is more code to decide on than is shown."""
-        new = sum(len(one.item.data) for one in self._question.listed if one.state is not ItemState.TRUSTED)
-        return self._question.kind is None or new <= MAX_TEXT
+        new = (listed.item for listed in self._question.listed if listed.state is not ItemState.TRUSTED)
+        return self._question.kind is None or sum(len(item.data) for item in new) <= MAX_TEXT
 
     @property
     def _in_texts(self) -> bool:
@@ -147,24 +147,28 @@ class TrustScreen(GuardedDialog):
 def _rows(question: TrustQuestion, *, texts: bool) -> Iterator[Row]:
     yield Row(label="folder", text=line(question.path), exact=True)
     yield Row()
-    left = MAX_TEXT if texts else 0
-    for one in sorted(question.listed, key=lambda one: (one.state not in ASKED, one.state is ItemState.TRUSTED)):
-        yield from _item_rows(one)
+    bytes_left = MAX_TEXT if texts else 0
+    # What is asked about comes first, what is trusted last.
+    by_urgency = sorted(
+        question.listed, key=lambda listed: (listed.state not in ASKED, listed.state is ItemState.TRUSTED)
+    )
+    for listed in by_urgency:
+        yield from _item_rows(listed)
         if texts:
-            yield from _text_rows(one.item, most=left)
-            left -= min(left, len(one.item.data))
+            yield from _text_rows(listed.item, most=bytes_left)
+            bytes_left -= min(bytes_left, len(listed.item.data))
     yield Row()
     for notice in question_notices(question):
         yield Row(text=line(notice), tone="quiet")
     yield Row(text=_ADVICE[question.kind], tone="quiet" if question.kind is None else "caution")
 
 
-def _item_rows(one: Listed) -> Iterator[Row]:
+def _item_rows(listed: Listed) -> Iterator[Row]:
     """Yield a file: its path, then state, kind, size and digest."""
-    item, marked = one.item, one.state in _CAUTION_STATES
-    yield Row(text=line(item.path), tone="caution" if marked else "heading")
+    item = listed.item
+    yield Row(text=line(item.path), tone="caution" if listed.state in _CAUTION_STATES else "heading")
     digest = f", {item.size:,} bytes, SHA-256 {item.digest[:SHOWN_DIGEST]}" if item.digest else ""
-    yield Row(text=f"  {one.state.value}: {item.kind.value}{digest}", tone="quiet")
+    yield Row(text=f"  {listed.state.value}: {item.kind.value}{digest}", tone="quiet")
 
 
 def _text_rows(item: Item, *, most: int) -> Iterator[Row]:

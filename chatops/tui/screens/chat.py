@@ -135,8 +135,9 @@ class ChatScreen(ErrorBoundary, FrameHook):
     def compose(self) -> ComposeResult:
         """Yield the widgets from top to bottom."""
         # Classes that only the first layout sets have all widgets styled once more.
-        _, fitting = max(each for each in self.VERTICAL_BREAKPOINTS if each[0] <= self.app.size.height)
-        self.add_class(fitting, update=False)
+        height = self.app.size.height
+        _, css_class = max((least, name) for least, name in self.VERTICAL_BREAKPOINTS if least <= height)
+        self.add_class(css_class, update=False)
         self.composer.set_class(self._status.frames, "-framed", update=False)
         yield FirstScreen(id="first")
         yield Static(id="empty")

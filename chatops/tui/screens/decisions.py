@@ -85,8 +85,8 @@ class DecisionDialogs:
     def has_pending(self) -> bool:
         """True if something in the session needs the user's decision."""
         current = self._current
-        pending = current is not None and bool(current.session.snapshot().pending)
-        return pending or self._pending_review is not None or bool(self._questions)
+        has_calls = current is not None and bool(current.session.snapshot().pending)
+        return has_calls or self._pending_review is not None or bool(self._questions)
 
     @property
     def _questions(self) -> "Sequence[OpenQuestion]":
@@ -112,16 +112,16 @@ class DecisionDialogs:
         if starts is not None and starts.digest not in self._asked_starts:
             self._asked_starts.add(starts.digest)
             self._trust_question = self._trust_question or starts
-        fresh = bool({pending.digest for pending in snapshot.pending} - self._postponed)
-        fresh = fresh or (self._pending_review is not None and self._pending_review != self._postponed_review)
-        fresh = fresh or any(asked.question.id not in self._postponed_questions for asked in snapshot.questions)
+        has_new = bool({pending.digest for pending in snapshot.pending} - self._postponed)
+        has_new = has_new or (self._pending_review is not None and self._pending_review != self._postponed_review)
+        has_new = has_new or any(asked.question.id not in self._postponed_questions for asked in snapshot.questions)
         if (
-            not (fresh or self._trust_question)
+            not (has_new or self._trust_question)
             or not self._screen.is_active
             or (self._run is not None and self._run.blocked())
         ):
             return
-        if self._composer.idle and fresh:
+        if self._composer.idle and has_new:
             self.open()
         elif self._composer.idle and self._trust_question is not None:
             self._ask_trust(self._trust_question)

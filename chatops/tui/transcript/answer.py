@@ -63,13 +63,19 @@ class MarkdownSegmenter:
         self._reset()
 
     def _reset(self) -> None:
+        """Start a segment."""
         self._lines = 0
-        self._blank = False
-        self._list = False
-        self._quote = False
+        """Number of its lines, without empty ones."""
+        self._after_blank = False
+        """True if the last line was empty."""
+        self._in_list = False
+        self._in_quote = False
         self._first_number: int | None = None
+        """The number of the first item of a numbered list; None outside of one."""
         self._fence = ""
+        """The fence of the code that it is in; empty outside of code."""
         self._fence_is_block = False
+        """True if that code is all of the segment."""
 
     @property
     def tail_is_code(self) -> bool:
@@ -84,7 +90,7 @@ class MarkdownSegmenter:
             start = self._scanned
             stop = self.tail.index("\n", start) + 1
             self._scanned = stop
-            self._line(self.tail[start : stop - 1].rstrip("\r"), start, stop)
+            self._read_line(self.tail[start : stop - 1].rstrip("\r"), start, stop)
             if self._scanned == 0:
                 # A cut has removed the start of the buffer, up to this line or further.
                 end = self.tail.rfind("\n") + 1
@@ -95,16 +101,17 @@ class MarkdownSegmenter:
             self.feed("\n")
         self._cut_lines(len(self.tail), gap=True)
 
-    def _line(self, line: str, start: int, stop: int) -> None:
+    def _read_line(self, line: str, start: int, stop: int) -> None:
+        """Read the line of the buffer from `start` to `stop`. Cut the segment before it if another one starts."""
         if self._fence:
-            self._in_fence(line, stop)
+            self._read_code_line(line, stop)
             return
         if not line.strip():
-            self._blank = True
+            self._after_blank = True
             return
         fence = _FENCE.match(line)
         indent = len(line) - len(line.lstrip(" "))
-        if fence is not None and indent > 3 and not self._list:
+        if fence is not None and indent > 3 and not self._in_list:
             fence = None
         if self._lines and (gap := self._cut_before(line, indent=indent, fence=fence is not None)) is not None:
             self._cut_lines(start, gap=gap)
@@ -112,38 +119,39 @@ class MarkdownSegmenter:
         self._start_or_continue(line)
         if fence is not None:
             self._fence = fence[1]
-            self._fence_is_block = self._lines == 1 and not self._list and not self._quote
+            self._fence_is_block = self._lines == 1 and not self._in_list and not self._in_quote
 
     def _start_or_continue(self, line: str) -> None:
         number = _NUMBER.match(line)
         if self._lines == 0:
             self._quote = line.lstrip().startswith(">")
-        if not self._list and (number is not None or _BULLET.match(line)):
-            self._list = True
+        if not self._in_list and (number is not None or _BULLET.match(line)):
+            self._in_list = True
             self._first_number = int(number[1]) if number is not None else None
         self._lines += 1
-        self._blank = False
+        self._after_blank = False
 
     def _cut_before(self, line: str, *, indent: int, fence: bool) -> bool | None:
         """Return None for no cut before this line, else True if an empty line belongs between the segments."""
-        if fence and indent <= 3 and not self._list and not self._quote:
+        if fence and indent <= 3 and not self._in_list and not self._quote:
             return True
         if indent:
             return None
         if _HEADING.match(line):
             return True
         number = _NUMBER.match(line)
-        if not self._list or (number is None and not _BULLET.match(line)):
-            return True if self._blank else None
+        if not self._in_list or (number is None and not _BULLET.match(line)):
+            return True if self._after_blank else None
         if self._lines < _LONG_LIST_LINES or (number is not None) != (self._first_number is not None):
             return None
         if number is None or int(number[1]) > (self._first_number or 0):
             return False
         return None  # Every item has the same number: only the whole list can be numbered.
 
-    def _in_fence(self, line: str, stop: int) -> None:
+    def _read_code_line(self, line: str, stop: int) -> None:
+        """Read a line of a fenced code block, which the end of the fence closes."""
         self._lines += 1
-        self._blank = False
+        self._after_blank = False
         mark = line.strip()
         if len(mark) >= len(self._fence) and set(mark) == {self._fence[0]}:
             self._fence = ""

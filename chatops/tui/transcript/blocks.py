@@ -193,6 +193,7 @@ def changes(before: Mapping[str, Block], after: Sequence[Block]) -> list[Op]:
 
 
 _NORMAL = Ending()
+"""The end of a call about whose end nothing is known."""
 
 
 def surplus_card(round_id: str, count: int) -> ToolCardBlock:
@@ -268,12 +269,12 @@ def _end_of(call: CallEnd) -> CardEnd:
 def _output_of_program(call: CallEnd) -> str:
     """Return what a program has put out, or the text of another tool's failure; empty if neither is known."""
     content, facts = call.content, call.facts
-    known = BUILT_IN_TOOLS.get(tool_name(call.tool))
-    runs = facts.ending is not None or (known is not None and known.runs_anything)
+    tool = BUILT_IN_TOOLS.get(tool_name(call.tool))
+    is_program = facts.ending is not None or (tool is not None and tool.runs_anything)
     match call.outcome:
         case Outcome.INTERRUPTED | Outcome.UNKNOWN:
             return content[len(content) - facts.so_far :]
-        case Outcome.SUCCESS | Outcome.FAILED if runs or (call.outcome is Outcome.FAILED and "\n" in content):
+        case Outcome.SUCCESS | Outcome.FAILED if is_program or (call.outcome is Outcome.FAILED and "\n" in content):
             return without_ending(content, facts.ending or _NORMAL)
         case _:
             return ""

@@ -39,9 +39,11 @@ log = logging.getLogger(__name__)
 
 _LETTERS_OR_DIGITS = re.compile("[A-Za-z0-9]+")
 _REFERENCE = re.compile(r"&#?\w{1,32};")
+"""A character reference, such as ``&amp;``, which is drawn as the character."""
 _FORMULA = re.compile(r"\$\$[^$\n]{1,400}\$\$|\$(?=[^\s$])[^$\n]{1,400}(?<=\S)\$(?!\d)")
 """A formula in dollar signs. An amount of money, such as ``$5``, does not match."""
 _TASK = re.compile(r"\[([ xX])\][ \t]+(?=\S)")
+"""The box at the start of a task in a list."""
 _TICK = re.compile(r"^([ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+)\[[xX]\](?=[ \t])", re.MULTILINE)
 """The tick of a task, which is drawn as a sign."""
 _DIFF_LANGUAGES = ("diff", "patch", "udiff")

@@ -103,8 +103,11 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         self.following = True
         """True while new lines scroll into view."""
         self._unseen: set[str] = set()
+        """The ids of blocks that arrived or grew below the view."""
         self._placing = False
+        """True while the viewport itself moves the scroll position."""
         self._slicing = False
+        """True while a timer runs that draws the next slice."""
         self._rows: list[Strip | None] = []
         """Lines in view after the last change."""
         self._reserved = 0
@@ -285,7 +288,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         top, width, base = self.scroll_offset.y, self.size.width, self._base_style
         blank = Strip([Segment(" " * width, base)], width)
         strips = [blank if strip is None else strip for strip in (self.line_at(top + y) for y in rows)]
-        strips = [one if one.cell_length == width else one.crop_extend(0, width, base) for one in strips]
+        strips = [strip if strip.cell_length == width else strip.crop_extend(0, width, base) for strip in strips]
         if not self.is_marked:
             return strips
         strips = [self.decorated(strip, top + y) for y, strip in zip(rows, strips, strict=True)]
@@ -294,7 +297,9 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         styles = self.screen.get_component_styles("screen--selection")
         style = _selection_style(styles, behind=self.background_colors[1])
         spans = [selection.get_span(top + y) for y in rows]
-        return [one if span is None else marked(one, span, style) for one, span in zip(strips, spans, strict=True)]
+        return [
+            strip if span is None else marked(strip, span, style) for strip, span in zip(strips, spans, strict=True)
+        ]
 
     @property
     def is_marked(self) -> bool:
