@@ -370,14 +370,14 @@ async def test_lines_far_from_the_view_are_dropped_and_drawn_again() -> None:
 def test_lines_drawn_again_while_markdown_is_imported_may_be_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     warm_up()
     loaded = list(answer._renderer)
-    monkeypatch.setattr(answer, "_loaded", [])
+    monkeypatch.setattr(answer, "_renderer", [])
     drawing = AnswerDrawing(width=40, theme=PLAIN)
     drawing.extend("```python\na = 1\n```\n\n")
     drawing.close()
     lines = drawing.finished()
     before = len(lines)
     lines.drop()
-    monkeypatch.setattr(answer, "_loaded", loaded)
+    monkeypatch.setattr(answer, "_renderer", loaded)
     assert len([*lines]) == before == 3
 
 
@@ -427,7 +427,7 @@ async def test_every_block_is_drawn_in_every_theme_and_size(theme: str) -> None:
 
 
 async def test_plain_until_the_parser_is_there_then_markdown() -> None:
-    with mock.patch.object(answer, "_loaded", []):
+    with mock.patch.object(answer, "_renderer", []):
         app = Host()
         async with app.run_test(size=(80, 20)) as pilot:
             app.transcript.set_blocks([AnswerBlock(id="a", text="**bold** words")])
