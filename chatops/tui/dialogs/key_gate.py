@@ -101,7 +101,8 @@ class KeyGate:
         self._typed_at = typed_at
         self._acts_at = dict.fromkeys(KeyKind, 0.0)
         """The time from which on keys of a kind act."""
-        self._subject = ""
+        self.subject = ""
+        """Name of what the dialog shows."""
         self._seen_at = 0.0
         """Keys pressed earlier were pressed for another subject. Infinite until the subject is drawn."""
         self._missed_until = 0.0
@@ -112,36 +113,19 @@ class KeyGate:
         """The time of the last key that answered."""
         self._is_typing = True
         """True if a key that comes too early belongs to the message: it continues earlier typing, or a paste."""
-        self._has_typed = False
-        self._held: KeyPress | None = None
+        self.has_typed = False
+        """True once a key pressed here went to the message. Keys that delete follow it."""
+        self.held: KeyPress | None = None
+        """A character that was just pressed and acts unless another key follows at once."""
         self._repeats = 0
         """How often the held key has come again: it is held down, or begins a text."""
-        self._last: KeyPress | None = None
-
-    @property
-    def subject(self) -> str:
-        """Name of what the dialog shows."""
-        return self._subject
+        self.last: KeyPress | None = None
+        """The key that acted last."""
 
     @property
     def is_drawn(self) -> bool:
         """True if the subject has been drawn."""
         return self._seen_at < float("inf")
-
-    @property
-    def has_typed(self) -> bool:
-        """True once a key pressed here went to the message. Keys that delete follow it."""
-        return self._has_typed
-
-    @property
-    def held(self) -> KeyPress | None:
-        """A character that was just pressed and acts unless another key follows at once."""
-        return self._held
-
-    @property
-    def last(self) -> KeyPress | None:
-        """The key that acted last."""
-        return self._last
 
     # What is shown
 
@@ -153,11 +137,11 @@ class KeyGate:
 
     def show(self, subject: str) -> None:
         """Take note of another subject, which will be drawn."""
-        self._subject, self._seen_at = subject, float("inf")
+        self.subject, self._seen_at = subject, float("inf")
 
     def drawn(self, subject: str, now: float) -> None:
         """Take note that the subject was drawn."""
-        if subject == self._subject:
+        if subject == self.subject:
             self._seen_at = now + SEEN_S
 
     def changed(self, now: float) -> None:
@@ -199,10 +183,10 @@ class KeyGate:
 
         It is kept if the other key is the same one, `unless`.
         """
-        press = self._held
+        press = self.held
         if press is None or press.key == unless:
             return None
-        self._held, self._is_typing = None, True
+        self.held, self._is_typing = None, True
         return self._refused(press, Refusal.EARLY, now, text=press.key * (1 + self._repeats))
 
     def key(
@@ -213,7 +197,7 @@ class KeyGate:
         `text` is what it types. With `at_once`, it waits for no other key. `follows`: it has followed a held key at
         once, see `take_back`.
         """
-        if self._held is not None:
+        if self.held is not None:
             # It is the held key again: `take_back` has refused the held key if this is another one.
             self._repeats += 1
             return Waits(self._stroke(press.key))
@@ -222,12 +206,12 @@ class KeyGate:
         self._is_typing = False
         if at_once:
             return self._acts(press, now)
-        self._held, self._repeats = press, 0
+        self.held, self._repeats = press, 0
         return Waits(self._stroke(press.key))
 
     def release(self, now: float, *, shown_for: float) -> Acts | Refused | None:
         """Hold no key any more. Return what the held one does, as no other has followed; None if none was held."""
-        press, self._held = self._held, None
+        press, self.held = self.held, None
         if press is None:
             return None
         if refusal := Refusal.HELD if self._repeats else self._refusal(press, now, shown_for=shown_for):
@@ -236,7 +220,7 @@ class KeyGate:
 
     def wait_again(self) -> Waits:
         """Let the held key wait once more, because keys are on their way."""
-        return Waits(self._stroke(self._held.key if self._held is not None else ""))
+        return Waits(self._stroke(self.held.key if self.held is not None else ""))
 
     def pasted(self, now: float) -> None:
         """Take note of a paste, which went to the message."""
@@ -251,11 +235,11 @@ class KeyGate:
 
     def _stroke(self, key: str) -> float:
         """Return the seconds for which a key is held."""
-        may_repeat = self._repeats or (self._last is not None and self._last.key == key)
+        may_repeat = self._repeats or (self.last is not None and self.last.key == key)
         return REPEAT_S if may_repeat else STROKE_S
 
     def _acts(self, press: KeyPress, now: float) -> Acts:
-        self._last = press
+        self.last = press
         if press.kind >= KeyKind.DENY:
             self._answered_at = now
         if press.kind >= KeyKind.SWITCH and now < self._missed_until:
@@ -266,7 +250,7 @@ class KeyGate:
         self.missed(press, now)
         if not (text and self._is_typing):
             return Refused(press, why)
-        self._has_typed = True
+        self.has_typed = True
         self.pause(now)
         return Refused(press, why, text)
 
@@ -276,7 +260,7 @@ class KeyGate:
             return Refusal.EARLY
         if press.kind < KeyKind.DENY:
             return None
-        if press.subject != self._subject or press.at < self._seen_at:
+        if press.subject != self.subject or press.at < self._seen_at:
             return Refusal.OTHER
         if shown_for - (now - press.at) < PAUSE_S:
             return Refusal.EARLY
