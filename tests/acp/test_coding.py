@@ -97,7 +97,7 @@ async def _in_the_terminal_and_back(folder: Path, registry: Path, session: str) 
                 chat.wait_gone("Open elsewhere")
                 chat.wait_quiet(1.0)
                 chat.trickle("/role reader", "\r")
-                chat.wait_for("reader · operator level")
+                chat.wait_for("reader · level operator")
                 chat.press("ctrl+c", "ctrl+c")
                 chat.wait_exit()
 

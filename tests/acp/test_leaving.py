@@ -160,7 +160,7 @@ async def test_a_session_goes_on_in_the_terminal_and_back(folder: Path, registry
                 terminal.send("a")
                 terminal.wait_for("scratch_write gave")
                 terminal.trickle("/role reader", "\r")
-                terminal.wait_for("reader · operator level")
+                terminal.wait_for("reader · level operator")
                 terminal.press("ctrl+c", "ctrl+c")
                 terminal.wait_exit()
 

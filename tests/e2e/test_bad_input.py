@@ -27,7 +27,7 @@ def test_a_broken_registry_is_told_with_its_place_and_leaves_a_viewer(installati
     with installation.open() as terminal:
         shown = shows(terminal, "registry.json, line 2, column 13", "built-in registry is used, at level viewer")
         assert "/registry.json" not in shown.replace(" ", ""), "the folders of the file take lines that are needed"
-        terminal.wait_for("assistant · viewer")
+        terminal.wait_for("assistant · level viewer")
         terminal.say("run `printf x >> count.txt`")
         shows(terminal, "(demo)")
     assert installation.count == 0

@@ -119,7 +119,7 @@ def test_without_an_earlier_version_a_broken_file_leaves_reading_at_most(
         terminal.say("/reload")
         chat.wait_for("Rights have changed")
         terminal.say("/role coder")
-        terminal.wait_for("coder · operator")
+        terminal.wait_for("coder · level operator")
         chat.assert_well()
 
 
@@ -202,7 +202,7 @@ def test_a_file_that_is_far_too_large_is_a_clear_error_and_the_start_is_usable(
         terminal.say("/reload")
         chat.wait_for("Rights have changed")
         terminal.say("/role coder")
-        terminal.wait_for("coder · operator")
+        terminal.wait_for("coder · level operator")
         chat.assert_well()
 
 
