@@ -176,18 +176,11 @@ class ServerConnection:
         response = await self._client(key).get(
             path + self._query, cast_to=httpx2.Response, options={"timeout": httpx2.Timeout(timeout_s)}, stream=True
         )
-        try:
-            return await _read_beginning(response, limit=LISTING_LIMIT)
-        finally:
-            await response.aclose()
+        return await _read_listing(response)
 
     async def ask(self, path: str, value: JsonValue, *, key: Secret) -> bytes:
         """Post `value` as JSON; return the body of the answer, up to `LISTING_LIMIT`. Raises the same as `get`."""
-        response = await self.post(path, body=encode(value), key=key)
-        try:
-            return await _read_beginning(response, limit=LISTING_LIMIT)
-        finally:
-            await response.aclose()
+        return await _read_listing(await self.post(path, body=encode(value), key=key))
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -238,6 +231,13 @@ async def _raise_for_errors(response: httpx2.Response) -> None:
 
 def _encodings(header: str) -> list[str]:
     return [word for part in header.split(",") if (word := part.partition(";")[0].strip().lower())]
+
+
+async def _read_listing(response: httpx2.Response) -> bytes:
+    try:
+        return await _read_beginning(response, limit=LISTING_LIMIT)
+    finally:
+        await response.aclose()
 
 
 async def _read_beginning(response: httpx2.Response, *, limit: int) -> bytes:

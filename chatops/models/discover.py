@@ -3,7 +3,7 @@
 import asyncio
 import importlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -109,12 +109,12 @@ async def details(found: Probe, name: str, key: str = "") -> ServedModel:
     if found.host_type is not HostType.OLLAMA:
         return model
     async with _connection(_spec(found.base_url), url=found.base_url) as connection:
-        try:
+        # The list of models was already found; these details are optional.
+        with suppress(Exception):
             async with asyncio.timeout(PATIENCE_S):
                 address = f"{_outside_v1(found.base_url)}/api/show"
                 return with_ollama_details(model, await connection.ask(address, {"model": name}, key=_secret(key)))
-        except Exception:  # The list of models was already found; these details are optional.
-            return model
+    return model
 
 
 class KeyRefusedError(ChatopsError):
@@ -186,14 +186,12 @@ async def _with_details(
     if asked not in places:
         return kind, models
     async with _connection(_spec(url), url=url) as connection:
-        try:
+        with suppress(Exception):  # As above.
             async with asyncio.timeout(PATIENCE_S):
                 body = await connection.get(places[asked], key=key, timeout_s=PATIENCE_S)
-            if asked is HostType.LITELLM and not is_litellm(body):
-                return kind, models
-            return asked, merge_details(models, models_in(body))
-        except Exception:  # The list of models was already found; these details are optional.
-            return kind, models
+            if asked is not HostType.LITELLM or is_litellm(body):
+                return asked, merge_details(models, models_in(body))
+    return kind, models
 
 
 def _stated_type(models: list[ServedModel]) -> HostType | None:

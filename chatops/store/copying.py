@@ -47,7 +47,7 @@ from chatops.toolkit.counting import count_work
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from chatops.store.connection import Connection, SqlRow, Value
+    from chatops.store.connection import Connection, SqlRow
 
 _CHAIN = """
     WITH RECURSIVE chain(id, parent_id) AS (
@@ -117,10 +117,10 @@ def copy_sessions(source: Connection, target: Connection, *, member: str = "") -
     Raises StoreError for a source that cannot be read, NotSavedError if the target cannot be written now: what was
     copied until then stays, and the next run continues.
     """
-    made = Copied()
+    report = Copied()
     with source.read(), count_work("copying", unit="session") as counter:
         owned = source.all(f"SELECT session_id, {HOLDER} FROM leases")
-        made.open = [text(row[0]) for row in owned if is_alive(holder_in(row[1:]))]
+        report.open = [text(row[0]) for row in owned if is_alive(holder_in(row[1:]))]
         found = source.all("SELECT id FROM sessions ORDER BY activity, seq")
         ended = "(SELECT session_id FROM audit UNION SELECT session_id FROM decisions)"
         found += source.all(f"SELECT session_id FROM {ended} l WHERE session_id NOT IN (SELECT id FROM sessions)")
@@ -131,7 +131,7 @@ def copy_sessions(source: Connection, target: Connection, *, member: str = "") -
         for (session_id,) in found:
             id_ = text(session_id)
             if not _SESSION_ID.fullmatch(id_):
-                made.failed[id_] = "a session cannot have this id"
+                report.failed[id_] = "a session cannot have this id"
                 counter.add()
                 continue
             of_id = [
@@ -140,31 +140,34 @@ def copy_sessions(source: Connection, target: Connection, *, member: str = "") -
                 if id_ and key.endswith(f":{id_}") and not key.startswith(_PROCESS_SETTINGS)
             ]
             try:
-                _copy_session(source, target, id_, of_id, made, member or target.role)
+                _copy_session(source, target, id_, of_id, report, member or target.role)
             except NotSavedError:
                 raise
             except StoreError as error:
-                made.failed[id_] = str(error)
+                report.failed[id_] = str(error)
             counter.add()
-    return made
+    return report
 
 
 def _copy_session(
-    source: Connection, target: Connection, id_: str, settings: list[tuple[str, str]], made: Copied, member: str
+    source: Connection, target: Connection, id_: str, settings: list[tuple[str, str]], report: Copied, member: str
 ) -> None:
     """Copy a session, or the log of one that was deleted. `settings` are those that go along."""
     as_read = _without_approvals(_read_session(source, id_))
-    wanted = {table: [tuple(map(_without_keys, row)) for row in rows] for table, rows in as_read.items()}
+    wanted = {
+        table: [tuple(without_keys(value) if isinstance(value, str) else value for value in row) for row in rows]
+        for table, rows in as_read.items()
+    }
     with target.read():
         there = _read_session(target, id_)
     is_new = not (there["sessions"] or there["audit"] or there["decisions"])
     if not is_new and digest(there) != digest(wanted):
-        made.differing.append(id_)
+        report.differing.append(id_)
         return
     if is_new:
         _must_be_of_a_file(wanted)
         _must_be_no_child(source, target, id_)
-    _copy_files(source, target, SessionId(id_), chain(settings, wanted["queued_texts"]), made)
+    _copy_files(source, target, SessionId(id_), chain(settings, wanted["queued_texts"]), report)
     if is_new:
         # An unfinished run of a workflow resumes its last turn, whether it is active or not.
         named = [
@@ -187,11 +190,11 @@ def _copy_session(
             same = [*stored] == [(without_keys(value),) for _, value in settings]
             if not same or digest(_read_session(target, id_)) != digest(wanted):
                 raise StoreError("it does not read back as it was written, so nothing of it was stored")
-    made.hidden += sum(
+    report.hidden += sum(
         row != clean for table, rows in as_read.items() for row, clean in zip(rows, wanted[table], strict=True)
     )
-    made.rows.update({table: len(rows) for table, rows in wanted.items()})
-    (made.new if is_new else made.same).append(id_)
+    report.rows.update({table: len(rows) for table, rows in wanted.items()})
+    (report.new if is_new else report.same).append(id_)
 
 
 def _must_be_of_a_file(rows: Rows) -> None:
@@ -247,10 +250,6 @@ def _without_approvals(rows: Rows) -> Rows:
     return rows
 
 
-def _without_keys(value: Value) -> Value:
-    return without_keys(value) if isinstance(value, str) else value
-
-
 def _insert(target: Connection, table: str, rows: Sequence[SqlRow]) -> None:
     names, values = columns(table), f"({', '.join('?' * len(columns(table)))})"
     if table == "sessions":
@@ -264,15 +263,15 @@ def _insert(target: Connection, table: str, rows: Sequence[SqlRow]) -> None:
 
 
 def _copy_files(
-    source: Connection, target: Connection, session_id: SessionId, texts: Iterable[SqlRow], made: Copied
+    source: Connection, target: Connection, session_id: SessionId, texts: Iterable[SqlRow], report: Copied
 ) -> None:
     """Copy the files of a session, and the images that its drafts and queued messages name."""
     here, there = source.files(), target.files()
     for file in sorted(here.digests(session_id) - there.digests(session_id)):
         data = here.of(session_id, file)
         problem = "changed, not copied" if data is None else there.keep(session_id, "", data).problem
-        made.files += not problem
-        made.lost += [f"{file[:12]} of session {session_id}: {problem}"] if problem else []
+        report.files += not problem
+        report.lost += [f"{file[:12]} of session {session_id}: {problem}"] if problem else []
     for name in {name for row in texts for value in row if isinstance(value, str) for name in pasted_names(value)}:
         if (image := here.pasted(name)) is not None and there.pasted(name) is None:
-            made.files += not there.keep_pasted(image).problem
+            report.files += not there.keep_pasted(image).problem

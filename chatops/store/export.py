@@ -73,29 +73,29 @@ def export(
 
 def to_markdown(history: Iterable[Message], *, title: str = "") -> str:
     """Return Markdown with a heading per speaker. Code fences are longer than any fence inside."""
-    parts = [f"# {_line(title) or 'Session'}"]
+    parts = [f"# {_one_line(title) or 'Session'}"]
     for message in history:
         heading, text, blocks = _describe_message(message)
-        parts.append(f"## {_line(heading)}")
+        parts.append(f"## {_one_line(heading)}")
         if text.strip():
             parts.append(_visible(text).strip("\n"))
-        parts.extend(f"{_line(label)}:\n\n{_fence(_visible(block))}" for label, block in blocks)
+        parts.extend(f"{_one_line(label)}:\n\n{_fence(_visible(block))}" for label, block in blocks)
     return "\n\n".join(parts) + "\n"
 
 
 def to_html(history: Iterable[Message], *, title: str = "") -> str:
     """Return one self-contained page (HTML 5). Its content policy forbids scripts and loading anything."""
-    name = html.escape(_line(title) or "Session")
+    name = html.escape(_one_line(title) or "Session")
     sections: list[str] = []
     for message in history:
         heading, text, blocks = _describe_message(message)
         body = f"<div class=text>{html.escape(_visible(text))}</div>" if text.strip() else ""
         for label, block in blocks:
             body += (
-                f"<details><summary>{html.escape(_line(label))}</summary>"
+                f"<details><summary>{html.escape(_one_line(label))}</summary>"
                 f"<pre>{html.escape(_visible(block))}</pre></details>"
             )
-        sections.append(f'<section class="{message.kind}"><h2>{html.escape(_line(heading))}</h2>{body}</section>')
+        sections.append(f'<section class="{message.kind}"><h2>{html.escape(_one_line(heading))}</h2>{body}</section>')
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
@@ -126,7 +126,7 @@ def to_jsonl(
         ensure_ascii=False,
     )
     lines = [header, *map(encode_message, history), *_file_lines(history, read_file)]
-    return "".join(f"{_escape(line)}\n" for line in lines)
+    return "".join(f"{_escape_json(line)}\n" for line in lines)
 
 
 def kept_files(history: Iterable[Message]) -> tuple[FileRef, ...]:
@@ -177,7 +177,7 @@ def to_openai(history: Sequence[Message]) -> str:
                 pass
             case _:
                 assert_never(message)
-    return _escape(_replace_surrogates(json.dumps(out, ensure_ascii=False, indent=2))) + "\n"
+    return _escape_json(_replace_surrogates(json.dumps(out, ensure_ascii=False, indent=2))) + "\n"
 
 
 def _openai_assistant(text: str, calls: Sequence[tuple[ToolCall, str]]) -> Mapping[str, object]:
@@ -198,13 +198,13 @@ def _function_name(call: ToolCall) -> str:
 def _arguments(call: ToolCall) -> str:
     """Return the arguments if they are a JSON object, else an object that holds the model's text."""
     try:
-        value = json.loads(call.arguments, parse_constant=_no_constant)
+        value = json.loads(call.arguments, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         value = None
     return call.arguments if isinstance(value, dict) else json.dumps({"unreadable": call.arguments})
 
 
-def _no_constant(name: str) -> object:
+def _refuse_constant(name: str) -> object:
     raise ValueError(name)
 
 
@@ -265,7 +265,7 @@ def _show_character(character: str) -> str:
     return f"<U+{code:04X}>" if code < 0xA0 else character
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(_visible(text).split())
 
 
@@ -279,7 +279,7 @@ def _replace_surrogates(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def _escape(line: str) -> str:
+def _escape_json(line: str) -> str:
     """Return JSON text without lone surrogates and without control characters that a terminal obeys.
 
     Such a character can only occur inside a string, where its escape means the same.

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from enum import Enum, auto
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,7 +117,7 @@ def findings(path: Path, *, deep: bool = False) -> list[Finding]:
 
 
 def _describe_error(error: sqlite3.Error, path: Path) -> Finding:
-    """Return the finding for a file that cannot be read. Unlike `sentence`, it does not advise to run doctor."""
+    """Return the finding for a file that cannot be read. Unlike `store_error`, it does not advise to run doctor."""
     if is_damage(error):
         return _failure(f"{path} is damaged: {error}.", _WHEN_DAMAGED)
     if is_busy(error):
@@ -145,8 +146,7 @@ def _count_rows(rows: Connection) -> list[Finding]:
 
 
 def _check_schema(raw: sqlite3.Connection) -> list[Finding]:
-    faults = schema_faults(raw)
-    if not faults:
+    if not (faults := schema_faults(raw)):
         return []
     text = f"The file does not have the tables of its version: {'; '.join(faults[:MOST_NAMED])}."
     return [_failure(text, _WHEN_DAMAGED)]
@@ -202,14 +202,14 @@ def describe_queue(queue: Queue, *, now: float) -> list[Finding]:
     workers, queued = queue.workers(), queue.queued()
     if not workers and not queued:
         return []
-    ready = [one for one in queued if one.runnable and one.lease is None]
+    ready = [row for row in queued if row.runnable and row.lease is None]
     text = f"{plural(len(workers), 'worker is', 'workers are')} alive, {plural(len(queued), 'turn')} in the queue"
     if ready:
-        oldest = min(one.session.updated_at for one in ready)
+        oldest = min(row.session.updated_at for row in ready)
         text += f", {len(ready)} of them ready, the oldest for {max(0, now - oldest):.0f} s"
     found = [_fine(text)]
     served = {workspace for worker in workers for workspace in worker.workspaces}
-    if missing := sorted({one.workspace for one in ready} - served):
+    if missing := sorted({row.workspace for row in ready} - served):
         text = f"No worker is alive for {', '.join(missing[:MOST_NAMED])}, where turns are ready."
         found.append(_warning(text, "To see them: chatops queue list"))
     turns, hints = queue.unmatched()
@@ -268,63 +268,53 @@ def _check_bodies(rows: Connection, named: dict[str, str] | None = None) -> list
             if named is not None:
                 named[file.digest] = f"{file.path} of {session_id}"
 
-    messages = _find_damaged(rows, "SELECT id, body, session_id FROM messages", message)
-    runs = _find_damaged(
-        rows,
-        "SELECT session_id, version, state FROM runs",
-        lambda _, version, state: decode_run(state, version=int(str(version))),
-    )
-    turns = _find_damaged(
-        rows,
-        "SELECT t.session_id, t.version, t.state FROM turns t JOIN sessions s ON s.active_turn = t.turn_id",
-        lambda session_id, version, state: decode_state(
-            str(state), version=int(str(version)), grant_of=lambda digest: stored_grant(rows, str(session_id), digest)
-        ),
-    )
-    decisions = _find_damaged(
-        rows,
-        "SELECT call_id, decision, by FROM decisions",
-        lambda _, decision, by: (decode_recorded(decision), decode_principal(by)),
-    )
-    return [
-        *_name_damaged(
-            decisions,
-            plural(len(decisions), "entry of the decision log is", "entries of the decision log are"),
+    def turn(session_id: Value, version: Value, state: Value) -> None:
+        decode_state(str(state), version=int(str(version)), grant_of=partial(stored_grant, rows, str(session_id)))
+
+    checks: tuple[tuple[str, Callable[..., object], tuple[str, str], str, str], ...] = (
+        (
+            "SELECT call_id, decision, by FROM decisions",
+            lambda _, decision, by: (decode_recorded(decision), decode_principal(by)),
+            ("entry of the decision log is", "entries of the decision log are"),
             "damaged and left out of it",
             "chatops audit list",
         ),
-        *_name_damaged(
-            messages,
-            plural(len(messages), "message is", "messages are"),
+        (
+            "SELECT id, body, session_id FROM messages",
+            message,
+            ("message is", "messages are"),
             "damaged and shown as such",
             "The other messages of the session are not affected.",
         ),
-        *_name_damaged(
-            runs,
-            plural(len(runs), "run of a workflow", "runs of workflows"),
+        (
+            "SELECT session_id, version, state FROM runs",
+            lambda _, version, state: decode_run(state, version=int(str(version))),
+            ("run of a workflow", "runs of workflows"),
             "cannot be resumed, only read",
             "chatops sessions show SESSION",
         ),
-        *_name_damaged(
-            turns,
-            plural(len(turns), "unfinished turn is", "unfinished turns are"),
+        (
+            "SELECT t.session_id, t.version, t.state FROM turns t JOIN sessions s ON s.active_turn = t.turn_id",
+            turn,
+            ("unfinished turn is", "unfinished turns are"),
             "damaged and cannot be resumed",
             "To continue in a copy: chatops sessions fork SESSION",
         ),
-    ]
+    )
+    found = []
+    for sql, decode, nouns, fault, advice in checks:
+        if damaged := _find_damaged(rows, sql, decode):
+            text = f"{plural(len(damaged), *nouns)} {fault}: {', '.join(damaged[:MOST_NAMED])}."
+            found.append(_warning(text, advice))
+    return found
 
 
 def _list_unfinished(rows: Connection) -> list[Finding]:
     calls = _read_rows(rows, "SELECT 1 FROM pending")
-    unfinished = _read_rows(rows, "SELECT 1 FROM sessions WHERE active_turn IS NOT NULL")
-    parts = [
-        f"{plural(len(calls), 'call')} pending" if calls else "",
-        f"{plural(len(unfinished), 'unfinished turn')}" if unfinished else "",
-    ]
-    if not any(parts):
-        return []
-    text = ", ".join(part for part in parts if part)
-    return [_fine(text, "chatops approvals list, chatops resume SESSION")]
+    turns = _read_rows(rows, "SELECT 1 FROM sessions WHERE active_turn IS NOT NULL")
+    parts = [f"{plural(len(calls), 'call')} pending"] if calls else []
+    parts += [plural(len(turns), "unfinished turn")] if turns else []
+    return [_fine(", ".join(parts), "chatops approvals list, chatops resume SESSION")] if parts else []
 
 
 def _list_unknown_outcomes(rows: Connection) -> list[Finding]:
@@ -364,12 +354,6 @@ def _find_damaged(rows: Connection, sql: str, decode: Callable[..., object]) -> 
             except (UnreadableError, ValueError):
                 found.append(str(row[0]))
     return found
-
-
-def _name_damaged(damaged: Sequence[str], what: str, fault: str, advice: str) -> list[Finding]:
-    if not damaged:
-        return []
-    return [_warning(f"{what} {fault}: {', '.join(damaged[:MOST_NAMED])}.", advice)]
 
 
 def _read_rows(rows: Connection, sql: str) -> list[SqlRow]:

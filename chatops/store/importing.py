@@ -39,10 +39,12 @@ from chatops.store.codec import decode_message, encode_message
 from chatops.store.export import FILE_KIND, JSONL_FORMAT, JSONL_VERSION
 
 MAX_BYTES = 256 * 1024 * 1024
+"""Bytes of a file that is read: all of it is in memory several times."""
 TITLE_LENGTH = 200
+"""Characters of a title, or of a model's name."""
 _ADVICE = "Name a file that chatops sessions export --format jsonl wrote, OpenAI messages, or an Open WebUI export."
 _REASONING = '<details type="reasoning"'
-_END = "</details>"
+_REASONING_END = "</details>"
 
 _Object = dict[str, JsonValue]
 _Values = Sequence[tuple[int, _Object]]
@@ -101,19 +103,18 @@ def _read_objects(text: str, *, source: str) -> list[tuple[int, _Object]]:
         whole = parse_json(text)
     except ValueError:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-        return [(number, _object(_parse_line(line, source, number), source, number)) for number, line in lines]
-    many = whole if isinstance(whole, list) else [whole]
-    return [(1, _object(value, source, 1)) for value in many]
+        return [(number, _parse_line(line, source, number)) for number, line in lines]
+    return [(1, _require_object(value, source, 1)) for value in (whole if isinstance(whole, list) else [whole])]
 
 
-def _parse_line(line: str, source: str, number: int) -> JsonValue:
+def _parse_line(line: str, source: str, number: int) -> _Object:
     try:
-        return parse_json(line)
+        return _require_object(parse_json(line), source, number)
     except ValueError:
         raise _line_error(source, number, "is not JSON") from None
 
 
-def _object(value: JsonValue, source: str, line: int) -> _Object:
+def _require_object(value: JsonValue, source: str, line: int) -> _Object:
     if not isinstance(value, dict):
         raise _line_error(source, line, "is not a JSON object")
     return value
@@ -140,7 +141,7 @@ def _from_export(values: _Values, source: str) -> list[Imported]:
     files = []
     for line, body in values[1:]:
         if body.get("kind") == FILE_KIND:
-            files.append((str(body.get("path")), _bytes(body.get("data"), source, line)))
+            files.append((str(body.get("path")), _decode_base64(body.get("data"), source, line)))
             continue
         try:
             message = decode_message(json.dumps(body), message_id=MessageId(str(body.get("id", ""))))
@@ -156,11 +157,11 @@ def _from_export(values: _Values, source: str) -> list[Imported]:
                 messages.append(message)
             case NoticeMessage() | RoleSwitchMessage():
                 skipped += 1
-    title = _title(header.get("title"))
+    title = _one_line_title(header.get("title"))
     return [Imported(title=title, messages=tuple(messages), skipped=skipped, files=tuple(files))]
 
 
-def _bytes(value: JsonValue, source: str, line: int) -> bytes:
+def _decode_base64(value: JsonValue, source: str, line: int) -> bytes:
     try:
         return base64.b64decode(value if isinstance(value, str) else "", validate=True)
     except ValueError:
@@ -176,8 +177,8 @@ def _from_openai(values: _Values, source: str) -> list[Imported]:
         messages = value.get("messages")
         if not isinstance(messages, list):
             raise _line_error(source, line, "has no list of messages")
-        entries = [(line, _object(entry, source, line)) for entry in messages]
-        found.append(replace(_read_messages(entries, source=source), title=_title(value.get("title"))))
+        entries = [(line, _require_object(entry, source, line)) for entry in messages]
+        found.append(replace(_read_messages(entries, source=source), title=_one_line_title(value.get("title"))))
     return found
 
 
@@ -188,18 +189,18 @@ def _read_messages(entries: Iterable[tuple[int, _Object]], *, source: str) -> Im
     for line, entry in entries:
         match entry.get("role"):
             case "user":
-                messages.append(UserMessage(id=_NO_ID, text=_text(entry.get("content"))))
+                messages.append(UserMessage(id=_NO_ID, text=_content_text(entry.get("content"))))
             case "assistant":
-                calls = tuple(_calls(entry))
+                calls = tuple(_read_calls(entry))
                 asked |= {call.provider_id: call for call in calls}
                 reasoning = entry.get("reasoning_content", entry.get("reasoning"))
                 messages.append(
                     AssistantMessage(
                         id=_NO_ID,
-                        text=_text(entry.get("content")),
+                        text=_content_text(entry.get("content")),
                         calls=calls,
-                        reasoning=_text(reasoning),
-                        model=_title(entry.get("model")),
+                        reasoning=_content_text(reasoning),
+                        model=_one_line_title(entry.get("model")),
                     )
                 )
             case "tool" | "function":
@@ -207,7 +208,7 @@ def _read_messages(entries: Iterable[tuple[int, _Object]], *, source: str) -> Im
                 if call is None:
                     skipped += 1
                     continue
-                messages.append(_result(call, _text(entry.get("content"))))
+                messages.append(_tool_message(call, _content_text(entry.get("content"))))
             case "system" | "developer":
                 skipped += 1
             case _:
@@ -215,7 +216,7 @@ def _read_messages(entries: Iterable[tuple[int, _Object]], *, source: str) -> Im
     return Imported(title="", messages=tuple(messages), skipped=skipped)
 
 
-def _result(call: ToolCall, content: str) -> ToolMessage:
+def _tool_message(call: ToolCall, content: str) -> ToolMessage:
     """Return a result. The format does not say whether the call succeeded."""
     return ToolMessage(
         id=_NO_ID,
@@ -228,7 +229,7 @@ def _result(call: ToolCall, content: str) -> ToolMessage:
     )
 
 
-def _calls(entry: _Object) -> Iterator[ToolCall]:
+def _read_calls(entry: _Object) -> Iterator[ToolCall]:
     """Yield the calls of a message, also of the older ``function_call``, which has no id."""
     given = entry.get("tool_calls")
     functions: list[tuple[JsonValue, JsonValue]] = []
@@ -247,7 +248,7 @@ def _calls(entry: _Object) -> Iterator[ToolCall]:
             )
 
 
-def _text(content: JsonValue) -> str:
+def _content_text(content: JsonValue) -> str:
     """Return content as text: a string, or the parts of a list, of which those without text are only named."""
     if isinstance(content, str):
         return content
@@ -262,23 +263,23 @@ def _text(content: JsonValue) -> str:
 
 
 def _from_webui(values: _Values, source: str) -> list[Imported]:
-    return [_read_chat(value, source=source) for _, value in values]
+    return [_read_chat(value, source) for _, value in values]
 
 
-def _read_chat(value: _Object, *, source: str) -> Imported:
+def _read_chat(value: _Object, source: str) -> Imported:
     """Read one chat. Of its branches, the one that was shown last is taken."""
     chat = value.get("chat", value)
     if not isinstance(chat, dict):
         raise _line_error(source, 1, "is not an export of Open WebUI")
-    entries = [_with_file_names(entry) for entry in _branch(chat)]
+    entries = [_with_file_names(entry) for entry in _current_branch(chat)]
     known = [entry for entry in entries if entry.get("role") in ("user", "assistant", "system")]
     found = _read_messages(((1, entry) for entry in known), source=source)
-    title = _title(value.get("title")) or _title(chat.get("title"))
+    title = _one_line_title(value.get("title")) or _one_line_title(chat.get("title"))
     messages = tuple(_with_reasoning(message) for message in found.messages)
     return Imported(title=title, messages=messages, skipped=found.skipped + len(entries) - len(known))
 
 
-def _branch(chat: _Object) -> list[_Object]:
+def _current_branch(chat: _Object) -> list[_Object]:
     """Return the messages from the first to the current one; without a tree, the flat list."""
     history = chat.get("history")
     tree = history.get("messages") if isinstance(history, dict) else None
@@ -301,7 +302,7 @@ def _with_file_names(entry: _Object) -> _Object:
     files = entry.get("files")
     names = [file.get("name") for file in files if isinstance(file, dict)] if isinstance(files, list) else []
     named = "".join(f"\n\n[{name}, not imported]" for name in names if isinstance(name, str))
-    return {**entry, "content": _text(entry.get("content")) + named}
+    return {**entry, "content": _content_text(entry.get("content")) + named}
 
 
 def _with_reasoning(message: Message) -> Message:
@@ -316,19 +317,19 @@ def _with_reasoning(message: Message) -> Message:
 def _without_reasoning(text: str) -> tuple[str, list[str]]:
     """Return a text without its reasoning, and that reasoning. A regex would need time in the cube of the length."""
     rest, found, at = "", list[str](), 0
-    while (begin := text.find(_REASONING, at)) >= 0 and (end := text.find(_END, begin)) >= 0:
+    while (begin := text.find(_REASONING, at)) >= 0 and (end := text.find(_REASONING_END, begin)) >= 0:
         inside = text[begin + len(_REASONING) : end].partition(">")[2].lstrip()
         if inside.startswith("<summary>") and "</summary>" in inside:
             inside = inside.partition("</summary>")[2]
         found.append(inside)
         rest += text[at:begin]
-        at = end + len(_END)
+        at = end + len(_REASONING_END)
         while text[at : at + 1].isspace():
             at += 1
     return rest + text[at:], found
 
 
-def _title(value: JsonValue) -> str:
+def _one_line_title(value: JsonValue) -> str:
     return one_line(value, most=TITLE_LENGTH) if isinstance(value, str) else ""
 
 

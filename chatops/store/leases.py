@@ -182,10 +182,7 @@ class Leases(StorePart):
                 _put_lease(self._rows, full, holder, expires_at=now + ttl_s, now=now)
 
     def renew_lease(self, session_id: SessionId, token: str, *, ttl_s: float = 30.0) -> None:
-        """Renew the lease if it still has this token.
-
-        A lost lease is never taken again by this: another process may have owned the session, changed it and left.
-        """
+        """Renew the lease if it still has this token."""
         sql = "UPDATE leases SET expires_at = ? WHERE session_id = ? AND token = ?"
         with self._rows.write():
             self._rows.run(sql, self._clock() + ttl_s, session_id, token)
@@ -210,7 +207,7 @@ class Leases(StorePart):
         return lease if keeps else None
 
     def request_lease(self, session_id: SessionId, asker: Holder) -> None:
-        """Ask the holder to hand the session over. This replaces an earlier request, whose process can see that."""
+        """Ask the holder to hand the session over, in place of an earlier request."""
         sql = "UPDATE leases SET requested_by = ? WHERE session_id = ?"
         with self._rows.write():
             self._rows.must_be_own(session_id, to_drive=True)

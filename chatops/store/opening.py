@@ -285,31 +285,26 @@ def uri(path: Path, *, mode: str) -> str:
 
 def _choose_journal(raw: sqlite3.Connection, path: Path) -> tuple[str, ...]:
     """Choose WAL, or DELETE where processes share no memory. Returns the notices."""
-    if _write_ahead(raw, path):
+    if _switch_to_wal(raw, path):
         return ()
-    _journal_mode(raw, "DELETE")
+    raw.execute("PRAGMA journal_mode = DELETE").fetchone()
     return (f"{path} is on a drive without write-ahead logging: saving is slower, and nothing is lost.",)
 
 
-def _write_ahead(raw: sqlite3.Connection, path: Path) -> bool:
+def _switch_to_wal(raw: sqlite3.Connection, path: Path) -> bool:
     """Switch to the write-ahead log. Returns False if that does not work."""
-    give_up = time.monotonic() + BUSY_TIMEOUT_MS / 1000
-    while _journal_mode(raw) != "wal":
+    give_up_at = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while raw.execute("PRAGMA journal_mode").fetchone() != ("wal",):
         try:
-            mode = _journal_mode(raw, "WAL")
+            mode = raw.execute("PRAGMA journal_mode = WAL").fetchone()
             raw.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            return mode == "wal"
+            return bool(mode == ("wal",))
         except sqlite3.OperationalError as error:
             # Two processes that start at once meet here, and SQLite does not wait for this lock.
             if not is_busy(error):
                 log.warning("write-ahead log refused for %s: %s", path, error)
                 return False
-            if time.monotonic() > give_up:
+            if time.monotonic() > give_up_at:
                 raise
             time.sleep(0.01)
     return True
-
-
-def _journal_mode(raw: sqlite3.Connection, wanted: str = "") -> str:
-    row = raw.execute(f"PRAGMA journal_mode = {wanted}" if wanted else "PRAGMA journal_mode").fetchone()
-    return str(row[0]).lower()

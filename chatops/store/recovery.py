@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+_COLUMNS = "SELECT name, pk FROM pragma_table_info(?)"
 HISTORY_TABLES = ("messages", "sessions", "turns", "turn_grants", "decisions", "audit", "settings")
 """Tables of messages and decisions. Without leases, journal and rules no turn can be resumed from them."""
 _FROM_BACKUP = {
@@ -154,25 +155,25 @@ def _copy_table(
 
     Rows that the target has already stay as they are there.
     """
-    info = target.execute(f"PRAGMA table_info({name})").fetchall()
-    key = next(str(column[1]) for column in info if column[5])
+    own = {str(column): bool(is_key) for column, is_key in target.execute(_COLUMNS, (name,))}
+    key = next(column for column, is_key in own.items() if is_key)
     try:
-        theirs = {str(column[1]) for column in source.execute(f"PRAGMA table_info({name})").fetchall()}
+        theirs = {str(column) for column, _ in source.execute(_COLUMNS, (name,))}
     except sqlite3.Error:
         return False
     if key not in theirs:
         return not (theirs or broken)
-    columns = [key, *(str(column[1]) for column in info if str(column[1]) in theirs - {key})]
+    columns = [key, *(column for column in own if column in theirs - {key})]
     select = f"SELECT {', '.join(columns)} FROM {name} WHERE {where}"
     insert = f"INSERT OR IGNORE INTO {name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
     whole = True
     for sign, order in ((">", "ASC"), ("<", "DESC")):
         after = ""
-        at: tuple[object, ...] = ()
+        last: tuple[object, ...] = ()
         while True:
             try:
                 # One row at a time: in a larger batch, a damaged row would take the rows before it along.
-                row = source.execute(f"{select}{after} ORDER BY {key} {order} LIMIT 1", at).fetchone()
+                row = source.execute(f"{select}{after} ORDER BY {key} {order} LIMIT 1", last).fetchone()
             except sqlite3.Error:
                 whole = False
                 break
@@ -182,7 +183,7 @@ def _copy_table(
                 # A column that must not be NULL is missing.
                 whole = False
             # `+` compares a second time without the index: that of a damaged page may lead back to an earlier row.
-            after, at = f" AND {key} {sign} ?1 AND +{key} {sign} ?1", (bind(row[0]),)
+            after, last = f" AND {key} {sign} ?1 AND +{key} {sign} ?1", (bind(row[0]),)
     return False
 
 
