@@ -237,9 +237,11 @@ async def _prepare_command(
     """Return the command to start, with what it needs around it on `stack`."""
     cwd = Path(spec.cwd) if spec.cwd else limits.workspace
     own = {name: expand_variables(text, environ=os.environ, where=f"env.{name}") for name, text in spec.env}
+    names_module = any(_MODULE_OPTION.fullmatch(word) for word in spec.command[1:])
     environment = {
         **base_environment(sandbox, confined),
-        **_import_limits(spec),
+        # Or else ``python -m MODULE`` would load modules of the workspace, unless the entry names a folder.
+        **({"PYTHONSAFEPATH": "1"} if names_module and not spec.cwd else {}),
         "PATH": os.pathsep.join(workspace_last(search_path(confined).split(os.pathsep), workspace=limits.workspace)),
         **own,
     }
@@ -259,12 +261,6 @@ async def _prepare_command(
     command = Command(argv=spec.command, cwd=cwd, environment=environment, call=call)
     ready = set_up(command, confined=confined, context=context, masked=True, serves=True)
     return (await stack.enter_async_context(ready))[0]
-
-
-def _import_limits(spec: McpServerSpec) -> dict[str, str]:
-    """Return what keeps ``python -m MODULE`` from loading modules of the workspace, unless the entry names a folder."""
-    names_module = any(_MODULE_OPTION.fullmatch(word) for word in spec.command[1:])
-    return {"PYTHONSAFEPATH": "1"} if names_module and not spec.cwd else {}
 
 
 async def _start_process(command: Command) -> asyncio.subprocess.Process:

@@ -38,9 +38,9 @@ from chatops.models.wire import (
     MessageEncoder,
     ReadFile,
     ReasoningReplay,
-    ToolEncoder,
     assistant_text,
     encode,
+    encode_tools,
     is_empty,
     join_body,
     result_content,
@@ -153,7 +153,7 @@ class Body:
 
 
 class BodyBuilder:
-    """Builder of request bodies for one model. It caches encoded messages and tools."""
+    """Builder of request bodies for one model. It caches encoded messages."""
 
     def __init__(self, spec: ModelSpec, *, host: HostProfile, read_file: ReadFile | None = None) -> None:
         self._spec = spec
@@ -165,7 +165,6 @@ class BodyBuilder:
         self._without_images = self._with_images = make_encoder()
         if spec.takes_images and read_file is not None:
             self._with_images = make_encoder(read_file=read_file)
-        self._tools = ToolEncoder()
         self._extra, self.refused = extra_fields(spec)
 
     def sends_images(self, delivery: ToolDelivery, *, without: Collection[str]) -> bool:
@@ -212,10 +211,10 @@ class BodyBuilder:
         if not request.tools:
             return {}
         if request.tool_choice is ToolChoice.AUTO:
-            return {"tools": self._tools.array(request.tools)}
+            return {"tools": encode_tools(request.tools)}
         if not self._host.tool_choice_none or "tool_choice" in without:
             return {}
-        return {"tools": self._tools.array(request.tools), "tool_choice": b'"none"'}
+        return {"tools": encode_tools(request.tools), "tool_choice": b'"none"'}
 
     def _parameters(self, sampling: Sampling, without: Collection[str]) -> Mapping[str, JsonValue]:
         spec = self._spec

@@ -117,7 +117,12 @@ class DeliveryChoice:
         """
         known = self._learned()
         if is_free(self._spec) and known is not None and known.calling is CallStyle.IGNORED:
-            return self._after_native_call() if reply.calls and not text_format else ""
+            if not reply.calls or text_format:
+                return ""
+            # The server does not hide tools after all.
+            self._memory.learn(Learned(calling=CallStyle.NATIVE))
+            where = "in the API's own field; from the next request on tools are sent there again"
+            return f"{self._name} called a tool {where}."
         if delivery != InField(reads_text=True) or not tools:
             return ""
         if text_format:
@@ -154,13 +159,6 @@ class DeliveryChoice:
     def _fills_in_counts(self) -> bool:
         """True for LiteLLM: if its provider does not count, it fills in its own count without tools."""
         return self._spec.host_type is HostType.LITELLM
-
-    def _after_native_call(self) -> str:
-        """Withdraw the conclusion that the server hides tools."""
-        self._memory.learn(Learned(calling=CallStyle.NATIVE))
-        return (
-            f"{self._name} called a tool in the API's own field; from the next request on tools are sent there again."
-        )
 
     @property
     def _name(self) -> str:

@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import assert_never
 
 from chatops.domain.canonical import JsonValue
@@ -410,19 +411,10 @@ class MessageEncoder:
         return value | {"extra_content": json.loads(extra)} if extra else value
 
 
-class ToolEncoder:
-    """Encoder of the `tools` array; it caches the last set of tools."""
-
-    def __init__(self) -> None:
-        self._tools: tuple[ToolSpec, ...] = ()
-        self._data = b"[]"
-
-    def array(self, tools: tuple[ToolSpec, ...]) -> bytes:
-        """Return the whole array as JSON bytes. The schema is copied as text."""
-        if tools != self._tools:
-            self._data = b"[" + b",".join(_encode_tool(tool) for tool in tools) + b"]"
-            self._tools = tools
-        return self._data
+@lru_cache(maxsize=8)
+def encode_tools(tools: tuple[ToolSpec, ...]) -> bytes:
+    """Return the `tools` array as JSON bytes, cached for the last few sets. The schema is copied as text."""
+    return b"[" + b",".join(map(_encode_tool, tools)) + b"]"
 
 
 def _encode_tool(tool: ToolSpec) -> bytes:

@@ -268,7 +268,7 @@ def _copy_files(
     """Copy the files of a session, and the images that its drafts and queued messages name."""
     here, there = source.files(), target.files()
     for file in sorted(here.digests(session_id) - there.digests(session_id)):
-        data = here.of(session_id, file)
+        data = here.read_by_digest(file, session_id)
         problem = "changed, not copied" if data is None else there.keep(session_id, "", data).problem
         report.files += not problem
         report.lost += [f"{file[:12]} of session {session_id}: {problem}"] if problem else []

@@ -49,7 +49,7 @@ class DatabaseFiles(SessionFiles):
         with self._rows.read():
             return {text(row[0]) for row in self._rows.all("SELECT digest FROM files WHERE session_id = ?", session_id)}
 
-    def strays(self, sessions: Sequence[SessionId]) -> int:
+    def count_strays(self, sessions: Sequence[SessionId]) -> int:
         """Return the number of files that belong to none of these sessions."""
         with self._rows.read():
             owners = [SessionId(text(row[0])) for row in self._rows.all("SELECT session_id FROM files")]
@@ -69,7 +69,7 @@ class DatabaseFiles(SessionFiles):
                 "DELETE FROM file_bodies b WHERE NOT EXISTS (SELECT 1 FROM files f WHERE f.digest = b.digest)"
             )
 
-    def _put(self, session_id: SessionId, file: FileRef, data: bytes) -> bool:
+    def _write(self, session_id: SessionId, file: FileRef, data: bytes) -> bool:
         rows = self._rows
         among = "FROM files f JOIN file_bodies b ON b.digest = f.digest WHERE f.session_id = ?"
         with rows.write():
@@ -81,7 +81,8 @@ class DatabaseFiles(SessionFiles):
                 rows.insert("files", session_id=session_id, digest=file.digest)
         return True
 
-    def _get(self, beginning: str, session_id: SessionId | None = None) -> bytes | None:
+    def read_by_digest(self, beginning: str, session_id: SessionId | None = None) -> bytes | None:
+        """Return the bytes of a file, see `SessionFiles`."""
         data = None
         with suppress(StoreError), self._rows.read():
             found = self._rows.run(

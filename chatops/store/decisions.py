@@ -33,10 +33,10 @@ else:
 _POSTED = "a posted answer"
 
 
-def follow(rows: Connection, step: TurnStep, *, now: float) -> None:
+def store_decisions(rows: Connection, step: TurnStep, *, now: float) -> None:
     """Update queue, posted decisions and log to the state after `step`. Raises AlreadyDecidedError."""
     for record in step.decisions:
-        _check_first(rows, record)
+        _must_be_first(rows, record)
         _log_decision(rows, record, step.state, now=now)
         if record.by.rule:
             count_use(rows, record.by.rule, now=now)
@@ -50,7 +50,7 @@ def follow(rows: Connection, step: TurnStep, *, now: float) -> None:
         _put_pending(rows, pending, turn_id=turn_id, session_id=step.state.session_id, now=now)
 
 
-def _check_first(rows: Connection, record: DecisionRecord) -> None:
+def _must_be_first(rows: Connection, record: DecisionRecord) -> None:
     """Raise AlreadyDecidedError if another decision was posted first, unless this one overrules it.
 
     A posted decision that cannot be read is void.
@@ -60,7 +60,7 @@ def _check_first(rows: Connection, record: DecisionRecord) -> None:
     if posted is None:
         return
     try:
-        first, by = codec.decode_decision(posted[0]), _author(*posted[1:])
+        first, by = codec.decode_decision(posted[0]), _read_author(*posted[1:])
     except UnreadableError:
         return
     # A decision that denies what is approved and not started counts although it came second.
@@ -72,11 +72,11 @@ def _check_first(rows: Connection, record: DecisionRecord) -> None:
         )
 
 
-def _author(claimed: Value, member: Value) -> Principal:
-    return poster(codec.decode_principal(claimed), member)
+def _read_author(claimed: Value, member: Value) -> Principal:
+    return with_member(codec.decode_principal(claimed), member)
 
 
-def poster(claimed: Principal, member: Value) -> Principal:
+def with_member(claimed: Principal, member: Value) -> Principal:
     """Return who posted something: what that process said, with the role that the database has recorded.
 
     A rule posts nothing, and would be named in place of the role.
@@ -240,6 +240,7 @@ class DecisionQueue(StorePart):
 
 def _in_call_order(queued: Sequence[PendingCallRow]) -> list[PendingCallRow]:
     """Sort calls by turn, those of a turn as the model made them, and not as their inspections ended."""
+    # In reverse, so that the place of the first call of each turn stays.
     turns = {call.turn_id: place for place, call in reversed(list(enumerate(queued)))}
     return sorted(queued, key=lambda call: (turns[call.turn_id], _numbers_in(call.pending.call.id)))
 
@@ -254,7 +255,7 @@ def _decode_answer(row: SqlRow) -> DecideCall:
         call_id=CallId(text(call_id)),
         digest=text(digest),
         decision=codec.decode_decision(decision),
-        by=_author(by, member),
+        by=_read_author(by, member),
     )
 
 

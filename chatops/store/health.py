@@ -245,13 +245,14 @@ def _check_files(files: SessionFiles, sessions: Sequence[SessionId], named: Mapp
     for session_id in sessions:
         digests = files.digests(session_id)
         kept |= digests
-        changed += [f"{name[:12]} of {session_id}" for name in sorted(digests) if files.of(session_id, name) is None]
+        gone = (name for name in sorted(digests) if files.read_by_digest(name, session_id) is None)
+        changed += [f"{name[:12]} of {session_id}" for name in gone]
     lost = [place for digest, place in named.items() if digest not in kept]
     for problem, places in (("changed", changed), ("missing", lost)):
         if places:
             text = f"{plural(len(places), 'file of a session is', 'files of sessions are')} {problem}"
             found.append(_warning(f"{text}: {', '.join(places[:MOST_NAMED])}.", "Messages show only their names."))
-    if strays := files.strays(sessions):
+    if strays := files.count_strays(sessions):
         text = f"{plural(strays, 'file belongs', 'files belong')} to no session"
         found.append(_warning(f"{text}: a chatops was killed while it deleted or copied one.", "They do no harm."))
     return [*found, _fine(f"{plural(len(kept), 'file')} of sessions, {len(kept - {*named})} of them in no message yet")]

@@ -4,7 +4,7 @@ Theory of operation
 
 The store starts as a copy of the file's sessions, or empty if the file cannot be read. No turn of the file can be
 resumed in it, see `recovery.copy_sessions`. What the copy was like, and the numbers of its last rows, are kept beside
-it (`_KEEP_COPY`), and tell what was changed and added here since.
+it (`_REMEMBER_COPY`), and tell what was changed and added here since.
 
 `save` opens the file like any process that starts, attaches both to it, and moves in one transaction of the file what
 was added. The lock of the connection is held from the moment at which it is read to the exchange of the two databases,
@@ -54,7 +54,7 @@ _TABLES = {
 """Tables to which rows are added, parents first, each with its row number; without one, all of its rows are new."""
 _USER_COLUMNS = ("title", "role", "model_pin", "persona")
 """Properties of a session that users change without a turn."""
-_KEEP_COPY = (
+_REMEMBER_COPY = (
     "ATTACH ':memory:' AS copied",
     "CREATE TABLE copied.sessions AS SELECT * FROM main.sessions",
     "CREATE TABLE copied.settings AS SELECT * FROM main.settings",
@@ -87,7 +87,7 @@ class LateFile(StoreFile):
         super().__init__(memory.path, memory=memory)
         self.notices.append(notice)
         self._moved = False
-        for statement in _KEEP_COPY:
+        for statement in _REMEMBER_COPY:
             self._raw.execute(statement)
 
     def save(self, *, may_take: Callable[[LeaseRow | None, SessionId], None]) -> Sequence[tuple[SessionId, SessionId]]:
@@ -130,7 +130,7 @@ class LateFile(StoreFile):
         except BaseException as error:
             file.close()
             if isinstance(error, StoreError) and isinstance(error.__cause__, sqlite3.IntegrityError):
-                raise _not_moved("what it continues was changed by another chatops") from error
+                raise _not_saved_error("what it continues was changed by another chatops") from error
             raise
 
 
@@ -139,9 +139,9 @@ def _check_unchanged(file: Connection, may_take: Callable[[LeaseRow | None, Sess
     for id_, unfinished, differs in file.all(_USED_SESSIONS):
         session_id = SessionId(text(id_))
         if unfinished:
-            raise _not_moved(f"session {session_id} has a pending call or other unfinished work in the store")
+            raise _not_saved_error(f"session {session_id} has a pending call or other unfinished work in the store")
         if differs:
-            raise _not_moved(f"session {session_id} was changed or deleted by another chatops")
+            raise _not_saved_error(f"session {session_id} was changed or deleted by another chatops")
         try:
             may_take(leases.stored(file, session_id), session_id)
         except SessionHeldError as error:
@@ -155,7 +155,7 @@ def _check_unchanged(file: Connection, may_take: Callable[[LeaseRow | None, Sess
 
 def _move_sessions(file: Connection) -> list[tuple[SessionId, SessionId]]:
     """Insert new sessions, and update the others, in the order of their last use. Returns the new copies."""
-    names = _columns(file, "sessions", without="seq")
+    names = _list_columns(file, "sessions", without="seq")
     new = "FROM memory.sessions WHERE id NOT IN (SELECT id FROM copied.sessions)"
     file.run(f"INSERT INTO sessions ({names}) SELECT {names} {new}")
     both = "FROM memory.sessions m JOIN copied.sessions c USING (id) WHERE sessions.id = m.id"
@@ -178,7 +178,7 @@ def _move_sessions(file: Connection) -> list[tuple[SessionId, SessionId]]:
 
 def _add_rows(file: Connection) -> None:
     for table, key in _TABLES.items():
-        names = _columns(file, table, without=key)
+        names = _list_columns(file, table, without=key)
         last = f"coalesce((SELECT seq FROM copied.last WHERE name = '{table}'), 0)"
         added = f"WHERE {key} > {last} ORDER BY {key}" if key else ""
         file.run(f"INSERT INTO {table} ({names}) SELECT {names} FROM memory.{table} {added}")
@@ -191,12 +191,12 @@ def _add_rows(file: Connection) -> None:
     )
 
 
-def _columns(file: Connection, table: str, *, without: str) -> str:
+def _list_columns(file: Connection, table: str, *, without: str) -> str:
     names = file.all("SELECT name FROM pragma_table_info(?) WHERE name <> ?", table, without)
     return ", ".join(text(name) for (name,) in names)
 
 
-def _not_moved(why: str) -> NotSavedError:
+def _not_saved_error(why: str) -> NotSavedError:
     return NotSavedError(
         f"Not saved: {why}.",
         advice="Keep what was said here with /export, then start chatops again.",

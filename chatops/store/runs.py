@@ -47,7 +47,7 @@ class Runs(StorePart):
         """
         with self._rows.write():
             leases.must_not_be_taken(self._rows, step.state.session_id, lease)
-            _commit(self._rows, step, now=self._clock(), writer=self._writer)
+            _commit_step(self._rows, step, now=self._clock(), writer=self._writer)
 
     def load_run(self, session_id: SessionId) -> WorkflowState:
         """Return the run as last committed.
@@ -55,7 +55,7 @@ class Runs(StorePart):
         Raises NoSuchSessionError for a session that is not a run, and UnreadableError.
         """
         with self._rows.read():
-            return _load(self._rows, sessions.full_id(self._rows, session_id))
+            return _read_run(self._rows, sessions.full_id(self._rows, session_id))
 
     def runs(self, *, workspace: str | None = None, limit: int = 200) -> list[SessionInfo]:
         """Return the sessions that are runs, by newest activity."""
@@ -70,8 +70,8 @@ class Runs(StorePart):
         """
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
-            state = _load(self._rows, full)
-            if not _applies(review, state):
+            state = _read_run(self._rows, full)
+            if not _changes_run(review, state):
                 return False
             if any(type(earlier) is type(review) for _, earlier in _posted_reviews(self._rows, full)):
                 return False
@@ -94,7 +94,7 @@ class Runs(StorePart):
             return [posted for _, posted in _posted_reviews(self._rows, sessions.full_id(self._rows, session_id))]
 
 
-def _commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> None:
+def _commit_step(rows: Connection, step: WorkflowStep, *, now: float, writer: str) -> None:
     state = step.state
     if rows.one("SELECT 1 FROM sessions WHERE id = ?", state.session_id) is None:
         raise NoSuchSessionError(f"There is no session {state.session_id}.", advice="It was deleted; start a new run.")
@@ -110,7 +110,7 @@ def _commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) ->
         )
     if (review := step.user_input) is not None:
         if waiting := _posted_reviews(rows, state.session_id):
-            _must_be_first(review, _load(rows, state.session_id), (posted for _, posted in waiting))
+            _must_be_first(review, _read_run(rows, state.session_id), (posted for _, posted in waiting))
         audit.append(rows, state.session_id, [{"kind": "review", "review": review, "by": review.by}], now=now)
     phase = state.phase
     rows.upsert(
@@ -137,13 +137,13 @@ def _commit(rows: Connection, step: WorkflowStep, *, now: float, writer: str) ->
     )
     if stored is None:
         # In the queue, the request is the oldest message until the run is stored.
-        oldest = "(SELECT min(seq) FROM queued_texts WHERE session_id = ?)"
-        rows.run(f"DELETE FROM queued_texts WHERE seq = {oldest} AND text = ?", state.session_id, state.query)
-    _consume(rows, state)
+        oldest = "SELECT min(seq) FROM queued_texts WHERE session_id = ?"
+        rows.run(f"DELETE FROM queued_texts WHERE seq = ({oldest}) AND text = ?", state.session_id, state.query)
+    _drop_void_reviews(rows, state)
     reach("in_run_commit")
 
 
-def _load(rows: Connection, session_id: SessionId) -> WorkflowState:
+def _read_run(rows: Connection, session_id: SessionId) -> WorkflowState:
     row = rows.one("SELECT state, version FROM runs WHERE session_id = ?", session_id)
     if row is None:
         raise NoSuchSessionError(
@@ -161,14 +161,14 @@ def _posted_reviews(rows: Connection, session_id: SessionId) -> list[tuple[int, 
     def read(body: Value, member: Value) -> ReviewStep | CancelRun | None:
         with suppress(UnreadableError):
             review = codec.decode_review(body)
-            return replace(review, by=decisions.poster(review.by, member))
+            return replace(review, by=decisions.with_member(review.by, member))
         return None
 
     sql = f"SELECT seq, body, {rows.PRINCIPAL} FROM posted_reviews WHERE session_id = ? ORDER BY seq"
     return [(integer(row[0]), read(*row[1:])) for row in rows.all(sql, session_id)]
 
 
-def _applies(review: ReviewStep | CancelRun, state: WorkflowState) -> bool:
+def _changes_run(review: ReviewStep | CancelRun, state: WorkflowState) -> bool:
     """Return True if a review or cancellation changes the run's state."""
     return machine.advance_run(state, review).state is not state
 
@@ -181,21 +181,19 @@ def _must_be_first(
     `before` is the run before it. The process that posted the first one has reported that it counts.
     """
     for first in posted:
-        if first is not None and type(first) is type(review) and first != review and _applies(first, before):
+        if first is not None and type(first) is type(review) and first != review and _changes_run(first, before):
             raise AlreadyDecidedError(
                 f"Run {before.session_id} was already reviewed or cancelled by {first.by}; the first one counts.",
                 advice=f"To see its state: chatops workflow show {before.session_id}",
             )
 
 
-def _consume(rows: Connection, state: WorkflowState) -> None:
+def _drop_void_reviews(rows: Connection, state: WorkflowState) -> None:
     for seq, body in rows.all("SELECT seq, body FROM posted_reviews WHERE session_id = ?", state.session_id):
-        try:
-            still = _applies(codec.decode_review(body), state)
-        except UnreadableError:
-            still = False
-        if not still:
-            rows.run("DELETE FROM posted_reviews WHERE seq = ?", seq)
+        with suppress(UnreadableError):
+            if _changes_run(codec.decode_review(body), state):
+                continue
+        rows.run("DELETE FROM posted_reviews WHERE seq = ?", seq)
 
 
 @frozen_dataclass

@@ -7,11 +7,12 @@ found a text in stores of gigabytes at once, and had to be kept up, private, and
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING
 
 from chatops.domain.ids import MessageId, SessionId
 from chatops.store import messages
-from chatops.store.base import ALL, SearchHit, SessionInfo
+from chatops.store.base import ALL, SearchHit
 from chatops.store.connection import Connection, Value
 from chatops.store.sessions import listed
 
@@ -33,12 +34,18 @@ def search(rows: Connection, wanted: str, *, workspace: str | None, most: int) -
     folded = wanted.casefold()
     with rows.read():
         infos = listed(rows, workspace=workspace, limit=ALL)
-    places = _MessageSessions(rows, infos)
+
+    @cache
+    def chain(head: MessageId | None) -> frozenset[MessageId]:
+        return frozenset(messages.chain_ids(rows, head))
+
     hits: list[SearchHit] = []
     for message_id, session_id, body in _find_candidates(rows, _pattern_of(wanted)):
         if folded in body.casefold():
+            # The session that it was written in, and copies of that.
+            candidates = (info for info in infos if info.id == session_id or info.forked_from is not None)
             with rows.read():
-                found_in = places.of(session_id, message_id)
+                found_in = [info for info in candidates if message_id in chain(info.head)]
             hits += (SearchHit(session=info, message_id=message_id, text=body) for info in found_in)
         if len(hits) >= most:
             return hits[:most]
@@ -86,22 +93,3 @@ def _text_of(body: str) -> str:
         return ""
     said = value.get("content" if value.get("kind") == "tool" else "text")
     return said if isinstance(said, str) else ""
-
-
-class _MessageSessions:
-    """The sessions that a message is in: the one that it was written in, and copies of that."""
-
-    def __init__(self, rows: Connection, infos: list[SessionInfo]) -> None:
-        self._rows = rows
-        self._listed = infos
-        self._chains: dict[SessionId, frozenset[MessageId]] = {}
-
-    def of(self, session_id: SessionId, message_id: MessageId) -> list[SessionInfo]:
-        """Return the listed sessions with a message that was written in `session_id`."""
-        candidates = (info for info in self._listed if info.id == session_id or info.forked_from is not None)
-        return [info for info in candidates if message_id in self._chain(info)]
-
-    def _chain(self, info: SessionInfo) -> frozenset[MessageId]:
-        if info.id not in self._chains:
-            self._chains[info.id] = frozenset(messages.chain_ids(self._rows, info.head))
-        return self._chains[info.id]

@@ -22,6 +22,7 @@ from chatops.domain.ids import SessionId
 MAX_BYTES = 10 * 1024 * 1024
 """Maximum size of a kept file, in bytes."""
 MAX_IN_SESSION = 100 * 1024 * 1024
+"""Bytes of the files of one session."""
 _ENDINGS = {
     "image/png": ".png",
     "image/jpeg": ".jpg",
@@ -52,13 +53,13 @@ class SessionFiles:
         problem = f"larger than {MAX_BYTES // 1024 // 1024} MiB, not kept" if size > MAX_BYTES else ""
         if not problem:
             try:
-                if not self._put(session_id, file, data):
+                if not self._write(session_id, file, data):
                     problem = f"not kept: the session has {MAX_IN_SESSION // 1024 // 1024} MiB of files already"
             except (OSError, ChatopsError) as error:
                 problem = f"not kept: {error.strerror if isinstance(error, OSError) else error}"
         return replace(file, digest="", problem=problem) if problem else file
 
-    def _put(self, session_id: SessionId, file: FileRef, data: bytes) -> bool:
+    def _write(self, session_id: SessionId, file: FileRef, data: bytes) -> bool:
         """Keep a file unless it is there. Returns False if the session has too many. Raises OSError, ChatopsError."""
         folder = self._folder / _name_folder(session_id)
         place = folder / name_of(file)
@@ -81,7 +82,7 @@ class SessionFiles:
     def pasted(self, name: str) -> bytes | None:
         """Return the pasted image of this name; None if there is none. Whatever the name is, it is used as no path."""
         found = _PASTED_NAME.fullmatch(name)
-        return self._get(found[1], PASTED) if found is not None else None
+        return self.read_by_digest(found[1], PASTED) if found is not None else None
 
     def path_of(self, file: FileRef) -> Path | None:
         """Return the path of a kept file, with the ending of its type; None if it is gone or was never kept."""
@@ -89,9 +90,9 @@ class SessionFiles:
 
     def read(self, file: FileRef) -> bytes | None:
         """Return the bytes of a kept file; None if they are gone or have been changed."""
-        return self._get(file.digest) if _is_kept(file) else None
+        return self.read_by_digest(file.digest) if _is_kept(file) else None
 
-    def _get(self, beginning: str, session_id: SessionId | None = None) -> bytes | None:
+    def read_by_digest(self, beginning: str, session_id: SessionId | None = None) -> bytes | None:
         """Return the bytes of a file by the beginning of its digest; None if they are gone or have been changed."""
         folder = "*" if session_id is None else _name_folder(session_id)
         try:
@@ -106,11 +107,7 @@ class SessionFiles:
         folder = self._folder / _name_folder(session_id)
         return {file.name.partition(".")[0] for file in folder.iterdir()} if folder.is_dir() else set()
 
-    def of(self, session_id: SessionId, digest: str) -> bytes | None:
-        """Return the bytes of a file of a session; None if they are gone or have been changed."""
-        return self._get(digest, session_id)
-
-    def strays(self, sessions: Sequence[SessionId]) -> int:
+    def count_strays(self, sessions: Sequence[SessionId]) -> int:
         """Return the number of files that belong to none of these sessions."""
         known = {_name_folder(owner) for owner in (*sessions, PASTED)}
         folders = self._folder.iterdir() if self._folder.is_dir() else ()

@@ -216,13 +216,6 @@ def append_messages(rows: Connection, session_id: SessionId, added: Sequence[Mes
     )
 
 
-def remove_oldest_queued(rows: Connection, session_id: SessionId) -> None:
-    """Remove the oldest queued message."""
-    rows.run(
-        "DELETE FROM queued_texts WHERE seq = (SELECT min(seq) FROM queued_texts WHERE session_id = ?)", session_id
-    )
-
-
 def _decode_row(row: SqlRow) -> SessionInfo:
     """Return the session of a row. A damaged value becomes empty or zero and costs nothing else."""
     head, forked_from, active, last = (text_or(row[index], "") for index in (6, 7, 11, 12))

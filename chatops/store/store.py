@@ -73,7 +73,11 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
 
         `clock` returns seconds since the epoch; None: the clock of the database. Raises StoreError, UnreadableError.
         """
-        self._rows = _open_connection(file) if isinstance(file, Path) else file
+        if isinstance(file, Path):
+            from chatops.store.store_file import StoreFile
+
+            file = StoreFile(file)
+        self._rows = file
         self._clock = clock or self._rows.now
         self._process = process
         self._alive = alive
@@ -407,9 +411,3 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
             if not sessions.exists(self._rows, session_id):
                 return session_id
         raise StoreError("No free session id was found.", advice="Try again.")
-
-
-def _open_connection(path: Path) -> Connection:
-    from chatops.store.store_file import StoreFile
-
-    return StoreFile(path)

@@ -46,7 +46,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import Usage, countable
 from chatops.domain.tools import Outcome
-from chatops.store import audit, decisions, leases, messages, rules, sessions
+from chatops.store import audit, decisions, leases, messages, rules
 from chatops.store.base import Holder, JournalRow, Late, StorePart
 from chatops.store.connection import Connection, SqlRow, integer, real, real_or_none, text, text_or_none
 from chatops.store.runs import active_run
@@ -59,10 +59,9 @@ if TYPE_CHECKING:
     from chatops.domain.messages import Message
     from chatops.engine.effects import AttemptResult, RunTool, TurnStep
     from chatops.engine.state import TurnState
-    from chatops.engine.workflow import machine
     from chatops.store import codec
 else:
-    codec, machine = (Late("chatops.store.codec"), Late("chatops.engine.workflow.machine"))
+    codec = Late("chatops.store.codec")
 
 _RELOAD = "Load the session again: another chatops has continued it."
 _TOKEN_FIELDS = tuple(field.name for field in fields(Usage) if field.name != "cost")
@@ -142,18 +141,15 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
     grants: dict[str, str] = {}
     body = codec.encode_state(state, grants=grants)
     bodies = [codec.encode_message(message) for message in step.messages]
-    mark = codec.fingerprint(step, state=body, messages=bodies)
-    checkpoint = _Checkpoint(state=state, body=body, mark=mark, writer=writer)
+    fingerprint = codec.fingerprint(step, state=body, messages=bodies)
+    checkpoint = _Checkpoint(state=state, body=body, fingerprint=fingerprint, writer=writer)
     stored = rows.one("SELECT seq, writer, fingerprint, state, session_id FROM turns WHERE turn_id = ?", state.turn_id)
-    if stored is not None and _is_repeated(
-        checkpoint,
-        stored,
-        nothing_new=not (step.messages or step.results or step.decisions or step.rules or step.effects),
-    ):
+    nothing_new = not (step.messages or step.results or step.decisions or step.rules or step.effects)
+    if stored is not None and _is_repeated(checkpoint, stored, nothing_new=nothing_new):
         return
-    _check_order(state, stored, active=active)
+    _must_follow(state, stored, active=active)
     if stored is None:
-        _check_beginning(rows, state, head=head)
+        _must_start_at_head(rows, state, head=head)
         if state.contract is None and state.gate is None:
             _prune(rows, last)
 
@@ -178,11 +174,12 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
     for rule in step.rules:
         rules.add_rule(rows, state.session_id, rule, now=now)
     if step.takes_queued:
-        sessions.remove_oldest_queued(rows, state.session_id)
+        oldest = "SELECT min(seq) FROM queued_texts WHERE session_id = ?"
+        rows.run(f"DELETE FROM queued_texts WHERE seq = ({oldest})", state.session_id)
     if step.draft is not None:
         rows.put_setting(step.draft.setting, step.draft.text)
     audit.append_step(rows, step, now=now, via=via)
-    decisions.follow(rows, step, now=now)
+    decisions.store_decisions(rows, step, now=now)
     rows.run(
         f"UPDATE sessions SET head = ?, active_turn = ?, last_turn = ?, "
         f"turn_counter = {rows.GREATEST}(turn_counter, ?), title = ?, message_count = message_count + ?, "
@@ -201,25 +198,26 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
 
 @frozen_dataclass
 class _Checkpoint:
-    """A state to be stored. `mark` is the fingerprint of the whole step, `writer` names the connection."""
+    """A state to be stored, with the fingerprint of the whole step. `writer` names the connection."""
 
     state: TurnState
     body: str
-    mark: str
+    fingerprint: str
     writer: str
 
 
 def _is_repeated(checkpoint: _Checkpoint, stored: SqlRow, *, nothing_new: bool) -> bool:
     """Return True if this very step is stored. Raises ConflictError if another one has its number."""
-    seq, writer, mark, body, _ = stored
+    seq, writer, fingerprint, body, _ = stored
     if seq != checkpoint.state.seq:
         return False
-    if (writer, mark) == (checkpoint.writer, checkpoint.mark) or (nothing_new and body == checkpoint.body):
+    is_same = (writer, fingerprint) == (checkpoint.writer, checkpoint.fingerprint)
+    if is_same or (nothing_new and body == checkpoint.body):
         return True
     raise ConflictError(f"Turn {checkpoint.state.turn_id} has another step {seq} already.", advice=_RELOAD)
 
 
-def _check_beginning(rows: Connection, state: TurnState, *, head: str | None) -> None:
+def _must_start_at_head(rows: Connection, state: TurnState, *, head: str | None) -> None:
     """Raise ConflictError unless the turn starts at the head, or is the one that the session's run waits for.
 
     An attempt at a workflow step sees the earlier attempts and nothing else, so it starts below them, or at no message.
@@ -235,7 +233,7 @@ def _check_beginning(rows: Connection, state: TurnState, *, head: str | None) ->
         raise ConflictError(f"The session has changed since turn {state.turn_id} was started.", advice=_RELOAD)
 
 
-def _check_order(state: TurnState, stored: SqlRow | None, *, active: str | None) -> None:
+def _must_follow(state: TurnState, stored: SqlRow | None, *, active: str | None) -> None:
     """Raise ConflictError unless the step is the next one of the session's one unfinished turn."""
     if stored is not None and stored[4] != state.session_id:
         raise ConflictError(f"Turn {state.turn_id} belongs to another session.", advice=_RELOAD)
@@ -261,7 +259,9 @@ def load(rows: Connection, turn_id: TurnId) -> TurnState:
     except UnreadableError as error:
         way_on = f"To continue in a copy: chatops sessions fork {row[2]}"
         raise UnreadableError(str(error), advice=f"{error.advice} {way_on}".strip()) from error
-    return replace(stored.state, history=_history(rows, stored.state), messages=messages.bodies(rows, stored.messages))
+    return replace(
+        stored.state, history=_read_history(rows, stored.state), messages=messages.bodies(rows, stored.messages)
+    )
 
 
 def stored_grant(rows: Connection, session_id: str, digest: str) -> str | None:
@@ -272,7 +272,7 @@ def stored_grant(rows: Connection, session_id: str, digest: str) -> str | None:
 
 def _put_grants(rows: Connection, session_id: SessionId, grants: Mapping[str, str]) -> None:
     for digest, body in grants.items():
-        if rows.one("SELECT 1 FROM turn_grants WHERE session_id = ? AND digest = ?", session_id, digest) is None:
+        if stored_grant(rows, session_id, digest) is None:
             rows.insert("turn_grants", session_id=session_id, digest=digest, body=body)
 
 
@@ -283,7 +283,7 @@ def _prune(rows: Connection, turn_id: str | None) -> None:
         rows.run("UPDATE turns SET state = ? WHERE turn_id = ?", result, turn_id)
 
 
-def _history(rows: Connection, state: TurnState) -> tuple[Message, ...]:
+def _read_history(rows: Connection, state: TurnState) -> tuple[Message, ...]:
     """Return the messages before the turn: the whole session, or for an attempt at a step the earlier attempts."""
     if state.parent_id is None or state.contract is None:
         return messages.chain(rows, state.parent_id)
@@ -307,7 +307,7 @@ def _put_checkpoint(rows: Connection, checkpoint: _Checkpoint, *, now: float) ->
         state=checkpoint.body,
         usage=codec.encode_usage(state.usage) if state.usage is not None else "",
         writer=checkpoint.writer,
-        fingerprint=checkpoint.mark,
+        fingerprint=checkpoint.fingerprint,
         updated_at=now,
     )
 
