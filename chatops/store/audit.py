@@ -67,7 +67,7 @@ else:
     codec = Late("chatops.store.codec")
 
 LONGEST_ARGUMENTS = 4_000
-"""Characters of arguments that are kept in the log."""
+"""Characters of arguments that are kept in the log, which is never pruned."""
 ELSEWHERE = ""
 """The session of rows that belong to none."""
 _FACTS = (
@@ -118,18 +118,18 @@ def this_user(via: str) -> dict[str, Any]:
 
 def last_row(rows: Connection, session_id: str) -> AuditRow | None:
     """Return the last row of a chain; None if it has none."""
-    found = rows.one(f"{_SELECT.format(rows.WRITTEN_BY)} WHERE session_id = ? ORDER BY number DESC LIMIT 1", session_id)
+    found = rows.one(f"{_ROWS.format(rows.WRITTEN_BY)} WHERE session_id = ? ORDER BY number DESC LIMIT 1", session_id)
     return None if found is None else _decode_row(found)
 
 
 def rows_of(rows: Connection, session_id: str | None = None) -> list[AuditRow]:
     """Return the rows of a session, or all of them, by session and number."""
     wanted = "WHERE ?1 IS NULL OR session_id = ?1 ORDER BY session_id, number"
-    found = rows.all(f"{_SELECT.format(rows.WRITTEN_BY)} {wanted}", session_id)
+    found = rows.all(f"{_ROWS.format(rows.WRITTEN_BY)} {wanted}", session_id)
     return readable(found, _decode_row, what="a row of the audit log")
 
 
-_SELECT = "SELECT session_id, number, body, chain, {} FROM audit"
+_ROWS = "SELECT session_id, number, body, chain, {} FROM audit"
 
 
 def _decode_row(row: SqlRow) -> AuditRow:
@@ -210,14 +210,14 @@ def _verdict_entry(verdict: VerdictRecord, *, via: str) -> dict[str, Any]:
 
 
 def _hide_values(arguments: str, hidden: Sequence[str]) -> object:
-    given = json_or_text(arguments)
-    if not isinstance(given, Mapping):
+    values = json_or_text(arguments)
+    if not isinstance(values, Mapping):
         return None
     return {
         name: {"sha256": sha256(value if isinstance(value, str) else canonical(value))}
         if name in hidden or looks_secret(name)
         else value
-        for name, value in given.items()
+        for name, value in values.items()
     }
 
 

@@ -24,7 +24,7 @@ from chatops.store.base import AuditRow
 SinkKind = Literal["journald", "syslog"]
 SOCKETS: dict[SinkKind, str] = {"journald": "/run/systemd/journal/socket", "syslog": "/dev/log"}
 TIMEOUT_S = 2.0
-"""Seconds that one attempt waits for a service that does not read."""
+"""Seconds that one attempt waits for a service that does not read: the call waits too."""
 PATIENCE_S = 60.0
 """Seconds in which a call tries again before it ends as not run."""
 _TAG = "chatops"

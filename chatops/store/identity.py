@@ -1,4 +1,4 @@
-"""Identity of a store: a store that was copied is recognised when it is opened, and what was approved in it is void.
+"""Identity of a store's file: a copy is recognised when it is opened, and what was approved in it is void.
 
 The identity of the file is kept in the file itself.
 
@@ -70,6 +70,7 @@ class FileIdentity:
 
 
 _NO_FILE = FileIdentity(inode=-1, generation=0)
+"""Identity that no file has: a store with it counts as a copy wherever it is opened."""
 
 
 def inode_of(path: Path) -> Inode | None:

@@ -316,7 +316,7 @@ def secure(rows: Connection) -> None:
     rows.run("REVOKE ALL ON ALL FUNCTIONS IN SCHEMA chatops FROM PUBLIC")
     rows.run("REVOKE ALL ON SCHEMA chatops FROM PUBLIC")
     for (role,) in rows.all("SELECT role FROM members JOIN pg_roles ON rolname = role"):
-        put_rights(rows, text(role), member=True)
+        _put_rights(rows, text(role), member=True)
 
 
 def grant(rows: Connection, role: str, level: AccessLevel | None) -> None:
@@ -341,10 +341,10 @@ def grant(rows: Connection, role: str, level: AccessLevel | None) -> None:
             rows.run("DELETE FROM members WHERE role = ?", role)
         else:
             rows.upsert("members", "role", role=role, level=level.word)
-        put_rights(rows, role, member=level is not None)
+        _put_rights(rows, role, member=level is not None)
 
 
-def put_rights(rows: Connection, role: str, *, member: bool) -> None:
+def _put_rights(rows: Connection, role: str, *, member: bool) -> None:
     """Give a member exactly the rights to the tables and functions of this version, or a former one none."""
     name = '"' + role.replace('"', '""') + '"'
     for what in ("ALL TABLES IN SCHEMA", "ALL SEQUENCES IN SCHEMA", "ALL FUNCTIONS IN SCHEMA", "SCHEMA"):

@@ -92,8 +92,9 @@ def chain(rows: Connection, head: MessageId | None, *, last: int | None = None) 
     if not found:
         return (codec.damaged_message(head),)
     messages = [_decode_or_notice(body, MessageId(text(id_))) for id_, _, body in found]
+    # The walk ended at a message whose parent is not stored.
     lost = text_or_none(found[0][1]) if last is None else None
-    return (*((codec.damaged_message(MessageId(lost)),) if lost is not None else ()), *messages)
+    return tuple(messages) if lost is None else (codec.damaged_message(MessageId(lost)), *messages)
 
 
 def chain_ids(rows: Connection, head: MessageId | None) -> list[MessageId]:
@@ -104,7 +105,7 @@ def chain_ids(rows: Connection, head: MessageId | None) -> list[MessageId]:
     return [MessageId(text(row[0])) for row in found]
 
 
-def bodies(rows: Connection, ids: Iterable[MessageId]) -> tuple[Message, ...]:
+def by_ids(rows: Connection, ids: Iterable[MessageId]) -> tuple[Message, ...]:
     """Return the messages with these ids, in this order. A damaged or missing one becomes a notice in its place."""
     ids = tuple(ids)
     stored = rows.all(f"SELECT id, body FROM messages WHERE id {rows.ONE_OF}", rows.listed(ids))
@@ -159,7 +160,7 @@ def daily_usage(rows: Connection, *, workspace: str, since: float) -> list[Daily
     ]
 
 
-def missing(rows: Connection, ids: Sequence[MessageId]) -> list[MessageId]:
+def find_missing(rows: Connection, ids: Sequence[MessageId]) -> list[MessageId]:
     """Return those of `ids` that are not stored."""
     # Count first, which is quick: each step of a long turn asks for hundreds of messages, and none is ever missing.
     listed, among = rows.listed(ids), f"FROM messages WHERE id {rows.ONE_OF}"

@@ -60,7 +60,7 @@ class Runs(StorePart):
     def runs(self, *, workspace: str | None = None, limit: int = 200) -> list[SessionInfo]:
         """Return the sessions that are runs, by newest activity."""
         with self._rows.read():
-            return sessions.listed(self._rows, workspace=workspace, limit=limit, runs_only=True)
+            return sessions.list_infos(self._rows, workspace=workspace, limit=limit, runs_only=True)
 
     def post_review(self, session_id: SessionId, review: ReviewStep | CancelRun) -> bool:
         """Post a review or a cancellation for the owner of the run.

@@ -14,7 +14,7 @@ from chatops.domain.ids import MessageId, SessionId
 from chatops.store import messages
 from chatops.store.base import ALL, SearchHit
 from chatops.store.connection import Connection, Value
-from chatops.store.sessions import listed
+from chatops.store.sessions import list_infos
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ def search(rows: Connection, wanted: str, *, workspace: str | None, most: int) -
     """
     folded = wanted.casefold()
     with rows.read():
-        infos = listed(rows, workspace=workspace, limit=ALL)
+        infos = list_infos(rows, workspace=workspace, limit=ALL)
 
     @cache
     def chain(head: MessageId | None) -> frozenset[MessageId]:

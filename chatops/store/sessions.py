@@ -1,4 +1,7 @@
-"""Sessions: each is a head in the message tree, with its settings and its queued messages."""
+"""Sessions: each is a head in the message tree, with its settings and its queued messages.
+
+These functions run within a transaction of their caller, `Store`.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,9 @@ _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 """Letters and digits of ids, without those that are easily mistaken for another."""
 DAMAGED_TITLE = "(damaged)"
 _TITLE_MESSAGES = 20
-"""Messages at the beginning of a session, of which one gave it its title."""
+"""Messages at the beginning of a session, of which one gave it its title. More would be read at each fork."""
 
-_INFO = """
+_SELECT_INFO = """
     SELECT s.id, s.workspace, s.title, s.role, s.model_pin, s.persona, s.head, s.forked_from, s.created_at,
         s.updated_at, s.message_count, s.active_turn, s.last_turn,
         (SELECT count(*) FROM pending q
@@ -109,7 +112,7 @@ def full_id(rows: Connection, prefix: str) -> SessionId:
 
 def info(rows: Connection, session_id: SessionId) -> SessionInfo:
     """Return one session by its full id. Raises NoSuchSessionError."""
-    row = rows.one(_INFO + "WHERE s.id = ?", session_id)
+    row = rows.one(_SELECT_INFO + "WHERE s.id = ?", session_id)
     if row is None:
         raise NoSuchSessionError(
             f"There is no session {session_id!r}.", advice="All of them: chatops sessions list --all"
@@ -117,17 +120,17 @@ def info(rows: Connection, session_id: SessionId) -> SessionInfo:
     return _decode_row(row)
 
 
-def listed(
+def list_infos(
     rows: Connection, *, workspace: str | None, limit: int, runs_only: bool = False, children: bool = False
 ) -> list[SessionInfo]:
     """Return sessions that have messages or a run, newest activity first, by sequence and not by any clock.
 
     Child sessions are left out unless `children` are asked for.
     """
-    begun = "(r.session_id IS NOT NULL OR (s.head IS NOT NULL AND ?3 = 0)) AND (c.key IS NULL OR ?4 = 1)"
-    chosen = f"WHERE (?1 IS NULL OR s.workspace = ?1) AND {begun} "
+    is_begun = "(r.session_id IS NOT NULL OR (s.head IS NOT NULL AND ?3 = 0)) AND (c.key IS NULL OR ?4 = 1)"
+    where = f"WHERE (?1 IS NULL OR s.workspace = ?1) AND {is_begun} "
     found = rows.all(
-        _INFO + chosen + "ORDER BY s.activity DESC LIMIT ?2", workspace, limit, int(runs_only), int(children)
+        _SELECT_INFO + where + "ORDER BY s.activity DESC LIMIT ?2", workspace, limit, int(runs_only), int(children)
     )
     # A session whose id itself is damaged cannot be asked for by any name.
     return [_decode_row(row) for row in found if isinstance(row[0], str)]
@@ -175,10 +178,10 @@ def fork(
     title = source.title
     if before is not None:
         title = copy_title(
-            messages.bodies(rows, [before]),
+            messages.by_ids(rows, [before]),
             source=source.title,
             is_copy=source.forked_from is not None,
-            said=messages.bodies(rows, reversed(path[-_TITLE_MESSAGES:])),
+            said=messages.by_ids(rows, reversed(path[-_TITLE_MESSAGES:])),
         )
     made = create(
         rows,
@@ -195,7 +198,7 @@ def fork(
         shared[0] if shared else None,
         session_id,
         source.model_pin,
-        max(0, source.messages - countable(messages.bodies(rows, left_out))),
+        max(0, source.messages - countable(messages.by_ids(rows, left_out))),
         made.id,
     )
     return info(rows, made.id)

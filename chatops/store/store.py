@@ -1,7 +1,7 @@
 """The session store. It is synchronous: the runtime calls it in a worker thread.
 
 Each topic has a module with its methods: `turns`, `decisions`, `leases`. What only SQLite understands is in
-`Connection`, for another database to replace. The tests behind `tests/store/conformance.py` specify each method.
+`Connection`, which `Postgres` replaces. The tests behind `tests/store/conformance.py` specify each method.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ else:
     backup, health, search = (Late(f"chatops.store.{name}") for name in ("backup", "health", "search"))
 
 
-_LOOKED_AT = 200
-"""Sessions among which the last one of this role is looked for."""
+_NEWEST = 200
+"""Sessions among which the last one of this role is looked for: others may have used theirs since."""
 _WIDENING_CHANGE = re.compile(r"network on|git writable|[a-z]+ \+.*")
 """A change of a session's sandbox that gives commands more."""
 
@@ -198,12 +198,12 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
         Sessions without messages are left out: a process may have died between creating one and its first turn.
         """
         with self._rows.read():
-            return sessions.listed(self._rows, workspace=workspace, limit=limit, children=children)
+            return sessions.list_infos(self._rows, workspace=workspace, limit=limit, children=children)
 
     def last_session(self, workspace: str) -> SessionInfo | None:
         """Return the session of a workspace that was used last, of those that this role may drive."""
         with self._rows.read():
-            found = sessions.listed(self._rows, workspace=workspace, limit=_LOOKED_AT)
+            found = sessions.list_infos(self._rows, workspace=workspace, limit=_NEWEST)
             return next((info for info in found if not self._rows.foreign(info.id)), None)
 
     def search(self, text: str, *, workspace: str | None = None, limit: int = 200) -> list[SearchHit]:
@@ -253,12 +253,12 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
         """
         with self._rows.write():
             full = sessions.full_id(self._rows, session_id)
-            gone = [full, *sessions.children(self._rows, full)]
-            for deleted in gone:
+            family = [full, *sessions.children(self._rows, full)]
+            for deleted in family:
                 self._rows.must_be_own(deleted)
                 self._may_take(leases.stored(self._rows, deleted), deleted)
                 sessions.delete(self._rows, deleted)
-        for deleted in gone if not self.unsaved else ():
+        for deleted in family if not self.unsaved else ():
             if self._rows.HAS_BACKUP:
                 backup.delete_from_backup(self._rows.path, deleted)
             self.files.forget(deleted)

@@ -18,11 +18,12 @@ from chatops.domain.ids import CallId, SessionId
 log = logging.getLogger(__name__)
 
 HEAD, TAIL = 2_000, 14_000
-"""Number of bytes that are left at the beginning and the end of an output when it is shortened."""
+"""Bytes that are left at the beginning and the end of an output when it is shortened."""
 SHOWN_HEAD, SHOWN_TAIL = 1_000, 3_000
-"""Number of characters shown to a user or model: the end of the output, which tells how far the tool came."""
+"""Characters shown to a user or model, more of the end, which tells how far the tool came."""
 LEFT_OUT = "\n[… some of the output is left out here …]\n"
 _MAX_OUTPUT_BYTES = 2 * (HEAD + TAIL)
+"""Bytes at which a file is shortened: twice what stays, so that it is not shortened with each piece."""
 
 
 class Outputs:
@@ -45,7 +46,7 @@ class Outputs:
     def read(self, call_id: CallId, attempt: int) -> str:
         """Return the output of an attempt, cut to size; empty if there is none."""
         try:
-            text = _read_ends(self._file(call_id, attempt), most=_MAX_OUTPUT_BYTES).decode("utf-8", "replace")
+            text = _read_ends(self._file(call_id, attempt), max_bytes=_MAX_OUTPUT_BYTES).decode("utf-8", "replace")
         except OSError as error:
             log.info("cannot read the output of call %s: %s", call_id, error)
             return ""
@@ -111,16 +112,16 @@ def _append(file: Path, data: bytes) -> int:
         os.close(descriptor)
 
 
-def _read_ends(file: Path, *, most: int = 0) -> bytes:
-    """Return the content of a file of at most `most` bytes, or head and tail of a larger one.
+def _read_ends(file: Path, *, max_bytes: int = 0) -> bytes:
+    """Return the content of a file of at most `max_bytes` bytes, or head and tail of a larger one.
 
     Raises OSError for anything but a plain file.
     """
-    with plain_file(file) as (handle, found):
-        if found.st_size <= most:
-            return handle.read(most)
+    with plain_file(file) as (handle, status):
+        if status.st_size <= max_bytes:
+            return handle.read(max_bytes)
         head = handle.read(HEAD)
-        handle.seek(-min(TAIL, found.st_size), os.SEEK_END)
+        handle.seek(-min(TAIL, status.st_size), os.SEEK_END)
         return head + LEFT_OUT.encode() + handle.read(TAIL)
 
 

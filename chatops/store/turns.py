@@ -162,7 +162,7 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         now=now,
         bodies=bodies,
     )
-    if unknown := messages.missing(rows, [message.id for message in state.messages]):
+    if unknown := messages.find_missing(rows, [message.id for message in state.messages]):
         raise StoreError(f"Turn {state.turn_id} names messages that were never stored: {', '.join(unknown)}.")
     _put_grants(rows, state.session_id, grants)
     _put_checkpoint(rows, checkpoint, now=now)
@@ -260,7 +260,7 @@ def load(rows: Connection, turn_id: TurnId) -> TurnState:
         way_on = f"To continue in a copy: chatops sessions fork {row[2]}"
         raise UnreadableError(str(error), advice=f"{error.advice} {way_on}".strip()) from error
     return replace(
-        stored.state, history=_read_history(rows, stored.state), messages=messages.bodies(rows, stored.messages)
+        stored.state, history=_read_history(rows, stored.state), messages=messages.by_ids(rows, stored.messages)
     )
 
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 _ENDING = ".unsent"
 _MAX_BYTES = 64 * 1024 * 1024
-"""Maximum bytes to read of a file."""
+"""Bytes of a file that are read: another program could have made it as long as it likes."""
 
 
 class Unsent:
@@ -32,6 +32,7 @@ class Unsent:
         self._folder = _folder(paths)
         self._workspace = str(workspace)
         self._file: tuple[int, Path] | None = None
+        """Descriptor and path of the file; None while there are no messages."""
 
     def keep(self, texts: Sequence[str]) -> bool:
         """Store `texts` in place of the ones before, and return True if they are on the disk."""
@@ -74,17 +75,17 @@ def recover(paths: Paths, workspace: Path, *, store: Callable[[str], None]) -> i
 
     `store` raises if it cannot store them. The files are removed afterwards.
     """
-    found = 0
+    count = 0
     for path in sorted(_folder(paths).glob(f"*{_ENDING}")):
-        with suppress(OSError), _lock(path) as handle:
+        with suppress(OSError), _open_locked(path) as handle:
             texts = _last_texts(handle, str(workspace))
             if texts is None:
                 continue
             if texts:
                 store("\n\n".join(texts))
-            found += len(texts)
+            count += len(texts)
             path.unlink()
-    return found
+    return count
 
 
 def _folder(paths: Paths) -> Path:
@@ -92,7 +93,7 @@ def _folder(paths: Paths) -> Path:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[int]:
+def _open_locked(path: Path) -> Iterator[int]:
     """Yield the open file. Raises OSError while another process has it locked."""
     handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
