@@ -168,7 +168,7 @@ class StoredAuth(httpx2.Auth):
     async def _exchange(self, stored: StoredLogin) -> OAuthToken:
         """Exchange the refresh token. Raises LoginError."""
         provider = OAuthClientProvider(
-            stored.url, _client_metadata([AnyUrl(stored.url)]), storage=_Storage(stored.tokens, stored.client)
+            stored.url, _client_metadata(stored.url), storage=_Storage(stored.tokens, stored.client)
         )
         context = provider.context
         # The SDK reads only the tokens and the client from its storage: it would neither renew nor know where.
@@ -280,7 +280,7 @@ class _NewLogin:
         self._spec = spec
         self.provider = OAuthClientProvider(
             spec.url,
-            _client_metadata([AnyUrl(address)]),
+            _client_metadata(address),
             storage=_Storage(),
             redirect_handler=redirect,
             callback_handler=answer,
@@ -361,8 +361,8 @@ async def _listen_for_browser() -> AsyncIterator[tuple[str, asyncio.Queue[dict[s
         server.close()
 
 
-def _client_metadata(redirect_uris: list[AnyUrl]) -> OAuthClientMetadata:
-    return OAuthClientMetadata(client_name="chatops", redirect_uris=redirect_uris)
+def _client_metadata(redirect_uri: str) -> OAuthClientMetadata:
+    return OAuthClientMetadata(client_name="chatops", redirect_uris=[AnyUrl(redirect_uri)])
 
 
 def _may_be_asked(url: str, spec: McpServerSpec) -> bool:

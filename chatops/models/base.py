@@ -3,8 +3,9 @@
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.model import ModelFailure, ModelReply, ModelRequest
+from chatops.domain.model import FailureKind, ModelFailure, ModelReply, ModelRequest
 
 
 @frozen_dataclass
@@ -73,6 +74,11 @@ class Failed:
     """There is no complete reply; the last event."""
 
     failure: ModelFailure
+
+    @classmethod
+    def configuration(cls, error: ConfigError) -> "Failed":
+        """Return the event for a model that cannot be used as it is configured."""
+        return cls(failure=ModelFailure(kind=FailureKind.CONFIGURATION, message=str(error), advice=error.advice))
 
 
 class EngineError(Exception):

@@ -124,7 +124,7 @@ class OpenAIChat:
         try:
             key = await self._key()
         except ConfigError as error:
-            yield Failed(failure=_configuration_failure(error))
+            yield Failed.configuration(error)
             return
         mask = Mask(secrets_of(self._spec, key=key.reveal()))
         async with contextlib.aclosing(self._ask(request, key=key)) as events:
@@ -348,10 +348,6 @@ def _has_new_image(messages: Sequence[Message]) -> bool:
             case _:
                 pass
     return False
-
-
-def _configuration_failure(error: ConfigError) -> ModelFailure:
-    return ModelFailure(kind=FailureKind.CONFIGURATION, message=str(error), advice=error.advice)
 
 
 def _with_partial_reply(failure: ModelFailure, assembler: Assembler) -> ModelFailure:

@@ -15,7 +15,7 @@ from chatops.policy.registry import ModelSpec
 
 PROMPT_FILE = "prompt.txt"
 SYSTEM_FILE = "system.txt"
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+"""Names of the files with the request, in the folder in which the program runs."""
 
 
 @frozen_dataclass
@@ -29,13 +29,15 @@ class CliProgram:
     events: bool = False
     """True if it writes events as JSON lines, and names its tools in the first one; else its output is the answer."""
     hosts: tuple[str, ...] = ()
+    """Hosts that its sandbox lets it reach."""
     credentials: tuple[str, ...] = ()
     """Files of its login, relative to the home folder. It sees them read-only, and nothing else of that folder."""
     variables: tuple[str, ...] = ()
     """Variables of the environment that it gets: its own keys."""
-    settings: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    settings: Mapping[str, str] = field(default_factory=dict)
     """Variables that are set for it."""
     install: str = ""
+    """How to get it, as advice; so for `login`."""
     login: str = ""
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from chatops.domain import __version__
 from chatops.domain.errors import ConfigError
-from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
+from chatops.domain.model import ModelRequest
 from chatops.models.base import Failed, ModelClient, ModelEvent
 from chatops.models.engines import engine_client
 from chatops.models.keys import Secret, read_key
@@ -67,8 +67,7 @@ class RegistryClient:
         try:
             client = await self._client(request.model)
         except ConfigError as error:
-            failure = ModelFailure(kind=FailureKind.CONFIGURATION, message=str(error), advice=error.advice)
-            yield Failed(failure=failure)
+            yield Failed.configuration(error)
             return
         events = client.stream(request)
         try:

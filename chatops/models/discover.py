@@ -86,7 +86,7 @@ async def probe(url: str, key: str = "", *, host_type: HostType | None = None) -
     errors: list[ChatopsError] = []
     for candidate in candidates:
         candidate = candidate.removesuffix("/chat/completions").removesuffix("/models")
-        secret = _secret(key)
+        secret = Secret(key or NO_KEY)
         try:
             models = await _list_models_at(_spec(candidate), url=candidate, key=secret)
         except _NoAnswerError as error:
@@ -113,7 +113,9 @@ async def details(found: Probe, name: str, key: str = "") -> ServedModel:
         with suppress(Exception):
             async with asyncio.timeout(PATIENCE_S):
                 address = f"{_outside_v1(found.base_url)}/api/show"
-                return with_ollama_details(model, await connection.ask(address, {"model": name}, key=_secret(key)))
+                return with_ollama_details(
+                    model, await connection.ask(address, {"model": name}, key=Secret(key or NO_KEY))
+                )
     return model
 
 
@@ -142,10 +144,6 @@ def _key_error(host: str, error: KeyRefusedError, *, key: str) -> KeyRefusedErro
     return KeyRefusedError(f"{host} requires a key ({error.status}).", advice=advice)
 
 
-def _secret(key: str) -> Secret:
-    return Secret(key or NO_KEY)
-
-
 def _spec(url: str) -> ModelSpec:
     return ModelSpec(name="probe", api_url=url, timeout_s=Timeouts(connect=PATIENCE_S))
 
@@ -171,7 +169,9 @@ async def _with_details(
     models: list[ServedModel], url: str, *, key: Secret, host_type: HostType | None
 ) -> tuple[HostType, list[ServedModel]]:
     """Return the kind of server, and `models` with details from its other endpoints."""
-    stated = host_type or _stated_type(models)
+    owners = {_OWNERS.get(model.owner) for model in models}
+    # The list identifies the server only if all entries agree.
+    stated = host_type or (owners.pop() if len(owners) == 1 else None)
     kind = stated or _guess_type(url)
     if stated is None and kind not in (HostType.OPENROUTER, HostType.OPENWEBUI) and not _is_openai(url):
         # A gateway lists models with their makers as owners, so only its own endpoint identifies it.
@@ -192,12 +192,6 @@ async def _with_details(
             if asked is not HostType.LITELLM or is_litellm(body):
                 return asked, merge_details(models, models_in(body))
     return kind, models
-
-
-def _stated_type(models: list[ServedModel]) -> HostType | None:
-    """Return the kind of server according to its list, if all entries agree."""
-    found = {_OWNERS.get(model.owner) for model in models}
-    return found.pop() if len(found) == 1 else None
 
 
 def _is_openai(url: str) -> bool:

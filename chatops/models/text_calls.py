@@ -50,7 +50,7 @@ class TextToolsBuilder:
         if not specs:
             return NO_TEXT_TOOLS
         if specs != self._specs:
-            self._specs, self._tools = specs, {spec.name: _schema(spec.schema) for spec in specs}
+            self._specs, self._tools = specs, {spec.name: _parse_schema(spec.schema) for spec in specs}
         return TextTools(tools=self._tools, aliases=self._aliases, may_call=may_call)
 
 
@@ -144,7 +144,7 @@ def _arguments_in(excerpt: str) -> str:
     return next((json.dumps(arguments, ensure_ascii=False) for arguments in given), excerpt)
 
 
-def _schema(text: str) -> Schema:
+def _parse_schema(text: str) -> Schema:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -22,6 +22,7 @@ from chatops.policy.registry import ModelSpec
 PATIENCE_S = 120.0
 """Seconds for one answer: a local server may have to load the model first."""
 WORD = "heron"
+"""The argument that the question asks for."""
 PING = ToolSpec(
     name="ping",
     description="Gives back the word that it is called with.",

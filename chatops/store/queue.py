@@ -273,7 +273,8 @@ class Queue(StorePart):
                 _MAX_HINTS,
             )
         return next(
-            (_hint(row) for row in found if row[-1] is None or self._may_be_opened(SessionId(text(row[0])))), None
+            (_decode_hint(row) for row in found if row[-1] is None or self._may_be_opened(SessionId(text(row[0])))),
+            None,
         )
 
     def _may_be_opened(self, session_id: SessionId) -> bool:
@@ -386,7 +387,7 @@ class Queue(StorePart):
             ]
 
 
-def _hint(row: SqlRow) -> Hint:
+def _decode_hint(row: SqlRow) -> Hint:
     turn = text_or_none(row[3])
     return Hint(
         session_id=SessionId(text(row[0])),

@@ -94,8 +94,8 @@ class StoreFile(Connection):
             log.warning("it could not be repaired: %s", failure)
             return
         self.notices += notices
-        text = " ".join(notices) or f"The session store {self.path} was damaged; another chatops has repaired it."
-        raise NotSavedError(text, advice="Try again.", reason="session store damaged") from error
+        message = " ".join(notices) or f"The session store {self.path} was damaged; another chatops has repaired it."
+        raise NotSavedError(message, advice="Try again.", reason="session store damaged") from error
 
     def _is_in_place(self) -> bool:
         """Return True if the file, its log and the log's index still have their names.
