@@ -64,6 +64,7 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff\ufdd0]")
 # No other character: the policies compare what is stored, and would not see it.
 _ESCAPED = re.compile(f"{MARK}(0000|d[89a-f][0-9a-f]{{2}}|fdd0)")
 _PARAMETER = re.compile(r"\?(\d*)|%")
+"""A parameter in the form of SQLite, such as ``?`` or ``?2``, or what psycopg would take for one."""
 _SETTINGS = {
     "search_path": "chatops, pg_temp",
     "lock_timeout": "15s",
@@ -81,7 +82,7 @@ _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class Postgres(Connection):
-    """The connection of this process to a database."""
+    """The connection of this process to a database. `Connection` says what each of the class attributes is."""
 
     HAS_BACKUP = False
     GREATEST = "greatest"
@@ -275,6 +276,7 @@ class Postgres(Connection):
             try:
                 begun = self.run(_BEGIN_WRITE if writes else _BEGIN_READ)
                 self._must_be_same_process()
+                # The second result is that of begin_write().
                 if writes and begun.nextset():
                     version, now = begun.fetchone()
                     self._now = real(now)
@@ -292,6 +294,7 @@ class Postgres(Connection):
                 self._now = None
 
     def _connect(self) -> Link:
+        """Return the connection, made again if it was lost."""
         if self._link is None or self._link.closed:
             try:
                 self._link = Link.to(self._parameters)
@@ -309,6 +312,7 @@ class Postgres(Connection):
         return self._link
 
     def _set_up(self, link: Link) -> None:
+        """Set what the store relies on, and find out whether a pooler is in between."""
         link.adapters.register_dumper(str, StrDumper)
         # A statement that was prepared in another process of the server may be another one there.
         link.prepare_threshold = None

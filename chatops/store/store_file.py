@@ -1,7 +1,7 @@
 """The store's file while it is in use: repaired if damaged, written again if deleted.
 
-If another file was put at its path, the open sessions continue in memory. Each of these is reported. No row is ever
-written to a file that has lost its name.
+If another file was put at its path, the open sessions continue in memory. The user is told of each of these, see
+`notices`. No row is ever written to a file that has lost its name.
 """
 
 from __future__ import annotations
