@@ -101,7 +101,14 @@ def name_picker(
     """Return a picker for names (personas, themes), each with its description or none."""
     texts = table(names, most=(24, _RIGHTS_WIDTH)) if names else []
     choices = [
-        Choice(key=name, text=text, find=f"{name} {about}", preview=about, current=name == current)
+        # A description that the row shows whole is not shown again below.
+        Choice(
+            key=name,
+            text=text,
+            find=f"{name} {about}",
+            preview="" if text.endswith(about) else about,
+            current=name == current,
+        )
         for (name, about), text in zip(names, texts, strict=True)
     ]
     return Picker(title, choices=choices, empty="None of that name.", on_move=on_move)

@@ -37,7 +37,7 @@ _MIN_WRAPPED = 24
 _BELOW_INDENT = 4
 """Cells of indentation of a second column that continues below the first one."""
 _FILLED, _EMPTY = "█", "─"
-_SHADES = ("$primary", "$primary 50%")
+_SHADES = ("$primary", "$success", "$secondary", "$warning", "$primary 50%", "$success 50%")
 """Colours of shares beside each other."""
 
 
@@ -63,7 +63,10 @@ def stacked_bar(shares: Sequence[Share], *, width: int) -> Content:
         if share.free:
             parts.append(Content.styled(_EMPTY * count, "$text-muted"))
             continue
-        parts += [Content.styled(share.letter, "bold"), Content.styled(_FILLED * (count - 1), _SHADES[filled % 2])]
+        parts += [
+            Content.styled(share.letter, "bold"),
+            Content.styled(_FILLED * (count - 1), _SHADES[filled % len(_SHADES)]),
+        ]
         filled += 1
     return Content("").join(parts)
 
