@@ -18,6 +18,7 @@ from chatops.config.trust import TrustAnswer
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.sanitize import reveal
+from chatops.headless.json_values import fields_json
 from chatops.headless.screen import screen
 from chatops.mcp.packages import parse_runner, remove_package, runner_of
 from chatops.mcp.server import ServerState, ServerStatus
@@ -49,16 +50,8 @@ def _list_servers(arguments: Namespace) -> int:
 
 
 def _json(status: ServerStatus) -> JsonValue:
-    return {
-        "name": status.name,
-        "at": status.origin,
-        "state": status.state.value,
-        "reason": status.reason,
-        "protocol": status.protocol,
-        "sandbox": status.sandbox,
-        "tools": list(status.tools),
-        "warnings": list(status.warnings),
-    }
+    fields = fields_json(status, "state", "reason", "protocol", "sandbox", "tools", "warnings")
+    return {"name": status.name, "at": status.origin, **fields}
 
 
 def _add(arguments: Namespace) -> int:

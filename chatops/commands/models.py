@@ -9,6 +9,7 @@ from chatops.commands.context import show_list
 from chatops.config.extras import not_installed
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
+from chatops.headless.json_values import plain
 from chatops.headless.screen import screen, table
 from chatops.models.hosts import host_and_port
 from chatops.models.memory import EndpointMemory, TaskScore, memory_of
@@ -79,7 +80,7 @@ def _prices(arguments: Namespace) -> int:
         notes = ["Per million tokens; known prices are in US dollars. A price in the registry takes precedence."]
         if not prices_available():
             notes.append(f"Prices of public providers are not known: {not_installed('prices')}.")
-        values = [{"name": spec.name, "price": _price_json(price), "from": source} for spec, price, source in priced]
+        values = [{"name": spec.name, "price": plain(price), "from": source} for spec, price, source in priced]
         return show_list(arguments, values, ("MODEL", "INPUT", "OUTPUT", "CACHED INPUT", "FROM"), rows, notes=notes)
 
 
@@ -108,12 +109,6 @@ def _price_columns(price: Price | None) -> tuple[str, str, str]:
         return "-", "-", "-"
     cached = price.input if price.cached_input is None else price.cached_input
     return f"{price.input:g}", f"{price.output:g}", f"{cached:g}"
-
-
-def _price_json(price: Price | None) -> JsonValue:
-    if price is None:
-        return None
-    return {"input": price.input, "output": price.output, "cached_input": price.cached_input}
 
 
 def _is_reachable(model: ModelReach) -> bool | None:

@@ -28,7 +28,7 @@ from chatops.dialects import read_calls
 from chatops.dialects.reading import Confidence, Reading, Tools
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
-from chatops.headless.json_values import arguments_value, dumps
+from chatops.headless.json_values import arguments_value, dumps, fields_json
 from chatops.headless.screen import screen
 
 
@@ -92,15 +92,7 @@ def _reading_json(reading: Reading) -> dict[str, JsonValue]:
         "format": reading.format,
         "repairs": list(dict.fromkeys(repair for call in reading.calls for repair in call.repairs)),
         "confidence": Confidence.HIGH if sure else Confidence.LOW,
-        "diagnostics": [
-            {
-                "kind": diagnostic.kind,
-                "name": diagnostic.name,
-                "message": diagnostic.message,
-                "format": diagnostic.format,
-            }
-            for diagnostic in reading.diagnostics
-        ],
+        "diagnostics": [fields_json(found, "kind", "name", "message", "format") for found in reading.diagnostics],
     }
 
 

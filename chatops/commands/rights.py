@@ -15,7 +15,8 @@ from chatops.commands.application import open_app, with_app
 from chatops.commands.context import Stored, confirm, open_stored, options, show_list
 from chatops.commands.registry import file_to_edit, line_for_role
 from chatops.config.document import dotted_path
-from chatops.config.paths import Paths, find_paths, path_of
+from chatops.config.folder_identity import path_of
+from chatops.config.paths import Paths, find_paths
 from chatops.config.registry import load_registry
 from chatops.config.trust import OwnToolsTrust
 from chatops.domain.canonical import JsonValue, json_or_text
@@ -23,7 +24,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.tools import ToolSpec, Verdict, tool_name
 from chatops.domain.wording import plural
 from chatops.engine.signature import parameters
-from chatops.headless.json_values import plain
+from chatops.headless.json_values import fields_json, plain
 from chatops.headless.screen import screen, table, when
 from chatops.policy.budget import LIMITS, NO_BUDGET
 from chatops.policy.grant import Grant, rule_of
@@ -262,10 +263,7 @@ def _tool_json(spec: ToolSpec, verdict: Verdict, reason: str) -> dict[str, JsonV
         "tool": spec.name,
         "verdict": verdict.value,
         "reason": reason,
-        "min_access": spec.min_access.word,
-        "read_only": spec.read_only,
-        "source": spec.source,
-        "description": spec.description,
+        **fields_json(spec, "min_access", "read_only", "source", "description"),
     }
 
 

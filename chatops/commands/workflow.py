@@ -1,5 +1,6 @@
 """``chatops workflow`` and ``chatops resume``: list, show, start, resume and cancel runs; resume a turn."""
 
+import json
 import sys
 from argparse import Namespace
 from dataclasses import replace
@@ -9,7 +10,6 @@ from chatops.commands.ask import check_folder, read_prompt
 from chatops.commands.context import find_session, options
 from chatops.commands.worker import queue_prompt
 from chatops.config.workflow_read import workflow_schema
-from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ChatopsError, ConfigError, NoSuchSessionError, SessionHeldError
 from chatops.engine.workflow.inputs import Accept, CancelRun, Review, ReviewStep, Skip, StopRun, TryAgain
 from chatops.engine.workflow.state import WorkflowState
@@ -39,7 +39,8 @@ def run(arguments: Namespace) -> int:
         case "cancel":
             return with_app(arguments, lambda opened: _cancel(opened, arguments.id), session=_home(arguments))
         case "schema":
-            return _schema()
+            screen().line(json.dumps(workflow_schema(), indent=2))
+            return 0
         case "show":
             with open_app(arguments, storage=Storage.READ) as opened:
                 return _show(opened, arguments)
@@ -205,13 +206,6 @@ def _with_budgets(spec: WorkflowSpec, arguments: Namespace) -> WorkflowSpec:
         )
 
     return replace(spec, steps=tuple(adjusted(step) for step in spec.steps))
-
-
-def _schema() -> int:
-    """Print the JSON Schema of a workflow in a file of its own."""
-    value: JsonValue = workflow_schema()  # type: ignore[assignment]  # a JSON Schema is JSON
-    screen().json(value)
-    return 0
 
 
 def _list(opened: App, arguments: Namespace) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from chatops.config.paths import folder_identity, plain_file, write_private
+from chatops.config.folder_identity import folder_identity
+from chatops.config.paths import plain_file, write_private
 from chatops.domain.errors import ConfigError
 
 MAX_MEMORY_BYTES = 100_000

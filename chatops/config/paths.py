@@ -1,15 +1,7 @@
-"""The folders of chatops' own files, how these are written and read, and the identity of a folder.
+"""The folders of chatops' own files, and how private files are written and read.
 
 Folders are 0700, files 0600; ``CHATOPS_HOME`` moves all of them. Without a usable home folder they are in a private
 folder below the system's temporary folder, and a notice says so.
-
-A folder has an identity, so that a rule made in it does not answer in another one that takes its place. A path is not
-enough: the folder may be moved away and another one put there, by ``git clone``, a mount or a symlink.
-An inode is not enough either, because file systems give the number of a deleted folder to the next one. So the identity
-is the resolved path, the inode, and the time at which the folder was created. The device is left out: its number may
-differ after a restart.
-
-Not recognised is a folder whose content was replaced and which is itself still the same.
 """
 
 from __future__ import annotations
@@ -19,8 +11,6 @@ import fcntl
 import os
 import shutil
 import stat
-import struct
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -35,7 +25,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import show_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 APP = "chatops"
 PACKAGE = Path(__file__).parents[1]
@@ -111,16 +101,11 @@ class Paths:
         """Folder with the output of running tools so far."""
         return self.data / "running"
 
-    @property
-    def last_good(self) -> Path:
-        """Folder with the last good copy of each registry, named by a hash of the registry's path."""
-        return self.data / "registry"
-
     def last_good_copy(self, registry: Path) -> Path:
-        """Return the file with the last good copy of a registry."""
+        """Return the file with the last good copy of a registry, named by a hash of the registry's path."""
         import hashlib  # slow to import
 
-        return self.last_good / f"{hashlib.sha256(os.fsencode(registry)).hexdigest()[:32]}.json"
+        return self.data / "registry" / f"{hashlib.sha256(os.fsencode(registry)).hexdigest()[:32]}.json"
 
     @property
     def memory(self) -> Path:
@@ -420,62 +405,8 @@ def _exists_error(path: Path) -> ChatopsError:
     return ChatopsError(f"{path} exists and is not overwritten.", advice="Name another file.")
 
 
-# Of statx(2): the folder that means the current one, the bit of stx_mask for the time of creation, and struct statx,
-# which is the same on all architectures: its size, stx_mask at its beginning, and stx_btime, so many bytes after that.
-_AT_FDCWD = -100
-_STATX_BTIME = 0x800
-_STATX_SIZE = 256
-_MASK_FIELD = struct.Struct("=I")
-_TIME_FIELD = struct.Struct("=qI")
-_TIME_OFFSET = 80
-
-
-def folder_identity(folder: Path) -> str:
-    """Return the identity of `folder`; empty if it cannot be told from a folder that replaces it."""
-    try:
-        resolved = os.path.realpath(folder, strict=True)
-        status = os.stat(resolved)
-        created_ns = _creation_time_ns(resolved, status)
-    except OSError:
-        return ""
-    return f"{status.st_ino}:{created_ns}:{resolved}" if created_ns else ""
-
-
-def path_of(identity: str) -> str:
-    """Return the path in what `folder_identity` returned."""
-    return identity.split(":", 2)[-1]
-
-
 def show_folder(folder: str) -> str:
     """Return a folder as `show_path` does, with ``~`` for the home folder."""
     home = os.path.expanduser("~")
     inside = home not in ("", "/") and (folder == home or folder.startswith(f"{home}/"))
     return show_path(f"~{folder.removeprefix(home)}" if inside else folder)
-
-
-def _creation_time_ns(path: str, status: os.stat_result) -> int:
-    """Return when a file was created, in nanoseconds since the epoch; 0 if the file system does not tell."""
-    if sys.platform != "linux":
-        return int(getattr(status, "st_birthtime", 0) * 1_000_000_000)
-    import ctypes
-
-    statx = _statx()
-    if statx is None:
-        return 0
-    buffer = ctypes.create_string_buffer(_STATX_SIZE)
-    if statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, buffer) != 0:
-        return 0
-    (mask,) = _MASK_FIELD.unpack_from(buffer, 0)
-    seconds, nanoseconds = _TIME_FIELD.unpack_from(buffer, _TIME_OFFSET)
-    return int(seconds) * 1_000_000_000 + int(nanoseconds) if mask & _STATX_BTIME else 0
-
-
-@cache
-def _statx() -> Callable[..., int] | None:
-    """Return statx(2) of the C library; None if it has none. Python itself does not offer it before 3.15."""
-    import ctypes
-
-    try:
-        return ctypes.CDLL(None).statx
-    except (OSError, AttributeError):
-        return None

@@ -33,14 +33,8 @@ from pathlib import Path
 from typing import Literal
 
 from chatops.config.entries import decode_value, spelled
-from chatops.config.paths import (
-    file_version,
-    folder_identity,
-    lock_folder,
-    packaged_registry,
-    plain_file,
-    write_private,
-)
+from chatops.config.folder_identity import folder_identity
+from chatops.config.paths import file_version, lock_folder, packaged_registry, plain_file, write_private
 from chatops.config.registry import Loaded
 from chatops.config.workspace_files import MAX_BYTES, MAX_FILES, Item, ItemKind, WorkspaceFiles, read_workspace
 from chatops.domain.errors import ChatopsError, ConfigError

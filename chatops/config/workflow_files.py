@@ -11,7 +11,6 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 
 from chatops.config.paths import PACKAGE, Paths, plain_file
@@ -130,7 +129,7 @@ def _workflows_before_packaged(
         yield from site.workflows
     if site_place is not None:
         for path in _workflow_files(site_place.path.parent / WORKFLOWS):
-            yield _read_definition(path, partial(_read_site_file, place=site_place))
+            yield _read_definition(path, lambda file: read_trusted(replace(site_place, path=file), most=MAX_BYTES))
     yield from own.workflows
     for path in _workflow_files(folder):
         yield _read_definition(path, _read_user_file)
@@ -150,11 +149,6 @@ def _read_definition(path: Path, read: Callable[[Path], bytes]) -> Definition | 
         return Unusable(name=name, error=why)
     except ConfigError as error:
         return Unusable(name=name, error=error)
-
-
-def _read_site_file(path: Path, *, place: SitePlace) -> bytes:
-    """Read a file of the machine. Raises UntrustedFileError if anyone but its owner could have written it."""
-    return read_trusted(replace(place, path=path), most=MAX_BYTES)
 
 
 def _read_packaged_file(path: Path) -> bytes:

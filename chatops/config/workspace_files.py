@@ -28,7 +28,7 @@ from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
-from chatops.config.paths import folder_identity
+from chatops.config.folder_identity import folder_identity
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
 NOTES = ("AGENTS.md", "CLAUDE.md")
@@ -127,7 +127,7 @@ class WorkspaceFiles:
     """Everything that a workspace brings."""
 
     folder: str
-    """Identity of the folder, see `config.paths.folder_identity`; empty if it is gone or may not be read."""
+    """Identity of the folder, see `config.folder_identity`; empty if it is gone or may not be read."""
     path: str
     items: tuple[Item, ...] = ()
     left_out: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from chatops.config.entries import decode_value, spelled
 from chatops.config.failpoints import reach
-from chatops.config.paths import folder_identity
+from chatops.config.folder_identity import folder_identity
 from chatops.contained.folder import Kind, State, write_durably
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass

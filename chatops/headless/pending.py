@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
 from chatops.domain.canonical import JsonValue
-from chatops.domain.events import AskReason, Denial, PendingCall
+from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.sanitize import reveal, show_path
 from chatops.domain.tools import CONTAINED_APPLY, Interruption, is_undo
 from chatops.domain.wording import plural
-from chatops.headless.json_values import arguments_value
+from chatops.headless.json_values import arguments_value, fields_json
 from chatops.runtime.call_sheet import CallSheet, Fact, Form, OfferKey, asked_by, budget_question, call_sheet
 
 MAX_BEGINNING = 100
@@ -80,7 +80,7 @@ def describe_json(pending: PendingCall) -> dict[str, JsonValue]:
         "delegation": asdict(facts.delegation) if facts.delegation is not None else None,
         "server": asdict(facts.server) if facts.server is not None else None,
         "network": facts.network or bool(facts.hosts),
-        "denial": _denial_json(pending.denial) if pending.denial is not None else None,
+        "denial": fields_json(pending.denial, "role", "by", "could_run") if pending.denial is not None else None,
     }
 
 
@@ -104,10 +104,6 @@ def _interruption_json(interruption: Interruption) -> JsonValue:
         "processes": interruption.processes.value,
         "process_count": interruption.count,
     }
-
-
-def _denial_json(denial: Denial) -> dict[str, JsonValue]:
-    return {"role": denial.role, "by": denial.by, "could_run": list(denial.could_run)}
 
 
 def mention(pending: PendingCall) -> str:

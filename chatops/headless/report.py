@@ -318,6 +318,10 @@ def _turn_json(value: TurnReport) -> dict[str, JsonValue]:
 
 
 def _run_json(value: RunReport) -> dict[str, JsonValue]:
+    reviewed: JsonValue = None
+    if (review := value.review) is not None:
+        step = value.steps[review.step].name
+        reviewed = {"step": step, **fields_json(review, "attempt", "reason", "answer", "detail")}
     return {
         **fields_json(value, "session_id", "workflow", "query", "role", "status", "answer", "detail"),
         "steps": [
@@ -333,14 +337,7 @@ def _run_json(value: RunReport) -> dict[str, JsonValue]:
         ],
         **fields_json(value, "failed_steps", "calls", "usage", "files"),
         "pending": [pending_json(call) for call in value.pending],
-        "review": None if value.review is None else _review_json(value, value.review),
-    }
-
-
-def _review_json(value: RunReport, review: AwaitingReview) -> JsonValue:
-    return {
-        "step": value.steps[review.step].name,
-        **fields_json(review, "attempt", "reason", "answer", "detail"),
+        "review": reviewed,
     }
 
 

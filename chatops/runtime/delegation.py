@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 
 from chatops.config.failpoints import reach
-from chatops.config.paths import folder_identity
+from chatops.config.folder_identity import folder_identity
 from chatops.domain.canonical import canonical
 from chatops.domain.decisions import RuleScope
 from chatops.domain.errors import (

@@ -132,7 +132,7 @@ class Desk:
             calls=[*(call for call in calls if call.open), *(call for call in calls if not call.open)],
             interrupted=tuple(interrupted.items()),
             jobs=[job for job in self._jobs() if job.id not in interrupted],
-            notices=self._notices(),
+            notices=tuple(filter(None, (self._app.configuration.now().broken, *self._app.store.notices))),
             version=version,
         )
 
@@ -268,9 +268,6 @@ class Desk:
             open=row.decided is None,
             cautions=[f"{fact.label}: {fact.value}" for fact in sheet.warnings],
         )
-
-    def _notices(self) -> tuple[str, ...]:
-        return tuple(filter(None, (self._app.configuration.now().broken, *self._app.store.notices)))
 
 
 def _decision(answer: str, reason: str) -> Decision:

@@ -109,7 +109,8 @@ class PageServer:
     async def _show_list(self, request: Request) -> Response:
         login = self._login(request)
         overview = await self._worker(self._desk.overview)
-        return self._render("list.html", login, overview=overview, title=_title(overview.waiting))
+        title = f"{plural(overview.waiting, 'call')} waiting" if overview.waiting else "Nothing is waiting"
+        return self._render("list.html", login, overview=overview, title=title)
 
     async def _show_call(self, request: Request) -> Response:
         login = self._login(request)
@@ -334,10 +335,6 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._ended()
-
-
-def _title(waiting: int) -> str:
-    return f"{plural(waiting, 'call')} waiting" if waiting else "Nothing is waiting"
 
 
 async def _read_form(request: Request) -> dict[str, str]:

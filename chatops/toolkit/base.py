@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from chatops.config.paths import folder_identity
+from chatops.config.folder_identity import folder_identity
 from chatops.domain.decisions import Answer, ServerQuestion
 from chatops.domain.files import FileRef
 from chatops.domain.frozen_dataclass import frozen_dataclass

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from chatops.config.paths import folder_identity
+from chatops.config.folder_identity import folder_identity
 from chatops.config.registry import Loaded
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.decisions import AnyArguments, RememberedRule

@@ -36,7 +36,8 @@ from pathlib import Path
 from threading import Thread
 
 from chatops.config.failpoints import reach
-from chatops.config.paths import REGISTRY_VARIABLE, find_paths, folder_identity, show_folder
+from chatops.config.folder_identity import folder_identity
+from chatops.config.paths import REGISTRY_VARIABLE, find_paths, show_folder
 from chatops.domain.canonical import JsonValue, json_or_text
 from chatops.domain.errors import ChatopsError, ConflictError, SessionHeldError, UnreadableError
 from chatops.domain.events import PendingCall, TurnStatus

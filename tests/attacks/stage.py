@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from chatops.config.paths import folder_identity
+from chatops.config.folder_identity import folder_identity
 from chatops.domain.decisions import Approved, ArgumentPattern, Decision, Edited, Rejected, RememberedRule, RuleScope
 from chatops.domain.events import PendingCall
 from chatops.domain.ids import CallId

@@ -161,7 +161,7 @@ def test_a_broken_file_without_a_copy_means_viewer(place: Place) -> None:
 def test_a_damaged_copy_is_not_used(place: Place) -> None:
     place.own(json.dumps(MINIMAL))
     place.load()
-    (copy,) = place.paths.last_good.iterdir()
+    (copy,) = (place.paths.data / "registry").iterdir()
     assert copy.stat().st_mode & 0o777 == 0o600 and copy.parent.stat().st_mode & 0o777 == 0o700
     copy.write_bytes(copy.read_bytes().replace(b"file_read", b"shell_exec"))
     place.own("{")

@@ -9,7 +9,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from chatops.config.paths import path_of
+from chatops.config.folder_identity import path_of
 from chatops.domain.decisions import AnyArguments, Approved, ArgumentPattern, ArgvPattern, RuleScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import show_path
