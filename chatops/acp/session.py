@@ -99,8 +99,8 @@ class Client(Protocol):
     async def ask(self, card: Card) -> tuple[Reply, float]:
         """Ask about a call. Return the answer, and the seconds that it took since the question was sent."""
 
-    async def form(self, message: str, schema: "JsonValue") -> tuple[AnswerAction | None, "JsonValue"]:
-        """Show a form, and return what was answered; None if the editor has failed."""
+    async def form(self, message: str, fields: "JsonValue") -> tuple[AnswerAction | None, "JsonValue"]:
+        """Show a form of `fields`, a JSON Schema, and return what was answered; None if the editor has failed."""
 
 
 class EditorSession:
@@ -113,7 +113,9 @@ class EditorSession:
         self._notices = list(notices)
         """Sentences to show with the next prompt."""
         self._noticed: set[str] = set()
+        """Sentences that are not shown again."""
         self._to_show: asyncio.Queue[Event | asyncio.Event] = asyncio.Queue()
+        """Events to show; an `asyncio.Event` is set when all before it were shown."""
         self._may_have_changed = asyncio.Event()
         self._may_ask = False
         """True once the editor has heard of the session, and can be asked about what waits."""
@@ -126,6 +128,7 @@ class EditorSession:
         """What the user wants done and is not done yet."""
         self._reopening = asyncio.Lock()
         self._shown_events: set[tuple[str, str]] = set()
+        """Keys of `_event_key`."""
         self._streamed_rounds: set[str] = set()
         """Rounds whose text was shown as it came."""
         self._opened_cards: set[str] = set()
@@ -134,6 +137,7 @@ class EditorSession:
         self._decided_here: set[CallId] = set()
         """Calls that the user has decided here."""
         self._asked_by_servers: dict[str, asyncio.Task[None]] = {}
+        """Open questions of servers, by id, with the tasks that ask them."""
         self._last_updates: dict[type, Update] = {}
         """The last update of each kind that the editor got about role, model, steps and context window."""
         self._tasks: set[asyncio.Task[None]] = set()

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 MAX_SESSIONS = 16
 """Open at a time in one process. Each has an application of its own, with its files watched."""
 MAX_PROMPT = 1_000_000
-"""Characters of a prompt: more than any model takes."""
+"""Characters of a prompt, which is stored and sent whole."""
 MAX_FORM = 64_000
 """Characters of the answers in a form, as JSON."""
 PAGE_SIZE = 50

@@ -98,12 +98,12 @@ def candidates(words: Sequence[str]) -> list[tuple[str, str]]:
         elif parser.actions is not None and word in parser.actions.choices:
             parser, path = parser.actions.choices[word], f"{path} {word}".lstrip()
     if flag is not None:
-        found = _value_candidates(path, flag)
+        offered = _value_candidates(path, flag)
     elif last.startswith("-"):
-        found = _flag_candidates(parser)
+        offered = _flag_candidates(parser)
     else:
-        found = _argument_candidates(parser, path)
-    return [(word, text) for word, text in found if word in (FILES, FOLDERS) or word.startswith(last)]
+        offered = _argument_candidates(parser, path)
+    return [(word, text) for word, text in offered if word in (FILES, FOLDERS) or word.startswith(last)]
 
 
 def _visible_actions(parser: Parser) -> list[argparse.Action]:

@@ -48,30 +48,32 @@ def run(arguments: Namespace) -> int:
         view = screen()
         host_type = HostType(arguments.host_type) if arguments.host_type else None
         url, key = require_public_url(arguments.url), _key_from_variable(arguments.key_env)
-        found, typed = await _ask_endpoint(url, key, host_type=host_type, view=view)
+        endpoint, typed = await _ask_endpoint(url, key, host_type=host_type, view=view)
         key = typed or key
-        model = pick_model(found, wanted=arguments.model, view=view)
+        model = pick_model(endpoint, wanted=arguments.model, view=view)
         entry: dict[str, Json] = {
             "type": "openai",
-            "host_type": found.host_type.value,
-            "api_url": found.base_url,
+            "host_type": endpoint.host_type.value,
+            "api_url": endpoint.base_url,
             "model_name": model,
         }
         with shown_by(view.show_progress), count_work("asking the server about the model"):
-            stated = await details(found, model, key=key)
+            stated = await details(endpoint, model, key=key)
         entry |= _stated_limits(stated)
         if arguments.key_env:
             entry["api_key_env"] = arguments.key_env
         elif typed:
-            place = await asyncio.to_thread(store_key, typed, server=host_and_port(found.base_url), paths=opened.paths)
+            place = await asyncio.to_thread(
+                store_key, typed, server=host_and_port(endpoint.base_url), paths=opened.paths
+            )
             entry |= place
             view.say(f"The key is in {place.get('api_key_file', 'the keyring')}.")
         target = file_to_edit(opened.loaded, opened.paths)
         name = write_model(target, entry, name=arguments.name)
         opened.store.set_setting("default_model", name)
-        view.answer(f"{name}: {model} at {found.base_url}")
-        said = [_describe_limits(stated, found.host_type, entry=name)]
-        if others := len(found.names) - (model in found.names):
+        view.answer(f"{name}: {model} at {endpoint.base_url}")
+        said = [_describe_limits(stated, endpoint.host_type, entry=name)]
+        if others := len(endpoint.names) - (model in endpoint.names):
             said.append(f"The server has {plural(others, 'other model')}: /model in the chat, or --model {name}/NAME.")
         said.append(f"Written to {target}, and now your default model. Try it: chatops -p 'hello'")
         view.say(at_words("\n".join(said), view.err))

@@ -167,13 +167,13 @@ def find_session(store: "Store", name: str) -> "SessionInfo":
 
 def last_session(store: "Store", workspace: Path) -> "SessionInfo":
     """Return the session of this workspace that was used last. Raises NoSuchSessionError if there is none."""
-    found = store.last_session(str(workspace))
-    if found is None:
+    info = store.last_session(str(workspace))
+    if info is None:
         raise NoSuchSessionError(
             f"There is no session in {workspace} yet.",
             advice="Start one without -c, or see those of other folders: chatops sessions list --all",
         )
-    return found
+    return info
 
 
 def find_call(store: "Store", name: str) -> "PendingCallRow":

@@ -105,12 +105,12 @@ def decide(arguments: Namespace) -> int:
         return _decide_as_shown(arguments, MarkedDone() if arguments.done else Approved(only=only))
     edited = _parse_edit(arguments.edit)
     with open_store(registry=options(arguments).registry) as store:
-        found = find_call(store, arguments.id)
-        if found.pending.call.name in ENGINE_CALLS:
-            raise ChatopsError(f"{found.pending.call.id} has no arguments to edit; nothing was approved.")
-        require_digest(found.pending, arguments.digest)
-        check_unknown_outcome(found.pending, done=arguments.done, again=arguments.again)
-        call, session = found.pending.call.id, found.session_id
+        queued = find_call(store, arguments.id)
+        if queued.pending.call.name in ENGINE_CALLS:
+            raise ChatopsError(f"{queued.pending.call.id} has no arguments to edit; nothing was approved.")
+        require_digest(queued.pending, arguments.digest)
+        check_unknown_outcome(queued.pending, done=arguments.done, again=arguments.again)
+        call, session = queued.pending.call.id, queued.session_id
     return with_app(
         arguments, lambda opened: _decide_with_edit(opened, call, edited), via=VIA, session=session, broken_ok=True
     )

@@ -348,10 +348,10 @@ class _Commands:
 
     def _add_models(self) -> None:
         models = self._add_group("models", "configured models")
-        listed = self._add_listing(models, "list", "what is configured and reachable")
-        listed.add_argument("--offline", action="store_true", help="only what is configured; no server is asked")
-        known = self._add_listing(models, "prices", "what each configured model costs per million tokens")
-        known.add_argument("--refresh", action="store_true", help="load the newest known prices first")
+        listing = self._add_listing(models, "list", "what is configured and reachable")
+        listing.add_argument("--offline", action="store_true", help="only what is configured; no server is asked")
+        prices = self._add_listing(models, "prices", "what each configured model costs per million tokens")
+        prices.add_argument("--refresh", action="store_true", help="load the newest known prices first")
         connect = self._add_command("connect", "ask an endpoint for its models and keep one")
         connect.add_argument("url", metavar="URL", help="such as http://127.0.0.1:11434")
         connect.add_argument("--model", metavar="ID", help="the model's name at the endpoint, instead of picking one")

@@ -36,7 +36,7 @@ from chatops.wiring.explain import Explanation, explain_call, place_of_key
 from chatops.wiring.stored import Options
 
 _MAX_BYTES = 16_000_000
-"""Of a file of cases. About a hundred thousand; more than that is a mistake."""
+"""Of a file of cases, which is read whole."""
 _OneOrMore = Verdict | Annotated[tuple[Verdict, ...], Len(1)]
 _Verdicts = Annotated[
     tuple[Verdict, ...], Spelled(_OneOrMore, lambda given: (given,) if isinstance(given, str) else given)

@@ -381,8 +381,8 @@ def _rule_json(row: RuleRow) -> JsonValue:
 
 def _revoke(opened: Stored, rule_id: str) -> int:
     """Revoke a rule of this user. A running turn asks again from its next call on."""
-    found = next((row for row in opened.store.rules(uid=os.getuid()) if row.rule.id == rule_id), None)
-    if found is None or not opened.store.revoke_rule(rule_id):
+    row = next((row for row in opened.store.rules(uid=os.getuid()) if row.rule.id == rule_id), None)
+    if row is None or not opened.store.revoke_rule(rule_id):
         raise ConfigError(f"There is no rule {rule_id!r}.", advice="chatops policy list shows them.")
-    screen().say(f"Revoked rule {rule_id}: {': '.join(describe_rule(found)[:2])}.")
+    screen().say(f"Revoked rule {rule_id}: {': '.join(describe_rule(row)[:2])}.")
     return 0

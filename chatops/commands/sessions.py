@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CHARACTERS_AROUND = 40
 """Characters shown on each side of a search hit."""
 MAX_HITS = 1_000
-"""Search hits that are printed: more than anybody reads."""
+"""Search hits that are printed. A longer list would help nobody to find anything."""
 
 
 def run(arguments: Namespace) -> int:
@@ -224,14 +224,14 @@ def _store_imported(opened: Stored, conversation: "Imported", *, role: str) -> N
     """Store one conversation of a file as a session, and print its id."""
     view, left_out = screen(), f", {conversation.skipped} left out" if conversation.skipped else ""
     try:
-        made = opened.store.create_session(
+        stored = opened.store.create_session(
             workspace=str(opened.workspace),
             role=role,
             persona="",
             title=conversation.title,
             messages=conversation.messages,
         )
-        session_id, what = made.id, f"{made.title}: {plural(made.messages, 'message')}{left_out}"
+        session_id, what = stored.id, f"{stored.title}: {plural(stored.messages, 'message')}{left_out}"
     except AlreadyStoredError as error:
         session_id, what = error.session_id, f"{conversation.title or NO_TITLE}: imported before, so it was left out"
     # Also for a session that was there: its import may have been stopped before its files were kept.

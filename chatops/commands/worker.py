@@ -132,8 +132,8 @@ def _sweep(arguments: Namespace) -> int:
     """Make the hints from which workers know a turn that can go on, and delete those that lead to none."""
     with open_stored(arguments, storage=Storage.NEEDED) as opened:
         opened.store.must_be_shared()
-        made, deleted = opened.store.sweep()
-    screen().answer(f"{plural(made, 'hint')} made, {deleted} deleted.")
+        created, deleted = opened.store.sweep()
+    screen().answer(f"{plural(created, 'hint')} made, {deleted} deleted.")
     return 0
 
 

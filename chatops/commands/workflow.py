@@ -211,32 +211,32 @@ def _with_budgets(spec: WorkflowSpec, arguments: Namespace) -> WorkflowSpec:
 def _list(opened: App, arguments: Namespace) -> int:
     """Print the workflows that can be run, and the runs of this folder."""
     view = screen()
-    known = opened.workflows()
+    workflows = opened.workflows()
     runs = opened.store.runs(workspace=None if arguments.all else str(opened.workspace))
     if arguments.output_format == "json":
         view.json(
             {
-                "workflows": [fields_json(definition.spec) for definition in known.found],
-                "unusable": [{"name": broken.name, "error": str(broken.error)} for broken in known.unusable],
+                "workflows": [fields_json(definition.spec) for definition in workflows.found],
+                "unusable": [{"name": broken.name, "error": str(broken.error)} for broken in workflows.unusable],
                 "runs": [plain(run) for run in runs],
             }
         )
         return 0
-    for notice in known.notices:
+    for notice in workflows.notices:
         view.say(notice)
-    if known.found:
+    if workflows.found:
         rows = [
             (
                 definition.name,
                 ", ".join(step.name for step in definition.spec.steps),
                 definition.spec.description or definition.spec.source,
             )
-            for definition in known.found
+            for definition in workflows.found
         ]
         view.answer(table(("WORKFLOW", "STEPS", "ABOUT"), rows))
     else:
         view.say("No workflows here. One is defined under workflows in the registry, or as a file beside it.")
-    for broken in known.unusable:
+    for broken in workflows.unusable:
         view.say(f"{broken.name} cannot be used: {broken.error}")
     if runs:
         listed = [(run.id, when(run.updated_at), run_state(run), run.title) for run in runs]
@@ -246,10 +246,10 @@ def _list(opened: App, arguments: Namespace) -> int:
 
 def _show(opened: App, arguments: Namespace) -> int:
     """Print a workflow by name, else a run by id. Raises ConfigError if it is neither."""
-    known = opened.workflows()
-    named = {definition.name for definition in known.found} | {definition.name for definition in known.unusable}
+    workflows = opened.workflows()
+    named = {definition.name for definition in workflows.found} | {definition.name for definition in workflows.unusable}
     if arguments.name in named:
-        return _show_definition(opened, known.get(arguments.name), arguments)
+        return _show_definition(opened, workflows.get(arguments.name), arguments)
     try:
         info = find_session(opened.store, arguments.name)
     except NoSuchSessionError:

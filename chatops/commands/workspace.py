@@ -42,9 +42,9 @@ def read_confirmation(word: str) -> bool:
 
 def _homes() -> list[str]:
     """Return the home folders by environment and by account, if there is one."""
-    found = [os.environ.get("HOME", "")]
+    homes = [os.environ.get("HOME", "")]
     try:
-        found.append(pwd.getpwuid(os.getuid()).pw_dir)
+        homes.append(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
         pass
-    return [home for home in found if os.path.isabs(home)]
+    return [home for home in homes if os.path.isabs(home)]

@@ -58,9 +58,9 @@ def variable_fault(variables: Sequence[tuple[str, str]]) -> str:
 def keys_of(entry: type) -> dict[str, Any]:
     """Return the keys of an object that becomes an `entry`, each with its type."""
     hints = get_type_hints(entry, include_extras=True)
-    found = {field.name: hints[field.name] for field in fields(entry)}
+    names = (field.name for field in fields(entry))
     return {
-        key: hint for key, hint in found.items() if not any(isinstance(mark, Unwritten) for mark in _marks_of(hint))
+        name: hints[name] for name in names if not any(isinstance(mark, Unwritten) for mark in _marks_of(hints[name]))
     }
 
 
@@ -96,9 +96,9 @@ class EntryReader:
 
     def read(self, entry: type[Value], value: Json, *, path: Path = ()) -> Value:
         """Read the value at `path` as an `entry`. Raises ConfigError."""
-        known = self._known_part(value, entry, path)
+        keys_only = self._known_part(value, entry, path)
         try:
-            return adapter_of(entry).validate_json(json.dumps(known))
+            return adapter_of(entry).validate_json(json.dumps(keys_only))
         except ValidationError as error:
             raise self._config_error(error.errors(include_url=False, include_input=False)[0], value, path) from None
 
@@ -135,9 +135,9 @@ class EntryReader:
                 why = f"there is no such key; {near[0]!r} is meant, and it decides rights"
                 raise self.document.error((*path, key), why)
             self.warn((*path, key), f"this key is not known{nearest(key, list(keys))}")
-        known = {key: self._known_part(value[key], hint, (*path, key)) for key, hint in keys.items() if key in value}
+        parts = {key: self._known_part(value[key], hint, (*path, key)) for key, hint in keys.items() if key in value}
         named = "name" not in keys and any(field.name == "name" for field in fields(entry))
-        return {**known, "name": str(path[-1])} if named else known
+        return {**parts, "name": str(path[-1])} if named else parts
 
 
 def _marks_of(hint: Any) -> tuple[Any, ...]:
@@ -176,19 +176,21 @@ class KeySchema(GenerateJsonSchema):
 
     def dataclass_schema(self, schema: Any) -> dict[str, Any]:
         """Leave out the fields that are no keys."""
-        found = super().dataclass_schema(schema)
+        schema_of_entry = super().dataclass_schema(schema)
         keys = keys_of(schema["cls"])
-        found["properties"] = {key: inner for key, inner in found["properties"].items() if key in keys}
-        required = [key for key in found.pop("required", ()) if key in keys]
-        return {**found, **({"required": required} if required else {})}
+        schema_of_entry["properties"] = {
+            key: inner for key, inner in schema_of_entry["properties"].items() if key in keys
+        }
+        required = [key for key in schema_of_entry.pop("required", ()) if key in keys]
+        return {**schema_of_entry, **({"required": required} if required else {})}
 
     def default_schema(self, schema: Any) -> dict[str, Any]:
         """Leave out defaults that are lists or objects: nearly all are empty."""
-        found = super().default_schema(schema)
-        default = found.get("default")
+        schema_of_field = super().default_schema(schema)
+        default = schema_of_field.get("default")
         if isinstance(default, list | dict) or default == "{}":
-            del found["default"]
-        return found
+            del schema_of_field["default"]
+        return schema_of_field
 
     def encode_default(self, dft: Any) -> Any:
         """Spell a level by its word."""

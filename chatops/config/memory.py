@@ -15,7 +15,7 @@ from chatops.config.paths import plain_file, write_private
 from chatops.domain.errors import ConfigError
 
 MAX_MEMORY_BYTES = 100_000
-"""Of a memory, which every request carries. A longer file is not used."""
+"""Of a memory, which becomes part of the prompt. A longer file is not used."""
 
 
 class MemoryScope(StrEnum):

@@ -235,14 +235,14 @@ class _Converter:
 
     def entries(self, old: _Object, key: str, *, short: str = "") -> Iterator[tuple[str, _Object]]:
         """Yield name and object of each entry under `key`. With `short`, text stands for an object with that key."""
-        found = old.get(key, {})
-        if isinstance(found, list):
+        section = old.get(key, {})
+        if isinstance(section, list):
             pairs: Sequence[tuple[Json, Json]] = [
                 (entry.get("id", entry.get("name")), entry) if isinstance(entry, dict) else (None, entry)
-                for entry in found
+                for entry in section
             ]
-        elif isinstance(found, dict):
-            pairs = list(found.items())
+        elif isinstance(section, dict):
+            pairs = list(section.items())
         else:
             raise self.document.error((key,), "expected an object {…}")
         seen: set[str] = set()
@@ -250,7 +250,7 @@ class _Converter:
             if short and isinstance(entry, str):
                 entry = {short: entry}
             if not isinstance(name, str) or not isinstance(entry, dict):
-                where = (key, index) if isinstance(found, list) else (key, str(name))
+                where = (key, index) if isinstance(section, list) else (key, str(name))
                 raise self.document.error(where, "expected an object with a name")
             if name in seen:
                 raise self.document.error((key, index), f"there is another {name!r} before it")
@@ -281,9 +281,9 @@ def _without_login(url: str) -> str:
     """Return an address without user and password, and without a query that holds a key."""
     bare, _, query = url.partition("?")
     login = _LOGIN.match(bare)
-    kept = (login[1] or "") + bare[login.end() :] if login is not None else bare
+    address = (login[1] or "") + bare[login.end() :] if login is not None else bare
     secret = any(SECRET_NAME.search(name) for name, _ in parse_qsl(query, keep_blank_values=True))
-    return kept if secret else kept + url[len(bare) :]
+    return address if secret else address + url[len(bare) :]
 
 
 def _texts_of(value: Json) -> list[str]:

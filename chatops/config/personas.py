@@ -38,7 +38,7 @@ class Personas:
 
 def load_personas(paths: Paths) -> Personas:
     """Load the packaged personas and the user's own, which replace those of the same name. Never raises."""
-    found: dict[str, Persona] = {}
+    by_name: dict[str, Persona] = {}
     warnings: list[str] = []
     for folder in (packaged_file("personas"), paths.personas):
         try:
@@ -50,8 +50,8 @@ def load_personas(paths: Paths) -> Personas:
             persona, problems = _read_persona(file)
             warnings.extend(f"Persona {file}: {problem}" for problem in problems)
             if persona is not None:
-                found[persona.name] = persona
-    ordered = sorted(found.values(), key=lambda persona: (persona.name != "default", persona.name))
+                by_name[persona.name] = persona
+    ordered = sorted(by_name.values(), key=lambda persona: (persona.name != "default", persona.name))
     return Personas(found=tuple(ordered), warnings=tuple(warnings))
 
 

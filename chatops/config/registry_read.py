@@ -40,7 +40,7 @@ from chatops.policy.spelled import LENIENT, Matches, Name, Rounds, Spelled, item
 from chatops.policy.workflow import Definition
 
 MAX_BYTES = 4_000_000
-"""Of a file. A registry of thousands of entries has less; more would delay every start."""
+"""Of a file. It is read and checked at each start, which a larger one would delay."""
 KNOWN_TOOLS = (*BUILT_IN_TOOLS, *ALIASES)
 """Names of built-in tools. A near miss of one of them, in a setting that decides rights, is an error."""
 

@@ -52,8 +52,8 @@ def _combination_fault(spec: McpServerSpec, value: Mapping[str, Json]) -> str:
     if spec.transport and spec.type and spec.transport is not spec.type:
         return "transport and type contradict each other"
     if transport and (transport is ServerTransport.STDIO) != bool(spec.command):
-        given = value.get("transport") or value.get("type")
-        return f"a server with a {'command' if spec.command else 'url'} cannot use {given}"
+        transport_word = value.get("transport") or value.get("type")
+        return f"a server with a {'command' if spec.command else 'url'} cannot use {transport_word}"
     if spec.url and (spec.args or spec.env or spec.cwd or {"sandbox", "workspace", "accept_level"} & value.keys()):
         return "args, env, cwd, workspace, accept_level and sandbox are for a server with a command"
     if spec.command and (spec.headers or spec.auth):

@@ -58,7 +58,7 @@ def load_settings(path: Path) -> UserSettings:
         roles = []
         problems.append("favourite_roles has to be a list of names. It is not used.")
     flags = {}
-    # A value that is neither true nor false counts as what the user has most likely meant by writing the key at all.
+    # A user who has written such a key has most likely meant the quiet choice: a value that is no bool counts as that.
     for name, default, if_unusable, words in (
         ("notifications", True, False, "They are off"),
         ("turn_cost", False, False, "It is off"),

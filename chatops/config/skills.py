@@ -74,14 +74,14 @@ def skills_of(items: Sequence[Item], *, source: str) -> Skills:
             warnings.append(f"Skill file {show_path(item.path)} is ignored: {item.problem}.")
         elif file:
             folders.setdefault(name, {})[file] = item.data
-    found: list[Skill] = []
+    skills: list[Skill] = []
     for name, files in folders.items():
         skill, problem = _make_skill(name, files, source=f"{source}/{name}")
         if skill is not None:
-            found.append(skill)
+            skills.append(skill)
         if problem:
             warnings.append(f"Skill {show_path(f'{source}/{name}')}: {problem}.")
-    return Skills(found=tuple(found), warnings=tuple(warnings))
+    return Skills(found=tuple(skills), warnings=tuple(warnings))
 
 
 def join_skills(own: Skills, workspace: Skills) -> Skills:

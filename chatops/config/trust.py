@@ -48,7 +48,7 @@ _MAX_NAMED_TOOLS = 5
 """Files of tools that a notice names."""
 _TOOL_NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
 _MAX_RECORD_BYTES = 8_000_000
-"""A record with more answers than any workspace brings is damaged."""
+"""A longer record is cut off, so that it counts as damaged: no workspace brings as many files."""
 SHOWN_DIGEST = 16
 """Hex digits of a digest that are shown. The whole digest is compared."""
 ADVICE = "To see it: chatops trust, or /trust"
@@ -498,8 +498,8 @@ def _tool_names_in(data: bytes) -> Iterator[str]:
         for mark in function.decorator_list:
             decorator, keywords = (mark.func, mark.keywords) if isinstance(mark, ast.Call) else (mark, [])
             if "tool" in (getattr(decorator, "id", ""), getattr(decorator, "attr", "")):
-                given = [getattr(keyword.value, "value", None) for keyword in keywords if keyword.arg == "name"]
-                names = given or [function.name]
+                explicit = [getattr(keyword.value, "value", None) for keyword in keywords if keyword.arg == "name"]
+                names = explicit or [function.name]
                 yield from (name for name in names if isinstance(name, str) and _TOOL_NAME.fullmatch(name))
 
 

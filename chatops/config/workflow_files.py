@@ -86,7 +86,7 @@ def find_workflows(
     raises for a broken file.
     """
     taken: dict[str, str] = {}
-    found: list[Definition] = []
+    usable: list[Definition] = []
     unusable: list[Unusable] = []
     notices: list[str] = []
 
@@ -98,7 +98,7 @@ def find_workflows(
             return
         taken[workflow.name] = where
         if isinstance(workflow, Definition):
-            found.append(workflow)
+            usable.append(workflow)
         else:
             unusable.append(workflow)
 
@@ -109,12 +109,12 @@ def find_workflows(
         # A workflow of the same name from a registry or a file replaces it without a notice.
         offered = None if path.stem in taken else _read_definition(path, _read_packaged_file)
         if isinstance(offered, Definition) and all(step.role in known_roles for step in offered.spec.steps):
-            found.append(offered)
+            usable.append(offered)
         # A workspace cannot take the name of one, not even where its role is missing.
         taken.setdefault(path.stem, "chatops itself")
     for workflow in from_workspace:
         add(workflow)
-    return Workflows(found=tuple(found), unusable=tuple(unusable), notices=tuple(notices))
+    return Workflows(found=tuple(usable), unusable=tuple(unusable), notices=tuple(notices))
 
 
 def workspace_workflow(item: Item, workspace: Path) -> Definition | Unusable:

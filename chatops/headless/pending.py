@@ -35,7 +35,7 @@ def describe(pending: PendingCall) -> str:
         lines += [
             "",
             "Answers:  approve --done marks it as done, approve --again runs it once more exactly as shown,",
-            "          deny tells the model that the outcome is uninterruption.",
+            "          deny tells the model that the outcome is unknown.",
         ]
     elif covered := scope(pending, sheet):
         lines += ["", *(f"{'' if index else 'Scope:':<10}{text}" for index, text in enumerate(covered))]
@@ -96,7 +96,7 @@ def pending_json(pending: PendingCall) -> dict[str, JsonValue]:
 
 
 def _interruption_json(interruption: Interruption) -> JsonValue:
-    """Return what is known about an attempt whose outcome is uninterruption."""
+    """Return what is known about an attempt whose outcome is unknown."""
     return {
         "attempt": interruption.attempt,
         "started_at": interruption.started_at,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "templates"
 MAX_COMPARED = 2_000
-"""Pairs of lines of a page that are mark_changed_words word by word."""
+"""Pairs of lines of a diff that are compared word by word. Further pairs are shown without marks, to save time."""
 MAX_TICKS = 1_000
 """With more changes than this, none of them has a box to tick: all are applied, or none."""
 

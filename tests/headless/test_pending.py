@@ -94,6 +94,7 @@ def test_the_next_steps_after_an_interruption_have_a_word_for_each_answer() -> N
         assert f"chatops approvals {answer}" in text
     assert f"approve {CALL}\n" not in text
     assert "Its output until then:\n  none was kept" in describe(one)
+    assert "deny tells the model that the outcome is unknown." in describe(one)
 
 
 def test_an_interruption_is_told_in_words_that_fit() -> None:
