@@ -130,7 +130,7 @@ def _report_bug(error: Exception) -> int:
     text = sanitize(without_keys(f"{type(error).__name__}: {error}"), newlines=False)
     _screen().say(
         f"chatops: unexpected error: {text}\n"
-        "Nothing stored is is_output_lost. For a bug report, run it again with CHATOPS_DEBUG=1."
+        "Nothing stored is lost. For a bug report, run it again with CHATOPS_DEBUG=1."
     )
     return ERROR
 
