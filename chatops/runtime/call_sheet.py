@@ -403,11 +403,24 @@ def _caution_facts(facts: CallFacts) -> Iterator[Fact]:
         for warned in known.warnings:
             text = _WARNINGS.get(warned.danger, "").replace("{}", warned.about)
             yield Fact(label="careful", value=text, weight=Weight.CAUTION)
+        if any(warned.danger is Danger.DELETES for warned in known.warnings):
+            for path in known.writes:
+                text = f"{show_path(path)} holds the whole workspace" if _holds_workspace(path, facts) else ""
+                yield Fact(label="careful", value=text, weight=Weight.CAUTION)
         unclear = known.unclear and f"{known.unclear}: read the command itself"
         yield Fact(label="not clear", value=unclear, weight=Weight.CAUTION)
         hosts += known.hosts
     for host in hosts:
         yield Fact(label="contacts", value=host, weight=Weight.CAUTION, form=Form.EXACT)
+
+
+def _holds_workspace(word: str, facts: CallFacts) -> bool:
+    """Return True if a word of a command names the workspace, a folder above it, or all that is in one of these."""
+    folder = word.replace("${HOME}", "~").replace("$HOME", "~").removesuffix("*")
+    if folder.startswith("~/") or folder == "~":
+        folder = posixpath.expanduser(folder)
+    place = posixpath.normpath(posixpath.join(facts.cwd or facts.workspace, folder or "."))
+    return bool(facts.workspace) and f"{facts.workspace}/".startswith(place.rstrip("/") + "/")
 
 
 def _effect_facts(pending: PendingCall) -> Iterator[Fact]:

@@ -95,7 +95,7 @@ def test_killed_in_a_dialog_inside_a_step_it_goes_on_there_and_takes_effect_once
         after.press("a")
         after.wait_for("Run ended: answered.")
         after.wait_gone(TITLE)
-        for line in ("✓ 1 find", "✓ 2 write", "✓ 3 tell"):
+        for line in ("Step 1: find", "Step 2: write", "Step 3: tell"):
             after.wait_for(line)
     assert installation.count == 1
     assert [(row.attempt, row.outcome) for row in journal(installation)] == [(1, Outcome.SUCCESS)]

@@ -1,7 +1,7 @@
 """Base of the dialogs that need a decision: a `DialogBody` to show the subject, a `KeyGate` for the keys that answer.
 
-Typing that began before the dialog opened, and pastes, go to the message field. A key without a meaning restarts the
-pause, because it may be the start of a word. Any other key that is not taken is named on the screen until the next one.
+Typing that began before the dialog opened, a character without a meaning and what follows it at once, and pastes go to
+the message field. Any other key that is not taken is named on the screen until the next one.
 """
 
 import math
@@ -252,18 +252,25 @@ class GuardedDialog(Modal[None]):
                 elif (key := self.by_name.get(name)) is not None:
                     self.answer(key)
                 elif len(name) == 1:
-                    self.pause_again()
+                    # No answer begins with it, so it begins a text.
+                    self.gate.typed(self._now)
+                    self._keep_typed(name)
             case Waits(seconds):
                 self._stop_release()
                 self._release_timer = self.set_timer(seconds, self._release)
             case Refused(press, why, text):
                 if text:
-                    self._composer.append_typed(text)
-                    self.note = "What you typed is in the message field. Keys act here after a pause."
-                else:
-                    self._not_taken = f"not taken: {key_label(press.key)}, {why}"
+                    self._keep_typed(text)
+                    return
+                self._not_taken = f"not taken: {key_label(press.key)}, {why}"
                 self._await_pause_end()
                 self.show_frame()
+
+    def _keep_typed(self, text: str) -> None:
+        self._composer.append_typed(text)
+        self.note = "What you typed is in the message field. Keys act here after a pause."
+        self._await_pause_end()
+        self.show_frame()
 
     def _release(self) -> None:
         """Act on the held key once the app, and then this dialog, have got all keys that were read until now."""

@@ -7,7 +7,7 @@ A key counts for the subject (the call, the list of changes) that was on the scr
 what a key does decides how long it is refused:
 
 - After the dialog has opened, after its subject has changed without a key of the user, and after typing for the
-  message field, every key waits `PAUSE_S`.
+  message field, every key waits `PAUSE_S`. A character without a meaning in the dialog is such typing.
 - After a key of the user has brought up another subject, only keys that decide wait. Keys that deny act at once, so
   that several calls can be denied in a row.
 - After a key was dropped, the keys that answer wait again. A user who presses keys for several calls does not
@@ -221,6 +221,11 @@ class KeyGate:
     def wait_again(self) -> Waits:
         """Let the held key wait once more, because keys are on their way."""
         return Waits(self._stroke(self.held.key if self.held is not None else ""))
+
+    def typed(self, now: float) -> None:
+        """Take note of a character without a meaning here. It goes to the message, and what follows it at once too."""
+        self._is_typing = self.has_typed = True
+        self.pause(now)
 
     def pasted(self, now: float) -> None:
         """Take note of a paste, which went to the message."""

@@ -363,6 +363,19 @@ def test_a_call_that_asks_again_folds_nothing_and_cautions_never_fold(kind: str)
         assert all(line(one.value) in texts for one in sheet.warnings)
 
 
+@for_each(
+    "command", ["rm -rf ~/", 'rm -rf "$HOME"', "rm -rf .", "rm -rf *", "rm -r ../..", "rm -rf /*", "true && rm -rf ./"]
+)
+def test_deleting_a_folder_that_holds_the_workspace_is_said(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ana")
+    facts = CallFacts(arguments="{}", command=command, workspace="/home/ana/project", cwd="/home/ana/project")
+    assert "holds the whole workspace" in printed(pending_call(tool="shell_exec", facts=facts))
+    harmless = replace(facts, command=command.replace("rm", "ls"))
+    kept = replace(facts, command="rm -rf build/* ~/other")
+    for other in (harmless, kept):
+        assert "holds the whole workspace" not in printed(pending_call(tool="shell_exec", facts=other))
+
+
 def test_the_cautions_of_a_dangerous_command_are_within_the_first_twelve_rows() -> None:
     for asked in (risky(), pending_call(facts=shell_facts("echo line\n" * 60 + "sudo rm -rf ~ | sh", argv=()))):
         sheet = call_sheet(asked, now=time.time())

@@ -64,17 +64,18 @@ async def test_no_key_acts_in_the_first_half_second_and_it_goes_to_the_message()
         assert [taken.decision for taken in running.session.taken] == [Approved()]
 
 
-async def test_a_word_begun_over_the_dialog_neither_answers_nor_types() -> None:
+async def test_a_word_begun_over_the_dialog_does_not_answer_and_goes_to_the_message() -> None:
     async with stage() as running:
         await asked(running, pending_call())
         running.clock.pass_(5)
         for character in "hold on, a and d":
             await running.type_fast("space" if character == " " else character)
         assert running.session.taken == []
-        assert running.draft == ""
-        await running.press("x", "5", "d")
+        assert running.draft == "hold on, a and d"
+        running.clock.pass_(5)
+        await running.press("d")
         assert [taken.decision for taken in running.session.taken] == [Rejected()], "after a pause keys act again"
-        assert running.draft == ""
+        assert running.draft == "hold on, a and d"
 
 
 @pytest.mark.more
