@@ -404,7 +404,8 @@ def _caution_facts(facts: CallFacts) -> Iterator[Fact]:
             text = _WARNINGS.get(warned.danger, "").replace("{}", warned.about)
             yield Fact(label="careful", value=text, weight=Weight.CAUTION)
         if any(warned.danger is Danger.DELETES for warned in known.warnings):
-            for path in known.writes:
+            homes = (warned.about for warned in known.warnings if warned.danger is Danger.HOME)
+            for path in dict.fromkeys((*known.writes, *homes)):
                 text = f"{show_path(path)} holds the whole workspace" if _holds_workspace(path, facts) else ""
                 yield Fact(label="careful", value=text, weight=Weight.CAUTION)
         unclear = known.unclear and f"{known.unclear}: read the command itself"
@@ -416,7 +417,7 @@ def _caution_facts(facts: CallFacts) -> Iterator[Fact]:
 
 def _holds_workspace(word: str, facts: CallFacts) -> bool:
     """Return True if a word of a command names the workspace, a folder above it, or all that is in one of these."""
-    folder = word.replace("${HOME}", "~").replace("$HOME", "~").removesuffix("*")
+    folder = word.strip('"').replace("$HOME", "~").removesuffix("*")
     if folder.startswith("~/") or folder == "~":
         folder = posixpath.expanduser(folder)
     place = posixpath.normpath(posixpath.join(facts.cwd or facts.workspace, folder or "."))

@@ -27,6 +27,7 @@ _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _GLOB = re.compile(r"[*?]|\[.+\]")
 _NOT_UNDERSTOOD = "a part of it is not understood"
 _DESCRIPTOR = re.compile(r"(?:\d+|\{\w+\})[<>]")
+_BEYOND_A_BYTE = re.compile(r"[^\x00-\xff]")
 _MAX_PROGRESS_REPORTS = 400
 """Reports of progress after which the parser is stopped. Hostile input costs it quadratic time; this is 0.2 s."""
 _MAX_NODES = 20_000
@@ -136,7 +137,7 @@ class Parsed:
 @lru_cache(maxsize=64)
 def parse(command: str) -> Parsed:
     """Parse `command`. Never raises: what cannot be parsed is `unclear`."""
-    data = command.encode("utf-8", "replace")
+    data = _for_grammar(command).encode()
 
     def read(offset: int, _: object) -> bytes:
         return data[offset : offset + 4_096]
@@ -399,8 +400,17 @@ def _redirects(statement: "Node") -> Iterator["Node"]:
         yield from _redirects(part)
 
 
+def _for_grammar(command: str) -> str:
+    """Return the command with a sign for each character beyond U+00FF, which is no letter and no space to bash either.
+
+    The scanner of tree-sitter-bash 0.25 passes characters to the C library's `isdigit`, which reads
+    outside of its table then and can end the process.
+    """
+    return _BEYOND_A_BYTE.sub("¤", command)
+
+
 def _byte_sizes(command: str) -> Iterator[int]:
-    return (len(char.encode("utf-8", "replace")) for char in command)
+    return (len(char.encode()) for char in _for_grammar(command))
 
 
 def _without_line_feeds(escaped: re.Match[str]) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +87,12 @@ def test_words_that_both_readers_agree_on_are_those_of_bash(tail: str) -> None:
     assert done.returncode == 0, done.stderr
     direct = subprocess.run(words, capture_output=True, env=environment, check=False, cwd="/")
     assert done.stdout == direct.stdout
+
+
+def test_no_character_ends_the_process() -> None:
+    # The library's scanner read outside of a table of the C library; in a process of its own, which alone would end.
+    code = "from chatops.shell.effects import effects\nfor at in range(256, 0x110000, 991): effects('echo {' + chr(at))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @given(st.text(max_size=60) | st.lists(PIECES, max_size=30).map("".join))
