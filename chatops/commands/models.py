@@ -10,7 +10,6 @@ from chatops.config.extras import not_installed
 from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.headless.json_values import plain
-from chatops.headless.screen import screen, table
 from chatops.models.hosts import host_and_port
 from chatops.models.memory import EndpointMemory, TaskScore, memory_of
 from chatops.models.prices import known_price, prices_available, refresh_prices
@@ -39,12 +38,13 @@ def run(arguments: Namespace) -> int:
 
     async def work(opened: App) -> int:
         if arguments.offline:
-            configured = [(spec.name, str(spec.type), spec.model_name) for spec in opened.rights.models()]
-            screen().answer(table(("NAME", "TYPE", "MODEL"), configured))
-            return 0
+            specs = opened.rights.models()
+            configured = [(spec.name, str(spec.type), spec.model_name) for spec in specs]
+            return show_list(
+                arguments, [_configured_json(spec, opened) for spec in specs], ("NAME", "TYPE", "MODEL"), configured
+            )
         require = opened.limits.sandbox().require
         reached = await asyncio.gather(*(probe_model(spec, require=require) for spec in opened.rights.models()))
-        listed = [(model, _score(model.spec, opened)) for model in reached]
         default = opened.rights.default_model()
         rows = [
             (
@@ -52,15 +52,15 @@ def run(arguments: Namespace) -> int:
                 str(model.spec.type),
                 model.spec.model_name,
                 host_and_port(model.spec.api_url) if model.spec.api_url else "-",
-                f"{score.done} of {score.of}" if score is not None else "-",
+                f"{score.done} of {score.of}" if (score := _score(model.spec, opened)) is not None else "-",
                 _STATUS_WORDS[model.reachability],
             )
-            for model, score in listed
+            for model in reached
         ]
         problems = (f"{model.spec.name}: {_problem(model)}" for model in reached if not model.usable)
         return show_list(
             arguments,
-            [_json(model, default, score) for model, score in listed],
+            [_reached_json(model, opened) for model in reached],
             ("  NAME", "TYPE", "MODEL", "SERVER", "TASKS", "STATUS"),
             rows,
             notes=(*problems, "* is your default. Another one: chatops connect URL, or /model in the chat."),
@@ -128,17 +128,26 @@ def _problem(model: ModelReach) -> str:
     return f"{model.text} {model.advice}".strip()
 
 
-def _json(model: ModelReach, default: str, score: TaskScore | None) -> JsonValue:
+def _configured_json(spec: ModelSpec, opened: App) -> dict[str, JsonValue]:
+    """Return what is known of a model without its server."""
+    score = _score(spec, opened)
     return {
-        "name": model.spec.name,
-        "label": model.spec.label,
-        "type": str(model.spec.type),
-        "host_type": model.spec.host_type.value,
-        "model_name": model.spec.model_name,
-        "server": host_and_port(model.spec.api_url) if model.spec.api_url else None,
-        "default": model.spec.name == default,
+        "name": spec.name,
+        "label": spec.label,
+        "type": str(spec.type),
+        "host_type": spec.host_type.value,
+        "model_name": spec.model_name,
+        "server": host_and_port(spec.api_url) if spec.api_url else None,
+        "default": spec.name == opened.rights.default_model(),
+        "tasks": {"done": score.done, "of": score.of} if score is not None else None,
+    }
+
+
+def _reached_json(model: ModelReach, opened: App) -> JsonValue:
+    """Return `_configured_json` and what the server answered. `status` is a sentence, not the word of the column."""
+    return {
+        **_configured_json(model.spec, opened),
         "reachable": _is_reachable(model),
         "status": _problem(model),
         "available": list(model.available),
-        "tasks": {"done": score.done, "of": score.of} if score is not None else None,
     }

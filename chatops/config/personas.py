@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
+from chatops.config.front_matter import split_front_matter
 from chatops.config.paths import Paths, packaged_file, plain_file
-from chatops.config.skills import front_matter
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
 _PERSONA_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -66,7 +66,7 @@ def _read_persona(file: Path) -> tuple[Persona | None, list[str]]:
         return None, [f"it cannot be read ({error.strerror or error})."]
     except UnicodeDecodeError:
         return None, ["it is not UTF-8 text and is not used."]
-    matter, body, problem = front_matter(text.replace("\r\n", "\n"))
+    matter, body, problem = split_front_matter(text.replace("\r\n", "\n"))
     if problem:
         return None, [problem]
     return _check_persona(file, matter, body)

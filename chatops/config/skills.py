@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from chatops.config.front_matter import split_front_matter
 from chatops.config.workspace_files import Item, read_skills
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import show_path
@@ -21,9 +22,6 @@ SKILL_FILE = "SKILL.md"
 _SKILL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _MAX_NAME, MAX_DESCRIPTION = 64, 1_024
 """Characters, as agentskills.io limits them."""
-_FENCE = "---"
-_PLAIN_LINE = re.compile(r"name: [a-z]{6,}|description: [A-Za-z][A-Za-z ,;()'-]* [a-z]+\.")
-"""A line of front matter whose value is text in YAML, whatever the words are."""
 
 
 @frozen_dataclass
@@ -76,7 +74,7 @@ def skills_of(items: Sequence[Item], *, source: str) -> Skills:
             folders.setdefault(name, {})[file] = item.data
     skills: list[Skill] = []
     for name, files in folders.items():
-        skill, problem = _make_skill(name, files, source=f"{source}/{name}")
+        skill, problem = _skill_or_problem(name, files, source=f"{source}/{name}")
         if skill is not None:
             skills.append(skill)
         if problem:
@@ -93,7 +91,7 @@ def join_skills(own: Skills, workspace: Skills) -> Skills:
     return Skills(found=(*own.found, *others), warnings=(*own.warnings, *workspace.warnings, *warnings))
 
 
-def _make_skill(folder: str, files: dict[str, bytes], *, source: str) -> tuple[Skill | None, str]:
+def _skill_or_problem(folder: str, files: dict[str, bytes], *, source: str) -> tuple[Skill | None, str]:
     """Return the skill, and what is wrong with it, as a clause."""
     data = files.pop(SKILL_FILE, None)
     if data is None:
@@ -102,7 +100,7 @@ def _make_skill(folder: str, files: dict[str, bytes], *, source: str) -> tuple[S
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         return None, f"{SKILL_FILE} is not UTF-8 text, so it is not used"
-    matter, body, problem = front_matter(text)
+    matter, body, problem = split_front_matter(text)
     if problem:
         return None, problem.rstrip(".")
     name, description, allowed = matter.get("name"), matter.get("description"), matter.get("allowed-tools")
@@ -128,25 +126,3 @@ def _make_skill(folder: str, files: dict[str, bytes], *, source: str) -> tuple[S
         return skill, ""
     note = f"patterns in allowed-tools are not applied, {', '.join(use.asks)} asks instead" if use.asks else ""
     return replace(skill, use=use), note
-
-
-def front_matter(text: str) -> tuple[dict[object, object], str, str]:
-    """Split a file into front matter and text; the third value says what is wrong, then the file is not used."""
-    if not text.startswith(f"{_FENCE}\n"):
-        return {}, text, ""
-    head, fence, body = text[len(_FENCE) + 1 :].partition(f"\n{_FENCE}\n")
-    if not fence:
-        return {}, "", "its front matter is not closed with a line ---; it is not used."
-    if all(_PLAIN_LINE.fullmatch(line) for line in head.splitlines()):
-        return {key: value for key, _, value in (line.partition(": ") for line in head.splitlines())}, body, ""
-    import yaml  # slow to import, and the packaged personas do not need it
-
-    try:
-        matter = yaml.safe_load(head)
-    except (yaml.YAMLError, RecursionError, ValueError):
-        return {}, "", "its front matter is not valid YAML; it is not used."
-    if matter is None:
-        return {}, body, ""
-    if not isinstance(matter, dict):
-        return {}, "", "its front matter has to be keys and values; it is not used."
-    return matter, body, ""

@@ -122,7 +122,9 @@ def _matching_choice(raw: str, choices: Sequence[JsonValue]) -> tuple[str, tuple
     if not choices or raw in choices:
         return raw, ()
     trimmed = raw.strip()
-    unquoted = trimmed[1:-1] if trimmed[:1] == trimmed[-1:] and trimmed[:1] in "\"'" else trimmed
+    # One quotation mark alone is not a quoted empty text.
+    is_quoted = len(trimmed) > 1 and trimmed[0] == trimmed[-1] and trimmed[0] in "\"'"
+    unquoted = trimmed[1:-1] if is_quoted else trimmed
     choice = next((candidate for candidate in (trimmed, unquoted) if candidate in choices), None)
     return (raw, ()) if choice is None else (choice, (Repair.TRIMMED,))
 

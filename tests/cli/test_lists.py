@@ -300,6 +300,8 @@ def test_doctor_and_models_list_say_the_same_of_a_model(chatops: CommandLine, mo
     file.write_text(json.dumps({"version": 3, "default_role": "assistant", "models": {"gone": model}, "roles": roles}))
     listed = chatops("--registry", str(file), "models", "list", "--output-format", "json").json
     (status,) = [one["status"] for one in listed if one["name"] == "gone"]
+    offline = chatops("--registry", str(file), "models", "list", "--offline", "--output-format", "json").json
+    assert [(one["name"], "status" in one) for one in offline] == [(one["name"], False) for one in listed]
     ran = chatops("--registry", str(file), "models", "list")
     rows = {line[2:].split()[0]: line for line in ran.out.splitlines()}
     assert rows["gone"].endswith("  no answer")

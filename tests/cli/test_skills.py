@@ -94,6 +94,8 @@ def test_a_pattern_of_another_program_asks_and_the_narrowing_survives_a_pause(
         ({"a/SKILL.md": "no front matter"}, "its name has to be"),
         ({"a/SKILL.md": "---\nname: a\ndescription: [\n---\nx"}, "not valid YAML"),
         ({"a/SKILL.md": "---\nname: a\ndescription: x\nnever closed"}, "not closed"),
+        ({"a/SKILL.md": "---\n---\n"}, "its name has to be"),
+        ({"a/SKILL.md": "---\nname: a\n---"}, "it needs a description"),
         ({"a/SKILL.md": skill("b")}, "its name b is not that of its folder"),
         ({"A b/SKILL.md": skill("A b")}, "its name has to be"),
         ({"a/SKILL.md": "---\nname: a\n---\nx"}, "it needs a description"),

@@ -55,6 +55,7 @@ TYPED: list[tuple[str, Schema, JsonValue]] = [
     ('[{"op": "x"}]', {"allOf": [{"type": "array", "items": {"type": "object"}}]}, [{"op": "x"}]),
     ("celsius", {"enum": ["celsius", "fahrenheit"]}, "celsius"),
     ("kelvin", {"enum": ["celsius", "fahrenheit"]}, "kelvin"),
+    ('"', {"enum": ["", "celsius"]}, '"'),
     ("2", {"enum": [1, 2, 3]}, 2),
     ("fixed", {"const": "fixed"}, "fixed"),
     ("3", {"const": 3}, 3),
