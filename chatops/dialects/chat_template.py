@@ -159,7 +159,7 @@ def read_kimi_part(state: ParserState, mark: re.Match[str]) -> Continuation:
 def read_end_of_text(state: ParserState, mark: re.Match[str]) -> Continuation:
     """Remove a token that ends messages if it is at the end and something else was removed; else keep it as text."""
     text, start = state.text, mark.start()
-    run = _END_RUN.match(text, start) if state.result.removed else None
+    run = _END_RUN.match(text, start) if state.result.has_removed_text else None
     if run is None:
         return mark.end()
     if text_follows(text, start) or (state.final and not only_closers_follow(text, start)):
@@ -192,7 +192,7 @@ def read_turn_header(state: ParserState, mark: re.Match[str]) -> Continuation:
         state.skip(header.end())
         return continue_after_thought(state)
     # If markup was removed before, a header at the end is markup too. Otherwise the text may be about it.
-    if state.result.removed and not text_follows(text, header.end()):
+    if state.result.has_removed_text and not text_follows(text, header.end()):
         if not state.final:
             return wait(state, start)
         if only_closers_follow(text, header.end()):
@@ -207,7 +207,7 @@ def read_turn_header(state: ParserState, mark: re.Match[str]) -> Continuation:
 def read_channel_end(state: ParserState, mark: re.Match[str]) -> Continuation:
     """Handle a token that ends a message in a channel."""
     after = state.text[mark.end() : mark.end() + 1]
-    if after != ">" or not (state.answer_markup or state.result.removed):
+    if after != ">" or not (state.answer_markup or state.result.has_removed_text):
         return mark.end()
     state.pass_content(mark.start())
     state.skip(mark.end() + 1)

@@ -20,7 +20,8 @@ _TRAINED_TOOLS: Mapping[str, Mapping[str, str]] = {
 }
 """By family: the tools that its models were trained with, and the tools of ours that they mean."""
 _FAMILIES: tuple[tuple[str, str, str], ...] = (
-    # Pattern in the name, family, format. Fine-tunes first: their names contain the name of the base model.
+    # Pattern in the name, family, format (empty if unknown). Fine-tunes first: their names contain the name of the base
+    # model.
     (r"(deep|open)?hermes", "hermes", "hermes"),
     (r"functionary.*v?3\.1", "functionary", "llama3_function_tag"),
     (r"functionary", "functionary", "functionary_v32"),
@@ -32,7 +33,7 @@ _FAMILIES: tuple[tuple[str, str, str], ...] = (
     (r"nemotron.*nano-(v2|9b|12b)", "nemotron", "nemotron_toolcall"),
     (r"nemotron-?3", "nemotron", "qwen3_xml"),
     (r"nemotron", "nemotron", "llama3_json"),
-    # The distilled models use the template of DeepSeek together with its answers.
+    # Before Qwen and Llama: `DeepSeek-R1-Distill-Qwen-7B` is a Qwen that was trained to write as DeepSeek does.
     (r"deepseek.*v4\.1", "deepseek", "dsml_v41"),
     (r"deepseek.*v4", "deepseek", "dsml_v4"),
     (r"deepseek.*v3\.2", "deepseek", "dsml_v32"),
@@ -100,10 +101,13 @@ class Family:
     prompted: str = DEFAULT_FORMAT
     """The format of `WRITABLE` to ask for where the tools are described in the prompt."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Built-in tools it was trained with: its name → ours. `read_calls` accepts this mapping as `aliases`."""
+    """Built-in tools it was trained with: its name → ours."""
 
     def their_name(self, name: str, offered: Collection[str]) -> str:
-        """Return the name under which to describe our tool `name` to this model; it reads back as `name`."""
+        """Return the name under which to describe our tool `name` to this model.
+
+        `read_calls` reads it back as `name` if it gets `aliases`.
+        """
         for theirs, ours in self.aliases.items():
             if ours == name and name in offered and theirs not in offered:
                 return theirs
@@ -113,12 +117,12 @@ class Family:
 def family_of(model_name: str) -> Family:
     """Return the family of a model, or one with an empty name if it is unknown."""
     name = re.sub(r"[^a-z0-9.]+", "-", model_name.lower())
-    for pattern, family, written in _FAMILIES:
+    for pattern, family, format in _FAMILIES:
         if re.search(rf"(?<![a-z])(?:{pattern})", name):
             return Family(
                 name=family,
-                format=written,
-                prompted=written if written in WRITABLE else DEFAULT_FORMAT,
+                format=format,
+                prompted=format if format in WRITABLE else DEFAULT_FORMAT,
                 aliases=_TRAINED_TOOLS.get(family, {}),
             )
     return Family(name="", format="")

@@ -177,7 +177,7 @@ class ParserState:
     def skip(self, end: int) -> None:
         """Move to `end` and drop the text before it."""
         self._advance(end)
-        self.result.removed = True
+        self.result.has_removed_text = True
 
     def reclassify(self) -> None:
         """Turn everything since the last thought into thought."""
@@ -264,7 +264,7 @@ def apply_outcome(state: ParserState, start: int, after: int, outcome: ParseOutc
         )
         return wait(state, start, _MAY_END_CALL if is_cut else ANYTHING)
     if isinstance(outcome, NoCall) or outcome.end <= start:
-        if state.final and state.result.removed and only_closers_follow(state.text, start):
+        if state.final and state.result.has_removed_text and only_closers_follow(state.text, start):
             state.pass_content(start)
             state.skip(len(state.text))
             return ScanProgress.PAUSED

@@ -276,7 +276,7 @@ def begin_fence(state: ParserState, mark: re.Match[str]) -> Continuation:
     state.backtick_runs.clear()
     state.pass_content(mark.start())
     before = state.result.content_tail(CUE_REACH)
-    if state.offered.are_read and not state.result.has_calls and may_hold_a_call(fence, before):
+    if state.offered.are_read and not state.result.has_entries and may_hold_a_call(fence, before):
         state.mode = HeldFence(run - state.at, after - run, state.text_mode)
     else:
         state.pass_content(fence.body)
@@ -290,7 +290,7 @@ def read_quoting_tag(state: ParserState, mark: re.Match[str], word: str) -> Cont
     after = text[mark.end() : mark.end() + 1]
     if after not in (">", " ", "\n", ""):
         return mark.end()
-    if after == ">" and state.result.removed and not text_follows(text, mark.end() + 1):
+    if after == ">" and state.result.has_removed_text and not text_follows(text, mark.end() + 1):
         # A call came before, and servers stop where its result would follow: the tag is markup, not text.
         if not state.final:
             return wait(state, mark.start())

@@ -183,7 +183,7 @@ class CallReader:
         segments = state.result.drain()
         cut = finish_reason == _CUT_BY_LIMIT
         reading = state.result.build(cut=cut)
-        if state.offered.are_read and not cut and not state.result.has_calls:
+        if state.offered.are_read and not cut and not state.result.has_entries:
             missed = self._missed_call(reading)
             if missed is not None:
                 reading = replace(reading, diagnostics=(missed,), format=missed.format)
@@ -217,7 +217,7 @@ def at_start(state: ParserState) -> bool:
     can_be_call = may_be_call(text, at, state.offered) if state.offered.are_read and text[at] != "<" else False
     if can_be_call is None and not state.final:
         return state.pause(ANYTHING)
-    state.mode = hold_message if can_be_call and not state.result.has_calls else state.text_mode
+    state.mode = hold_message if can_be_call and not state.result.has_entries else state.text_mode
     state.pass_content(at)
     state.at_line_start = True
     return True

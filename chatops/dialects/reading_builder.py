@@ -1,4 +1,7 @@
-"""Builder of a `Reading` while its text arrives: content, thought, calls and diagnostics in the order of the text."""
+"""Builder of a `Reading` while its text arrives: content, reasoning, calls and diagnostics in the order of the text.
+
+Reasoning here is what the parser's modules call thought: the text that a model writes before its answer.
+"""
 
 import json
 import re
@@ -22,19 +25,20 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 _MAX_EXCERPT = 200
 """Characters of a written call that a diagnostic quotes to the model: enough to recognise it."""
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a character, which UTF-8 cannot hold."""
 
 
-@frozen_dataclass(kw_only=False)
-class _Entry:
-    """A call, or a diagnostic about one."""
+@frozen_dataclass
+class _CallEntry:
+    """A call that was read."""
 
-    what: ReadCall | Diagnostic
-    closed: bool = True
-    """True if the closing mark of a call was there."""
+    call: ReadCall
+    closed: bool
+    """True if the closing mark of the call was there."""
 
 
 class ReadingBuilder:
-    """Content and thought so far, and the calls and diagnostics in the order of the text."""
+    """Content and reasoning so far, and the calls and diagnostics in the order of the text."""
 
     __slots__ = (
         "_content",
@@ -44,30 +48,30 @@ class ReadingBuilder:
         "_new_segments",
         "_reasoning",
         "has_content",
+        "has_removed_text",
         "length",
-        "removed",
     )
 
     def __init__(self) -> None:
         self._content: list[str] = []
         self._fixed_parts = 0
-        """Number of parts of the content that can no longer turn out to be thought."""
+        """Number of parts of the content that can no longer turn out to be reasoning."""
         self._reasoning: list[str] = []
         self._new_segments: list[Segment] = []
         """Segments since the last call of `drain`."""
-        self._entries: list[_Entry] = []
+        self._entries: list[_CallEntry | Diagnostic] = []
         self._leading_space = ""
         """White space before all content, held back in case something is removed from the text."""
         self.length = 0
-        """Number of characters of content so far."""
+        """Number of characters of content so far, without white space that is held back."""
         self.has_content = False
         """True if there is content other than white space."""
-        self.removed = False
-        """True if part of the text was a call, thought or a header."""
+        self.has_removed_text = False
+        """True if part of the text was a call, reasoning or a header."""
 
     @property
-    def has_calls(self) -> bool:
-        """True if a call or a diagnostic was found."""
+    def has_entries(self) -> bool:
+        """True if a call, or a diagnostic about one, was found."""
         return bool(self._entries)
 
     def add_content(self, text: str) -> None:
@@ -80,9 +84,9 @@ class ReadingBuilder:
             self._leading_space = ""
             bare = text.lstrip()
             if not bare:
-                self._leading_space = "" if self.removed else text
+                self._leading_space = "" if self.has_removed_text else text
                 return
-            if self.removed:
+            if self.has_removed_text:
                 text = bare
             self.has_content = True
         if text:
@@ -91,46 +95,47 @@ class ReadingBuilder:
             self._new_segments.append(ContentSegment(text=text))
 
     def add_reasoning(self, text: str) -> None:
-        """Add thought."""
+        """Add reasoning."""
         if text:
             self._reasoning.append(text)
             self._new_segments.append(ReasoningSegment(text=text))
 
     def fix_content(self) -> None:
-        """Keep the content so far as content, whatever `reclassify` turns into thought."""
+        """Keep the content so far as content, whatever `reclassify` turns into reasoning."""
         self._fixed_parts = len(self._content)
 
     def reclassify(self, text: str) -> None:
-        """Turn the content that is not fixed, and all calls, into thought; `text` is the text as it was written."""
-        removed = sum(map(len, self._content[self._fixed_parts :]))
-        if removed:
+        """Turn the content that is not fixed, and all calls, into reasoning; `text` is the text as it was written."""
+        removed_length = sum(map(len, self._content[self._fixed_parts :]))
+        if removed_length:
             del self._content[self._fixed_parts :]
-            self.length -= removed
-            self._new_segments.append(ReclassifiedSegment(text=text, removed=removed))
+            self.length -= removed_length
+            self._new_segments.append(ReclassifiedSegment(text=text, removed=removed_length))
             self._reasoning.append(text)
         else:
             self.add_reasoning(text)
         self._entries = []
         self._leading_space = ""
         self.has_content = bool(self._content)
-        self.removed = True
+        self.has_removed_text = True
 
     def add_calls(self, block: CallBlock, text: str, base: int) -> None:
         """Add the calls of a block of `text`, whose first character has the index `base` in the message."""
-        self.removed = True
+        self.has_removed_text = True
         self._leading_space = ""
         for item in block.items:
             if isinstance(item, Call):
                 self._add_call(item, block, text, base)
             elif not (item.empty and self._entries):
+                # A lone opening tag after other calls is not reported: nothing shows that one more call was meant.
                 self._add_unusable(item, block, text, base)
 
     def lower_confidence(self) -> None:
         """Lower the confidence of all calls so far."""
         self._entries = [
-            replace(entry, what=replace(entry.what, confidence=Confidence.LOW))
-            if isinstance(entry.what, ReadCall)
-            else entry
+            entry
+            if isinstance(entry, Diagnostic)
+            else replace(entry, call=replace(entry.call, confidence=Confidence.LOW))
             for entry in self._entries
         ]
 
@@ -165,8 +170,9 @@ class ReadingBuilder:
 
     def finish(self) -> None:
         """Add the leading white space that was held back in case something was removed from the text."""
-        if self._leading_space and not self.removed:
+        if self._leading_space and not self.has_removed_text:
             self._content.append(self._leading_space)
+            self.length += len(self._leading_space)
             self._new_segments.append(ContentSegment(text=self._leading_space))
         self._leading_space = ""
 
@@ -178,17 +184,18 @@ class ReadingBuilder:
         calls: list[ReadCall] = []
         diagnostics: list[Diagnostic] = []
         for entry in self._entries:
-            if isinstance(entry.what, Diagnostic):
-                diagnostics.append(entry.what)
+            if isinstance(entry, Diagnostic):
+                diagnostics.append(entry)
             elif cut and not entry.closed:
-                diagnostics.append(_cut_by_limit(entry.what))
+                diagnostics.append(_cut_by_limit(entry.call))
             else:
-                calls.append(entry.what)
+                calls.append(entry.call)
+        formats = [entry.format if isinstance(entry, Diagnostic) else entry.call.format for entry in self._entries]
         return Reading(
             calls=tuple(calls),
             content="".join(self._content),
             reasoning="".join(self._reasoning),
-            format=self._entries[0].what.format if self._entries else "",
+            format=formats[0] if formats else "",
             diagnostics=tuple(diagnostics),
         )
 
@@ -203,6 +210,7 @@ class ReadingBuilder:
             self._add_unusable(unusable, block, text, base)
             return
         if _LONE_SURROGATE.search(arguments):
+            # Arguments are stored and sent as UTF-8. With escapes, JSON text is plain ASCII.
             arguments = json.dumps(call.arguments)
         read = ReadCall(
             name=call.name,
@@ -213,7 +221,7 @@ class ReadingBuilder:
             start=base + call.start,
             end=base + call.end,
         )
-        self._entries.append(_Entry(read, call.closed))
+        self._entries.append(_CallEntry(call=read, closed=call.closed))
 
     def _add_unusable(self, unusable: UnusableCall, block: CallBlock, text: str, base: int) -> None:
         diagnostic = Diagnostic(
@@ -224,7 +232,7 @@ class ReadingBuilder:
             start=base + unusable.start,
             excerpt=text[unusable.start : min(unusable.start + _MAX_EXCERPT, block.end)],
         )
-        self._entries.append(_Entry(diagnostic))
+        self._entries.append(diagnostic)
 
 
 def _cut_by_limit(call: ReadCall) -> Diagnostic:

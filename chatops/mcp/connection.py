@@ -130,24 +130,24 @@ class Connection:
         return (*broken, *([flood] if self.inbound.dropped else []))
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], *, shown: Progress, ask: Ask, declined: Callable[[str], None]
+        self, tool: str, arguments: dict[str, Any], *, shown: Progress, ask: Ask, on_decline: Callable[[str], None]
     ) -> types.CallToolResult:
         """Call a tool once, without a time limit. `shown` gets its progress, `ask` answers questions of the server.
 
-        `declined` gets why a question was declined without asking. Raises AnswerError, CallError, LostError.
+        `on_decline` gets why a question was declined without asking. Raises AnswerError, CallError, LostError.
         """
-        with self.questions.of_call(ask, declined):
+        with self.questions.of_call(ask, on_decline):
             result = await self._send_call(tool, arguments, shown)
             for _ in range(_MAX_CONTINUED):
                 if isinstance(result, types.CallToolResult):
                     return result
                 # From 2026-07-28 on this continues the call that was sent, so it is still sent once.
-                answers = await self._answer_requests(result, ask, declined)
+                answers = await self._answer_requests(result, ask, on_decline)
                 result = await self._send_call(tool, arguments, shown, answers=answers, state=result.request_state)
         raise CallError(f"it asked for more input {_MAX_CONTINUED} times")
 
     async def _answer_requests(
-        self, wanted: types.InputRequiredResult, ask: Ask, declined: Callable[[str], None]
+        self, wanted: types.InputRequiredResult, ask: Ask, on_decline: Callable[[str], None]
     ) -> types.InputResponses | None:
         """Return answers to what a server needs to continue a call. Raises CallError, LostError."""
         if not wanted.input_requests:
@@ -157,7 +157,7 @@ class Connection:
         for key, request in wanted.input_requests.items():
             if not isinstance(request, types.ElicitRequest):
                 raise CallError("it asks for input that chatops does not offer to servers")
-            asked = asyncio.ensure_future(self.questions.answer(request.params, ask, declined))
+            asked = asyncio.ensure_future(self.questions.answer(request.params, ask, on_decline))
             lost = asyncio.ensure_future(self.lost.wait())
             try:
                 await asyncio.wait((asked, lost), return_when=asyncio.FIRST_COMPLETED)

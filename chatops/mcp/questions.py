@@ -5,8 +5,10 @@ names no call: it is passed to the one call that runs on the connection, and dec
 dialog has to say which call asks. From 2026-07-28 on it returns the questions as the result of a call, which is then
 continued with the answers.
 
-A form is rebuilt from what is understood: named texts, numbers, booleans and choices, without patterns. Everything
-else is declined, because a form that cannot be shown in full cannot be answered.
+A form is rebuilt from what is understood: named texts, numbers, booleans and choices. A question with a field of
+another kind, or with a name or text too long to show, is declined, because a form that cannot be shown in full cannot
+be answered. Keywords that are not understood, such as `pattern`, are left out, and so are a long default and the end of
+a long title of a choice.
 """
 
 import asyncio
@@ -43,7 +45,9 @@ _LIMITS: Mapping[str, tuple[str, ...]] = {
 """Schema keywords kept for each field type; all take a number."""
 
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
-"""A host that browsers read as it is shown: to them a backslash ends it, and an escape stands for a character."""
+"""A host and a port that lead where they seem to. In any other host a browser may see more than the user: a backslash
+ends it, and an escape such as `%2e` stands for a character.
+"""
 
 
 class UnclearQuestionError(Exception):
@@ -56,13 +60,13 @@ class Questions:
     def __init__(self, server: str) -> None:
         self._server = server
         self._calls: list[tuple[Ask, Callable[[str], None]]] = []
-        """The calls that run: who answers, and who gets why a question was declined."""
+        """The calls that run: who answers, and who is told why a question was declined."""
         self._asking = asyncio.Lock()
 
     @contextmanager
-    def of_call(self, ask: Ask, declined: Callable[[str], None]) -> Iterator[None]:
-        """Let `ask` answer while the block runs. `declined` gets why a question was declined without asking."""
-        call = (ask, declined)
+    def of_call(self, ask: Ask, on_decline: Callable[[str], None]) -> Iterator[None]:
+        """Let `ask` answer while the block runs. `on_decline` gets why a question was declined without asking."""
+        call = (ask, on_decline)
         self._calls.append(call)
         try:
             yield
@@ -72,19 +76,19 @@ class Questions:
     async def requested(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         """Answer a request of the server."""
         if len(self._calls) != 1:
-            for _, declined in self._calls:
-                declined("several calls run at its server, and it does not say which one asks")
+            for _, on_decline in self._calls:
+                on_decline("several calls run at its server, and it does not say which one asks")
             return types.ElicitResult(action="decline")
         return await self.answer(params, *self._calls[0])
 
     async def answer(
-        self, params: types.ElicitRequestParams, ask: Ask, declined: Callable[[str], None]
+        self, params: types.ElicitRequestParams, ask: Ask, on_decline: Callable[[str], None]
     ) -> types.ElicitResult:
         """Ask the user, one question after the other."""
         try:
             question = question_of(self._server, params)
         except UnclearQuestionError as error:
-            declined(str(error))
+            on_decline(str(error))
             return types.ElicitResult(action="decline")
         async with self._asking:
             answer = await ask(question)
@@ -94,7 +98,7 @@ class Questions:
 
 def question_of(server: str, params: types.ElicitRequestParams) -> ServerQuestion:
     """Return the question of a server. Raises UnclearQuestionError."""
-    message = params.message.encode("utf-8", "replace").decode("utf-8")
+    message = _without_half_characters(params.message)
     if len(message) > _MAX_MESSAGE:
         raise UnclearQuestionError(f"its message has {len(message):,} characters")
     if isinstance(params, types.ElicitRequestURLParams):
@@ -135,47 +139,47 @@ def _rebuild_form(schema: Mapping[str, Any], message: str) -> tuple[JsonValue, t
     return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}, secrets
 
 
-def _rebuild_field(name: str, given: object) -> dict[str, Any]:
-    """Return one field. Its titles become part of the description, so that the form shows them."""
-    kind = given.get("type") if isinstance(given, dict) else None
-    if not isinstance(given, dict) or not isinstance(kind, str) or kind not in _LIMITS:
-        raise UnclearQuestionError(
-            f"its field {_checked_text(name, most=_MAX_NAME)} is not text, number, boolean or choice"
-        )
-    limits = {key: given[key] for key in _LIMITS[kind] if isinstance(given.get(key), int | float)}
+def _rebuild_field(name: str, schema: object) -> dict[str, Any]:
+    """Return one field; `name` was checked. Titles become part of the description, so that the form shows them."""
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    if not isinstance(schema, dict) or not isinstance(kind, str) or kind not in _LIMITS:
+        raise UnclearQuestionError(f"its field {name} is not text, number, boolean or choice")
+    limits = {key: schema[key] for key in _LIMITS[kind] if isinstance(schema.get(key), int | float)}
     field: dict[str, Any] = {"type": kind, **limits}
-    if kind == "string" and given.get("format") in FORMATS:
-        field["format"] = given["format"]
-    texts, limited = _field_texts(name, given), _limits_text(limits)
-    if sum(map(len, (*texts, limited))) > _MAX_TEXT:
+    if kind == "string" and schema.get("format") in FORMATS:
+        field["format"] = schema["format"]
+    sentences, limits_note = _describe_field(name, schema), _describe_limits(limits)
+    if sum(map(len, (*sentences, limits_note))) > _MAX_TEXT:
         raise UnclearQuestionError(f"its field {name} has a description of more than {_MAX_TEXT} characters")
     if kind == "array":
-        field["items"], names = _choices(name, given.get("items"))
-        if not names:
+        choice = _read_choice(name, schema.get("items"))
+        if choice is None:
             raise UnclearQuestionError(f"its field {name} is a list of anything")
+        field["items"], options_text = choice
         field["uniqueItems"] = True
-        texts.append(f"A JSON list of: {names}")
-    elif kind == "string":
-        choices, names = _choices(name, given)
-        field |= choices
-        if names != ", ".join(choices.get("enum", ())):
-            texts.append(names)
-    if said := f"{'. '.join(text.rstrip('.') for text in texts)} {limited}".strip():
-        field["description"] = said
-    default = given.get("default")
+        sentences.append(f"A JSON list of: {options_text}")
+    elif kind == "string" and (choice := _read_choice(name, schema)) is not None:
+        enumeration, options_text = choice
+        field |= enumeration
+        # The form lists the values, so only titles have to be added.
+        if options_text != ", ".join(enumeration["enum"]):
+            sentences.append(options_text)
+    if description := f"{'. '.join(text.rstrip('.') for text in sentences)} {limits_note}".strip():
+        field["description"] = description
+    default = schema.get("default")
     if isinstance(default, str | int | float | list) and len(canonical(default)) <= _MAX_TEXT:
         field["default"] = default
     return field
 
 
-def _field_texts(name: str, given: Mapping[str, Any]) -> list[str]:
+def _describe_field(name: str, schema: Mapping[str, Any]) -> list[str]:
     """Return title, description and format of a field, without a title that only repeats the name."""
-    texts = [given.get(key) for key in ("title", "description", "format")]
-    found = [text.encode("utf-8", "replace").decode("utf-8") for text in texts if isinstance(text, str) and text]
-    return [text for text in found if text.casefold() != name.replace("_", " ").casefold()]
+    values = [schema.get(key) for key in ("title", "description", "format")]
+    texts = [_without_half_characters(value) for value in values if isinstance(value, str) and value]
+    return [text for text in texts if text.casefold() != name.replace("_", " ").casefold()]
 
 
-def _limits_text(limits: Mapping[str, float]) -> str:
+def _describe_limits(limits: Mapping[str, float]) -> str:
     """Return the limits of a field in brackets: ``(at least 1, at most 9 characters)``; empty if it has none."""
     units = {"Length": " characters", "Items": " values"}
     unit = next((unit for ending, unit in units.items() if any(key.endswith(ending) for key in limits)), "")
@@ -183,28 +187,36 @@ def _limits_text(limits: Mapping[str, float]) -> str:
     return f"({', '.join(parts)}{unit})" if parts else ""
 
 
-def _choices(name: str, given: object) -> tuple[dict[str, Any], str]:
-    """Return the values that a text may have, as an enumeration, and their names; empty if it may be any text."""
-    source = given if isinstance(given, dict) else {}
+def _read_choice(name: str, schema: object) -> tuple[dict[str, Any], str] | None:
+    """Return the values that a text may have, as an enumeration, and a list of them with their titles.
+
+    None if it may be any text.
+    """
+    source = schema if isinstance(schema, dict) else {}
     options = source.get("oneOf", source.get("anyOf"))
     if isinstance(options, list):
         values = [option.get("const") if isinstance(option, dict) else None for option in options]
         titles = [str(option.get("title", "")) if isinstance(option, dict) else "" for option in options]
     elif isinstance(source.get("enum"), list):
         values = source["enum"]
-        names = source.get("enumNames")
-        titles = [str(name) for name in names] if isinstance(names, list) else []
+        named = source.get("enumNames")
+        titles = [str(title) for title in named] if isinstance(named, list) else []
     else:
-        return {}, ""
+        return None
     if not 0 < len(values) <= MAX_CHOICES:
         raise UnclearQuestionError(f"its field {name} has {len(values)} choices")
-    plain = [_checked_text(value, most=_MAX_NAME) for value in values]
-    titles += [""] * (len(plain) - len(titles))
-    named = [
+    checked = [_checked_text(value, most=_MAX_NAME) for value in values]
+    titles += [""] * (len(checked) - len(titles))
+    options_text = ", ".join(
         f"{value} ({title[:_MAX_NAME]})" if title not in ("", value) else value
-        for value, title in zip(plain, titles, strict=False)
-    ]
-    return {"type": "string", "enum": plain}, ", ".join(named)
+        for value, title in zip(checked, titles, strict=False)
+    )
+    return {"type": "string", "enum": checked}, options_text
+
+
+def _without_half_characters(text: str) -> str:
+    """Return a text that UTF-8 can hold: half of a character, which JSON can escape, becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _checked_text(text: object, *, most: int) -> str:

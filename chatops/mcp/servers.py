@@ -110,11 +110,11 @@ class ServerTool:
         await self.server.note_use(found)
         notices: list[str] = []
 
-        def declined(why: str) -> None:
+        def note_decline(why: str) -> None:
             notices.append(f"[chatops declined a question of the server to the user: {why}]")
 
         async def nobody(question: ServerQuestion) -> Answer:
-            declined("no user is present to answer it")
+            note_decline("no user is present to answer it")
             return Answer(action=AnswerAction.DECLINE)
 
         arguments = dict(parse(ToolCall(id=context.call_id, name=self.name, arguments=facts.arguments)).value)
@@ -125,7 +125,7 @@ class ServerTool:
             async with asyncio.timeout(limit) as clock:
                 ask = nobody if context.ask is None else with_limit_paused(context.ask, clock)
                 result = await connection.call(
-                    found.name, arguments, shown=_progress_of(context), ask=ask, declined=declined
+                    found.name, arguments, shown=_progress_of(context), ask=ask, on_decline=note_decline
                 )
         except TimeoutError:
             return _unknown_result(f"The server did not answer within {limit:.0f} s.")

@@ -188,9 +188,9 @@ class Postgres(Connection):
 
     def files(self) -> SessionFiles:
         """Return the files of sessions, which are in the database too."""
-        from chatops.store.database_files import DatabaseFiles
+        from chatops.store.postgres_files import PostgresFiles
 
-        return DatabaseFiles(self)
+        return PostgresFiles(self)
 
     def owner(self) -> int | None:
         """Return None, as no single user owns the rows."""

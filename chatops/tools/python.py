@@ -45,6 +45,7 @@ def python_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, 
             context=context,
             failures=failures,
             seconds=program_seconds(context),
+            # Only a call that the user decided on sees files that may hold secrets.
             masked=context.exposure is not Exposure.WHOLE,
         )
 
@@ -54,30 +55,33 @@ def python_tools(best: SandboxLevel = SandboxLevel.HARD) -> tuple[FunctionTool, 
 def _inspect_code(
     arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext, failures: SandboxFailures
 ) -> CallFacts:
-    facts, level = inspect_program(
+    facts, confined = inspect_program(
         arguments["code"], field="code", cwd=".", facts=facts, context=context, failures=failures
     )
-    if level is None:
+    if confined is None:
+        # The call cannot run, and `facts` say why.
         return facts
-    program = _find_python(level, spec=context.sandbox, workspace=context.workspace)
+    program = _find_python(confined, spec=context.sandbox, workspace=context.workspace)
     return replace(
         facts,
         refusal=facts.refusal or ("" if program else _NO_PYTHON),
-        caution=_warn_of_workspace_program(program, workspace=context.workspace),
+        caution=_caution_about(program, workspace=context.workspace),
         interpreter=(program, *_PYTHON_OPTIONS) if program else (),
     )
 
 
-def _find_python(level: Confinement, *, spec: SandboxSpec, workspace: Path) -> str:
-    """Return the first ``python3`` on PATH that the sandbox shows, or this interpreter; empty if neither is visible."""
-    on_path = (shutil.which("python3", path=folder) for folder in search_path(level).split(os.pathsep))
+def _find_python(confined: Confinement, *, spec: SandboxSpec, workspace: Path) -> str:
+    """Return the first ``python3`` on PATH that is visible, or this interpreter; empty if neither is visible."""
+    is_sandboxed = bool(confined.program)
+    on_path = (shutil.which("python3", path=folder) for folder in search_path(confined).split(os.pathsep))
     for program in filter(None, (*on_path, sys.executable)):
-        if not level.program or program_is_visible(program, confined=level, spec=spec, workspace=workspace):
+        if not is_sandboxed or program_is_visible(program, confined=confined, spec=spec, workspace=workspace):
             return program
     return ""
 
 
-def _warn_of_workspace_program(program: str, *, workspace: Path) -> str:
+def _caution_about(program: str, *, workspace: Path) -> str:
+    """Return the caution of a call whose interpreter lies in the workspace, where the model may have changed it."""
     places = (Path(program), Path(os.path.realpath(program)))
     if program and any(place.is_relative_to(workspace) for place in places):
         return f"python3 is a program in the workspace: {program}."
