@@ -46,7 +46,7 @@ def test_a_full_disk_in_the_chat(installation: Installation, provider: Provider,
         assert installation.count == 0
         filler.unlink()
         terminal.wait_gone("this turn is not saved")
-        terminal.press("a")
+        terminal.decide("a")
         chat.wait_for("You said: now run it")
         assert installation.count == 1
         chat.assert_well()
