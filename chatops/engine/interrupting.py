@@ -2,6 +2,8 @@
 
 Either way the reply in flight is aborted, calls that have not started do not run, and running ones are stopped. The
 turn waits for those (`Stopping`), because each call needs a true result before anything else is said.
+
+A round with a `budget` is the engine's own: its one call asks the user whether the turn may spend more.
 """
 
 from dataclasses import replace
@@ -51,13 +53,14 @@ def _cancel(draft: StepDraft, event: CancelTurn) -> None:
         case InRound():
             _stop_calls(draft, phase, None)
         case Stopping() | Finished():
+            # It is being stopped already. A message that it continues with then is not taken back.
             pass
 
 
 def _correct(draft: StepDraft, event: CorrectTurn) -> None:
     state, phase = draft.state, draft.state.phase
-    alone = state.gate is not None or state.command is not None
-    if state.contract is not None or alone or containment.is_apply_round(draft):
+    has_no_model = state.gate is not None or state.command is not None
+    if has_no_model or state.contract is not None or containment.is_apply_round(draft):
         # There is no model to continue, or it works for a workflow, or only a decision continues.
         return
     correction = Correction(text=event.text, files=event.files)
@@ -79,7 +82,9 @@ def _correct(draft: StepDraft, event: CorrectTurn) -> None:
             text, files = f"{first.text}\n\n{event.text}", (*first.files, *event.files)
             draft.set_phase(replace(phase, correction=Correction(text=text, files=files)))
         case CheckingAnswer() | Finished():
+            # Only an answer under a contract is checked, and a finished turn does not continue.
             return
+    # The message is taken, so the text that is left in the composer is stored with it.
     draft.composer = event.draft
 
 
@@ -93,7 +98,7 @@ def _abort_reply(draft: StepDraft, phase: AwaitingModel, event: CancelTurn | Cor
 
 def _withdraw_question(draft: StepDraft, phase: InRound) -> None:
     """End the round that asks whether the turn may spend more, without an answer."""
-    _stop_call(draft, 0, feedback.STOPPED)
+    _stop_call(draft, index=0, text=feedback.STOPPED)
     rounds.close_round(draft, phase.round_id, phase.model, Status.ERROR)
 
 

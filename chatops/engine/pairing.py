@@ -11,19 +11,23 @@ from chatops.domain.messages import AssistantMessage, Message, ToolMessage, User
 from chatops.domain.tools import Outcome, ResultFacts, ResultSource, ToolCall, Verdict
 
 LOST_RESULT = "No result of this call was recorded. It may or may not have taken effect."
-"""Content of a stand-in for a lost result."""
+"""Content of the result that stands in for one that was not recorded."""
 HELD_RESULT = (
     "Not run so far. This call is pending, and it can be neither approved nor run here, because nothing can be saved. "
     "Continue without its result."
 )
-"""Content of the result that a call which never started has in a copy that cannot be saved."""
+"""Content of the result of a call that never started, in a copy of its session. Where the copy is kept, nothing can be
+saved, so nobody can decide on the call there.
+"""
 NO_REPLY = "[There was no reply.]"
 """Text of a stand-in for a missing reply of the model. Some servers require that speakers alternate."""
 RESULTS_RECEIVED = "[The results of the tool calls were received.]"
 """Text of the model between tool results and a user message. Some servers refuse one directly after the other."""
 
 _last_complete: list[tuple[Message, ...]] = [()]
-"""The last history without lost calls, as a cache: each request of a session continues the one before."""
+"""The last history without lost calls, as a cache: each request of a session continues the one before. If
+sessions take turns it is of no use, but never wrong: a history is compared with it message by message.
+"""
 
 Results = tuple[ToolMessage | None, ...]
 """The results of the calls of one message, in call order; None for a call without a result."""
@@ -34,24 +38,26 @@ def results_of(messages: Sequence[Message]) -> Mapping[int, Results]:
 
     A result answers a call with its id in the latest message before it that has such a call: the first one that has no
     result yet. A second result answers nothing, nor does a result that no earlier message asked for. Only a stand-in
-    for a lost result may also answer an older message.
+    for a lost result may also answer an older message: it is stored once the loss is noticed, when a later message may
+    have used the id again.
     """
-    found: dict[int, list[ToolMessage | None]] = {}
-    asked: dict[CallId, list[tuple[int, int]]] = {}
-    for place, message in enumerate(messages):
+    results: dict[int, list[ToolMessage | None]] = {}
+    places_by_id: dict[CallId, list[tuple[int, int]]] = {}
+    """The calls with an id: the index of the message, and that of the call in it."""
+    for message_index, message in enumerate(messages):
         if isinstance(message, AssistantMessage) and message.calls:
-            found[place] = [None] * len(message.calls)
-            for index, call in enumerate(message.calls):
-                asked.setdefault(call.id, []).append((place, index))
-        elif isinstance(message, ToolMessage) and (calls := asked.get(message.call_id)):
-            if len(calls) > 1 and not is_stand_in(message):
-                latest = calls[-1][0]
-                calls = [call for call in calls if call[0] == latest]
-            for at, index in calls:
-                if found[at][index] is None:
-                    found[at][index] = message
+            results[message_index] = [None] * len(message.calls)
+            for call_index, call in enumerate(message.calls):
+                places_by_id.setdefault(call.id, []).append((message_index, call_index))
+        elif isinstance(message, ToolMessage) and (places := places_by_id.get(message.call_id)):
+            if len(places) > 1 and not is_stand_in(message):
+                latest_message = places[-1][0]
+                places = [place for place in places if place[0] == latest_message]
+            for of_message, call_index in places:
+                if results[of_message][call_index] is None:
+                    results[of_message][call_index] = message
                     break
-    return {place: tuple(results) for place, results in found.items()}
+    return {message_index: tuple(of_calls) for message_index, of_calls in results.items()}
 
 
 def lost_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
@@ -62,8 +68,8 @@ def lost_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
     messages, known = tuple(messages), _last_complete[0]
     rest = messages[len(known) :] if messages[: len(known)] == known else messages
     lost = []
-    for place, results in results_of(rest).items():
-        message = rest[place]
+    for index, results in results_of(rest).items():
+        message = rest[index]
         if isinstance(message, AssistantMessage):
             lost += [call for call, result in zip(message.calls, results, strict=True) if result is None]
     if not lost:
@@ -74,16 +80,16 @@ def lost_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
 def missing_replies(messages: Sequence[Message]) -> Mapping[int, str]:
     """Map the index of each user message that needs words of the model before it to these words.
 
-    A message with calls alone is not a reply. A turn that failed or was stopped leaves such a gap, and so does one that
-    is asked to close.
+    A message with calls alone is not a reply. A turn that failed or was stopped leaves such a gap. So does the
+    reserved last request of a turn, in which a user message after the results asks for the answer.
     """
-    places: dict[int, str] = {}
+    words: dict[int, str] = {}
     waiting = called = False
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         match message:
             case UserMessage():
                 if waiting:
-                    places[place] = RESULTS_RECEIVED if called else NO_REPLY
+                    words[index] = RESULTS_RECEIVED if called else NO_REPLY
                 waiting, called = True, False
             case AssistantMessage(calls=(), text=text) if text.strip():
                 waiting = False
@@ -91,7 +97,7 @@ def missing_replies(messages: Sequence[Message]) -> Mapping[int, str]:
                 called = True
             case _:
                 pass
-    return places
+    return words
 
 
 def stand_ins(messages: Sequence[Message]) -> tuple[ToolMessage, ...]:

@@ -105,5 +105,5 @@ class PostgresFiles(SessionFiles):
                 session_id,
             ).fetchone()
             data = bytes(row[0]) if row is not None else None
-        # Another member may have stored other bytes under this digest.
+        # Members cannot store other bytes under a digest, but the owner of the tables can.
         return data if data is not None and hashlib.sha256(data).hexdigest().startswith(beginning) else None

@@ -35,7 +35,9 @@ class Migration:
     statements: tuple[str, ...]
 
 
+# Comments stand outside of the statements, because a database keeps the text of those.
 _ALL_TABLES = (
+    # `parent_id`: the message before this one; NULL for the first.
     """CREATE TABLE messages (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
         id TEXT NOT NULL UNIQUE,
@@ -47,6 +49,7 @@ _ALL_TABLES = (
         created_at REAL NOT NULL
     )""",
     "CREATE INDEX messages_by_parent ON messages(parent_id)",
+    # `activity`: order of the last use by a counter, as clocks differ. `head`: the newest message.
     """CREATE TABLE sessions (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
         id TEXT NOT NULL UNIQUE,
@@ -67,6 +70,7 @@ _ALL_TABLES = (
     )""",
     "CREATE INDEX sessions_by_activity ON sessions(activity)",
     "CREATE INDEX sessions_by_head ON sessions(head)",
+    # `writer` and `fingerprint`: the connection that stored the last step, and its hash. They show a repeated commit.
     """CREATE TABLE turns (
         turn_id TEXT PRIMARY KEY,
         session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
@@ -80,6 +84,7 @@ _ALL_TABLES = (
         updated_at REAL NOT NULL
     ) WITHOUT ROWID""",
     "CREATE INDEX turns_by_session ON turns(session_id)",
+    # The attempts of calls, each stored before the tool starts. `outcome`: NULL until one is known.
     """CREATE TABLE journal (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
         call_id TEXT NOT NULL,
@@ -99,6 +104,7 @@ _ALL_TABLES = (
         UNIQUE (call_id, attempt)
     )""",
     "CREATE INDEX journal_by_turn ON journal(turn_id)",
+    # Calls that wait for a decision.
     """CREATE TABLE pending (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
         call_id TEXT NOT NULL UNIQUE,
@@ -113,6 +119,7 @@ _ALL_TABLES = (
     )""",
     "CREATE INDEX pending_by_turn ON pending(turn_id)",
     "CREATE INDEX pending_by_session ON pending(session_id)",
+    # Decisions that other processes have made, until the turn takes them.
     """CREATE TABLE posted (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
         call_id TEXT NOT NULL UNIQUE,
@@ -123,6 +130,7 @@ _ALL_TABLES = (
         decided_at REAL NOT NULL
     )""",
     "CREATE INDEX posted_by_turn ON posted(turn_id)",
+    # The log of all decisions that turns have taken. A row outlives its session.
     """CREATE TABLE decisions (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
         call_id TEXT NOT NULL,
@@ -151,6 +159,7 @@ _ALL_TABLES = (
         text TEXT NOT NULL
     )""",
     "CREATE INDEX queued_texts_by_session ON queued_texts(session_id)",
+    # The process that owns a session, or for which it is reserved. `stop`: 1 if it was asked to stop the turn.
     """CREATE TABLE leases (
         session_id TEXT PRIMARY KEY REFERENCES sessions(id) ON DELETE CASCADE,
         host TEXT NOT NULL,
@@ -165,6 +174,7 @@ _ALL_TABLES = (
         token TEXT NOT NULL
     ) WITHOUT ROWID""",
     "CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    # Workflow runs. `seq`: number of the last stored step, from 0. `writer`: as in `turns`.
     """CREATE TABLE runs (
         session_id TEXT PRIMARY KEY REFERENCES sessions(id) ON DELETE CASCADE,
         seq INTEGER NOT NULL,
@@ -207,6 +217,7 @@ _ALL_TABLES = (
         body TEXT NOT NULL,
         UNIQUE (session_id, digest)
     )""",
+    # Turns that continue in the background. `level`: SandboxLevel at the start. `seen`: 1 if the user was told the end.
     """CREATE TABLE jobs (
         session_id TEXT PRIMARY KEY REFERENCES sessions(id) ON DELETE CASCADE,
         turn_id TEXT NOT NULL,
@@ -241,10 +252,11 @@ _COLUMNS = (
 def schema_faults(raw: sqlite3.Connection) -> list[str]:
     """Return the tables and columns that a file of its version lacks, or has too early; empty if there are none.
 
-    Migrations are atomic, so such a file was changed by another program, or put together from several copies. Raises
-    sqlite3.Error.
+    Migrations are atomic, so a file with faults was changed by another program, or put together from several copies.
+    Raises sqlite3.Error.
     """
     rows = raw.execute(_COLUMNS).fetchall()
+    # A file without tables is new, and `migrate` makes them. One of a later version is refused elsewhere.
     if not rows or (version := int(rows[0][0])) > SCHEMA_VERSION:
         return []
     found = {(str(table), str(column)) for _, table, column in rows}
@@ -280,8 +292,11 @@ def references() -> Sequence[tuple[str, str, str, str]]:
     )
     with closing(connect(":memory:")) as raw:
         migrate(raw)
-        found = [(str(table), str(column), str(to), str(key)) for table, column, to, key in raw.execute(sql)]
-    # A turn is written after its session, so the database does not check these.
+        found = [
+            (str(table), str(column), str(to_table), str(to_column))
+            for table, column, to_table, to_column in raw.execute(sql)
+        ]
+    # The tables declare no reference for these two columns, so the database does not check them.
     return (*found, *(("sessions", column, "turns", "turn_id") for column in ("active_turn", "last_turn")))
 
 

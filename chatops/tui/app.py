@@ -34,7 +34,7 @@ from chatops.tui.key_order import KeyOrder
 from chatops.tui.keys import DEFAULTS, Keymap, key_of, use_keymap
 from chatops.tui.notice import copy, plain, show_notice
 from chatops.tui.screens.chat import ChatScreen
-from chatops.tui.screens.messages import PendingChanged
+from chatops.tui.screens.screen_messages import PendingChanged
 from chatops.tui.terminal import Attention, TerminalTraits
 from chatops.tui.textual_internals import AppHooks, ErrorBoundary, wait_until_mounted
 from chatops.tui.themes import AUTO, Themes

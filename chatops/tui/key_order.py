@@ -21,7 +21,7 @@ from textual.widgets import Input, TextArea
 
 from chatops.tui.textual_internals import wait_until_mounted
 
-WAITED_FOR = "keys wait for it"
+KEYS_WAIT = "keys wait for it"
 """The name of workers that a key has started and that may open a screen or change where later keys go."""
 WAIT_AFTER_S = 0.02
 """Seconds after a key until the wait begins, unless another key comes sooner. A request that Enter sends goes first."""
@@ -124,7 +124,7 @@ class KeyOrder:
                     for node in 2 * (self._app.focused or self._app.screen).ancestors_with_self:
                         await _wait_until_handled(node)
                     # Polled, because a worker that was cancelled sets no event.
-                    while any(worker.name == WAITED_FOR and not worker.is_finished for worker in self._app.workers):  # noqa: ASYNC110
+                    while any(worker.name == KEYS_WAIT and not worker.is_finished for worker in self._app.workers):  # noqa: ASYNC110
                         await asyncio.sleep(_POLL_S)
                     if self._app.screen_stack:
                         await wait_until_mounted(self._app.screen)

@@ -20,10 +20,11 @@ from chatops.tui.composer import Completions, Composer
 from chatops.tui.first_screen import FirstScreen
 from chatops.tui.keys import DEFAULTS, KeyGroup
 from chatops.tui.notice import show_notice
+from chatops.tui.screens.background_work import BackgroundWork
 from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
-from chatops.tui.screens.messages import BackgroundWork, Batch, Changed, FollowedChanged, WorkProgressed
 from chatops.tui.screens.open_session import OpenSession
+from chatops.tui.screens.screen_messages import EventBatch, FollowedChanged, RefreshNeeded, WorkProgressed
 from chatops.tui.screens.sending import SendingPresenter, is_command
 from chatops.tui.screens.status import StatusPresenter
 from chatops.tui.screens.switching import SessionSwitcher
@@ -237,13 +238,13 @@ class ChatScreen(ErrorBoundary, FrameHook):
     @on(FollowedChanged)
     def followed_changed(self, message: FollowedChanged) -> None:
         """Draw what has changed in the followed session, and open it here once its lease was obtained."""
-        self.switcher.followed_changed(message.reader)
+        self.switcher.followed_changed(message.follower)
         self.refresh_soon()
 
     # Events to drawing
 
-    @on(Batch)
-    def draw_batch(self, message: Batch) -> None:
+    @on(EventBatch)
+    def draw_batch(self, message: EventBatch) -> None:
         """Draw a batch of events. A batch of a session that is no longer shown is dropped."""
         if self._current is None or message.session is not self._current.session:
             return
@@ -263,7 +264,7 @@ class ChatScreen(ErrorBoundary, FrameHook):
         if not self._ticker.ticks:
             self.refresh_soon()
 
-    @on(Changed)
+    @on(RefreshNeeded)
     def refresh_soon(self) -> None:
         """Schedule one update of everything but the transcript."""
         if not self._update_due:

@@ -9,8 +9,8 @@ from chatops.domain.sanitize import sanitize
 from chatops.tui.composer import Composer
 from chatops.tui.keys import key_of
 from chatops.tui.notice import show_notice
-from chatops.tui.screens.messages import Changed, PendingChanged
 from chatops.tui.screens.open_session import OpenSession
+from chatops.tui.screens.screen_messages import PendingChanged, RefreshNeeded
 
 if TYPE_CHECKING:
     from chatops.config.trust import TrustQuestion
@@ -146,7 +146,7 @@ class DecisionDialogs:
 
     def _end_settling(self) -> None:
         self._settling = False
-        self._screen.post_message(Changed())
+        self._screen.post_message(RefreshNeeded())
 
     def open(self) -> None:
         """Open the dialog for what is pending, if anything is. A notice tells why that is not possible."""
@@ -161,7 +161,7 @@ class DecisionDialogs:
             self._open_review(self._run, self._pending_review)
         else:
             self._open_approval(self._current)
-        self._screen.post_message(Changed())
+        self._screen.post_message(RefreshNeeded())
 
     def _all_questions_postponed(self) -> bool:
         """Return True if the user has postponed all questions of servers."""
@@ -197,7 +197,7 @@ class DecisionDialogs:
 
         def done(_: None) -> None:
             closed()
-            self._screen.post_message(Changed())
+            self._screen.post_message(RefreshNeeded())
 
         self._dialog = dialog
         self._screen.app.push_screen(dialog, done)
@@ -238,7 +238,7 @@ class DecisionDialogs:
         def closed(_: None) -> None:
             if question.is_answerable and not dialog.answered:
                 show_notice(self._screen.app, "Not decided: what you do not trust is ignored. /trust asks.")
-            self._screen.post_message(Changed())
+            self._screen.post_message(RefreshNeeded())
 
         self._trust_question = None
         if self._current is None or not self._screen.is_active:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from chatops.tui.graphics import encode_pixels
-from chatops.tui.screens.messages import Batch
 from chatops.tui.screens.open_session import OpenSession
+from chatops.tui.screens.screen_messages import EventBatch
 from chatops.tui.textual_internals import report_error
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _MAX_PICTURES = 300
 
 
 class TranscriptPresenter:
-    """Subscribes to the shown session and draws it. Its events reach the screen as `Batch` messages first."""
+    """Subscribes to the shown session and draws it. Its events reach the screen as `EventBatch` messages first."""
 
     def __init__(self, screen: Screen[Any], *, clock: Callable[[], float]) -> None:
         """Create it. `clock` returns monotonic seconds."""
@@ -91,7 +91,7 @@ class TranscriptPresenter:
         from chatops.tui.transcript.frame_buffer import FrameBuffer
 
         self.unsubscribe()
-        buffer = self._buffer = FrameBuffer(lambda batch: self._screen.post_message(Batch(session, batch)))
+        buffer = self._buffer = FrameBuffer(lambda batch: self._screen.post_message(EventBatch(session, batch)))
         stop = session.subscribe(buffer)
 
         def unsubscribe() -> None:
@@ -188,7 +188,7 @@ class TranscriptPresenter:
         self._projector = Projector()
         return self._projector.load(current.session.events(current.run_state))
 
-    def draw(self, batch: Batch) -> "list[Event]":
+    def draw(self, batch: EventBatch) -> "list[Event]":
         """Draw a batch of events. Return those that do more than continue a text."""
         from chatops.tui.transcript.frame_buffer import is_delta
 

@@ -14,7 +14,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.engine.workflow.state import AwaitingReview, CheckingGate, RunFinished, RunningStep
 from chatops.engine.workflow.view import RunView, current_step, run_view
 from chatops.tui.keys import key_of
-from chatops.tui.screens.messages import Changed
+from chatops.tui.screens.screen_messages import RefreshNeeded
 from chatops.tui.workflow import WorkflowPanel, step_text
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class OwnRunPresenter(RunPresenter):
             await self.run.resume()
         finally:
             self._resumed = True
-            self._screen.post_message(Changed())
+            self._screen.post_message(RefreshNeeded())
 
     def feed(self, events: Sequence["Event"]) -> None:
         """Store the working times after a step."""

@@ -12,10 +12,11 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId
 from chatops.tui.composer import Composer
 from chatops.tui.notice import show_notice
+from chatops.tui.screens.background_work import BackgroundWork
 from chatops.tui.screens.decisions import DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
-from chatops.tui.screens.messages import BackgroundWork, Changed, FollowedChanged
 from chatops.tui.screens.open_session import OpenSession
+from chatops.tui.screens.screen_messages import FollowedChanged, RefreshNeeded
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.themes import Themes
 
@@ -110,7 +111,7 @@ class SessionSwitcher:
         self._drawing.show(current)
         # Now, and not once a stored draft is back in the composer: it is not being typed.
         self._dialogs.offer(session.snapshot())
-        self._screen.post_message(Changed())
+        self._screen.post_message(RefreshNeeded())
         if (presenter := current.any_run) is not None:
             # Start only now, when its events have a subscriber.
             self._background.start(presenter.show, group="run", holds_keys=False)

@@ -17,7 +17,7 @@ from chatops.domain.tools import CallFacts, Outcome, ResultFacts, ResultSource
 from chatops.runtime.view import RecordedCall
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.rule import RuleDialog
-from chatops.tui.key_order import WAITED_FOR
+from chatops.tui.key_order import KEYS_WAIT
 from chatops.tui.notice import show_notice
 from tests.tui.app.dialog_scenes import budget
 from tests.tui.app.fakes import ROUND, FakeSession, edit_facts, fetch_facts, long_facts, pending_call, shell_facts
@@ -277,7 +277,7 @@ async def test_text_that_comes_at_once_and_is_delivered_slowly_is_text_too() -> 
         await asked(running, pending_call(), pending_call(2))
         running.clock.pass_(5)
         opened = asyncio.Event()
-        running.app.run_worker(opened.wait(), name=WAITED_FOR)
+        running.app.run_worker(opened.wait(), name=KEYS_WAIT)
         for key in "art":
             running.app.post_message(Key(key, key))
         while not (running.draft or running.session.taken):
