@@ -1,7 +1,9 @@
 """The Agent Client Protocol, version 1: what an editor sends and gets. Only this module knows the SDK.
 
-A later version is another module beside this one, over the same `acp.session`. The SDK checks each message against the
-schema, above `acp.stdio`. `Agent` has the methods that the editor calls, and `Editor` calls those of the editor.
+A later version is another module beside this one, over the same `acp.session`. `acp.stdio` reads lines and passes the
+messages in them to the SDK, which checks each against the schema. In this order: `Editor` calls the methods of the
+editor, `Agent` has those that the editor calls, a prompt becomes a message, and `run` connects all to the standard
+input and output.
 """
 
 import asyncio
@@ -52,7 +54,9 @@ MAX_FORM = 64_000
 PAGE_SIZE = 50
 """Sessions of one page of a list."""
 LINGER_S = 5.0
-"""Seconds in which an editor that has gone may still read what was written to it."""
+"""Seconds in which an editor that has gone may still read what was written to it. With more, a process without an
+editor ends later. With fewer, the last answers may be lost.
+"""
 _INVALID_PARAMS = -32602
 """Code of JSON-RPC 2.0 for every error of the user."""
 _STOP_REASONS: dict[TurnStatus, Literal["end_turn", "max_turn_requests", "cancelled"]] = {
@@ -113,7 +117,10 @@ class Editor:
             await self._conn.session_update(self.session_id, message)
 
     async def ask(self, card: Card) -> tuple[Reply, float]:
-        """Ask about a call. An answer that was not offered is none."""
+        """Ask about a call. Return the reply, and the seconds between the question and the reply.
+
+        The reply is empty if the editor gave none, or one that was not offered.
+        """
         # The options of each question are new ones, so that no answer to an earlier question fits.
         mark = secrets.token_hex(4)
         offers: dict[str, tuple[Reply, str, Literal["reject_once", "allow_once"]]] = {
@@ -131,8 +138,9 @@ class Editor:
             log.info("the editor did not answer a question: %s", error)
             return "", 0.0
         finally:
-            now = time.monotonic()
-            seconds = now - self._stdio.asked_at.pop(options[0].option_id, now)
+            answered_at = time.monotonic()
+            # `Stdio.asked_at` has the time by the id of the first option. It has none if the question was not written.
+            seconds = answered_at - self._stdio.asked_at.pop(options[0].option_id, answered_at)
         chosen = reply.outcome.option_id if isinstance(reply.outcome, schema.AllowedOutcome) else ""
         return offers[chosen][0] if chosen in offers else "", seconds
 
@@ -176,7 +184,9 @@ class Agent:
     """The methods that an editor calls."""
 
     def __init__(self, app: App, stdio: Stdio, *, too_broad: Callable[[str], str]) -> None:
-        """Create it over an application that lists sessions. `too_broad`: see `commands.workspace`."""
+        """Create it over an application that lists sessions. `too_broad` returns what a folder is if it is too broad to
+        be opened, such as the home folder, else an empty text.
+        """
         self._app, self._stdio, self._too_broad = app, stdio, too_broad
         self._client = ""
         self._has_forms = False
@@ -189,7 +199,7 @@ class Agent:
         self._conn = conn
 
     async def aclose(self) -> None:
-        """Close all sessions. What waits stays pending."""
+        """Close all sessions. Calls that wait for a decision stay pending."""
         async with self._opening:
             for session in self._sessions.values():
                 await session.aclose()
@@ -257,6 +267,7 @@ class Agent:
         async with self._opening:
             if session_id is not None:
                 info = await asyncio.to_thread(self._app.store.session, SessionId(session_id))
+                # The store also finds a session by the beginning of its id. An editor has to name it in full.
                 if info.id != session_id:
                     raise NoSuchSessionError(f"There is no session {session_id!r}.")
                 in_session_workspace(options, info)
@@ -323,7 +334,7 @@ class Agent:
 
     @_answer_errors
     async def close_session(self, session_id: str) -> schema.CloseSessionResponse:
-        """Close a session. What waits stays pending."""
+        """Close a session. Calls that wait for a decision stay pending."""
         async with self._opening:
             session = self._session(session_id)
             del self._sessions[session_id]
@@ -374,10 +385,10 @@ class Agent:
 
 
 async def _settings_fields(session: EditorSession) -> dict[str, Any]:
-    roles, now = await session.roles(), session.settings
+    roles, settings = await session.roles(), session.settings
     modes = [schema.SessionMode(id=name, name=name, description=about or None) for name, about in roles]
-    state = schema.SessionModeState(current_mode_id=now.role, available_modes=modes)
-    return {"modes": state, "config_options": _config_options(now)}
+    state = schema.SessionModeState(current_mode_id=settings.role, available_modes=modes)
+    return {"modes": state, "config_options": _config_options(settings)}
 
 
 def _config_options(settings: Settings) -> list[Any]:
@@ -457,21 +468,22 @@ async def run(app: App, *, too_broad: Callable[[str], str]) -> int:
     target, _ = await loop.connect_write_pipe(lambda: control, os.fdopen(outgoing, "wb"))
     stdio = Stdio(reader, asyncio.StreamWriter(target, control, reader, loop))
 
-    def give_up_later() -> None:
+    def abort_output_later() -> None:
+        # A write that nobody reads would never end.
         loop.call_later(LINGER_S, target.abort)
 
-    def stop() -> None:
+    def handle_signal() -> None:
         source.close()
-        give_up_later()
+        abort_output_later()
 
-    def input_closed() -> None:
+    def handle_hangup() -> None:
         loop.remove_reader(hangup)
-        give_up_later()
+        abort_output_later()
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop)
+    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(signal_number, handle_signal)
     agent = Agent(app, stdio, too_broad=too_broad)
-    loop.add_reader(hangup, input_closed)
+    loop.add_reader(hangup, handle_hangup)
     try:
         await acp.run_agent(cast(Any, agent), stdio, use_unstable_protocol=True)
     finally:
