@@ -177,6 +177,8 @@ class CallStreamed:
     id: str
     parent_id: RoundId
     characters: int
+    tool: str = ""
+    """The name of the tool as far as it is known."""
 
 
 @frozen_dataclass

@@ -27,6 +27,8 @@ class CallChunk:
     """A piece of a call, which is not shown before the call is complete."""
 
     characters: int
+    tool: str = ""
+    """The name of the tool as far as the model has written it; empty for a call in the text."""
 
 
 @frozen_dataclass

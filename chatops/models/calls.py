@@ -59,6 +59,11 @@ class CallCollector:
     def __len__(self) -> int:
         return len(self._slots)
 
+    @property
+    def last_name(self) -> str:
+        """The name of the call that began last, as far as it has come."""
+        return self._slots[-1].name if self._slots else ""
+
     def add(self, delta: CallDelta, *, whole: bool = False) -> None:
         """Add a fragment. With `whole`, it comes from a complete message, so it is a call of its own.
 

@@ -57,6 +57,8 @@ async def test_a_call_is_told_to_grow_while_nothing_of_it_is_shown(native: bool)
     assert events.reply.calls[0].arguments == arguments and not events.text
     grown = [event.characters for event in events.events if isinstance(event, CallChunk)]
     assert sum(grown) >= len(arguments)
+    named = [event.tool for event in events.events if isinstance(event, CallChunk)]
+    assert set(named) == {READS_A.name if native else ""}
 
 
 async def test_a_reply_that_is_not_streamed_is_read_too() -> None:

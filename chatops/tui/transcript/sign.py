@@ -1,9 +1,10 @@
 """The sign where the answer will come: a line after the last block, which moves while nothing else does.
 
-It stands there while a model is awaited: ``⠋ 3 s · 212 tokens · Esc to stop``, the time and the tokens of the current
-reply. It goes when text flows, which then shows that something moves, and comes back if text stalls, as it does while
-a model writes a long call, whose tokens count too. From then on it stays until the reply ends, so that it does not come
-and go beneath text that is read. It reads no clock: `tick` and `follow` get the time.
+It stands there while a model is awaited: ``⠋ 3 s · 212 tokens · Esc to stop``, the time of the turn, as in the status
+line, and the tokens of the current reply. It goes when text flows, which then shows that something moves, and comes
+back if text stalls, as it does while a model writes a long call, whose tool it names and whose tokens count too. From
+then on it stays until the reply ends, so that it does not come and go beneath text that is read. It reads no clock:
+`tick` and `follow` get the time.
 
 While a command does long work, the line says how far that is instead.
 """
@@ -27,7 +28,7 @@ from chatops.domain.events import (
     TurnStarted,
 )
 from chatops.domain.progress import Progress
-from chatops.domain.wording import plural, spent
+from chatops.domain.wording import one_line, plural, spent
 from chatops.engine.transcript import CHARACTERS_PER_TOKEN
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.lines import GUTTER
@@ -39,6 +40,8 @@ _SAY_WAITING_S = 3
 """Seconds without any token from which on the line says what it waits for; at once if nothing moves."""
 _ROOMY_WIDTH = 60
 """Columns from which on there is room for that."""
+_LONGEST_NAME, _BESIDE_NAME = 30, 50
+"""Characters of the name of a tool, which a model has made up, and columns of what stands beside it, at most."""
 
 
 class Sign:
@@ -50,7 +53,11 @@ class Sign:
         """False while calls are settled, which have cards."""
         self._role = ""
         self._since: float | None = None
-        """Time at which the current reply was first seen to be awaited."""
+        """Time at which the turn was first seen to run."""
+        self._asked_at = 0.0
+        """Time at which the current reply was asked for."""
+        self._writes = ""
+        """The tool whose call is being written, as far as it is known."""
         self._text_at: float | None = None
         """Time of the last text of the reply; None before the first one, and after text has stalled."""
         self._stalled = False
@@ -67,15 +74,15 @@ class Sign:
     def run(self, *, running: bool, role: str, now: float) -> None:
         """Adopt if a turn runs here that does not wait for the user, and its role."""
         if not running or not self._running:
-            self._begin(None)
-            self._awaited = True
+            self._begin(now)
+            self._since, self._seconds, self._awaited = None, 0, True
         self._running, self._role = running, role
         if running and self._since is None:
             self._since = now
 
-    def _begin(self, now: float | None) -> None:
-        self._since, self._text_at, self._stalled = now, None, False
-        self._received = self._seconds = self._tokens = 0
+    def _begin(self, now: float) -> None:
+        self._asked_at, self._text_at, self._stalled, self._writes = now, None, False, ""
+        self._received = self._tokens = 0
 
     def follow(self, batch: Iterable[Published], *, now: float) -> None:
         """Follow what happens in the turn."""
@@ -90,8 +97,9 @@ class Sign:
                     self._running = self._awaited = False
                 case ReasoningDelta(text=text):
                     self._received += len(text)
-                case CallStreamed(characters=characters):
+                case CallStreamed(characters=characters, tool=tool):
                     self._received += characters
+                    self._writes = tool
                 case TextDelta(text=text):
                     self._received += len(text)
                     if text.strip() or self._text_at is not None:
@@ -131,7 +139,9 @@ class Sign:
         parts = [spent(self._seconds), "Esc to stop"] if self._seconds else []
         if frame and self._tokens:
             parts.insert(1, plural(self._tokens, "token"))
-        if (not frame or self._seconds >= _SAY_WAITING_S) and not self._received and width >= _ROOMY_WIDTH:
+        if self._writes and width >= _ROOMY_WIDTH:
+            parts.insert(0, f"writing {one_line(self._writes, most=min(_LONGEST_NAME, width - _BESIDE_NAME))}")
+        elif (not frame or now - self._asked_at >= _SAY_WAITING_S) and not self._received and width >= _ROOMY_WIDTH:
             parts.insert(0, "waiting for the model")
         words = f" {theme.symbols.dot} ".join(parts)
         line = Text(end="")

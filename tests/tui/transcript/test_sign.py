@@ -88,6 +88,22 @@ async def test_the_sign_shows_time_and_tokens_and_goes_when_text_flows_without_m
         assert app.shown[:-1] == before[:-1] and app.shown[-1].strip() == "Hi"
 
 
+async def test_a_call_that_is_written_is_named_and_the_time_is_that_of_the_turn() -> None:
+    app = Host()
+    async with app.run_test(size=(70, 10)):
+        app.passes(20)
+        app.happens(STARTED)
+        app.happens(
+            CallStreamed(id=f"{ROUND}.thought", parent_id=ROUND, characters=400, tool="file_write\x1b" + "x" * 99)
+        )
+        app.passes(2)
+        assert " writing file_write␛xxx" in app.shown[-1]
+        assert app.shown[-1].endswith("… · 22 s · 100 tokens · Esc to stop")
+        app.happens(STARTED)
+        app.passes(2)
+        assert app.shown[-1].strip()[1:] == " 24 s · Esc to stop"
+
+
 async def test_a_long_wait_for_the_first_token_says_what_is_awaited_where_there_is_room() -> None:
     for width in (70, 40):
         app = Host()
