@@ -347,9 +347,8 @@ def _key_mark(spec: ModelSpec, session_id: SessionId) -> str:
 
 # Starting
 
-CONTINUES_IN_BACKGROUND = ConflictError(
-    "The turn continues in the background.", advice="/jobs lists it, /takeover brings it back here."
-)
+CONTINUES_IN_BACKGROUND = ConflictError("The turn continues in the background.", advice="/jobs lists it.")
+"""Does not say how to bring it back: the banner of the followed session names the key."""
 FOREIGN_OPTIONS = "others can write to the store, and its options were not written by this user on this machine"
 _CONTINUES_ELSEWHERE = "The job continues where it is open."
 

@@ -29,6 +29,7 @@ def test_a_running_turn_is_handed_over_and_decided_from_the_window_that_follows_
         goes_on.set()
         terminal.wait_for("1 approval pending")
         terminal.wait_for("no process runs it now. F2 opens it here")
+        assert "as soon as the current step" not in terminal.text() and "/takeover" not in terminal.text()
         terminal.press("ctrl+g")
         terminal.decide("a")
         terminal.wait_for("the turn continues in the background")

@@ -184,6 +184,8 @@ class SessionSwitcher:
             return False
         if not self._replacing_lost:
             self._replacing_lost = True
+            # It announced the same.
+            self._screen.app.clear_notifications()
             show_notice(self._screen.app, lost.full)
             self._background.start(partial(self._follow_again, current), group="run", holds_keys=False)
         return True

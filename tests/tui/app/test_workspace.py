@@ -616,7 +616,7 @@ async def test_a_turn_that_waits_is_handed_over_without_a_process_and_listed(com
     assert await commands.type("/background")
     await until(lambda: commands.session.taken_over)
     assert commands.session.taken_over is not None
-    assert commands.session.taken_over.advice == "/jobs lists it, /takeover brings it back here."
+    assert commands.session.taken_over.advice == "/jobs lists it."
     (job,) = await commands.workspace.jobs.listed()
     assert (job.state, job.lease, job.about) == ("waiting", None, "shell_exec (touch made.txt)")
     assert await commands.type("/jobs")
