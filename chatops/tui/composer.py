@@ -33,6 +33,8 @@ _FOLDED_PASTE = r"\[pasted (\d+) lines?, [^\]#]* #(\d+)\]"
 """Pattern of what stands in the field for a longer paste."""
 MAX_SHOWN = 6
 """Maximum lines of the list of completions."""
+_RUN_BETWEEN_TURNS = ("!", "/undo", "/compact")
+"""Beginnings of commands that are refused while a turn runs."""
 _LINES_AROUND = 4
 """Lines of the window that are not for the list: the message field, the status line and some of the transcript."""
 _ARGUMENTS_WIDTH = 70
@@ -493,6 +495,10 @@ class Composer(TextField):
     def _label(self) -> None:
         """Show the model on the frame, or the keys for a text that is typed while a turn runs."""
         keys = self.keys_while_running if self.text else ""
+        if keys and self.text.startswith(_RUN_BETWEEN_TURNS):
+            keys = "runs after this turn, Esc stops it"
+        elif keys and self.text.startswith("/"):
+            keys = "Enter runs it now"
         self.border_subtitle = Content(keys or self._model) if keys or self._model else None
 
 

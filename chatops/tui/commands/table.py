@@ -216,10 +216,14 @@ def find_command(name: str) -> SlashCommand | None:
 
 
 def unknown_command(name: str) -> str:
-    """Return the message for an unknown name: the nearest names, and how to send the text anyway."""
+    """Return the message for an unknown name: the nearest names, and how to send the text anyway.
+
+    A name that is less like it acts on something else, perhaps at once. So the other ones that are suggested begin with
+    that name, or have it as a word of their help.
+    """
     names = [command.name for command in COMMANDS]
-    alike = [other for other in names if name and other.startswith(name[0])]
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or alike[:3]
+    alike = [other.name for other in COMMANDS if name and (other.name.startswith(name) or name in other.help.split())]
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6) or alike[:3]
     hint = f" Did you mean {', '.join('/' + other for other in near)}?" if near else " /help lists them."
     return f"There is no command /{name}.{hint} To send it as a message, put a space before it."
 

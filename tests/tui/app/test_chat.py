@@ -175,6 +175,15 @@ async def test_the_frame_names_the_keys_for_a_text_that_is_typed_during_a_turn()
         assert "ctrl+s" not in running.text
         await running.type_fast("x")
         assert "Enter queues, ctrl+s interrupts" in running.text
+        for text, does in (
+            ("!ls", "runs after this turn"),
+            ("/undo", "runs after this turn"),
+            ("/co", "Enter runs it"),
+        ):
+            running.app.chat.composer.set_text(text)
+            await running.settle()
+            assert does in running.text and "queues" not in running.text
+        running.app.chat.composer.set_text("x")
         await running.type_fast("backspace")
         assert "ctrl+s" not in running.text
 
@@ -267,6 +276,7 @@ async def test_slash_commands_reach_the_session() -> None:
     ("text", "said"),
     [
         ("/rolle coder", "Did you mean /role"),
+        ("/find it", "Did you mean /search?"),
         ("!", "Write a command after the !"),
         ("/role nobody", "There is no role nobody. /role lists them."),
     ],
