@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from chatops.domain.canonical import JsonValue
     from chatops.domain.progress import Progress
 
+_MIN_COLUMN, _ROOM_OF_LAST = 19, 30
+"""Cells that a column keeps, which is a time, and those of the last column for which others are cut."""
 MAX_CELL = 60
 """Maximum characters of a cell, so that a table fits a wide terminal. The last column is never cut."""
 _LOST: WeakSet[TextIO] = WeakSet()
@@ -253,9 +255,17 @@ def printable(text: str, stream: TextIO) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return header and rows in aligned columns, a line for each row. Control characters and line feeds are shown."""
+    """Return header and rows in aligned columns, a line for each row. Control characters and line feeds are shown.
+
+    On a terminal, wide columns are cut so that the last one has room, but not the first one, which has the ids.
+    """
     cells = [[_cell_text(cell, last=i == len(row) - 1) for i, cell in enumerate(row)] for row in (header, *rows)]
     widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
+    if sys.stdout.isatty():
+        others, last = range(1, len(header) - 1), min(widths[-1], _ROOM_OF_LAST)
+        excess = sum(widths[:-1]) + last + 2 * len(others) + 2 - _columns(sys.stdout)
+        while excess > 0 and others and widths[widest := max(others, key=widths.__getitem__)] > _MIN_COLUMN:
+            widths[widest], excess = widths[widest] - 1, excess - 1
     lines = ["  ".join(_pad(cell, width) for cell, width in zip(row, widths, strict=True)) for row in cells]
     return "\n".join(line.rstrip() for line in lines)
 
@@ -273,6 +283,10 @@ def _cell_text(text: str, *, last: bool) -> str:
 
 
 def _pad(text: str, width: int) -> str:
+    if _width(text) > width:
+        while _width(text) >= width:
+            text = text[:-1]
+        text += "…"
     return text + " " * (width - _width(text))
 
 

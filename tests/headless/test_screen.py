@@ -15,7 +15,7 @@ import pytest
 from chatops.domain.events import CallProposed, Published, RoundStarted
 from chatops.domain.progress import Progress
 from chatops.headless.formats import OutputFormat, reporter
-from chatops.headless.screen import Screen
+from chatops.headless.screen import Screen, table
 from tests.support.cases import for_each
 from tests.support.turns import CALL, ROUND, TURN
 from tests.support.waiting import PATIENCE
@@ -38,6 +38,16 @@ def test_a_pipe_gets_the_answer_without_what_only_a_terminal_obeys() -> None:
     out = io.StringIO()
     Screen(out=out, err=io.StringIO()).answer("a\x1b[1mb\x07\x9b2J\x7f over\rwritten\n")
     assert out.getvalue() == "a␛[1mb␇<U+009B>2J␡ over␍written\n"
+
+
+def test_a_table_fits_the_terminal_unless_its_last_column_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("id" * 8, "/home/ana/" + "é" * 40, "A title " * 5, "waits for approval")]
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    lines = table(("ID", "FOLDER", "TITLE", "ABOUT"), rows).split("\n")
+    assert max(map(len, lines)) <= 79 and lines[0].endswith("ABOUT") and lines[1].count("…") == 2
+    assert lines[1].startswith("id" * 8) and lines[1].endswith("  waits for approval")
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert "é" * 40 in table(("ID", "FOLDER", "TITLE", "ABOUT"), rows)
 
 
 def test_a_pipe_gets_everything_else_as_it_is() -> None:
