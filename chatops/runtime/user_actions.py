@@ -42,7 +42,7 @@ from chatops.engine.state import TurnState, new_turn
 from chatops.engine.transcript import fit_messages
 from chatops.engine.view import is_in_flight, settled_so_far, turn_status
 from chatops.engine.without_model import start_command, start_undo
-from chatops.models.base import Failed, ModelClient, Replied
+from chatops.models.base import Failed, ModelClient, ReasoningChunk, Replied, TextChunk
 from chatops.policy.grant import Grant
 from chatops.policy.workflow import SHELL_TOOL
 from chatops.runtime.services import EventBus, Services
@@ -378,7 +378,9 @@ class UserActions:
             make = partial(start_undo, name=name, number=number, text="/contain undo")
             await turns.begin(turn_id, turns.settings, make)
 
-    def summary_request(self, focus: str) -> Callable[[], Awaitable[SummaryMessage]]:
+    def summary_request(
+        self, focus: str, *, received: Callable[[int], None] = lambda characters: None
+    ) -> Callable[[], Awaitable[SummaryMessage]]:
         """Return what asks the model for a summary of the session as it is now. Nothing is stored; see `compact`.
 
         Raises ChatopsError if there is nothing to summarise or a turn is unfinished; so does the request if it fails.
@@ -387,7 +389,8 @@ class UserActions:
         if not self._messages:
             raise ChatopsError("There is nothing to summarise yet: this session is empty.")
         grant = self._turns.settings.grant(self._services.rights)
-        return partial(ask_for_summary, self._services.models, grant=grant, messages=self._messages, focus=focus)
+        models, messages = self._services.models, self._messages
+        return partial(ask_for_summary, models, grant=grant, messages=messages, focus=focus, received=received)
 
     async def compact(self, summary: SummaryMessage) -> None:
         """Send this summary instead of the messages before it from now on; one without text takes it back.
@@ -457,11 +460,12 @@ SUMMARY_INSTRUCTION = (
 
 
 async def ask_for_summary(
-    models: ModelClient, *, grant: Grant, messages: tuple[Message, ...], focus: str
+    models: ModelClient, *, grant: Grant, messages: tuple[Message, ...], focus: str, received: Callable[[int], None]
 ) -> SummaryMessage:
     """Return a summary of `messages`, not stored and without an id.
 
-    `focus` is what the user asks to keep in particular. Raises ChatopsError if there is none.
+    `focus` is what the user asks to keep in particular. `received` is told the characters of each piece. Raises
+    ChatopsError if there is none.
     """
     target = grant.models[0]
     text = f"{SUMMARY_INSTRUCTION}\n\nKeep in particular: {focus}" if focus else SUMMARY_INSTRUCTION
@@ -475,6 +479,8 @@ async def ask_for_summary(
     )
     async for event in models.stream(request):
         match event:
+            case TextChunk(text=text) | ReasoningChunk(text=text):
+                received(len(text))
             case Replied(reply=reply) if reply.text.strip():
                 return SummaryMessage(
                     id=MessageId(""),

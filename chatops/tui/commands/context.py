@@ -120,7 +120,8 @@ async def compact(context: Context, argument: str) -> Replies:
             return (Notify("The session is not compacted."),)
         await session.actions.compact(SummaryMessage(id=MessageId(""), text="", replaces=0))
         return ()
-    asked = session.actions.summary_request(argument)
+    sizes: list[int] = []
+    asked = session.actions.summary_request(argument, received=sizes.append)
     summaries: list[SummaryMessage] = []
 
     async def load() -> str:
@@ -140,6 +141,7 @@ async def compact(context: Context, argument: str) -> Replies:
         lines=True,
         load=load,
         waiting="The model writes a summary. You see it before it counts.",
+        received=lambda: tokens(sum(sizes)),
     )
     return (Choose(question, taken),)
 

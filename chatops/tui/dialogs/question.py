@@ -12,7 +12,7 @@ from textual.widgets import Input, Static, TextArea
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.sanitize import sanitize
-from chatops.domain.wording import spent
+from chatops.domain.wording import plural, spent
 from chatops.tui.dialogs.modal import TALL, Legend, Modal
 from chatops.tui.keys import BACK, KeyHint
 from chatops.tui.text_fields import LineField, TextField
@@ -28,7 +28,8 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
     `check` raises ValueError or ChatopsError with a message for the user. ctrl+s answers. Enter answers only if
     `enter_answers` is set, for answers that are harmless if given by accident.
 
-    With `load`, the dialog shows `waiting` until `load` returns the text to edit. Esc cancels `load`.
+    With `load`, the dialog shows `waiting`, the time and the tokens that `received` returns until `load` returns the
+    text to edit. Esc cancels `load`.
     """
 
     CSS_PATH = "dialogs.tcss"
@@ -46,6 +47,7 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
         enter_answers: bool = False,
         load: Callable[[], Awaitable[str]] | None = None,
         waiting: str = "",
+        received: Callable[[], int] = lambda: 0,
     ) -> None:
         super().__init__()
         self._title = title
@@ -57,6 +59,7 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
         self._keys = KeyHint("enter" if self._enter else "ctrl+s", done), BACK
         self._load = load
         self._waiting = waiting
+        self._received = received
 
     def compose(self) -> ComposeResult:
         """Yield title, explanation, text field, error and keys."""
@@ -82,7 +85,9 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
         explain, keys, since = self.query_one("#question-explain", Static), self.query_one(Legend), time.monotonic()
 
         def show_time() -> None:
-            explain.update(Content(f"{self._waiting} {spent(int(time.monotonic() - since))}".rstrip()))
+            tokens = self._received()
+            so_far = [spent(int(time.monotonic() - since)), plural(tokens, "token") if tokens else ""]
+            explain.update(Content(f"{self._waiting} {' · '.join(filter(None, so_far))}".rstrip()))
 
         show_time()
         keys.show(KeyHint("escape", "stops"))

@@ -1,5 +1,6 @@
 """Selecting, copying and finding what was said; sessions; what it cost."""
 
+import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from chatops.domain.messages import AssistantMessage, Message, Usage, UserMessag
 from chatops.domain.tools import Outcome
 from chatops.tui.commands.cost import cost_text
 from chatops.tui.dialogs.choices import SessionPicker
+from chatops.tui.dialogs.question import Question
 from chatops.tui.notice import program
 from chatops.tui.transcript.blocks import CardEnd, CardStatus, ToolCardBlock
 from chatops.tui.transcript.finding import TextSearch
@@ -375,6 +377,19 @@ def test_the_cost_is_told_by_turn() -> None:
     text = cost_text(large, copied, session_id="s")
     assert before in text and "first question" not in text, "the rows add up to what this session has used"
     assert ["1", "12,000", "500", "third"] in [line.split() for line in text.splitlines()]
+
+
+async def test_a_summary_that_is_written_counts_its_tokens() -> None:
+    async def load() -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    async with stage() as running:
+        said = {"explain": "", "text": "", "waiting": "It is written."}
+        question = Question[str]("Compact", check=str, done="", lines=True, load=load, received=lambda: 12, **said)
+        running.app.push_screen(question)
+        await running.pilot.pause()
+        assert "It is written. 0 s · 12 tokens" in running.text
 
 
 async def test_compact_is_offered_once_and_not_while_something_runs() -> None:
