@@ -41,8 +41,8 @@ from chatops.wiring.rows import HitRow
 _ALL = "--all"
 _MAX_HITS_OF_SESSION = 3
 """Hits listed of one session until the list is filtered."""
-_TITLE_WIDTH, _TIME_WIDTH = 20, 16
-"""Cells of the columns of a hit."""
+_TITLE_WIDTH, _MAX_TITLE_WIDTH, _TIME_WIDTH = 20, 28, 16
+"""Cells of the columns of a hit. That of the titles is wider if no text needs the room."""
 _BEFORE, _AFTER = 8, 60
 """Characters shown around the text that was found. Few before it, so that a narrow window does not cut it off."""
 _PREVIEW_BEFORE, _MAX_PREVIEW = 80, 400
@@ -442,14 +442,17 @@ async def search(context: Context, argument: str) -> Replies:
     if not hits:
         advice = f"In all folders: /search {_ALL} {argument}"
         return (Notify(f"No session of this folder contains {argument!r}. {advice}"),)
+    texts = [excerpt(hit.text, argument, around=_AFTER, before=_BEFORE) for hit in hits]
+    room = _TITLE_WIDTH + _BEFORE + _AFTER - max(map(len, texts))
+    width = max(_TITLE_WIDTH, min(room, _MAX_TITLE_WIDTH, max(len(hit.title) for hit in hits)))
     choices = [
         Choice(
             key=str(index),
-            text=_hit_line(hit, excerpt(hit.text, argument, around=_AFTER, before=_BEFORE)),
+            text=_hit_line(hit, text, width=width),
             find=f"{hit.title} {hit.text} {hit.folder}",
             preview=(f"In {hit.folder}:\n" if hit.folder else "") + _preview_of(hit.text, argument),
         )
-        for index, hit in enumerate(hits)
+        for index, (hit, text) in enumerate(zip(hits, texts, strict=True))
     ]
 
     async def chosen(then: Context, key: str) -> Replies:
@@ -460,11 +463,11 @@ async def search(context: Context, argument: str) -> Replies:
         return (*await resume(then, hit.session_id), found)
 
     count = f"{plural(len(hits), 'hit')} in {plural(len({hit.session_id for hit in hits}), 'session')}"
-    unfiltered = _first_of_each_session(hits, choices)
+    unfiltered = _first_of_each_session(hits, choices, width=width)
     return (Choose(Picker(f"Sessions with {argument!r}: {count}", choices=choices, unfiltered=unfiltered), chosen),)
 
 
-def _first_of_each_session(hits: Sequence[HitRow], choices: Sequence[Choice]) -> list[Choice]:
+def _first_of_each_session(hits: Sequence[HitRow], choices: Sequence[Choice], *, width: int) -> list[Choice]:
     """Return the first choices of each session, and a row that counts its others and leads to the first of them."""
     counts, seen, first = Counter(hit.session_id for hit in hits), Counter[SessionId](), []
     for hit, choice in zip(hits, choices, strict=True):
@@ -474,13 +477,13 @@ def _first_of_each_session(hits: Sequence[HitRow], choices: Sequence[Choice]) ->
         if seen[hit.session_id] <= _MAX_HITS_OF_SESSION or others == 1:
             first.append(choice)
         elif seen[hit.session_id] == _MAX_HITS_OF_SESSION + 1:
-            first.append(replace(choice, text=_hit_line(hit, f"… {others} more in this session")))
+            first.append(replace(choice, text=_hit_line(hit, f"… {others} more in this session", width=width)))
     return first
 
 
-def _hit_line(hit: HitRow, text: str) -> str:
-    session = columns((f"{'↳ ' if hit.is_copy else ''}{hit.title}", _TITLE_WIDTH), (hit.when, _TIME_WIDTH))
-    return f"{session.ljust(_TITLE_WIDTH + _TIME_WIDTH + 2)}  {text}"
+def _hit_line(hit: HitRow, text: str, *, width: int) -> str:
+    session = columns((f"{'↳ ' if hit.is_copy else ''}{hit.title}", width), (hit.when, _TIME_WIDTH))
+    return f"{session.ljust(width + _TIME_WIDTH + 2)}  {text}"
 
 
 def _without_copies(hits: Sequence[HitRow]) -> list[HitRow]:

@@ -276,6 +276,15 @@ async def test_search_shows_a_message_of_a_session_and_its_copies_once_and_marks
         assert "Earlier" not in running.text
 
 
+async def test_search_cuts_no_title_while_the_texts_leave_room() -> None:
+    for text, whole in (("quux", True), (f"quux{' after' * 30}", False)):
+        hits = [HitRow(session_id=OTHER, title="The plan of the next release", when="today", text=text)]
+        async with stage(workspace=FakeWorkspace(hits=hits), size=(120, 40)) as running:
+            running.app.chat.run_command("/search quux")
+            await running.settle()
+            assert ("The plan of the next release  today" in running.text) is whole
+
+
 @pytest.mark.more
 async def test_search_counts_the_hits_and_shows_few_of_each_session_until_they_are_filtered() -> None:
     hits = [HitRow(session_id=OTHER, title="Long", when="today", text=f"quux number {n}") for n in range(8)]
@@ -385,11 +394,12 @@ async def test_a_summary_that_is_written_counts_its_tokens() -> None:
         return ""
 
     async with stage() as running:
-        said = {"explain": "", "text": "", "waiting": "It is written."}
-        question = Question[str]("Compact", check=str, done="", lines=True, load=load, received=lambda: 12, **said)
+        question = Question[str](
+            "Compact", explain="", text="", check=str, done="", load=load, waiting="Wait.", received=lambda: 12
+        )
         running.app.push_screen(question)
         await running.pilot.pause()
-        assert "It is written. 0 s · 12 tokens" in running.text
+        assert "Wait. 0 s · 12 tokens" in running.text
 
 
 async def test_compact_is_offered_once_and_not_while_something_runs() -> None:
