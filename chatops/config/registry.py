@@ -103,6 +103,7 @@ class Loaded:
         """Return the file that `key` is in, and the line there, or the nearest one; no line if the file has changed."""
         if not key:
             return "", None
+        # The first part of a key names the registry, the others lead to the place in it.
         registry, path = self.registry, self.path
         if key[0] == "site" and self.site is not None:
             registry, path = self.site, self.lookup.site.path
@@ -190,7 +191,7 @@ def _load(lookup: _Lookup) -> Loaded:
     try:
         data = _read(path)
         registry = read_registry(data, source=lookup.display_name(path))
-        _keep_copy(lookup.paths, path, data, notices)
+        notices += _keep_copy(lookup.paths, path, data)
         notices.extend(_access_notices(path) if path != lookup.packaged else ())
     except ConfigError as error:
         broken = error
@@ -323,16 +324,20 @@ def _positions_in(path: Path, digest: str) -> Located | None:
         return None
 
 
-def _keep_copy(paths: Paths, path: Path, data: bytes, notices: list[str]) -> None:
-    """Store a copy of a good registry with its digest; a copy that does not match its digest is never used."""
+def _keep_copy(paths: Paths, path: Path, data: bytes) -> tuple[str, ...]:
+    """Store a copy of a good registry with its digest; return a notice if that fails.
+
+    A copy that does not match its digest is never used.
+    """
     copy = hashlib.sha256(data).hexdigest().encode() + b"\n" + data
     target = paths.last_good_copy(path)
     try:
         if target.is_file() and target.read_bytes() == copy:
-            return
+            return ()
         write_private(target, copy)
     except (ConfigError, OSError) as error:
-        notices.append(f"No copy of the registry could be kept in case it breaks later: {error}")
+        return (f"No copy of the registry could be kept in case it breaks later: {error}",)
+    return ()
 
 
 def _last_good_copy(lookup: _Lookup, path: Path) -> Registry | None:

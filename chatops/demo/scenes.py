@@ -38,6 +38,7 @@ _COMMON_WORDS = frozenset(
     "about all and any are can could did does find for from has have how into its out please say tell that the there "
     "this was were what when where which who why will with you your".split()
 )
+# The next five patterns read sentences of the engine, most of them from `engine.workflow.texts`, as any model would.
 _STEP_LINE = re.compile(
     r"^You work on step \d+ of \d+, (?P<step>.+), of the workflow (?P<workflow>[\w-]+)\.$", re.MULTILINE
 )
@@ -78,7 +79,7 @@ class CallMade:
         return GUIDANCE in self.content or _CALL_NOT_RUN.match(self.content) is not None
 
     @property
-    def why(self) -> str:
+    def failure_reason(self) -> str:
         """The result of the call on one line, as the reason that the demo gives."""
         return " ".join(self.content.replace(GUIDANCE, "").split())[:_MAX_REASON]
 
@@ -95,12 +96,12 @@ class Scene:
     outputs: Mapping[str, str]
     """Outputs of earlier steps, by step."""
     calls: tuple[CallMade, ...]
-    refused: bool
+    has_rejected_answer: bool
     """True if an answer of this attempt was rejected."""
     tools: frozenset[str]
     may_not_call: bool
 
-    def made(self, tool: str) -> list[CallMade]:
+    def calls_of(self, tool: str) -> list[CallMade]:
         """Return the calls of one tool, in order."""
         return [call for call in self.calls if call.tool == tool]
 
@@ -121,24 +122,25 @@ def read_scene(body: Mapping[str, object]) -> Scene | None:
     """Return the step that a request belongs to; None for a chat."""
     messages = [as_object(message) for message in as_list(body.get("messages"))]
     system = "\n".join(as_text(message.get("content")) for message in messages if message.get("role") == "system")
-    place = _STEP_LINE.search(system)
-    if place is None:
+    step_line = _STEP_LINE.search(system)
+    if step_line is None:
         return None
     requests = {
         index: text
         for index, message in enumerate(messages)
         if message.get("role") == "user" and not (text := as_text(message.get("content"))).startswith(OURS)
     }
+    # The last request opened the attempt.
     start, opening = max(requests.items(), default=(-1, ""))
     request = _REQUEST_PART.match(opening)
     return Scene(
-        workflow=place["workflow"],
-        step=place["step"],
+        workflow=step_line["workflow"],
+        step=step_line["step"],
         request=request["request"] if request else opening,
         opening=opening,
         outputs={part["step"]: part["text"] for text in requests.values() for part in _STEP_OUTPUT.finditer(text)},
         calls=tuple(call for calls in rounds_of(messages[start + 1 :]) for call in calls),
-        refused=any(message.get("role") == "user" for message in messages[start + 1 :]),
+        has_rejected_answer=any(message.get("role") == "user" for message in messages[start + 1 :]),
         tools=offered_tools(body),
         may_not_call=body.get("tool_choice") == "none",
     )
@@ -241,19 +243,23 @@ def _read_code(scene: Scene) -> DemoReply:
     edits = _edits(scene.request)
     if not edits:
         return give_up(_ONLY_REPLACES)
-    reads = scene.made("file_read")
+    reads = scene.calls_of("file_read")
     if not reads:
         search = make_action("file_search", pattern=re.escape(_argument_of(edits[0], "old")))
         return call_tools(scene, search, *_read_actions(edits))
     if unread := [call for call in reads if call.failed]:
-        return give_up(unread[0].why)
+        return give_up(unread[0].failure_reason)
     return finish(
         {"files": [*_paths(edits)], "plan": f"(demo) {_summary(edits)}"}, "read the files that the request names"
     )
 
 
 def _edit_code(scene: Scene) -> DemoReply:
-    """Edit before reading, which the order of the step forbids; then read, then edit."""
+    """Edit before reading, which the order of the step forbids; then read, then edit.
+
+    Each request continues where the calls so far have led: first the failures of earlier attempts, which nothing mends,
+    then no edit yet, all edits made, a refused edit without a read, the read made, and an edit refused after it.
+    """
     edits = _edits(scene.request)
     if not edits:
         return give_up(_ONLY_REPLACES)
@@ -262,17 +268,17 @@ def _edit_code(scene: Scene) -> DemoReply:
     if scene.has_failed_with(_NOT_MADE):
         return give_up(f"{_NOT_MADE}, and I do not ask for it again by myself")
     left = [edit for edit in edits if not scene.is_done(edit)]
-    last = scene.made("file_edit")[-len(left) :] if left else []
+    last = scene.calls_of("file_edit")[-len(left) :] if left else []
     if left and not last:
         return call_tools(scene, *left)
     failed = [call for call in last if call.failed]
     if not failed:
         return finish({"changed": [*_paths(edits)], "what": f"(demo) {_summary(edits)}"}, "edited as planned")
-    if not scene.made("file_read"):
+    if not scene.calls_of("file_read"):
         return call_tools(scene, *_read_actions(left))
     if scene.calls[-1].tool == "file_read":
         return call_tools(scene, *left)
-    return give_up(f"{_NOT_MADE}: {failed[0].why}")
+    return give_up(f"{_NOT_MADE}: {failed[0].failure_reason}")
 
 
 def _sum_up_code(scene: Scene) -> DemoReply:
@@ -285,7 +291,7 @@ def _search_sources(scene: Scene) -> DemoReply:
     words = _keywords(scene.request)
     if not words:
         return give_up(_NO_WORD)
-    searches = scene.made("file_search")
+    searches = scene.calls_of("file_search")
     if not searches:
         return call_tools(scene, make_action("file_search", pattern=_search_pattern(words)))
     found = [*dict.fromkeys(_MATCHED_FILE.findall(searches[-1].content))]
@@ -302,7 +308,7 @@ def _read_sources(scene: Scene) -> DemoReply:
     sources = strings_in(scene.output("search").get("sources"))
     if not sources:
         return give_up("the step before has found no sources")
-    reads = scene.made("file_read")
+    reads = scene.calls_of("file_read")
     if not reads:
         return call_tools(scene, *(make_action("file_read", path=source) for source in sources))
     wanted = re.compile(_search_pattern(_keywords(scene.request)))
@@ -326,12 +332,12 @@ def _write_notes(scene: Scene) -> DemoReply:
     notes = [f"- {as_text(fact.get('fact'))} [{as_text(fact.get('source'))}]" for fact in facts]
     head = f"(demo) Notes on: {' '.join(scene.request.split())[:_MAX_QUOTE]}"
     whole = "\n".join([head, *notes])
-    text = whole if scene.refused else "\n".join([head, *notes[:-1], f"- {as_text(facts[-1].get('fact'))}"])
-    writes = scene.made("scratch_write")
+    text = whole if scene.has_rejected_answer else "\n".join([head, *notes[:-1], f"- {as_text(facts[-1].get('fact'))}"])
+    writes = scene.calls_of("scratch_write")
     if not writes or (writes[-1].arguments.get("text") != text and not writes[-1].failed):
         return call_tools(scene, make_action("scratch_write", text=text))
     if writes[-1].failed:
-        return give_up(writes[-1].why)
+        return give_up(writes[-1].failure_reason)
     return finish(text, "written from the facts that were read, and kept in the scratchpad")
 
 
@@ -340,28 +346,28 @@ def _plan_trip(scene: Scene) -> DemoReply:
     city = _TRIP_CITY.search(scene.request)
     if city is None:
         return give_up(_NO_CITY)
-    checks = scene.made("check_days")
+    checks = scene.calls_of("check_days")
     if checks and not checks[-1].failed:
         days = checks[-1].arguments.get("days")
         return finish(
             {"city": city["city"], "days": days if isinstance(days, int) else 0}, "as many days as the budget allows"
         )
     if len(checks) == len(_DAYS_TRIED):
-        return give_up(checks[-1].why)
+        return give_up(checks[-1].failure_reason)
     return call_tools(scene, make_action("check_days", days=_DAYS_TRIED[len(checks)]))
 
 
 def _book_trip(scene: Scene) -> DemoReply:
     if scene.has_failed_with(_NOT_BOOKED):
         return give_up(f"{_NOT_BOOKED}, and I do not ask for it again by myself")
-    trip, booked = scene.output("plan"), scene.made("book")
+    trip, booked = scene.output("plan"), scene.calls_of("book")
     if not booked:
         days = trip.get("days")
         return call_tools(
             scene, make_action("book", city=as_text(trip.get("city")), days=days if isinstance(days, int) else 0)
         )
     if booked[-1].failed:
-        return give_up(f"{_NOT_BOOKED}: {booked[-1].why}")
+        return give_up(f"{_NOT_BOOKED}: {booked[-1].failure_reason}")
     return finish(f"(demo) {booked[-1].content}", "booked as planned")
 
 

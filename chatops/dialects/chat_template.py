@@ -1,4 +1,12 @@
-"""Marks of chat templates: headers of turns, headers of messages in channels, and tokens that end messages."""
+"""Marks of chat templates: headers of turns, messages in channels, parts of Kimi K3, and tokens that end messages.
+
+Each `read_…` handles one mark that the scanner has found, and returns a `Continuation`: the index from which to
+continue if the mark is text, or the result of the mode. ADVANCED means that it has moved `state` past the mark, PAUSED
+that it needs more text (`wait`). `state.pass_content` keeps text as the answer's, `state.skip` drops markup.
+
+A mark in a code span or in quotes is only mentioned. Within `state.answer_markup` that does not count: an unclosed
+quote in the answer must not hide the mark that ends it.
+"""
 
 import re
 from functools import cache
@@ -32,7 +40,7 @@ from chatops.dialects.thought import (
     end_unopened_thought,
 )
 
-TURN = re.compile(
+_TURN_HEADER = re.compile(
     r"<(?:\|im_start\||start_of_turn|seed:bos|\|turn)>\s?(?P<role1>\w{0,24})[ \t]*\n?"
     r"|<\|(?:start_header_id|header_start|start_of_role)\|>\s?(?P<role2>\w{0,24})[^<\n]{0,60}"
     r"(?:<\|(?:end_header_id|header_end|end_of_role)\|>\s*)?"
@@ -44,36 +52,36 @@ TURN = re.compile(
     re.IGNORECASE,
 )
 """The header of a turn. A group `role…` matches the role if it names one."""
-MAX_TURN = 120
+_MAX_HEADER_CHARS = 120
 """Maximum length of a turn's header in characters. A shorter text that does not match yet may still become one."""
-_ROLES = ("user", "assistant", "system", "observation", "tool", "ipython", "developer")
-TURNS = frozenset(
+_ROLE_NAMES = ("user", "assistant", "system", "observation", "tool", "ipython", "developer")
+TURN_TAGS = frozenset(
     {
         *("|im_start|", "start_of_turn", "seed:bos", "|turn", "|start_header_id|", "|header_start|", "|start_of_role|"),
-        *(f"|{role}|" for role in _ROLES),
+        *(f"|{role}|" for role in _ROLE_NAMES),
         *("｜user｜", "｜assistant｜", "｜system｜", "｜tool｜"),
         *("|im_user|", "|im_assistant|", "|im_system|", "|start_of_turn_token|"),
         *("|message_user|", "|message_tool|", "|message_system|", "|message_model|", "|content_text|"),
         *("|start_response|", "|assistant_start|"),
     }
 )
-"""Tags at which the scanner calls `read_turn_header`, in lower case and without angle brackets: those of `TURN`."""
-OWN_ROLES = frozenset({"assistant", "model", "gpt", "chatbot", ""})
+"""Tags at which the scanner calls `read_turn_header`, lower case, without angle brackets: those of `_TURN_HEADER`."""
+_OWN_ROLES = frozenset({"assistant", "model", "gpt", "chatbot", ""})
 """Names of the model's own role; empty where the header names none."""
-CHANNEL_START = "<|start|>"
+_CHANNEL_START = "<|start|>"
 """Token that begins a message in a channel."""
-_OWN_TURNS = {
-    "<|user|>": "<|assistant|>",
+_OWN_HEADERS = {
     "<｜user｜>": "<｜assistant｜>",
     "<|im_user|>": "<|im_assistant|>",
     "<|im_system|>": "<|im_assistant|>",
     "<|start_of_turn_token|>": "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
 }
+"""The model's own header by that of another role, where it is neither the same tag nor ``<|assistant|>``."""
 _END_RUN = re.compile(rf"(?:\s*(?:{END_OF_TEXT.pattern}|{CLOSER.pattern}))+", re.IGNORECASE)
 
 
 @cache
-def own_turn(token: str) -> re.Pattern[str]:
+def _before_own_turn(token: str) -> re.Pattern[str]:
     """Return a pattern that matches right before the model's next turn, in the chat template to which `token` belongs.
 
     `token` is the tag that began a turn of another role, such as ``<|user|>``.
@@ -81,9 +89,9 @@ def own_turn(token: str) -> re.Pattern[str]:
     token = token.lower()
     if token.startswith("<|message_"):
         own = re.escape("<|message_model|>")
-    elif token in _OWN_TURNS:
-        own = re.escape(_OWN_TURNS[token])
-    elif token[1:-1] in TURNS and token.strip("<>|") in _ROLES:
+    elif token in _OWN_HEADERS:
+        own = re.escape(_OWN_HEADERS[token])
+    elif token[1:-1] in TURN_TAGS and token.strip("<>|") in _ROLE_NAMES:
         own = re.escape("<|assistant|>")
     else:
         own = rf"{re.escape(token)}\s?(?:assistant|model)"
@@ -92,9 +100,9 @@ def own_turn(token: str) -> re.Pattern[str]:
 
 def read_channel_header(state: ParserState, mark: re.Match[str]) -> Continuation:
     """Handle the header of a message in a channel."""
-    hidden = None if state.answer_markup else skip_code_span(state, mark.start())
-    if hidden is not None:
-        return hidden
+    after_span = None if state.answer_markup else skip_code_span(state, mark.start())
+    if after_span is not None:
+        return after_span
     return enter_channel(state, mark.start(), mark.end())
 
 
@@ -111,6 +119,7 @@ def enter_channel(state: ParserState, start: int, after: int) -> Continuation:
         return after
     if header.purpose is ChannelPurpose.CALL:
         outcome = read_channel_call(state.text, start, header, state.offered)
+        # The header of a call ends the answer before it, once it is sure that this is one.
         if outcome.sure or state.final:
             state.answer_markup = None
         return apply_outcome(state, start, after, outcome)
@@ -121,7 +130,7 @@ def enter_channel(state: ParserState, start: int, after: int) -> Continuation:
     state.skip(header.end)
     state.answer_markup = AnswerMarkup.CHANNEL if header.purpose is ChannelPurpose.ANSWER else None
     if header.purpose is ChannelPurpose.OTHER_ROLE:
-        state.mode = InQuotation(own_turn(CHANNEL_START), state.text_mode)
+        state.mode = InQuotation(_before_own_turn(_CHANNEL_START), state.text_mode)
     elif header.purpose is ChannelPurpose.THOUGHT:
         state.mode = InThought(CHANNEL_ENDS_THOUGHT, after_thought)
     else:
@@ -135,11 +144,12 @@ def read_kimi_part(state: ParserState, mark: re.Match[str]) -> Continuation:
     part = read_part(text, start)
     if isinstance(part, Early):
         return mark.end() if state.final else wait(state, start)
+    # Within a response only its own end is markup; a call written there is part of the answer.
     if part is None or (state.answer_markup and (part.opens or part.name != "response")):
         return mark.end()
-    hidden = None if state.answer_markup else skip_code_span(state, start)
-    if hidden is not None:
-        return hidden
+    after_span = None if state.answer_markup else skip_code_span(state, start)
+    if after_span is not None:
+        return after_span
     if part.name == "call" and part.opens:
         opening = Opening(text=text, start=start, after=mark.end(), offered=state.offered)
         return apply_outcome(state, start, mark.end(), read_part_call(opening, part))
@@ -162,6 +172,7 @@ def read_end_of_text(state: ParserState, mark: re.Match[str]) -> Continuation:
     run = _END_RUN.match(text, start) if state.result.has_removed_text else None
     if run is None:
         return mark.end()
+    # Text after the tokens means that they do not end the message, so all of them are text.
     if text_follows(text, start) or (state.final and not only_closers_follow(text, start)):
         return run.end()
     if not state.final:
@@ -177,18 +188,18 @@ def read_turn_header(state: ParserState, mark: re.Match[str]) -> Continuation:
     The model invented any other turn, so nothing in it runs.
     """
     text, start = state.text, mark.start()
-    hidden = skip_code_span(state, start)
-    if hidden is not None:
-        return hidden
-    header = TURN.match(text, start)
+    after_span = skip_code_span(state, start)
+    if after_span is not None:
+        return after_span
+    header = _TURN_HEADER.match(text, start)
     if header is None:
-        short = len(text) - start < MAX_TURN and not state.final
+        short = len(text) - start < _MAX_HEADER_CHARS and not state.final
         return wait(state, start) if short else mark.end()
     if header.end() == len(text) and not state.final:
         return wait(state, start)
     state.pass_content(start)
     role = next((group for group in header.groups() if group), "").lower()
-    if role in OWN_ROLES:
+    if role in _OWN_ROLES:
         state.skip(header.end())
         return continue_after_thought(state)
     # If markup was removed before, a header at the end is markup too. Otherwise the text may be about it.
@@ -200,14 +211,14 @@ def read_turn_header(state: ParserState, mark: re.Match[str]) -> Continuation:
             return ScanProgress.PAUSED
     state.pass_content(header.end())
     token = text[start : text.index(">", start) + 1]
-    state.mode = InQuotation(own_turn(token), state.text_mode)
+    state.mode = InQuotation(_before_own_turn(token), state.text_mode)
     return ScanProgress.ADVANCED
 
 
 def read_channel_end(state: ParserState, mark: re.Match[str]) -> Continuation:
     """Handle a token that ends a message in a channel."""
-    after = state.text[mark.end() : mark.end() + 1]
-    if after != ">" or not (state.answer_markup or state.result.has_removed_text):
+    # The mark ends before the token's own `>`. Where nothing else was markup, the text may be about the token.
+    if state.text[mark.end() : mark.end() + 1] != ">" or not (state.answer_markup or state.result.has_removed_text):
         return mark.end()
     state.pass_content(mark.start())
     state.skip(mark.end() + 1)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from enum import Enum, auto
 
-from chatops.dialects.chat_template import TURNS
+from chatops.dialects.chat_template import TURN_TAGS
 from chatops.dialects.formats.base import TAG_WORD
 from chatops.dialects.formats.channels import CHANNEL_ENDS
 from chatops.dialects.formats.marked import OPENS, READ_MARK
@@ -37,7 +37,7 @@ _ENDS_OF_TEXT = (
 )
 KINDS: Mapping[str, TagKind] = {
     **dict.fromkeys(_ENDS_OF_TEXT, TagKind.END_OF_TEXT),
-    **dict.fromkeys(TURNS, TagKind.TURN),
+    **dict.fromkeys(TURN_TAGS, TagKind.TURN),
     **dict.fromkeys(CHANNEL_ENDS, TagKind.CHANNEL_ENDS),
     "|open|": TagKind.PART,
     "|close|": TagKind.PART,

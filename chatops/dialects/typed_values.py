@@ -51,7 +51,10 @@ def item_schema(schema: Schema) -> Schema:
 
 
 def _with_definitions(schema: Schema, candidates: Sequence[JsonValue]) -> Schema:
-    """Return the first of `candidates` that is a schema, with the definitions of `schema` that it may refer to."""
+    """Return the first of `candidates` that is a schema, with the definitions of `schema` that it may refer to.
+
+    A reference to another place of `schema` finds nothing in the part, so it declares no type there.
+    """
     part = next((candidate for candidate in candidates if isinstance(candidate, Mapping)), None)
     if part is None:
         return {}
@@ -74,6 +77,7 @@ def as_type(raw: str, schema: Schema) -> tuple[JsonValue, tuple[str, ...]]:
     choices = _choices(parts)
     trimmed = raw.strip()
     if "null" in types and trimmed in ("null", "None"):
+        # The value null; from `_as_other_type`, None means that there is no value.
         return None, () if trimmed == "null" else (Repair.PYTHON_WORDS,)
     if types - {"string", "null"}:
         other = _as_other_type(trimmed, types)

@@ -28,7 +28,7 @@ from chatops.domain.sandbox import SandboxSpec
 from chatops.mcp.inbound import MAX_PER_S, MAX_TOOLS, UNREADABLE, Inbound, Lost, filter_received, stdio_transport
 from chatops.mcp.login import LoginError, StoredAuth
 from chatops.mcp.origin import Origin, OriginError, TooLargeError
-from chatops.mcp.process import ServerLimits, ServerProcess, ServerStartError, running
+from chatops.mcp.process import ServerLimits, ServerProcess, ServerStartError, running_server
 from chatops.mcp.questions import Questions
 from chatops.policy.servers import McpServerSpec, ServerTransport
 from chatops.toolkit.base import Ask
@@ -224,7 +224,7 @@ async def open_connection(
         try:
             async with asyncio.timeout(CONNECT_S):
                 if spec.transport is ServerTransport.STDIO:
-                    process = await stack.enter_async_context(running(spec, sandbox, limits))
+                    process = await stack.enter_async_context(running_server(spec, sandbox, limits))
                     client = await stack.enter_async_context(make_client(stdio_transport(process.process, lost=lost)))
                 else:
                     origin, client = await _connect_by_http(spec, stack, make_client, records, lost)

@@ -1,9 +1,10 @@
 """The process of a server that chatops starts: sandboxed like a command, with pipes for messages and for errors.
 
-It ends with chatops: bwrap and the supervisor die with their parent, and `running` stops both at its end.
+It ends with chatops: bwrap and the supervisor die with their parent, and `running_server` stops both at its end.
 
-Where the sandbox is below level basic, the user decides on the text of `start_of`, and a yes is bound to it: another
-program, argument, variable, folder or limit makes another text. Other files that the program loads are not part of it.
+Where the sandbox is below the level that its entry accepts (`accept_level`, at most basic), the user decides on the
+text of `trust_item_of_start`, and a yes is bound to it: another program, argument, variable, folder or limit makes
+another text. Other files that the program loads are not part of it.
 """
 
 import asyncio
@@ -61,9 +62,12 @@ _NOT_CONFINED = {
     SandboxLevel.NONE: "Nothing confines it: it runs as you, and can read and change your files and use the network.",
     SandboxLevel.LANDLOCK: "Landlock confines it, which is less than bubblewrap.",
 }
+"""What confines a server whose start the user is asked about. Only below basic is anyone asked."""
 
 
-def start_of(spec: McpServerSpec, confined: Confinement, *, cwd: Path, environment: Mapping[str, str]) -> Item:
+def trust_item_of_start(
+    spec: McpServerSpec, confined: Confinement, *, cwd: Path, environment: Mapping[str, str]
+) -> Item:
     """Return what is started as an item of trust. Reads the program: call it in a thread."""
     variables = sorted({name for name, _ in spec.env} | {name for name in spec.sandbox.env if name in environment})
     lines = [
@@ -108,7 +112,7 @@ class ServerStartError(ChatopsError):
 
 
 class NotPermittedError(ServerStartError):
-    """Raised if the sandbox is below level basic and the user has not said yes to the start."""
+    """Raised if the sandbox is below the accepted level and the user has not said yes to the start."""
 
 
 @frozen_dataclass
@@ -118,8 +122,9 @@ class ServerLimits:
     workspace: Path
     protected: tuple[Path, ...]
     best: SandboxLevel = SandboxLevel.HARD
+    """Highest level of the sandbox that may be used."""
     permits: Callable[[Item], bool] = lambda start: False
-    """Returns True if the user has said yes to this start. Asked below level basic only; may read files."""
+    """Returns True if the user has said yes to this start. Asked below the accepted level only; may read files."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,12 +167,15 @@ def expand_variables(text: str, *, environ: Mapping[str, str], where: str) -> st
 
 
 @asynccontextmanager
-async def running(spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimits) -> AsyncIterator[ServerProcess]:
+async def running_server(
+    spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimits
+) -> AsyncIterator[ServerProcess]:
     """Start the server's command, and stop all its processes at the end of the block.
 
     Raises ServerStartError.
     """
-    spec, shown = await in_thread(_with_installed_program, spec, sandbox, limits)
+    await in_thread(_refuse_unpinned, spec, sandbox)
+    spec, shown = await in_thread(_with_program_path, spec, limits)
     sandbox = replace(sandbox, read=(*sandbox.read, *shown))
     # In a thread, because it may run the sandbox's probe.
     confined = await in_thread(
@@ -197,26 +205,13 @@ async def running(spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimit
             reading.cancel()
 
 
-def _with_installed_program(
-    spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimits
-) -> tuple[McpServerSpec, tuple[str, ...]]:
-    """Return the server with its program where that is installed, and what the sandbox has to show for its command.
+def _with_program_path(spec: McpServerSpec, limits: ServerLimits) -> tuple[McpServerSpec, tuple[str, ...]]:
+    """Return the server with the path of its program, and what the sandbox has to show for its command.
 
     The user has named its program, and its script by an absolute path. Files that no program may see are not shown.
-    Raises ServerStartError if there is no such program, or if it is one that would have to be fetched.
+    Raises ServerStartError if there is no such program.
     """
     name, *words = spec.command
-    runner = runner_of(spec.command)
-    if runner and not (sandbox.network or sandbox.hosts):
-        raise ServerStartError(
-            f"{runner} fetches it from the network at each start, and its sandbox has none; to install it once,"
-            f" `chatops mcp remove {spec.name}`, then `chatops mcp add {spec.name} {spec.origin}` in a terminal"
-        )
-    if spec.installed is not None and is_changed(spec.installed):
-        raise ServerStartError(
-            f"{spec.installed.package} is not what chatops mcp add installed in {visible(spec.installed.folder)};"
-            f" `chatops mcp remove {spec.name}`, then add it again"
-        )
     cwd = Path(spec.cwd) if spec.cwd else limits.workspace
     program = find_program(name, workspace=limits.workspace, cwd=cwd)
     if program is None:
@@ -231,36 +226,53 @@ def _with_installed_program(
     )
 
 
+def _refuse_unpinned(spec: McpServerSpec, sandbox: SandboxSpec) -> None:
+    """Raise ServerStartError for a program that would have to be fetched, or is not the one that was installed."""
+    runner = runner_of(spec.command)
+    if runner and not (sandbox.network or sandbox.hosts):
+        raise ServerStartError(
+            f"{runner} fetches it from the network at each start, and its sandbox has none; to install it once,"
+            f" `chatops mcp remove {spec.name}`, then `chatops mcp add {spec.name} {spec.origin}` in a terminal"
+        )
+    if spec.installed is not None and is_changed(spec.installed):
+        raise ServerStartError(
+            f"{spec.installed.package} is not what chatops mcp add installed in {visible(spec.installed.folder)};"
+            f" `chatops mcp remove {spec.name}`, then add it again"
+        )
+
+
 async def _prepare_command(
     spec: McpServerSpec, sandbox: SandboxSpec, limits: ServerLimits, confined: Confinement, stack: AsyncExitStack
 ) -> Command:
     """Return the command to start, with what it needs around it on `stack`."""
     cwd = Path(spec.cwd) if spec.cwd else limits.workspace
-    own = {name: expand_variables(text, environ=os.environ, where=f"env.{name}") for name, text in spec.env}
+    entry_variables = {name: expand_variables(text, environ=os.environ, where=f"env.{name}") for name, text in spec.env}
     names_module = any(_MODULE_OPTION.fullmatch(word) for word in spec.command[1:])
     environment = {
         **base_environment(sandbox, confined),
         # Or else ``python -m MODULE`` would load modules of the workspace, unless the entry names a folder.
         **({"PYTHONSAFEPATH": "1"} if names_module and not spec.cwd else {}),
         "PATH": os.pathsep.join(workspace_last(search_path(confined).split(os.pathsep), workspace=limits.workspace)),
-        **own,
+        **entry_variables,
     }
     if confined.level < spec.accept_level:
-        start = await in_thread(start_of, spec, confined, cwd=cwd, environment=environment)
+        start = await in_thread(trust_item_of_start, spec, confined, cwd=cwd, environment=environment)
         if not await in_thread(limits.permits, start):
             raise NotPermittedError(f"it needs your yes, because its sandbox would be of level {confined.level.word}")
     call = f"mcp.{spec.name}"
     context = ToolContext(
         workspace=limits.workspace,
-        session_id=SessionId(""),
+        session_id=SessionId(""),  # it serves all sessions
         call_id=CallId(call),
         protected=limits.protected,
         exposure=Exposure.MASKED if spec.workspace == "write" else Exposure.READ_ONLY,
         sandbox=sandbox,
     )
     command = Command(argv=spec.command, cwd=cwd, environment=environment, call=call)
-    ready = set_up(command, confined=confined, context=context, masked=True, serves=True)
-    return (await stack.enter_async_context(ready))[0]
+    # Masked: it reads no files that may hold secrets. It serves: its standard input is for messages, not the handshake.
+    prepared = set_up(command, confined=confined, context=context, masked=True, serves=True)
+    confined_command, _ = await stack.enter_async_context(prepared)
+    return confined_command
 
 
 async def _start_process(command: Command) -> asyncio.subprocess.Process:

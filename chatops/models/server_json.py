@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 from pydantic_core import from_json
 
@@ -14,6 +14,10 @@ JsonObject = Mapping[str, object]
 NOTHING: JsonObject = {}
 _MAX_DIGITS = 4_000
 """Digits of an integer that Python converts: its own limit is 4,300 by default."""
+_MAX_TOKENS = 1e15
+"""A larger count is a mistake of the server."""
+_MAX_INDEX_DIGITS = 8
+"""Digits of an index that came as text."""
 EXTRA_LIMIT = 256 * 1024
 """Maximum length in characters of what a server may attach to a call for itself."""
 
@@ -31,6 +35,7 @@ def parse(data: bytes) -> object:
         return cast(object, from_json(data))
     except ValueError:
         pass
+    # `json` is slower and accepts what `from_json` refuses: lone surrogates, control characters, long integers.
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -66,7 +71,7 @@ def as_text(value: object) -> str:
 
 def as_count(value: object) -> int:
     """Return `value` if it is a number of tokens, else 0."""
-    return int(value) if isinstance(value, int | float) and 0 <= value < 1e15 else 0
+    return int(value) if isinstance(value, int | float) and 0 <= value < _MAX_TOKENS else 0
 
 
 def first_choice(chunk: JsonObject) -> JsonObject:
@@ -94,9 +99,9 @@ def usage_of(chunk: JsonObject) -> Usage | None:
 
 
 class TextPart(NamedTuple):
-    """A piece of a message's text; `kind` is text, reasoning or refusal, `field` is where it was."""
+    """A piece of a message's text; `field` is where it was."""
 
-    kind: str
+    kind: Literal["text", "reasoning", "refusal"]
     text: str
     field: str = "content"
 
@@ -166,7 +171,7 @@ def call_deltas(message: JsonObject) -> Iterator[CallDelta]:
             extra_content=_extra_text(call.get("extra_content")),
         )
     if legacy := as_object(message.get("function_call")):
-        # The legacy format has only one call.
+        # The legacy format has only one call, so its index is one that no call of the list has.
         name, arguments = as_text(legacy.get("name")), _arguments_text(legacy.get("arguments"))
         yield CallDelta(index=-1, id="", name=name, arguments=arguments)
 
@@ -182,7 +187,7 @@ def _extra_text(value: object) -> str:
 
 
 def _read_index(value: object) -> int | None:
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 9:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _MAX_INDEX_DIGITS:
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 

@@ -76,6 +76,7 @@ class Runs(StorePart):
             if any(type(earlier) is type(review) for _, earlier in _posted_reviews(self._rows, full)):
                 return False
             body = codec.encode_review(replace(review, by=replace(review.by, member="")))
+            # In PostgreSQL a function posts it, because members may not insert into the table.
             if self._rows.POST_REVIEW:
                 return self._rows.one(self._rows.POST_REVIEW, full, state.seq, body) == (True,)
             self._rows.insert("posted_reviews", session_id=full, body=body)
@@ -101,7 +102,9 @@ def _commit_step(rows: Connection, step: WorkflowStep, *, now: float, writer: st
     body = codec.encode_run(state)
     stored = rows.one("SELECT seq, writer, state FROM runs WHERE session_id = ?", state.session_id)
     if stored is not None and stored[0] == state.seq:
-        if stored[2] == body and (stored[1] == writer or not step.effects):
+        _, stored_writer, stored_body = stored
+        # A repeated commit succeeds. If another process stored the step, that one performs the effects.
+        if stored_body == body and (stored_writer == writer or not step.effects):
             return
         raise ConflictError(f"Run {state.session_id} has another step {state.seq} already.", advice=_RELOAD_RUN)
     if state.seq != (0 if stored is None else integer(stored[0]) + 1):
@@ -110,8 +113,9 @@ def _commit_step(rows: Connection, step: WorkflowStep, *, now: float, writer: st
         )
     if (review := step.user_input) is not None:
         if waiting := _posted_reviews(rows, state.session_id):
-            _must_be_first(review, _read_run(rows, state.session_id), (posted for _, posted in waiting))
+            _refuse_later_review(review, _read_run(rows, state.session_id), (posted for _, posted in waiting))
         audit.append(rows, state.session_id, [{"kind": "review", "review": review, "by": review.by}], now=now)
+    # By kind: the classes of the phases are not imported here.
     phase = state.phase
     rows.upsert(
         "runs",
@@ -140,6 +144,7 @@ def _commit_step(rows: Connection, step: WorkflowStep, *, now: float, writer: st
         oldest = "SELECT min(seq) FROM queued_texts WHERE session_id = ?"
         rows.run(f"DELETE FROM queued_texts WHERE seq = ({oldest}) AND text = ?", state.session_id, state.query)
     _drop_void_reviews(rows, state)
+    # Tests end the process here, before the transaction does.
     reach("in_run_commit")
 
 
@@ -173,7 +178,7 @@ def _changes_run(review: ReviewStep | CancelRun, state: WorkflowState) -> bool:
     return machine.advance_run(state, review).state is not state
 
 
-def _must_be_first(
+def _refuse_later_review(
     review: ReviewStep | CancelRun, before: WorkflowState, posted: Iterable[ReviewStep | CancelRun | None]
 ) -> None:
     """Raise AlreadyDecidedError if another input of the same kind was posted for the run first.

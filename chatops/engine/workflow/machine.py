@@ -92,18 +92,18 @@ def start_run(*, session_id: SessionId, spec: WorkflowSpec, query: str, role: st
     return run.step()
 
 
-def advance_run(state: WorkflowState, event: WorkflowInput) -> WorkflowStep:
-    """Return the step that `event` causes in `state`. Pure and total."""
+def advance_run(state: WorkflowState, run_input: WorkflowInput) -> WorkflowStep:
+    """Return the step that `run_input` causes in `state`. Pure and total."""
     run = RunDraft(state)
-    match state.phase, event:
+    match state.phase, run_input:
         case _, TurnEndInput(status=TurnStatus.RUNNING | TurnStatus.PAUSED):
             pass
-        case RunningStep() as phase, TurnEndInput() if phase.turn_id == event.turn_id:
-            _handle_attempt_end(run, phase, event)
-        case CheckingGate() as phase, TurnEndInput() if phase.turn_id == event.turn_id:
-            _handle_gate_end(run, phase, event)
-        case AwaitingReview() as phase, ReviewStep() if (phase.step, phase.attempt) == (event.step, event.attempt):
-            _apply_review(run, phase, event)
+        case RunningStep() as phase, TurnEndInput() if phase.turn_id == run_input.turn_id:
+            _handle_attempt_end(run, phase, run_input)
+        case CheckingGate() as phase, TurnEndInput() if phase.turn_id == run_input.turn_id:
+            _handle_gate_end(run, phase, run_input)
+        case AwaitingReview() as phase, ReviewStep() if _is_of_attempt(run_input, phase):
+            _apply_review(run, phase, run_input)
         case (RunningStep() | CheckingGate()) as phase, CancelRun():
             progress.record_cancelled(run, phase)
             run.effects.append(StopTurn(turn_id=phase.turn_id))
@@ -113,9 +113,9 @@ def advance_run(state: WorkflowState, event: WorkflowInput) -> WorkflowStep:
         case _:
             pass
     step = run.step()
-    if isinstance(event, TurnEndInput) or step.state is state:
+    if isinstance(run_input, TurnEndInput) or step.state is state:
         return step
-    return replace(step, user_input=event)
+    return replace(step, user_input=run_input)
 
 
 def _handle_attempt_end(run: RunDraft, phase: RunningStep, ended: TurnEndInput) -> None:
@@ -200,9 +200,13 @@ def _ask_after_stop(run: RunDraft, phase: RunningStep | CheckingGate) -> None:
     progress.request_review(run, phase.step, phase.attempt, ReviewReason.STOPPED, detail="The user stopped it.")
 
 
-def _apply_review(run: RunDraft, phase: AwaitingReview, event: ReviewStep) -> None:
+def _is_of_attempt(review: ReviewStep, phase: AwaitingReview) -> bool:
+    return (phase.step, phase.attempt) == (review.step, review.attempt)
+
+
+def _apply_review(run: RunDraft, phase: AwaitingReview, review_input: ReviewStep) -> None:
     spec = run.state.spec.step(phase.step)
-    match event.review:
+    match review_input.review:
         case Accept() if phase.reason is ReviewReason.REVIEW:
             _accept_answer(run, phase.step, phase.attempt, phase.answer)
         case TryAgain(told=text) if phase.reason is ReviewReason.UNANSWERED:
@@ -235,6 +239,7 @@ def _finish_cancelled(run: RunDraft, phase: RunningStep | CheckingGate | Awaitin
 
 def _continue_run(run: RunDraft, output: StepOutput) -> None:
     """Continue with the next step, or end the run with the last result."""
+    # The next step may repeat the calls of this one, and is not told why attempts of this one failed.
     run.state = replace(run.state, outputs=(*run.state.outputs, output), done=(), told="")
     if output.step + 1 < len(run.state.spec.steps):
         progress.start_attempt(run, output.step + 1, 1)
