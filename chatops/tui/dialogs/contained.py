@@ -107,15 +107,15 @@ class ContainedScreen(GuardedDialog):
     PAGE_KEY: ClassVar[str] = "PgDn"
     KEY_GROUP: ClassVar[KeyGroup] = "contained"
 
-    def __init__(self, session: "SessionView", composer: Composer) -> None:
+    def __init__(self, session: "SessionView", composer: Composer, *, unticked: set[tuple[str, str]]) -> None:
+        """Ask about changes of `session`. `unticked` is kept from dialog to dialog: what was asked, and the path."""
         super().__init__(composer)
         self._session = session
+        self._unticked = unticked
         self._pending: PendingCall | None = None
         """The call that is asked about; None before the first one was found."""
         self._review: ContainedReview | None = None
         """Its changes; None until they are read."""
-        self._ticked: set[str] = set()
-        """The paths of the changes to apply."""
         self._diffs: dict[str, DiffRows] = {}
         """The diff of each change, by its path."""
         self._index = 0
@@ -137,6 +137,16 @@ class ContainedScreen(GuardedDialog):
     def _applicable(self) -> tuple[str, ...]:
         """The paths of the changes that can be applied."""
         return tuple(change.path for change in self._changes if not change.conflict)
+
+    @property
+    def _ticked(self) -> tuple[str, ...]:
+        """The paths of the changes to apply."""
+        return tuple(path for path in self._applicable if (self._asked, path) not in self._unticked)
+
+    @property
+    def _asked(self) -> str:
+        """The name of exactly what is asked about."""
+        return f"{self._pending.call.id} {self._pending.digest}" if self._pending is not None else ""
 
     # Events of the session
 
@@ -181,13 +191,11 @@ class ContainedScreen(GuardedDialog):
 
     def _show_review(self, review: "ContainedReview") -> None:
         """Show the changes that were read. Files that the user has unticked stay so; all others are ticked."""
-        unticked = set(self._applicable) - self._ticked
         if self._review is None:
             self.pause()
         else:
             self.note_change(DIFFER)
         self._review, self._index, self._end_seen = review, 0, False
-        self._ticked = set(self._applicable) - unticked
         self._redraw_diffs()
 
     def _redraw_diffs(self) -> None:
@@ -251,7 +259,7 @@ class ContainedScreen(GuardedDialog):
         if change.conflict:
             self.note = IN_CONFLICT
         else:
-            self._ticked ^= {change.path}
+            self._unticked ^= {(self._asked, change.path)}
             self.note = ""
         self.show()
 
@@ -281,8 +289,7 @@ class ContainedScreen(GuardedDialog):
         return self._end_seen or self.undoes
 
     def _apply(self) -> None:
-        ticked = tuple(path for path in self._applicable if path in self._ticked)
-        if ticked:
+        if ticked := self._ticked:
             self._decide(Approved(only=None if ticked == self._applicable else ticked))
         else:
             instead = "d leaves the changes applied." if self.undoes else "d discards all changes."
@@ -338,7 +345,7 @@ class ContainedScreen(GuardedDialog):
             return
         self.body.set_class(self.body.side_by_side, "-wide")
         rows = tuple(self._rows())
-        key = f"{pending.call.id} {pending.digest}" if self._review is not None else ""
+        key = self._asked if self._review is not None else ""
         self.show_subject(Description(rows=rows, payload=len(rows)), key=key, seen=self._end_seen)
 
     def _rows(self) -> Iterator[Row]:
@@ -404,8 +411,7 @@ class ContainedScreen(GuardedDialog):
 
     def end_read(self, subject: str) -> None:
         """Allow applying, now that the end of the changes has been on screen."""
-        pending = self._pending
-        if pending is not None and subject == f"{pending.call.id} {pending.digest}" and not self.body.too_small:
+        if subject and subject == self._asked and not self.body.too_small:
             self._end_seen = True
 
 

@@ -49,6 +49,8 @@ class DecisionDialogs:
         """Digests of the calls that the user has postponed."""
         self._showed_changes = False
         """True if the dialog that was opened last is about changes of a contained turn."""
+        self._unticked: set[tuple[str, str]] = set()
+        """The files that the user has unticked in changes of contained turns: what was asked, and the path."""
         self._postponed_questions: set[str] = set()
         """Ids of the servers' questions that the user has postponed."""
         self._warned_questions: set[str] = set()
@@ -187,7 +189,7 @@ class DecisionDialogs:
                 self._postponed |= {call.digest for call in still_pending if (call in changes) == shows_changes}
 
         if shows_changes:
-            self._push(ContainedScreen(current.session, self._composer), closed)
+            self._push(ContainedScreen(current.session, self._composer, unticked=self._unticked), closed)
         else:
             self._seen = self._seen or LastSeenCall()
             self._push(ApprovalScreen(current.session, self._composer, seen=self._seen), closed)

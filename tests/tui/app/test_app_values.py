@@ -305,7 +305,7 @@ def shown_questions() -> Iterator[GuardedDialog]:
     denial = Denial(role="coder", by="rule")
     reasons = (AskReason.POLICY, AskReason.OUTCOME_UNKNOWN)
     for waiting, reason, denied in product((changes(), changes(undo=True)), reasons, (None, denial)):
-        contained = ContainedScreen(FakeSession(), Composer())
+        contained = ContainedScreen(FakeSession(), Composer(), unticked=set())
         contained._pending = replace(waiting.pending, reason=reason, denial=denied)
         contained._review = CHANGES
         yield contained

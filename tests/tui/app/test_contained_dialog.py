@@ -146,6 +146,23 @@ async def test_space_ticks_and_never_decides() -> None:
         assert taken(running) == [Approved(only=("Makefile",))]
 
 
+async def test_what_was_unticked_stays_so_when_the_dialog_is_opened_again() -> None:
+    async with asked() as running:
+        await running.press("space", "escape", "ctrl+g")
+        await until(lambda: "[ ] add Makefile" in running.text)
+        await running.press("a")
+        assert taken(running) == [Approved(only=("a.py",))]
+
+
+async def test_another_list_of_changes_begins_with_all_ticked() -> None:
+    async with asked() as running:
+        await running.press("space", "escape")
+        facts = CallFacts(arguments=canonical({"turn": "t.c0", "list": 2}))
+        running.session.change(pending=(pending_call(tool=CONTAINED_APPLY, facts=facts, digest="d-2"),))
+        await running.press("ctrl+g")
+        await until(lambda: "[x] add Makefile" in running.text and "[ ] " not in running.text)
+
+
 @pytest.mark.more
 async def test_nothing_ticked_applies_nothing() -> None:
     async with asked() as running:
