@@ -380,6 +380,7 @@ class GuardedDialog(Modal[None]):
         if self.finished:
             self.dismiss(None)
         else:
+            self.payload.look()
             self._pause_again_if_drawn()
 
     def on_resize(self) -> None:

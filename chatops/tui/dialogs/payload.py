@@ -138,6 +138,11 @@ class PayloadView(ScrollView, can_focus=False):
             self._jump(self._seen_lines.find(0))
         else:
             self.page(1)
+        self.look()
+
+    def look(self) -> None:
+        """Take note of the lines on screen once they are drawn: nothing is counted below another screen."""
+        self.call_after_refresh(self._note_seen_lines)
 
     @property
     def total_lines(self) -> int:

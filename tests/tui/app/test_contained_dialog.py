@@ -126,6 +126,22 @@ async def test_what_is_in_conflict_meanwhile_is_marked_and_read_again(monkeypatc
         assert taken(running) == [Approved(only=None)]
 
 
+async def test_changes_that_came_below_the_help_are_applied_once_they_were_on_the_screen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(contained, "_REREAD_S", 0.01)
+    async with asked() as running:
+        await running.press("f1")
+        dialog = running.app.screen_stack[-2]
+        assert isinstance(dialog, ContainedScreen)
+        monkeypatch.setattr(running.session, "changes", replace(ContainedSession.changes, changes=CHANGES[:2]))
+        await until(lambda: len(dialog._changes) == 2)
+        await running.press("escape")
+        await until(lambda: dialog.is_read)
+        await running.press("a")
+        assert taken(running) == [Approved()]
+
+
 async def test_an_undo_acts_after_the_pause_however_long_its_diffs_are() -> None:
     async with asked(size=(80, 24), turn="t.c0", undo=True) as running:
         await running.press("down")
