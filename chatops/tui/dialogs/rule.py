@@ -197,11 +197,11 @@ class RuleDialog(Modal[Approved | None]):
 
     def _rows(self) -> Iterator[Content]:
         tool = self._offer.pending.call.name
-        yield Content("Calls to allow without asking (Up, Down):")
+        yield Content(f"Calls to allow without asking{' (Up, Down)' if len(self._patterns) > 1 else ''}:")
         for at, pattern in enumerate(self._patterns):
             yield _choice(f"{line(rule_text(tool, pattern))}   {_meaning(pattern)}", chosen=at == self._pattern)
         yield Content("")
-        yield Content("Where (Tab):")
+        yield Content(f"Where{' (Tab)' if len(self._usable_scopes) > 1 else ''}:")
         refused: dict[str, list[str]] = {}
         for scope in SCOPES:
             text = _scope_words(scope, self._offer)

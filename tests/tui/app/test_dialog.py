@@ -440,6 +440,16 @@ async def test_a_rule_gets_its_pattern_and_scope_and_shows_what_it_would_have_al
         assert taken.decision == Approved(remember=pattern, scope=RuleScope.ROLE)
 
 
+async def test_a_rule_names_the_keys_of_a_choice_only_where_there_is_one() -> None:
+    async with stage() as running:
+        await asked(running, pending_call(facts=shell_facts("make build")))
+        await running.press("r")
+        assert "without asking:" in running.text and "Where (Tab):" in running.text
+        await running.press("e")
+        await running.answer("shell_exec:make build", "enter")
+        assert "(Up, Down)" not in running.text
+
+
 @pytest.mark.more
 async def test_a_key_that_was_pressed_before_the_rule_was_shown_makes_none() -> None:
     async with stage() as running:
