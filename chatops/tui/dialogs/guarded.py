@@ -268,7 +268,7 @@ class GuardedDialog(Modal[None]):
 
     def _keep_typed(self, text: str) -> None:
         self._composer.append_typed(text)
-        self.note = "What you typed is in the message field. Keys act here after a pause."
+        self.note = "What you typed is in the message field."
         self._await_pause_end()
         self.show_frame()
 

@@ -89,6 +89,8 @@ async def test_typing_begun_before_the_dialog_opened_goes_on_in_the_message() ->
             await running.type_fast(character)
         assert running.session.taken == []
         assert running.draft == "wedad"
+        assert "What you typed is in the message field." in running.text
+        assert " after a pause" not in running.text and running.text.count("Keys act") == 1
         await running.press("x", "d")
         assert [taken.decision for taken in running.session.taken] == [Rejected()]
         assert running.draft == "wedad", "after a pause no key types"
