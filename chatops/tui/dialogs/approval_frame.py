@@ -57,6 +57,8 @@ def heading(approvals: ApprovalList, *, width: int, narrow: bool, colours: Mappi
     several = len(items) > 1
     if narrow and several:
         return Content(f"{index + 1}/{len(items)} {item.mark.value}")
+    if not several and not item.undecided:
+        return Content(line(f"{pending_verb(item.pending)}: {item.mark.value}"))
     asked = "Outcome unknown" if narrow and item.pending.outcome_unknown else line(question(item.pending))
     if narrow:
         return Content(asked)

@@ -163,7 +163,7 @@ KEYS = (
         "tab right",
         "go_next",
         "next call; shift+Tab, Left: the one before",
-        lambda asked: ("next call", "next") if len(asked.calls.items) > 1 or not asked.item.undecided else None,
+        lambda asked: ("next call", "next") if len(asked.calls.items) > 1 else None,
     ),
     DialogKey("shift+tab left", "go_previous"),
     DialogKey("up down pageup pagedown space", "scroll", "scroll the payload; g start, G end"),

@@ -4,6 +4,7 @@ import asyncio
 import random
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pytest
 from textual.events import Key
@@ -13,6 +14,7 @@ from chatops.domain.events import ApprovalRequested, AskReason
 from chatops.domain.ids import CallId
 from chatops.tui.dialogs.contained import ContainedScreen
 from chatops.tui.dialogs.key_gate import MISSED_S, PAUSE_S, REPEAT_S
+from tests.support.waiting import until
 from tests.tui.app.fakes import ROUND, FakeSession, long_facts, pending_call
 from tests.tui.app.support_app import Stage, stage
 from tests.tui.app.test_contained_dialog import asked as contained
@@ -164,14 +166,31 @@ async def test_an_answer_that_was_not_stored_does_not_make_the_next_key_answer_t
         assert decided(running) == []
 
 
+class Slow(FakeSession):
+    """A session whose store answers once `go` is set."""
+
+    @cached_property
+    def go(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
+        await self.go.wait()
+        return await super().decide(call_id, digest=digest, decision=decision)
+
+
+async def test_a_single_call_is_not_asked_about_while_its_answer_is_stored() -> None:
+    slow = Slow(pending=[pending_call()])
+    async with stage(slow) as running:
+        running.clock.pass_(1.0)
+        await running.app._press_keys(["a"])
+        await until(lambda: ": sending" in running.text)
+        assert "Approve" not in running.text and "next call" not in running.text
+        slow.go.set()
+        await running.settle()
+        assert decided(running) == [(1, Approved())]
+
+
 async def test_keys_that_are_pressed_while_an_answer_is_stored_are_named() -> None:
-    class Slow(FakeSession):
-        go = asyncio.Event()
-
-        async def decide(self, call_id: CallId, *, digest: str, decision: Decision) -> bool:
-            await self.go.wait()
-            return await super().decide(call_id, digest=digest, decision=decision)
-
     slow = Slow(pending=[pending_call(1), pending_call(2)])
     async with stage(slow) as running:
         running.clock.pass_(1.0)
