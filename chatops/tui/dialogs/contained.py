@@ -65,7 +65,12 @@ class ContainedScreen(GuardedDialog):
             reads=True,
         ),
         DialogKey("space", "tick", "tick or untick the file; decides nothing", "ticks"),
-        DialogKey("enter", "show_diff", "the diff of the file", ("its diff", "diff")),
+        DialogKey(
+            "enter",
+            "show_diff",
+            "the diff of the file",
+            lambda self: ("opens its diff" if self.undoes else "goes to its diff", "diff"),
+        ),
         DialogKey("tab right", "go_next", "next or previous file", ("next file", "next"), named="Tab, shift+Tab"),
         DialogKey("shift+tab left", "go_previous"),
         AnswerKey(

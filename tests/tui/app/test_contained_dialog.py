@@ -146,6 +146,7 @@ async def test_an_undo_acts_after_the_pause_however_long_its_diffs_are() -> None
     async with asked(size=(80, 24), turn="t.c0", undo=True) as running:
         await running.press("down")
         assert "a undo 2 of 2" in running.text and "2 + a = 2" not in running.text
+        assert "Enter opens its diff" in running.text
         await running.press("enter")
         assert "2 + a = 2 <U+202E>" in running.text and "The undo: 1 file, +1 −1" in running.text
         await running.press("escape", "space")
@@ -158,6 +159,7 @@ async def test_space_ticks_and_never_decides() -> None:
     async with asked() as running:
         await running.press("tab", "space")
         assert "[ ] change a.py" in running.text and not running.session.taken
+        assert "Enter goes to its diff" in running.text
         await running.press("a")
         assert taken(running) == [Approved(only=("Makefile",))]
 
