@@ -93,7 +93,7 @@ async def test_typing_begun_before_the_dialog_opened_goes_on_in_the_message() ->
         assert " after a pause" not in running.text and running.text.count("Keys act") == 1
         await running.press("x", "d")
         assert [taken.decision for taken in running.session.taken] == [Rejected()]
-        assert running.draft == "wedad", "after a pause no key types"
+        assert running.draft == "wedadx", "after a pause no key with a meaning types"
 
 
 @pytest.mark.more
