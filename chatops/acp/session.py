@@ -125,7 +125,7 @@ class EditorSession:
         """True from a cancel until the next prompt."""
         self._closed = False
         self._requests: set[asyncio.Task[Any]] = set()
-        """What the user wants done and is not done yet."""
+        """Requests of the user that are not finished yet."""
         self._reopening = asyncio.Lock()
         self._shown_events: set[tuple[str, str]] = set()
         """Keys of `_event_key`."""

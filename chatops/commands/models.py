@@ -96,7 +96,7 @@ def _score(spec: ModelSpec, opened: App) -> TaskScore | None:
 
 
 def _price(spec: ModelSpec, opened: App, *, again: bool) -> tuple[Price | None, str]:
-    """Return the price of a model and its source. With `again`, a known price is looked up anew."""
+    """Return the price of a model and its source. With `again`, look up a known price anew."""
     if spec.price is not None:
         return spec.price, "registry"
     memory = _memory(spec, opened)

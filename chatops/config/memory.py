@@ -45,7 +45,7 @@ class Memories:
             MemoryScope.WORKSPACE: folder / "workspaces" / f"{name}.md",
         }
         self._cached: dict[MemoryScope, tuple[object, str]] = {}
-        """What a file was when it was read, and its text."""
+        """The state of each file when it was read last, and its text then."""
 
     def path(self, scope: MemoryScope) -> Path:
         """Return the file of a memory, which may not exist."""

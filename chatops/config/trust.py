@@ -438,7 +438,7 @@ class OwnToolsTrust(WorkspaceTrust):
         """Read the folder `tools`, which need not exist, and its record in `folder`. Raises ConfigError."""
         self._tools = tools
         self._reasons: tuple[TrustQuestion, Mapping[str, str]] | None = None
-        """What `not_loaded` has returned, and for which question; None before its first call."""
+        """The last result of `not_loaded`, after the question that it answers; None before the first call."""
         super().__init__(tools, folder=folder)
 
     def notices(self) -> tuple[str, ...]:

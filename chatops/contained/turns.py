@@ -141,7 +141,7 @@ class _Arguments:
 
     folder: TurnFolder
     number: int
-    """That of the list, or of the undo."""
+    """The number of the list of changes, or of the undo."""
     undo: int
     """The number of the undo; 0: the changes are applied."""
     only: list[str] | None

@@ -40,7 +40,7 @@ _VALUE_BEGINS = r"""(?:["'“‘{\[(\d-]|true|false|null|True|False|None)"""
 _STRING_JOINS = r"""[rRuU]?["'“‘]"""
 """The beginning of another string, which Python joins to the one before it."""
 _AFTER_CLOSER = r"""(?:[,}\])]|\s*+(?:[^\w"'\s]|\Z))"""
-"""What may follow a bracket that closes a container. Inside a string, a word would."""
+"""Text that follows a bracket which closes a container. After a bracket inside a string, a word would follow."""
 _MORE_DIGITS = possessive(r"_\d++")
 _WORD = re.compile(r"[^\W\d]\w*+")
 _NUMBER_BEGUN = re.compile(r"[-+.eE0-9]++")

@@ -1,4 +1,4 @@
-"""What chatops itself says in a turn: errors and results of calls, instructions to the model, notices to the user.
+"""Texts of chatops itself in a turn: errors and results of calls, instructions to the model, notices to the user.
 
 An error is short, precise, and says what to do next. The texts about a call whose outcome is unknown (it was
 interrupted and may have taken effect) never claim that it had no effect. They stay true whatever follows: a decision of
