@@ -1,5 +1,6 @@
 """Sessions of a file are copied into a database: whole, once, and without any approval."""
 
+import hashlib
 import itertools
 import os
 import random
@@ -241,9 +242,8 @@ class TestCopying:
         copy_sessions(source._rows, target._rows)
         assert (said(source._rows), said(target._rows)) == ([], [])
         turn = source.session(self.waits).active_turn
-        # The files of the session that gets another id belong to none afterwards.
-        kept = (file for file in (path.parent / "files").glob("*/*.png") if file.parent.name != self.over)
-        found = next(kept)
+        # Its fork has the picture too; the files of the session that gets another id belong to none afterwards.
+        digest = hashlib.sha256(_PNG).hexdigest()
         with psycopg.connect(url, autocommit=True) as theirs, closing(sqlite3.connect(path)) as ours:
             theirs.execute("SET search_path = chatops; SET session_replication_role = replica")
             for sql in (
@@ -255,8 +255,8 @@ class TestCopying:
                 ours.execute(sql)
                 theirs.execute(sql.encode())
             ours.commit()
-            theirs.execute("UPDATE file_bodies SET body = 'x' WHERE digest = %s", (found.stem,))
-            for file in (path.parent / "files").glob(f"*/{found.name}"):
+            theirs.execute("UPDATE file_bodies SET body = 'x' WHERE digest = %s", (digest,))
+            for file in (path.parent / "files").glob(f"*/{digest}.png"):
                 file.write_bytes(b"x")
         (broken, message, log, changed, stray) = said(source._rows)
         assert broken.startswith("Some rows refer to rows that are missing") and "sessions.active_turn" in broken
