@@ -199,13 +199,6 @@ def test_a_yes_to_everything_does_not_repeat_a_call_that_may_have_taken_effect(
     assert again.result == "end" and log.read_text() == "timer\n"
 
 
-def test_a_tool_of_another_step_is_refused_when_a_model_calls_it_all_the_same(stage: Stage) -> None:
-    server, shop = stage.plays(ORDER, FOUND, answers("end")), Shop()
-    result = shop.workflow().run("a timer", model="fake", workspace=stage.workspace, on_approval=lambda pending: True)
-    assert result.success and shop.done == []
-    assert "order" in server.requests[1].tool_results[0]
-
-
 def test_a_success_that_no_validation_has_proven_is_not_accepted(stage: Stage) -> None:
     shop = Shop()
     shop.valid = False
@@ -357,34 +350,6 @@ def test_a_failed_step_says_why_and_later_ones_have_not_begun(stage: Stage) -> N
     assert "no parts" in result.detail and "no parts" in result.steps[0].detail
 
 
-@pytest.mark.some(1)
-@pytest.mark.parametrize(
-    "returned",
-    [
-        {"success": False},
-        {"passed": False},
-        {"ok": False},
-        {"status": "error"},
-        {"is_valid": False},
-        {"valid": True, "success": False},
-        {"note": "x"},
-        "False",
-        "FAILED: 3 tests failed",
-        None,
-    ],
-)
-def test_a_validation_passes_only_if_it_returns_valid_true(returned: object, stage: Stage) -> None:
-    @tool(verdict="allow", read_only=True)
-    def proof() -> Any:
-        """Prove it."""
-        return returned
-
-    stage.plays(calls(call("proof")), answers("done"), answers({}), says('{"success": false, "result": null}'))
-    step = Step("prove", "Prove it.", tools=[proof], validation_tools=[proof], max_step_retries=1)
-    result = Workflow("prove", [step]).run("x", model="fake", workspace=stage.workspace)
-    assert (result.success, result.result) == (False, None)
-
-
 def test_a_tool_that_is_no_validator_passes_when_the_step_says_so(stage: Stage) -> None:
     @tool(verdict="allow", read_only=True)
     def look() -> str:
@@ -409,13 +374,6 @@ def test_a_program_is_warned_of_a_validation_that_needs_passes_when(stage: Stage
     stage.plays(calls(call("file_list", path=".")), answers("done"), says('{"success": false, "result": null}'))
     step = Step("look", "Look.", tools=["file_list"], validation_tools=["file_list"], max_step_retries=1)
     with pytest.warns(UserWarning, match="add passes_when: success"):
-        Workflow("look", [step]).run("x", model="fake", workspace=stage.workspace)
-
-
-def test_a_program_cannot_validate_by_any_command(stage: Stage) -> None:
-    stage.plays()
-    step = Step("look", "Look.", tools=["shell_exec"], validation_tools=["shell_exec"])
-    with pytest.raises(ConfigError, match="passes with whatever the model runs"):
         Workflow("look", [step]).run("x", model="fake", workspace=stage.workspace)
 
 

@@ -71,16 +71,6 @@ def test_a_gated_call_pauses_the_run_and_takes_effect_once(scripted: Scripted) -
     assert len(server.requests) == 3
 
 
-@pytest.mark.parametrize("before", ["Here is the JSON:\n", "I filled in {name} and left {} empty.\n\n"])
-def test_a_preamble_before_the_answer_costs_no_iteration(scripted: Scripted, before: str) -> None:
-    installation, server = scripted
-    at = installation(says(before + json.dumps({"success": True, "result": "made"})))
-    at.define(step("make", tools=[]))
-    ended = at.run()
-    assert (ended.code, ended.json["answer"]) == (0, "made"), ended.err
-    assert len(server.requests) == 1
-
-
 def test_chatops_resume_goes_on_with_a_run_too(scripted: Scripted) -> None:
     installation, _ = scripted
     at = installation(calls(APPEND), answer("made"), answer("told"))
@@ -90,17 +80,6 @@ def test_chatops_resume_goes_on_with_a_run_too(scripted: Scripted) -> None:
     ended = at("resume", paused["session_id"])
     assert ended.code == 0, ended.err
     assert ended.out == "told\n"
-
-
-def test_an_edited_call_inside_a_run_is_judged_as_in_a_chat(scripted: Scripted) -> None:
-    installation, _ = scripted
-    at = installation(calls(APPEND), answer("made"))
-    at.define(gated())
-    paused = at.run().json
-    edit = json.dumps({"command": "echo y >> count.txt"})
-    assert at("approvals", "approve", paused["pending"][0]["id"], "--edit", edit).code == 0
-    assert at.resume(paused["session_id"]).code == 0
-    assert at.made("count.txt").read_text() == "y\n"
 
 
 def test_without_a_user_calls_can_be_denied_or_allowed_by_a_rule(scripted: Scripted) -> None:
@@ -191,18 +170,6 @@ def test_the_last_event_of_a_stream_names_the_steps_that_failed(scripted: Script
     assert finished["failed_steps"] == ["a"]
 
 
-def test_calls_of_one_reply_run_in_the_order_of_the_step(scripted: Scripted) -> None:
-    installation, _ = scripted
-    at = installation(
-        calls(call("file_read", path="note.txt"), call("file_write", path="made", content="x")), answer("done")
-    )
-    tools = ["file_read", "file_write"]
-    at.define(step("make", tools=tools, order=tools))
-    ran = at.run("--approve", "file_write")
-    assert ran.code == 0, ran.err
-    assert [one["outcome"] for one in ran.json["calls"]] == ["success", "success"]
-
-
 def test_a_call_that_waits_for_one_to_be_approved_comes_after_it(scripted: Scripted) -> None:
     installation, _ = scripted
     at = installation(
@@ -218,13 +185,6 @@ def test_a_call_that_waits_for_one_to_be_approved_comes_after_it(scripted: Scrip
     assert [one["outcome"] for one in ended.json["calls"]] == ["success", "success"]
 
 
-def test_a_run_without_a_failed_step_names_none(scripted: Scripted) -> None:
-    installation, _ = scripted
-    at = installation(answer("told"))
-    at.define(step("tell"))
-    assert at.run().json["failed_steps"] == []
-
-
 def test_a_definition_that_needs_passes_when_is_named_when_it_is_shown_and_when_it_runs(scripted: Scripted) -> None:
     installation, _ = scripted
     at = installation(answer("told"))
@@ -237,16 +197,6 @@ def test_a_definition_that_needs_passes_when_is_named_when_it_is_shown_and_when_
     at.define(step("read", tools=["file_read"], validation_tools=[{"tool": "file_read", "passes_when": "success"}]))
     assert "file_read (when it succeeds)" in at("workflow", "show", "flow").out
     assert at.run(name="other").code == 0
-
-
-def test_a_validation_by_any_command_does_not_run(scripted: Scripted) -> None:
-    installation, server = scripted
-    at = installation()
-    at.define(step("make", tools=["shell_exec"], validation_tools=[{"tool": "shell_exec", "passes_when": "success"}]))
-    for ran in (at.run(), at("registry", "check", str(at.file))):
-        assert "shell_exec passes with whatever the model runs" in ran.out + ran.err
-    assert at.run().code == 2
-    assert server.requests == []
 
 
 @pytest.mark.parametrize(("said", "code"), [("true", 0), ("exit 3", 1)])
@@ -305,19 +255,6 @@ def test_the_command_of_a_gate_is_asked_for_like_any_other(scripted: Scripted) -
 
 
 # what changed meanwhile
-
-
-def test_a_tool_that_the_role_lost_meanwhile_does_not_run_though_it_was_approved(scripted: Scripted) -> None:
-    installation, _ = scripted
-    at = installation(calls(APPEND), answer("not made"))
-    at.define(gated())
-    paused = at.run().json
-    at("approvals", "approve", paused["pending"][0]["id"])
-    at.permit("file_read")
-    ended = at.resume(paused["session_id"])
-    assert ended.code == 0, ended.err
-    assert [one["outcome"] for one in ended.json["calls"]] == ["denied"]
-    assert not at.made("count.txt").exists()
 
 
 def test_a_definition_that_changed_meanwhile_does_not_change_the_run(scripted: Scripted) -> None:

@@ -158,6 +158,22 @@ def test_each_of_a_list_needs_its_own_pass() -> None:
     assert world.finished.result is TurnStatus.ANSWERED
 
 
+@for_each(
+    ("validated", "claimed"),
+    [
+        *(
+            ("1", other)
+            for other in (1, True, [["1"]], {"component": "1"}, "01", "1 ", "\N{FULLWIDTH DIGIT ONE}", "./1")
+        ),
+        ("make  check", "make check"),
+        ("caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}"),
+    ],
+)
+def test_a_value_of_another_kind_or_spelling_is_another_thing(validated: str, claimed: JsonValue) -> None:
+    world = play(calls(validate(validated)), says({"component": claimed}), contract=validating())
+    assert "validate was never called with component=" in feedback(world)[0]
+
+
 @for_each("claim", [{"component": []}, {"component": None}, {"other": 1}, {"component": [str(n) for n in range(100)]}])
 def test_a_result_that_does_not_name_what_was_validated_is_refused(claim: JsonValue) -> None:
     world = play(calls(validate("a")), says(claim), contract=validating())

@@ -19,7 +19,7 @@ from chatops.engine.view import turn_status
 from chatops.engine.workflow.effects import WorkflowStep
 from chatops.engine.workflow.inputs import Accept, CancelRun, ReviewStep, Skip, StopRun, TryAgain
 from chatops.engine.workflow.state import ReviewReason, RunFinished, RunningStep, RunResult
-from chatops.policy.workflow import CommandGate, OnFail, StepSpec, WorkflowSpec
+from chatops.policy.workflow import OnFail, StepSpec, WorkflowSpec
 from chatops.runtime.workflow import WorkflowRun
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
@@ -160,24 +160,6 @@ async def test_a_failed_step_is_retried_with_its_first_attempt_in_view(tmp_path:
             for record in run.state.attempts:
                 loaded = app.store.load_turn(record.turn_id)
                 assert len(loaded.history) == (2 if record.attempt == 2 else 0)
-
-
-async def test_a_gated_call_pauses_the_run_and_another_process_resumes_it(tmp_path: Path) -> None:
-    spec = flow(step("a", tools=("shell_exec",)), step("b"))
-    replies = [calls(call("shell_exec", command="touch made")), answer("made"), answer("done")]
-    async with bench(tmp_path, replies) as (at, server):
-        async with at.run(spec) as run:
-            assert [pending.call.name for pending in run.session.pending] == ["shell_exec"]
-            kept = run.run_id
-        assert not (at.workspace / "made").exists()
-        async with at.again(kept) as run:
-            assert len(server.requests) == 1
-            ids = [message.id for message in run.session.snapshot().messages]
-            assert len(ids) == len(set(ids))
-            await decide(run, Approved())
-            assert result(run) is RunResult.ANSWERED
-            assert run.state.phase.kind == "run_finished"
-        assert (at.workspace / "made").exists()
 
 
 async def test_an_approved_call_that_the_role_has_lost_does_not_run(
@@ -399,20 +381,6 @@ async def test_a_stopped_turn_asks_for_a_review_and_is_not_a_failed_attempt(tmp_
         await run.review(TryAgain(), step=0, attempt=1)
         await run.settle()
         assert result(run) is RunResult.ANSWERED
-
-
-@pytest.mark.parametrize(("command", "ends"), [("test -e made", RunResult.FAILED), ("true", RunResult.ANSWERED)])
-async def test_a_gates_command_needs_approval_like_any_command(tmp_path: Path, command: str, ends: RunResult) -> None:
-    gate = CommandGate(name="exists", command=command)
-    spec = flow(step("a", gates=(gate,), max_attempts=1))
-    async with bench(tmp_path, [answer(1)]) as (at, server):
-        async with at.run(spec) as run:
-            assert [pending.call.name for pending in run.session.pending] == ["shell_exec"]
-            kept = run.run_id
-        async with at.again(kept) as run:
-            await decide(run, Approved())
-            assert result(run) is ends
-        assert server.requests[0].tool_names == []
 
 
 async def test_a_missing_role_blocks_the_run_without_using_an_attempt(tmp_path: Path) -> None:
