@@ -15,6 +15,8 @@ from chatops.policy.registry import Timeouts
 from tests.models.asking import KEY, ask, client_for, question, send, spec_for
 from tests.support.fake_openai import Close, FakeOpenAI, Pause, Raw, Reply, error, says
 
+pytestmark = pytest.mark.fault(*(f"A{n:02}" for n in range(1, 23) if n != 14))
+
 HTML = b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body><h1>\x1b[31mnginx</h1></body></html>"
 
 

@@ -14,6 +14,8 @@ from chatops.models.base import TextChunk
 from tests.models.asking import ask, client_for, question, send, spec_for
 from tests.support.fake_openai import FakeOpenAI, Raw, delta, says, sse, stream
 
+pytestmark = pytest.mark.fault("B15", "B20", *(f"C{n:02}" for n in range(1, 31) if n not in {5, 25}))
+
 NO_CHOICES: list[dict[str, Any]] = [{"choices": []}, {"choices": None}, {"id": "x"}]
 FINISH = delta(finish="tool_calls")
 

@@ -15,6 +15,8 @@ from tests.models.asking import IMPATIENT, Events, ask, client_for, question, se
 from tests.support.fake_openai import Close, FakeOpenAI, Hang, Pause, Raw, Reset, Step, delta, says, sse, stream
 from tests.support.waiting import PATIENCE
 
+pytestmark = pytest.mark.fault("C05", *(f"B{n:02}" for n in range(1, 22) if n not in {15, 19, 20}))
+
 HALF = sse(delta("first half "), done=False)
 END = sse(delta(finish="stop"))
 

@@ -10,6 +10,8 @@ from tests.models.asking import ask
 from tests.support.fake_openai import FakeOpenAI, says
 from tests.support.sockets import CERTIFICATES, TlsListener, black_hole, plain_http, server_tls
 
+pytestmark = pytest.mark.fault("A14", "A15")
+
 CA = str(CERTIFICATES / "ca.pem")
 
 

@@ -24,14 +24,6 @@ def server_tls(name: str) -> ssl.SSLContext:
 
 
 @contextmanager
-def nobody() -> Iterator[int]:
-    """A port of this machine that refuses connections, and that nothing else gets meanwhile."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        yield held.getsockname()[1]
-
-
-@contextmanager
 def black_hole() -> Iterator[int]:
     """A port that never answers: its queue is full, so that the system drops whoever else asks for a connection."""
     with socket.socket() as listener, contextlib.ExitStack() as queue:
