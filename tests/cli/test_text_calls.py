@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.command_line import CommandLine
-from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, call, calls, error, says
+from tests.support.fake_openai import FakeOpenAI, says
 
 READS = '<tool_call>\n{"name": "file_read", "arguments": {"path": "note.txt"}}\n</tool_call>'
 WRITES = '<tool_call>\n{"name": "file_write", "arguments": {"path": "new.txt", "content": "x"}}\n</tool_call>'
@@ -39,15 +39,6 @@ def test_a_call_in_the_text_runs_and_its_result_goes_back_as_the_server_takes_it
         assert request.system.split("\n\n")[-1] == "--- Role Context ---\nBe a pirate."
 
 
-def test_a_gated_call_in_the_text_waits_for_a_user(chatops: CommandLine) -> None:
-    with FakeOpenAI([says(WRITES)]) as server:
-        ran = chatops(*flags(chatops, server), "-p", "write it", "--output-format", "json")
-    assert ran.code == 3
-    (pending,) = ran.json["pending"]
-    assert pending["tool"] == "file_write"
-    assert not (chatops.workspace / "new.txt").exists()
-
-
 def test_a_stream_of_events_has_the_words_and_the_call_and_no_markup(chatops: CommandLine) -> None:
     with FakeOpenAI([says(f"I write it down.\n{WRITES}", pieces=30)]) as server:
         ran = chatops(*flags(chatops, server), "-p", "write it", "--output-format", "stream-json")
@@ -59,21 +50,6 @@ def test_a_stream_of_events_has_the_words_and_the_call_and_no_markup(chatops: Co
     assert [event["type"] for event in events].count("approval_requested") == 1
 
 
-def test_a_repaired_call_asks_although_its_tool_would_not(chatops: CommandLine) -> None:
-    with FakeOpenAI([says(READS.replace('"note.txt"}}', '"note.txt",}}'))]) as server:
-        ran = chatops(*flags(chatops, server), "-p", "read it", "--output-format", "json")
-    assert ran.code == 3, ran.err
-    assert ran.json["pending"][0]["tool"] == "file_read"
-
-
-def test_a_call_in_a_pair_of_tags_of_no_format_is_part_of_the_answer(chatops: CommandLine) -> None:
-    answer = f"<analysis>\nOne could {READS}, but no.\n</analysis>\nI leave it."
-    with FakeOpenAI([says(answer, pieces=30)]) as server:
-        ran = chatops(*flags(chatops, server), "-p", "read it", "--output-format", "json")
-        assert len(server.requests) == 1
-    assert (ran.code, ran.json["calls"], ran.json["answer"]) == (0, [], answer)
-
-
 @pytest.mark.parametrize(
     "answer", [f"The raw output would be:\n{READS}", f"<analysis>\nI look.\n{READS}", f"Ok. <action>{READS}</action>"]
 )
@@ -82,20 +58,6 @@ def test_a_call_that_may_be_an_example_asks_although_its_tool_would_not(chatops:
         ran = chatops(*flags(chatops, server), "-p", "read it", "--approve", "file_read", "--output-format", "json")
     assert ran.code == 3, ran.err
     assert ran.json["pending"][0]["tool"] == "file_read"
-
-
-def test_a_call_that_cannot_be_read_is_answered_and_the_model_corrects_it(chatops: CommandLine) -> None:
-    nameless = says('<tool_call>\n{"nam')
-    replies = [nameless, says(READS[:-30]), says(READS.replace("file_read", "file_reed")), says(READS), says("Friday.")]
-    with FakeOpenAI(replies) as server:
-        ran = chatops(*flags(chatops, server), "-p", "read it")
-        _, first, second, third, last = server.requests
-    assert (ran.code, ran.out.strip()) == (0, "Friday.")
-    assert first.tool_results[0].startswith("A call was not run: it was cut off")
-    assert "Tools on offer: file_read, file_write" in first.tool_results[0]
-    assert "file_read was not run: it was cut off" in second.tool_results[1]
-    assert "file_reed" in third.tool_results[2] and "file_read" in third.tool_results[2]
-    assert "due on Friday" in last.tool_results[3]
 
 
 @pytest.mark.parametrize(
@@ -147,51 +109,3 @@ def test_what_may_be_text_about_a_call_is_said_once_and_then_is_the_answer(chato
         ran = chatops(*flags(chatops, server), "-p", "how?")
         assert len(server.requests) == 2
     assert (ran.code, ran.out.strip()) == (0, answer), ran.err
-
-
-def test_the_last_round_does_not_show_the_call_that_it_may_not_make(chatops: CommandLine) -> None:
-    with FakeOpenAI([says(READS), says(f"Friday, it seems.\n{READS}")]) as server:
-        ran = chatops(*flags(chatops, server), "-p", "read it", "--max-rounds", "1")
-    assert ran.code == 4
-    assert ran.out.strip() == "Friday, it seems."
-
-
-def test_a_server_that_takes_no_tools_is_worked_with_in_the_same_turn(chatops: CommandLine) -> None:
-    def reply(request: SeenRequest) -> Reply:
-        if "tools" in request.body:
-            return error(400, "registry.ollama.ai/library/gemma3:4b does not support tools")
-        return says("Friday.") if "[end of result" in request.last_user else says(READS)
-
-    with FakeOpenAI(reply) as server:
-        ran = chatops(*flags(chatops, server), "-p", "When is it due?")
-        assert len(server.requests) == 3
-    assert (ran.code, ran.out.strip()) == (0, "Friday.")
-    assert "does not accept tools for mine" in ran.err
-
-
-def test_a_model_that_makes_the_same_call_again_and_again_is_stopped_at_the_third(chatops: CommandLine) -> None:
-    def model(request: SeenRequest) -> Reply:
-        closing = request.body.get("tool_choice") == "none"
-        return says("It is due on Friday.") if closing else calls(call("file_read", path="note.txt"))
-
-    with FakeOpenAI(model) as server:
-        arguments = ["-p", "When is it due?", "--max-rounds", "10"]
-        ran = chatops(*flags(chatops, server), *arguments, "--output-format", "json")
-        assert len(server.requests) == 4
-        text = chatops(*flags(chatops, server), *arguments)
-    assert [one["outcome"] for one in ran.json["calls"]] == ["success", "success", "invalid"]
-    assert (ran.code, ran.json["status"], ran.json["answer"]) == (4, "limit", "It is due on Friday.")
-    assert (text.code, text.out) == (4, "It is due on Friday.\n")
-    assert 'The model made the same call 3 times in a row: file_read {"path": "note.txt"}.' in text.err
-
-
-@pytest.mark.more
-def test_the_same_call_again_and_again_ends_with_what_was_gathered_if_the_closing_call_fails(
-    chatops: CommandLine,
-) -> None:
-    again = calls(call("file_read", path="note.txt"))
-    with FakeOpenAI([again, again, again, error(500, "no")]) as server:
-        ran = chatops(*flags(chatops, server, max_rounds=9), "-p", "When is it due?")
-    assert ran.code == 4
-    assert ran.out.startswith("The model made the same call 3 times in a row: file_read")
-    assert "due on Friday" in ran.out

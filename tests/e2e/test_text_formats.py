@@ -129,19 +129,6 @@ def test_the_reason_of_a_refusal_reaches_the_model_as_its_results_do(installatio
     assert HERMES.call("shell_exec", {"command": EFFECT}) in last.messages[-2]["content"]
 
 
-def test_under_native_what_looks_like_a_call_is_text_that_a_user_can_read(installation: Installation) -> None:
-    with FakeOpenAI([streamed(HERMES.asks("shell_exec", words="I write it down.", command=EFFECT))]) as server:
-        installation.use(registry_of(server.url, "native"))
-        with installation.open("--role", "coder") as terminal:
-            terminal.ready("coder")
-            terminal.say("write it down")
-            screen = terminal.wait_until(lambda text: EFFECT in " ".join(text.split()), what=EFFECT)
-            assert TITLE not in screen
-            terminal.wait_for('"name": "shell_exec"')
-        assert len(server.requests) == 1
-    assert installation.count == 0 and installation.journal() == []
-
-
 def test_a_server_that_refuses_tools_is_told_and_remembered(installation: Installation) -> None:
     def reply(request: SeenRequest) -> Reply:
         if "tools" in request.body:

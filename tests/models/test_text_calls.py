@@ -18,6 +18,8 @@ from chatops.models.text_calls import UNSURE, TextToolsBuilder
 from tests.models.asking import Events, ask, question, send, spec_for
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, call, calls, delta, says, sse, stream
 
+pytestmark = pytest.mark.fault("C25")
+
 READ = ToolSpec(
     name="file_read",
     description="Read a file.",
