@@ -17,6 +17,7 @@ from tests.store import storekit as kit
 from tests.store.filekit import a_session, sql
 
 
+@pytest.mark.fault("E08")
 @pytest.mark.parametrize(
     "body",
     [

@@ -50,6 +50,7 @@ def scratch(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "other.db"
 
 
+@pytest.mark.fault("E04")
 @pytest.mark.parametrize("content", [b"not a database at all, but some text " * 40, b"x" * 5000])
 def test_a_file_that_is_not_a_database_is_quarantined_and_reported(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True)
@@ -239,6 +240,7 @@ def test_two_processes_repair_a_file_once(path: Path) -> None:
     assert [file.name for file in path.parent.iterdir() if "bad" in file.name] == ["chatops.db.bad-1"]
 
 
+@pytest.mark.fault("E11")
 @pytest.mark.parametrize("gone", ["deleted", "with its log", "its log", "its index", "with its folder"])
 def test_a_deleted_file_is_written_again_from_the_open_connection(path: Path, gone: str) -> None:
     with closing(Store(path)) as store:

@@ -11,7 +11,7 @@ from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store
 from tests.e2e.installation import EFFECT, Installation
 from tests.faults.entry_points import Pipe, Provider, flat
-from tests.faults.storage.chats import contents, goes_well, ready, said
+from tests.faults.storage.chats import contents, goes_well, ready
 from tests.store import storekit as kit
 from tests.support.fake_openai import call, calls
 
@@ -63,21 +63,6 @@ def test_two_chats_in_one_store(installation: Installation, provider: Provider, 
             for chat in chats:
                 chat.assert_well()
         assert all(b"locked" not in terminal.raw for terminal in (one, other))
-
-
-@pytest.mark.more
-@pytest.mark.fault("E11")
-def test_a_store_that_is_deleted_in_use(installation: Installation, provider: Provider, pipe: Pipe, path: Path) -> None:
-    with installation.open("--role", "coder") as terminal:
-        chat = ready(installation, provider, terminal)
-        chat.say("before")
-        chat.wait_for("You said: before")
-        for file in path.parent.glob("chatops.db*"):
-            file.unlink()
-        chat.wait_for("The session store was deleted while chatops ran; it was written again")
-        goes_well(chat, path)
-        assert said(path)[:2] == ["before", "You said: before"]
-    pipe.assert_well()
 
 
 @pytest.mark.more
