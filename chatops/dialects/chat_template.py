@@ -34,7 +34,6 @@ from chatops.dialects.thought import (
     CHANNEL_ENDS_THOUGHT,
     KIMI_ENDS,
     InThought,
-    after_thought,
     begin_thought,
     continue_after_thought,
     end_unopened_thought,
@@ -132,7 +131,7 @@ def enter_channel(state: ParserState, start: int, after: int) -> Continuation:
     if header.purpose is ChannelPurpose.OTHER_ROLE:
         state.mode = InQuotation(_before_own_turn(_CHANNEL_START), state.text_mode)
     elif header.purpose is ChannelPurpose.THOUGHT:
-        state.mode = InThought(CHANNEL_ENDS_THOUGHT, after_thought)
+        state.mode = InThought(CHANNEL_ENDS_THOUGHT)
     else:
         state.mode = state.text_mode
     return ScanProgress.ADVANCED

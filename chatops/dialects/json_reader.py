@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from chatops.dialects.literals import JSON, MAX_DEPTH, LiteralReader
 from chatops.dialects.reading import Repair, UnreadableValueError
-from chatops.dialects.strings import after_match, possessive
+from chatops.dialects.strings import possessive
 from chatops.domain.canonical import STRICT_DECODER, JsonValue, is_deeper
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
@@ -25,6 +25,12 @@ _NEAR_END = 32
 """Characters before the end of a window in which an error may come from the cut, and not from the text."""
 _SPACE = re.compile(r"[ \t\n\r]*+")
 _EXTRA_BRACES = re.compile(possessive(r"[ \t\n\r]*+}", "{1,2}"))
+
+
+def after_match(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Return the index after what `pattern` matches at `at`; `at` if it matches nothing there."""
+    match = pattern.match(text, at)
+    return match.end() if match else at
 
 
 @frozen_dataclass

@@ -29,13 +29,14 @@ from chatops.dialects.formats.base import (
 )
 from chatops.dialects.literal_text import (
     CUE_REACH,
+    Enclosure,
+    OpenTags,
     closing_sign_for,
     introduces_an_example,
     paragraph_end,
     quotation_end,
     span_end,
 )
-from chatops.dialects.open_tags import Enclosure, OpenTags
 from chatops.dialects.reading import DiagnosticKind
 from chatops.dialects.reading_builder import ReadingBuilder
 
@@ -65,32 +66,6 @@ class AnswerMarkup(Enum):
 
 class ParserState:
     """State shared by the modes. `text` holds what has arrived and not been passed, and a little before it."""
-
-    __slots__ = (
-        "_arrived",
-        "_arrived_length",
-        "_passed",
-        "_reread",
-        "_waits_for",
-        "announced_example",
-        "answer_markup",
-        "at",
-        "at_line_start",
-        "backtick_runs",
-        "base",
-        "began_with_call",
-        "declined",
-        "final",
-        "hold",
-        "mode",
-        "offered",
-        "result",
-        "start_mode",
-        "tags",
-        "text",
-        "text_mode",
-        "wrapper",
-    )
 
     def __init__(self, offered: OfferedTools, *, start_mode: Mode, text_mode: Mode) -> None:
         self.offered = offered

@@ -29,9 +29,9 @@ from chatops.dialects.literal_text import (
     Fence,
     may_hold_a_call,
     open_fence,
+    read_tag,
     result_ends,
 )
-from chatops.dialects.open_tags import read_tag
 from chatops.dialects.parser_state import (
     ANYTHING,
     Continuation,
@@ -106,11 +106,10 @@ class InQuotation:
 class InFence:
     """Mode for a fenced block, up to its closing line. `at` is at the line break before its first line."""
 
-    __slots__ = ("_ends", "_next_mode")
+    __slots__ = ("_ends",)
 
-    def __init__(self, ends: re.Pattern[str], next_mode: Mode) -> None:
+    def __init__(self, ends: re.Pattern[str]) -> None:
         self._ends = ends
-        self._next_mode = next_mode
 
     def __call__(self, state: ParserState) -> bool:
         """Pass text up to the end of the block."""
@@ -118,7 +117,7 @@ class InFence:
         end = self._ends.search(text, state.at)
         if end and (state.final or end.end() < len(text)):
             state.pass_content(end.end())
-            state.mode = self._next_mode
+            state.mode = state.text_mode
             return True
         if state.final:
             state.pass_content(len(text))
@@ -131,13 +130,12 @@ class InFence:
 class HeldFence:
     """Mode that holds back fenced blocks that may be calls, until other text follows them or the message ends."""
 
-    __slots__ = ("_end", "_next_mode", "_runs", "_searched")
+    __slots__ = ("_end", "_runs", "_searched")
 
-    def __init__(self, offset: int, length: int, next_mode: Mode) -> None:
+    def __init__(self, offset: int, length: int) -> None:
         """Start with the fence whose run of backticks is `length` long and begins at `state.at + offset`."""
         self._runs = [(offset, length)]
         """Offset and length of the run that opens each fence, in order. All offsets are relative to `state.at`."""
-        self._next_mode = next_mode
         self._searched = 0
         """Offset up to which the end of the last fence was searched in vain."""
         self._end: int | None = None
@@ -190,13 +188,13 @@ class HeldFence:
             self._end = None
             return True
         state.pass_content(end)
-        state.mode = self._next_mode
+        state.mode = state.text_mode
         return True
 
     def _release(self, state: ParserState, fence: Fence) -> bool:
         """Pass everything up to the last fence, because only prose stands between the others."""
         state.pass_content(fence.body)
-        state.mode = InFence(fence.ends, self._next_mode)
+        state.mode = InFence(fence.ends)
         return True
 
     def _take_calls(self, state: ParserState) -> bool:
@@ -224,29 +222,21 @@ class HeldFence:
         return False
 
 
-class InIndentedCode:
-    """Mode for indented code: its lines are content."""
-
-    __slots__ = ("_next_mode",)
-
-    def __init__(self, next_mode: Mode) -> None:
-        self._next_mode = next_mode
-
-    def __call__(self, state: ParserState) -> bool:
-        """Pass lines until the indented block ends."""
-        text = state.text
-        end = text.find("\n", state.at)
-        if end < 0:
-            state.pass_content(len(text))
-            return False if state.final else state.pause(ANYTHING)
-        state.pass_content(end)
-        if more := _CODE_CONTINUES.match(text, end):
-            state.pass_content(more.end())
-            return True
-        if not state.final and _CODE_MAY_CONTINUE.match(text, end):
-            return state.pause(ANYTHING)
-        state.mode = self._next_mode
+def in_indented_code(state: ParserState) -> bool:
+    """Pass the lines of indented code as content, until its block ends."""
+    text = state.text
+    end = text.find("\n", state.at)
+    if end < 0:
+        state.pass_content(len(text))
+        return False if state.final else state.pause(ANYTHING)
+    state.pass_content(end)
+    if more := _CODE_CONTINUES.match(text, end):
+        state.pass_content(more.end())
         return True
+    if not state.final and _CODE_MAY_CONTINUE.match(text, end):
+        return state.pause(ANYTHING)
+    state.mode = state.text_mode
+    return True
 
 
 def line_may_begin(text: str, at: int) -> bool:
@@ -259,7 +249,7 @@ def begin_literal_line(state: ParserState, mark: re.Match[str]) -> ScanProgress:
     state.backtick_runs.clear()
     state.pass_content(mark.end())
     is_code = mark["indented"] is not None
-    state.mode = InIndentedCode(state.text_mode) if is_code else InQuotation(_LINE_ENDS, state.text_mode)
+    state.mode = in_indented_code if is_code else InQuotation(_LINE_ENDS, state.text_mode)
     return ScanProgress.ADVANCED
 
 
@@ -277,10 +267,10 @@ def begin_fence(state: ParserState, mark: re.Match[str]) -> Continuation:
     state.pass_content(mark.start())
     before = state.result.content_tail(CUE_REACH)
     if state.offered.are_read and not state.result.has_entries and may_hold_a_call(fence, before):
-        state.mode = HeldFence(run - state.at, after - run, state.text_mode)
+        state.mode = HeldFence(run - state.at, after - run)
     else:
         state.pass_content(fence.body)
-        state.mode = InFence(fence.ends, state.text_mode)
+        state.mode = InFence(fence.ends)
     return ScanProgress.ADVANCED
 
 

@@ -31,7 +31,7 @@ Hold-back. Text is given out as soon as it is certain:
 
 What is text, whatever it looks like: calls in code spans, fences that are followed by other text, indented code,
 quotations, comments, echoes of tool output, invented turns of other roles, the answer to the user in its own block, and
-pairs of unknown tags (`literal_text.py`, `open_tags.py`).
+pairs of unknown tags (`literal_text.py`).
 
 Confidence. A call is HIGH unless it may have been an example: it is in a fence that is not the whole message, was
 introduced as an example, is in an unclosed unknown tag, or is code after a marker that named no tool. A LOW call is
@@ -87,6 +87,7 @@ from chatops.dialects.formats.base import (
 from chatops.dialects.formats.json_objects import read_objects
 from chatops.dialects.formats.marked import OPENS, READ_MARK, read_action, read_prompt
 from chatops.dialects.formats.unmarked import may_be_call, read_whole_message
+from chatops.dialects.json_reader import after_match
 from chatops.dialects.literal_text import COMMENT_ENDS, SQUARE_QUOTING_ENDS, result_ends
 from chatops.dialects.missed_calls import missed_call, thought_call
 from chatops.dialects.parser_state import (
@@ -110,7 +111,6 @@ from chatops.dialects.quoting import (
 )
 from chatops.dialects.reading import Diagnostic, Reading, Segment, Tools
 from chatops.dialects.scanner import KINDS, LINE_START, SCAN, SCAN_IN_SPAN, TagKind, incomplete_from
-from chatops.dialects.strings import after_match
 from chatops.dialects.thought import (
     ARROW_ENDS,
     SQUARE_ENDS,

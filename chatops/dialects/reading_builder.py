@@ -40,18 +40,6 @@ class _CallEntry:
 class ReadingBuilder:
     """Content and reasoning so far, and the calls and diagnostics in the order of the text."""
 
-    __slots__ = (
-        "_content",
-        "_entries",
-        "_fixed_parts",
-        "_leading_space",
-        "_new_segments",
-        "_reasoning",
-        "has_content",
-        "has_removed_text",
-        "length",
-    )
-
     def __init__(self) -> None:
         self._content: list[str] = []
         self._fixed_parts = 0

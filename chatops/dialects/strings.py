@@ -21,12 +21,6 @@ def possessive(body: str, times: str = "*") -> str:
     return rf"(?:{body}|(?!)){times}+"
 
 
-def after_match(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Return the index after what `pattern` matches at `at`; `at` if it matches nothing there."""
-    match = pattern.match(text, at)
-    return match.end() if match else at
-
-
 QUOTES = "\"'“”„‘’"
 """The signs that may begin a string."""
 _SINGLE = "'‘’"

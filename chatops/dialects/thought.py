@@ -8,7 +8,7 @@ import re
 
 from chatops.dialects.formats.base import TOO_EARLY, Early
 from chatops.dialects.literal_text import closing_sign_for
-from chatops.dialects.parser_state import ANYTHING, Continuation, Mode, ParserState, ScanProgress, skip_code_span, wait
+from chatops.dialects.parser_state import ANYTHING, Continuation, ParserState, ScanProgress, skip_code_span, wait
 
 _TAGS = (
     *("think", "thinking", "thought", "reasoning", "seed:think", "mm:think", "longcat_think", "antml:thinking"),
@@ -90,12 +90,11 @@ def _read_opening(word: str, text: str, after: int) -> tuple[re.Pattern[str], in
 class InThought:
     """Mode inside a thought: text is passed on as reasoning until the matching closing tag."""
 
-    __slots__ = ("_depth", "_ends", "_then")
+    __slots__ = ("_depth", "_ends")
 
-    def __init__(self, ends: re.Pattern[str], then: Mode) -> None:
-        """Set what ends the thought whose opening tag was passed, and the mode after it."""
+    def __init__(self, ends: re.Pattern[str]) -> None:
+        """Set what ends the thought whose opening tag was passed."""
         self._ends = ends
-        self._then = then
         self._depth = 1
 
     def __call__(self, state: ParserState) -> bool:
@@ -120,7 +119,7 @@ class InThought:
                 state.pass_thought(tag.start())
                 state.skip(tag.end())
                 state.fix_passed_text()
-                state.mode = self._then
+                state.mode = after_thought
                 return True
         # Pass the tags that were counted, so that they are not counted again.
         state.pass_thought(max(hold, counted))
@@ -153,7 +152,7 @@ def begin_thought(state: ParserState, mark: re.Match[str], ends: re.Pattern[str]
     state.pass_content(mark.start())
     state.skip(begin)
     state.backtick_runs.clear()
-    state.mode = InThought(ends, after_thought)
+    state.mode = InThought(ends)
     return ScanProgress.ADVANCED
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 
+from chatops.dialects.json_reader import after_match
 from chatops.dialects.reading import Confidence, DiagnosticKind, Schema, Tools, UnreadableValueError
-from chatops.dialects.strings import after_match, possessive
+from chatops.dialects.strings import possessive
 from chatops.domain.canonical import JsonValue
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS

@@ -15,9 +15,7 @@ from chatops.dialects.formats.base import (
     MAX_DEPTH,
     NOT_HERE,
     NOT_YET,
-    Call,
     CallBlock,
-    FoundCall,
     Opening,
     ParseOutcome,
     UnusableCall,
@@ -229,11 +227,7 @@ def read_minimax(opening: Opening) -> ParseOutcome:
         return CallBlock(
             end=closer.end() if closer else len(text), format="minimax_m3", items=(unusable,), sure=closer is not None
         )
-    item: FoundCall
-    if name is None:
-        item = unknown_tool_call(written, opening.offered, start)
-    else:
-        item = Call(name=name, arguments=arguments, start=start, end=end, repairs=tuple(dict.fromkeys(reader.repairs)))
+    item = CallBuilder(opening.offered, start, end, tuple(dict.fromkeys(reader.repairs))).call(written, arguments)
     return CallBlock(end=end, format="minimax_m3", items=(item,))
 
 

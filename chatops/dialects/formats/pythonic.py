@@ -24,14 +24,13 @@ from chatops.dialects.formats.base import (
     skip_space,
 )
 from chatops.dialects.formats.json_objects import CallBuilder, broken_block, closed_block, read_objects
+from chatops.dialects.json_reader import after_match
 from chatops.dialects.literals import PYTHON, Container, LiteralReader
 from chatops.dialects.reading import Confidence, DiagnosticKind, Repair, UnreadableValueError
-from chatops.dialects.strings import after_match
 from chatops.domain.canonical import JsonValue
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
 _NAME = re.compile(r"[^\W\d][\w.-]{0,255}+")
-_SPACE = re.compile(r"\s*+")
 _BLANKS = re.compile(r"[ \t]*+")
 _BETWEEN = re.compile(r"\s*+[;,]?\s*+")
 _NEXT = re.compile(r"[^\W\d][\w.-]{0,255}+[ \t]*+\(")
@@ -61,7 +60,7 @@ def read_call(text: str, start: int = 0) -> PythonicCall:
 
     Raises UnreadableValueError if there is no such call.
     """
-    begin = after_match(_SPACE, text, start)
+    begin = skip_space(text, start)
     name = _NAME.match(text, begin)
     if name is None:
         raise UnreadableValueError("there is no call", begin, cut=begin == len(text))
@@ -84,7 +83,7 @@ def read_call_list(text: str, start: int = 0, *, close_open: bool = False) -> tu
 
     Raises UnreadableValueError if any of the calls is unreadable.
     """
-    begin = after_match(_SPACE, text, start)
+    begin = skip_space(text, start)
     if text.startswith("[", begin):
         return _read_bracketed(text, begin + 1, close_open=close_open)
     calls = [read_call(text, begin)]
@@ -98,12 +97,12 @@ def read_call_list(text: str, start: int = 0, *, close_open: bool = False) -> tu
 def _read_bracketed(text: str, at: int, *, close_open: bool) -> tuple[tuple[PythonicCall, ...], int]:
     calls: list[PythonicCall] = []
     while True:
-        at = after_match(_SPACE, text, at)
+        at = skip_space(text, at)
         if text.startswith("]", at):
             return tuple(calls), at + 1
         calls.append(read_call(text, at))
         end = calls[-1].end
-        at = after_match(_SPACE, text, end)
+        at = skip_space(text, end)
         if text.startswith(",", at):
             at += 1
         elif not text.startswith("]", at):

@@ -98,7 +98,6 @@ _INSIDE_A_VALUE = re.compile(
 )
 _CALL_ENDS = re.compile(rf"</{_IFM}tool_call{_SUFFIX}>", re.IGNORECASE)
 _NEXT_PAIRS = re.compile(rf"<{_IFM}tool_call{_SUFFIX}>|</{_IFM}tool_calls{_SUFFIX}>", re.IGNORECASE)
-_BEFORE_A_PAIR_TAG = re.compile(r"\r?\n[ \t]*\Z")
 _VALUE_NOT_OPENED = re.compile(rf"(?=[^<>]{{0,4000}}</{_IFM}arg_value{_SUFFIX}>)")
 _LOST_VALUE_START = "the opening tag of a value is missing"
 _LOST_VALUE_END = "the closing tag of a value is missing"
@@ -400,7 +399,7 @@ class _PairReader:
         raw = self.text[at:end]
         if after == end:
             self.call.repairs.append(_LOST_VALUE_END)
-            raw = _BEFORE_A_PAIR_TAG.sub("", raw)
+            raw = _BEFORE_A_TAG.sub("", raw)
         self.call.put(key, lambda schema: as_type(strip_newlines(raw), schema))
         return after
 
