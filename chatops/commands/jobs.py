@@ -1,12 +1,20 @@
 """``chatops jobs``, and ``-p … --background``: turns that continue in the background.
 
 A job runs as ``chatops jobs resume ID --foreground`` in a process of its own, see `wiring.jobs`.
+
+The user's ``notify`` program hears what a job waits for, or how it ended. The registry of the user or of the site names
+the program. Its failure is logged, and changes nothing.
 """
 
 import asyncio
+import json
+import logging
+import os
+import signal
 import time
 from argparse import Namespace
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from chatops.commands.application import open_app, print_use_notices, run_app
@@ -17,15 +25,16 @@ from chatops.domain.events import Published, TurnFinished, TurnPaused, TurnStatu
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import reveal
 from chatops.headless.formats import OutputFormat, one_line
-from chatops.headless.notify import run_notifier
 from chatops.headless.pending import next_steps, pending_json
 from chatops.headless.run import ExitCode, OnApproval, resume_turn, show_end
 from chatops.headless.screen import screen, when
 from chatops.runtime.descriptions import call_line
 from chatops.runtime.session import Session
+from chatops.sandbox.process import clean_environment
 from chatops.store.base import JobRow
 from chatops.store.process_identity import this_process
 from chatops.store.store import Store
+from chatops.tools.clipboard import DISPLAY
 from chatops.wiring.app import App
 from chatops.wiring.jobs import (
     FOREIGN_OPTIONS,
@@ -45,8 +54,14 @@ from chatops.wiring.jobs import (
 from chatops.wiring.not_started import NotStarted, WhyNot
 from chatops.wiring.stored import Options, Storage, open_store
 
+log = logging.getLogger(__name__)
+
 POLL_S = 0.3
 """Seconds between two reads of a job that another process runs. Each costs a query of the store."""
+_NOTIFIER_TIMEOUT_S = 10.0
+"""Seconds until the program is killed. The job waits for it meanwhile."""
+_DESKTOP_VARIABLES = (*DISPLAY, "DBUS_SESSION_BUS_ADDRESS")
+"""Variables that ``notify-send`` and the like need."""
 
 
 def run(arguments: Namespace) -> int:
@@ -332,10 +347,45 @@ async def _notify_user(opened: App, row: JobRow, events: Sequence[Published], *,
                     call = waiting.call
                     if (call.id, waiting.digest) not in known:
                         facts = {"id": call.id, "tool": call.name, "summary": call_line(call, waiting.facts)}
-                        await run_notifier(command, {"event": "waits", **about, "call": facts})
+                        await _run_notifier(command, {"event": "waits", **about, "call": facts})
             case TurnFinished(result=TurnStatus.ANSWERED):
-                await run_notifier(command, {"event": "ended", **about})
+                await _run_notifier(command, {"event": "ended", **about})
             case TurnFinished(result=TurnStatus.FAILED | TurnStatus.LIMIT):
-                await run_notifier(command, {"event": "failed", **about})
+                await _run_notifier(command, {"event": "failed", **about})
             case _:
                 pass
+
+
+async def _run_notifier(command: Sequence[str], message: Mapping[str, JsonValue]) -> None:
+    """Run `command` with `message` as one line of JSON on its standard input, and end it in `_NOTIFIER_TIMEOUT_S`.
+
+    The JSON is ASCII: text of a model must not steer a terminal or a program that reads lines. Variables that may hold
+    a key are left out: the program gets those that a command of the shell tool gets, and those of the desktop.
+    """
+    null = asyncio.subprocess.DEVNULL
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=null,
+            stderr=null,
+            cwd="/",
+            env=clean_environment(os.environ)
+            | {name: os.environ[name] for name in _DESKTOP_VARIABLES if name in os.environ},
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        log.warning("the program %s of notify cannot be started: %s", command[0], error)
+        return
+    try:
+        async with asyncio.timeout(_NOTIFIER_TIMEOUT_S):
+            await process.communicate(json.dumps(message).encode() + b"\n")
+    except TimeoutError:
+        log.warning("the program %s of notify did not end within %g s", command[0], _NOTIFIER_TIMEOUT_S)
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    if process.returncode:
+        log.warning("the program %s of notify ended with status %s", command[0], process.returncode)

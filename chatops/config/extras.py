@@ -3,6 +3,8 @@
 pipx and `uv tool` own the environment that they made, so they have to add to it; what is installed past `uv tool` is
 gone with its next upgrade. Where chatops came from, such as a checkout or a wheel, is in ``direct_url.json``: no
 command relies on an index that has chatops.
+
+Extensions are entry points of installed packages: `installed_entries`.
 """
 
 import json
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
-    from importlib.metadata import Distribution
+    from importlib.metadata import Distribution, EntryPoint
 
 DISTRIBUTION = "chatops-tui"
 """Name on an index. The import package and the command are called ``chatops``."""
@@ -54,7 +56,7 @@ def _install_words(extra: str, *, prefix: Path) -> list[str]:
 def _distribution() -> "Distribution | None":
     from importlib.metadata import distributions  # slow to import
 
-    # See `packages.installed_entries`: a relative entry means the current folder, which may be hostile.
+    # See `installed_entries`: a relative entry means the current folder, which may be hostile.
     folders = list(filter(os.path.isabs, sys.path))
     return next(iter(distributions(name=DISTRIBUTION, path=folders)), None)
 
@@ -108,3 +110,35 @@ def _tool_install_words(extra: str, *, source: str, receipt: Path) -> list[str]:
         else:
             others += ["--with", requirement["name"] + requirement.get("specifier", "")]
     return [*others, *(["-e"] if source.startswith("/") else []), _requirement(source, tuple(sorted(extras)))]
+
+
+ENGINES = "chatops.models"
+"""Group of engines: ``NAME = MODULE:FUNCTION``, a function that makes the `ModelClient` of a `ModelSpec`."""
+TOOLS = "chatops.tools"
+"""Group of tools: ``NAME = MODULE:TOOL``, a tool or a list of them."""
+
+
+def installed_entries(group: str) -> "tuple[EntryPoint, ...]":
+    """Return the entry points of a group. Looks only for its name first: reading all of them takes long.
+
+    An entry of the import path that is not absolute means the current folder, where others may have put anything: no
+    package is looked for there. `chatops.safe_path` has taken out the absolute entry that ``python -m`` adds.
+    """
+    mark = f"[{group}]".encode()
+    folders = list(filter(os.path.isabs, dict.fromkeys(sys.path)))
+    for folder in folders:
+        for file in Path(folder).glob("*.dist-info/entry_points.txt"):
+            try:
+                if mark in file.read_bytes():
+                    return _entry_points_of(group, folders)
+            except OSError:
+                continue
+    return ()
+
+
+def _entry_points_of(group: str, folders: list[str]) -> "tuple[EntryPoint, ...]":
+    from importlib.metadata import distributions  # slow to import
+
+    # Of a package that is installed twice only the first one can be imported.
+    packages = {package.name: package for package in reversed(list(distributions(path=folders)))}
+    return tuple(entry for package in packages.values() for entry in package.entry_points.select(group=group))

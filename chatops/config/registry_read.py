@@ -11,7 +11,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from chatops.config.document import Document, Json, Path, nearest, read_document
 from chatops.config.entries import EntryReader, KeySchema, adapter_of, free_key, variable_fault
-from chatops.config.packages import ENGINES, installed_entries
+from chatops.config.extras import ENGINES, installed_entries
 from chatops.config.server_read import servers_in
 from chatops.domain.decisions import AnyArguments, RuleScope
 from chatops.domain.errors import ConfigError

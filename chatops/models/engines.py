@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncGenerator
 from importlib.metadata import EntryPoint
 
-from chatops.config.packages import ENGINES, installed_entries
+from chatops.config.extras import ENGINES, installed_entries
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
 from chatops.models.base import Failed, ModelClient, ModelEvent, Replied

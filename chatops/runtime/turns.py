@@ -39,8 +39,7 @@ from chatops.runtime.delegation import Children
 from chatops.runtime.lease import Lease
 from chatops.runtime.performer import STOP_S, Performer
 from chatops.runtime.runner import Runner
-from chatops.runtime.server_wait import ServerWait
-from chatops.runtime.services import EventBus, Services, changes
+from chatops.runtime.services import EventBus, ServerWait, Services, changes
 from chatops.runtime.settings import SessionSettings, narrowed_by_user
 from chatops.runtime.view import History
 from chatops.store.base import Holder, SessionInfo

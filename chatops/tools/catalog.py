@@ -5,7 +5,7 @@ from dataclasses import field
 from pathlib import Path
 
 from chatops.config.memory import Memories
-from chatops.config.skills import Skills
+from chatops.config.prompt_files import Skills
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import ToolSpec

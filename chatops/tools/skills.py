@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from chatops.config.skills import SKILL_FILE, Skill, Skills
+from chatops.config.prompt_files import SKILL_FILE, Skill, Skills
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import AccessLevel, CallFacts, Outcome, ResultFacts, ToolResult, Verdict
 from chatops.policy.verdicts import SKILL_TOOL

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from chatops.config.memory import Memories
 from chatops.config.paths import Paths
-from chatops.config.personas import load_personas
+from chatops.config.prompt_files import load_personas, load_skills
 from chatops.config.registry import with_built_in_models
-from chatops.config.skills import load_skills
 from chatops.config.trust import OwnToolsTrust, TrustedWorkspace
 from chatops.config.workflow_files import find_workflows
 from chatops.config.workflow_read import Checked, check

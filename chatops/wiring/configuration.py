@@ -20,9 +20,8 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from chatops.config.paths import SITE_REGISTRY, Paths
-from chatops.config.personas import Personas, load_personas
+from chatops.config.prompt_files import Personas, Skills, join_skills, load_personas, load_skills, skills_of
 from chatops.config.registry import Loaded, load_registry
-from chatops.config.skills import Skills, join_skills, load_skills, skills_of
 from chatops.config.trust import OwnToolsTrust, TrustedWorkspace, WorkspaceTrust
 from chatops.config.workspace_files import Item
 from chatops.domain.errors import ConfigError

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from chatops.config.extras import TOOLS, installed_entries
 from chatops.config.memory import Memories
-from chatops.config.packages import TOOLS, installed_entries
 from chatops.config.paths import Paths
 from chatops.config.trust import OwnToolsTrust
 from chatops.config.workspace_files import Item

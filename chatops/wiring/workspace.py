@@ -2,6 +2,10 @@
 
 Methods that may touch the disk or the network are coroutines. All of them raise `ChatopsError` with a message for the
 user, and nothing else on purpose.
+
+A kept file is opened only if it is of a type that the system's program for it does not execute: images, PDF and plain
+text. The file's own name is not used: what is opened ends in the name of the type that its bytes show. The program is
+not looked up on the PATH and gets no keys.
 """
 
 import asyncio
@@ -10,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chatops.config.skills import Skills
+from chatops.config.prompt_files import Skills
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.files import FileRef
 from chatops.domain.sandbox import SandboxNote
@@ -22,12 +26,10 @@ from chatops.runtime.view import SessionView
 from chatops.tools.clipboard import image_on_clipboard
 from chatops.wiring.app import App
 from chatops.wiring.explain import SessionRights
-from chatops.wiring.file_opener import open_file
 from chatops.wiring.jobs import ChatJobs
 from chatops.wiring.rows import ModelRow, RoleRow, unknown_name
 from chatops.wiring.servers import LOGIN_TEXT, status_lines
 from chatops.wiring.sessions import Runs, SessionList
-from chatops.wiring.trust_questions import TrustQuestions
 from chatops.wiring.upkeep import Upkeep
 from chatops.wiring.user_state import UserState
 
@@ -35,6 +37,79 @@ if TYPE_CHECKING:
     from chatops.tools.picture import Picture
     from chatops.wiring.all_pending import AllPending
     from chatops.wiring.doctor import ModelReach
+import shutil
+import subprocess
+import sys
+from threading import Thread
+
+from chatops.config.trust import TrustAnswer, TrustQuestion
+from chatops.config.workspace_files import ItemKind
+from chatops.sandbox.process import clean_environment
+from chatops.store.session_files import SessionFiles, can_be_opened
+from chatops.tools.clipboard import DISPLAY
+
+_PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
+_DESKTOP_VARIABLES = (
+    "DBUS_SESSION_BUS_ADDRESS",
+    "XDG_DATA_DIRS",
+    "XDG_CONFIG_DIRS",
+    "DESKTOP_SESSION",
+    "KDE_FULL_SESSION",
+)
+"""Environment variables that programs of a desktop need, besides `DISPLAY`."""
+
+
+class TrustQuestions:
+    """The questions about files of the workspace, the user's own tools, and MCP servers that wait for a start."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def current(self) -> TrustQuestion:
+        """Return what there is to ask about now, read again."""
+        starts = self._app.server_trust.question
+        tools = await asyncio.to_thread(self._app.own_tools_trust.reread)
+        folder = await asyncio.to_thread(self._app.trust.reread)
+        found = next((question for question in (starts, tools, folder) if question.is_open), folder)
+        # Without an open question, one that was declined can be answered otherwise.
+        return starts if starts.is_answerable and not found.is_answerable else found
+
+    def about_files(self) -> TrustQuestion | None:
+        """Return the question about files, as they were read last; None if there is none."""
+        questions = (trust.question for trust in (self._app.own_tools_trust, self._app.trust))
+        return next((question for question in questions if question.is_open), None)
+
+    def about_starts(self) -> TrustQuestion | None:
+        """Return the question about MCP servers that wait for the user's yes to start; None if none does."""
+        question = self._app.server_trust.question
+        return question if question.is_open else None
+
+    async def answer(self, question: TrustQuestion, *, trusted: bool) -> Sequence[str]:
+        """Trust exactly what was asked about, or ignore it until it changes. Return a sentence for each change since.
+
+        Raises ChatopsError if the answer cannot be stored or the folder was replaced.
+        """
+        tools = self._app.own_tools_trust
+        trust = tools if question.path == tools.question.path else self._app.trust
+        if question.kind is ItemKind.SERVER_START:
+            trust = self._app.server_trust
+        answer = TrustAnswer.TRUSTED if trusted else TrustAnswer.DECLINED
+        await asyncio.to_thread(self._app.store.log_trust, question.path, answer, [row.item for row in question.usable])
+        changed = await asyncio.to_thread(trust.trust if trusted else trust.decline, question)
+        for listed in question.listed if trusted and trust is self._app.server_trust else ():
+            self._app.servers.reconnect(listed.item.path)
+        self._app.open_sessions.registry_changed()
+        return changed
+
+    async def revoke(self) -> bool:
+        """Forget what the user trusts in this workspace. Return False if nothing was trusted."""
+        files = await asyncio.to_thread(self._app.trust.revoke)
+        servers = await asyncio.to_thread(self._app.server_trust.revoke)
+        self._app.open_sessions.registry_changed()
+        if files or servers:
+            folder = str(self._app.workspace)
+            await asyncio.to_thread(self._app.store.log_trust, folder, TrustAnswer.REVOKED)
+        return files or servers
 
 
 class Workspace:
@@ -201,3 +276,32 @@ class Workspace:
             tools=tuple(tool.name for tool in grant.tools),
             rights=rights_in_words(grant),
         )
+
+
+def open_file(files: SessionFiles, file: FileRef) -> str:
+    """Start the program and return what was done, as a sentence. Raises ChatopsError."""
+    place = files.path_of(file)
+    if place is None or files.read(file) is None:
+        raise ChatopsError(f"{file} is not there any more.", advice="Nothing was opened.")
+    if not can_be_opened(file):
+        raise ChatopsError(f"{file} is of a type that is not opened from here.", advice=f"It is kept as {place}")
+    name = "open" if sys.platform == "darwin" else "xdg-open"
+    program = shutil.which(name, path=_PROGRAM_PATH)
+    if program is None:
+        raise ChatopsError(f"There is no {name} here to open {file}.", advice=f"It is kept as {place}")
+    shared = {variable: os.environ[variable] for variable in (*DISPLAY, *_DESKTOP_VARIABLES) if variable in os.environ}
+    try:
+        opener = subprocess.Popen(
+            [program, str(place)],
+            cwd="/",
+            env={**clean_environment(os.environ), **shared},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ChatopsError(f"{program} cannot be started: {error.strerror}.", advice=f"It is kept as {place}") from None
+    # It may run for as long as the file is shown, and has to be waited for by someone.
+    Thread(target=opener.wait, daemon=True).start()
+    return f"Opened {file} with {name}."

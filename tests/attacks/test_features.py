@@ -22,7 +22,7 @@ from chatops.domain.messages import UserMessage
 from chatops.runtime.session import Session
 from chatops.runtime.user_actions import no_draft
 from chatops.tools.attach import estimated_size
-from chatops.tui.user_themes import read_user_theme
+from chatops.tui.themes import read_user_theme
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
 from chatops.wiring.toolbox import load_file

@@ -13,7 +13,7 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.files import FileRef, image_size, media_type
 from chatops.domain.ids import SessionId
 from chatops.store.session_files import MAX_BYTES, SessionFiles, can_be_opened
-from chatops.wiring.file_opener import open_file
+from chatops.wiring.workspace import open_file
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import FakeOpenAI, Raw, Reply, call, calls, says
 from tests.support.waiting import until
@@ -214,7 +214,7 @@ async def test_what_is_opened_is_named_by_its_bytes(
         '#!/bin/sh\necho "$1 $OPENAI_API_KEY" >"$0.log.part"; mv "$0.log.part" "$0.log"\n'
     )
     (programs / "xdg-open").chmod(0o755)
-    monkeypatch.setattr("chatops.wiring.file_opener._PROGRAM_PATH", str(programs))
+    monkeypatch.setattr("chatops.wiring.workspace._PROGRAM_PATH", str(programs))
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
     files = SessionFiles(tmp_path / "files")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.config.packages import ENGINES, installed_entries
+from chatops.config.extras import ENGINES, installed_entries
 
 
 def package(folder: Path, name: str, version: str) -> None:

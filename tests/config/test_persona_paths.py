@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chatops.config.paths import Paths, find_paths, packaged_file, private_dir, write_private
-from chatops.config.personas import load_personas
+from chatops.config.prompt_files import load_personas
 from chatops.domain.errors import ConfigError
 from chatops.wiring.rights import current_user
 

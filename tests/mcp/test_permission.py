@@ -12,7 +12,7 @@ import pytest
 from chatops.domain.sandbox import SandboxLevel
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
-from chatops.wiring.trust_questions import TrustQuestions
+from chatops.wiring.workspace import TrustQuestions
 from tests.mcp.conftest import World, entry, tool
 from tests.support.command_line import CommandLine
 from tests.support.fake_openai import FakeOpenAI, says

@@ -10,6 +10,7 @@ from ipaddress import ip_address
 
 import pytest
 
+from chatops.serve.guard import ask_kernel, is_of_this_user, search_table
 from chatops.serve.logins import (
     IDLE_S,
     LINK_S,
@@ -21,7 +22,6 @@ from chatops.serve.logins import (
     RefusedError,
     TooManyError,
 )
-from chatops.serve.peer import ask_kernel, is_of_this_user, search_table
 from tests.serve.served import Answer, Served, path_of, read
 
 SECRET = "echo the-secret-command"

@@ -20,11 +20,16 @@ from chatops.tui.composer import Completions, Composer
 from chatops.tui.first_screen import FirstScreen
 from chatops.tui.keys import DEFAULTS, KeyGroup
 from chatops.tui.notice import show_notice
-from chatops.tui.screens.background_work import BackgroundWork
 from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.open_session import OpenSession
-from chatops.tui.screens.screen_messages import EventBatch, FollowedChanged, RefreshNeeded, WorkProgressed
+from chatops.tui.screens.screen_messages import (
+    BackgroundWork,
+    EventBatch,
+    FollowedChanged,
+    RefreshNeeded,
+    WorkProgressed,
+)
 from chatops.tui.screens.sending import SendingPresenter, is_command
 from chatops.tui.screens.status import StatusPresenter
 from chatops.tui.screens.switching import SessionSwitcher

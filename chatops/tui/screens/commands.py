@@ -40,7 +40,7 @@ from chatops.tui.dialogs.choices import step_picker
 from chatops.tui.dialogs.text import Share, TextScreen, found_in, key_table
 from chatops.tui.keys import KeyGroup
 from chatops.tui.notice import copy, show_notice
-from chatops.tui.screens.background_work import BackgroundWork
+from chatops.tui.screens.screen_messages import BackgroundWork
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.screens.switching import SessionSwitcher
 from chatops.tui.textual_internals import remove_notices

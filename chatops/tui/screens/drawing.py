@@ -154,7 +154,7 @@ class TranscriptPresenter:
         graphics, current = self._graphics, self._current
         if graphics is None or picture is None or picture.raster is None or picture.fine is None:
             return picture
-        from chatops.tui.transcript.picture import rows_of
+        from chatops.tui.transcript.block_lines import rows_of
 
         fine, cells = picture.fine, (picture.raster.width, rows_of(picture.raster))
         data = await asyncio.to_thread(encode_pixels, fine)

@@ -12,11 +12,10 @@ from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId
 from chatops.tui.composer import Composer
 from chatops.tui.notice import show_notice
-from chatops.tui.screens.background_work import BackgroundWork
 from chatops.tui.screens.decisions import DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
 from chatops.tui.screens.open_session import OpenSession
-from chatops.tui.screens.screen_messages import FollowedChanged, RefreshNeeded
+from chatops.tui.screens.screen_messages import BackgroundWork, FollowedChanged, RefreshNeeded
 from chatops.tui.screens.sending import SendingPresenter
 from chatops.tui.themes import Themes
 

@@ -16,11 +16,10 @@ from textual.strip import Strip
 from chatops.domain.tools import Capabilities, built_in_capabilities
 from chatops.tui.theme import BlockTheme
 from chatops.tui.transcript.answer import AnswerDrawing, SegmentLines
-from chatops.tui.transcript.block_lines import FOLDED_LINES, block_lines, can_open, source_strips
+from chatops.tui.transcript.block_lines import FOLDED_LINES, PictureOf, block_lines, can_open, source_strips
 from chatops.tui.transcript.blocks import AnswerBlock, Block, NoticeBlock, ToolCardBlock, UserBlock
 from chatops.tui.transcript.card import may_fold
 from chatops.tui.transcript.lines import GUTTER, indented, strips_of
-from chatops.tui.transcript.picture import PictureOf
 
 _KEPT_AROUND = 1_000
 """Lines kept above and below the view once there are too many. With less, a scroll of some pages draws them again."""

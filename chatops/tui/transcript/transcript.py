@@ -25,7 +25,7 @@ from chatops.domain.tools import NO_CAPABILITIES, Capabilities
 from chatops.tui.keys import KeyHint
 from chatops.tui.notice import copy
 from chatops.tui.ticker import Moving, frame_at
-from chatops.tui.transcript.block_lines import can_open
+from chatops.tui.transcript.block_lines import PictureOf, can_open
 from chatops.tui.transcript.blocks import (
     AnswerBlock,
     Block,
@@ -42,7 +42,6 @@ from chatops.tui.transcript.blocks import (
 from chatops.tui.transcript.finding import TextSearch, copied_text, noun_of
 from chatops.tui.transcript.layout import LaidOutBlock
 from chatops.tui.transcript.lines import GUTTER, indented, strips_of
-from chatops.tui.transcript.picture import PictureOf
 from chatops.tui.transcript.sign import Sign, progress_text
 from chatops.tui.transcript.viewport import MAX_ROWS_AFTER, Viewport
 

@@ -74,9 +74,8 @@ from chatops.wiring.jobs import ChatJobs
 from chatops.wiring.rows import HitRow, ModelRow, RoleRow, RuleItem, RunRow, SessionRow, WorkflowRow
 from chatops.wiring.sessions import Runs, SessionList
 from chatops.wiring.stored import Settings
-from chatops.wiring.trust_questions import TrustQuestions
 from chatops.wiring.user_state import UserState
-from chatops.wiring.workspace import Workspace
+from chatops.wiring.workspace import TrustQuestions, Workspace
 
 SESSION = SessionId("20261121-101512-k3f9")
 TURN = TurnId(f"{SESSION}.1")

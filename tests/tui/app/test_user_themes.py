@@ -8,7 +8,7 @@ from chatops.domain.errors import ConfigError
 from chatops.tui.dialogs.picker import Choice, Picker
 from chatops.tui.terminal import TerminalTraits
 from chatops.tui.theme import WithoutColours
-from chatops.tui.user_themes import read_user_theme, user_theme_names
+from chatops.tui.themes import read_user_theme, user_theme_names
 from tests.tui.app.support_app import Stage, stage
 
 SEA = 'primary: "#4fb3bf"\nbackground: "#001b24"\ndark: true\nvariables: {dim: "#7f9aa0"}\n'

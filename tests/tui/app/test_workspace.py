@@ -44,9 +44,8 @@ from chatops.wiring.app import App
 from chatops.wiring.explain import RightsMatrix
 from chatops.wiring.first_session import open_first_session
 from chatops.wiring.stored import Options
-from chatops.wiring.trust_questions import TrustQuestions
 from chatops.wiring.upkeep import Upkeep
-from chatops.wiring.workspace import Workspace
+from chatops.wiring.workspace import TrustQuestions, Workspace
 from tests.store import storekit as kit
 from tests.support.waiting import PATIENCE, until
 from tests.tools.running import needs_sandbox

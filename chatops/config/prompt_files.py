@@ -1,4 +1,8 @@
-"""Skills: instructions in Markdown that a model reads when a task needs them.
+"""Markdown files that become part of the prompt: personas, and skills, which a model reads when a task needs them.
+
+Both have front matter: keys and values in YAML between two lines ``---``, before the text.
+
+Personas are ``personas/*.md``, a description and the text. They grant no rights.
 
 Skills are folders with a ``SKILL.md`` (agentskills.io), in the user's config folder and in a trusted workspace. The
 front matter of a skill says name and description, which are part of the prompt, and perhaps ``allowed-tools``. The
@@ -11,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from chatops.config.front_matter import split_front_matter
+from chatops.config.paths import Paths, packaged_file, plain_file
 from chatops.config.workspace_files import Item, read_skills
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import show_path
@@ -22,6 +26,16 @@ SKILL_FILE = "SKILL.md"
 _SKILL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _MAX_NAME, MAX_DESCRIPTION = 64, 1_024
 """Characters, as agentskills.io limits them."""
+_FRONT_MATTER = re.compile(r"---\n(?P<yaml>.*?)^---(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_PLAIN_LINE = re.compile(r"name: [a-z]{6,}|description: [A-Za-z][A-Za-z ,;()'-]* [a-z]+\.")
+"""A line whose value is text in YAML, whatever the words are.
+
+No value is a word that YAML reads otherwise: the longest of them, ``false``, has five letters.
+"""
+_PERSONA_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_PERSONA_KEYS = frozenset({"name", "description"})
+MAX_PERSONA_BYTES = 64_000
+"""Of a file: every request carries all of it."""
 
 
 @frozen_dataclass
@@ -100,7 +114,7 @@ def _skill_or_problem(folder: str, files: dict[str, bytes], *, source: str) -> t
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         return None, f"{SKILL_FILE} is not UTF-8 text, so it is not used"
-    matter, body, problem = split_front_matter(text)
+    matter, body, problem = _split_front_matter(text)
     if problem:
         return None, problem.rstrip(".")
     name, description, allowed = matter.get("name"), matter.get("description"), matter.get("allowed-tools")
@@ -126,3 +140,108 @@ def _skill_or_problem(folder: str, files: dict[str, bytes], *, source: str) -> t
         return skill, ""
     note = f"patterns in allowed-tools are not applied, {', '.join(use.asks)} asks instead" if use.asks else ""
     return replace(skill, use=use), note
+
+
+def _split_front_matter(text: str) -> tuple[dict[object, object], str, str]:
+    """Split a file into front matter and text; the third value says what is wrong, then the file is not used."""
+    if not text.startswith("---\n"):
+        return {}, text, ""
+    found = _FRONT_MATTER.match(text)
+    if found is None:
+        return {}, "", "its front matter is not closed with a line ---; it is not used."
+    lines, body = found["yaml"].splitlines(), text[found.end() :]
+    if all(_PLAIN_LINE.fullmatch(line) for line in lines):
+        return {key: value for key, _, value in (line.partition(": ") for line in lines)}, body, ""
+    import yaml  # slow to import, and the packaged personas do not need it
+
+    try:
+        matter = yaml.safe_load(found["yaml"])
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return {}, "", "its front matter is not valid YAML; it is not used."
+    if matter is None:
+        return {}, body, ""
+    if not isinstance(matter, dict):
+        return {}, "", "its front matter has to be keys and values; it is not used."
+    return matter, body, ""
+
+
+@frozen_dataclass
+class Persona:
+    """A persona: one layer of the system prompt."""
+
+    name: str
+    description: str
+    text: str
+    source: str
+    """The file that it comes from."""
+
+
+@frozen_dataclass
+class Personas:
+    """All personas, and warnings about files that cannot be used as they are."""
+
+    found: tuple[Persona, ...]
+    warnings: tuple[str, ...]
+
+    def get(self, name: str) -> Persona | None:
+        """Return the persona of that name, or None."""
+        return next((persona for persona in self.found if persona.name == name), None)
+
+
+def load_personas(paths: Paths) -> Personas:
+    """Load the packaged personas and the user's own, which replace those of the same name. Never raises."""
+    by_name: dict[str, Persona] = {}
+    warnings: list[str] = []
+    for folder in (packaged_file("personas"), paths.personas):
+        try:
+            files = sorted(folder.glob("*.md")) if folder.is_dir() else []
+        except OSError as error:
+            warnings.append(f"The personas in {folder} cannot be read: {error.strerror or error}.")
+            continue
+        for file in files:
+            persona, problems = _read_persona(file)
+            warnings.extend(f"Persona {file}: {problem}" for problem in problems)
+            if persona is not None:
+                by_name[persona.name] = persona
+    ordered = sorted(by_name.values(), key=lambda persona: (persona.name != "default", persona.name))
+    return Personas(found=tuple(ordered), warnings=tuple(warnings))
+
+
+def _read_persona(file: Path) -> tuple[Persona | None, list[str]]:
+    try:
+        with plain_file(file, follow=True) as (handle, _):
+            data = handle.read(MAX_PERSONA_BYTES + 1)
+        if len(data) > MAX_PERSONA_BYTES:
+            return None, [f"it is longer than {MAX_PERSONA_BYTES} bytes and is not used."]
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        return None, [f"it cannot be read ({error.strerror or error})."]
+    except UnicodeDecodeError:
+        return None, ["it is not UTF-8 text and is not used."]
+    matter, body, problem = _split_front_matter(text.replace("\r\n", "\n"))
+    if problem:
+        return None, [problem]
+    return _check_persona(file, matter, body)
+
+
+def _check_persona(file: Path, matter: dict[object, object], body: str) -> tuple[Persona | None, list[str]]:
+    problems = [
+        f"the key {key!r} is ignored; a persona sets neither tools, model nor rights."
+        for key in matter
+        if key not in _PERSONA_KEYS
+    ]
+    name, description = matter.get("name", file.stem), matter.get("description", "")
+    if not isinstance(name, str) or not _PERSONA_NAME.fullmatch(name):
+        return None, ["its name may hold only lowercase letters, digits, - and _; it is not used."]
+    if not isinstance(description, str):
+        problems.append("its description is not text and is ignored.")
+        description = ""
+    if not body.strip():
+        problems.append("it has no text.")
+    line = " ".join(description.split()) or _first_line(body)
+    return Persona(name=name, description=line, text=body.strip(), source=str(file)), problems
+
+
+def _first_line(body: str) -> str:
+    """Return the first line of a text that has words, without the sign of a heading."""
+    return next((words for line in body.splitlines() if (words := line.strip().lstrip("# "))), "")
