@@ -106,12 +106,6 @@ def test_three_attempts_are_three_in_all_and_then_the_run_has_failed() -> None:
     assert len(world.asked) == 3
 
 
-def test_a_step_with_one_attempt_has_no_second() -> None:
-    world = RunWorld.begin(a_step("discover", max_attempts=1))
-    world.fail()
-    assert world.finished.result is RunResult.FAILED
-
-
 def test_the_reason_of_one_step_is_not_carried_into_the_next() -> None:
     world = RunWorld.begin()
     world.fail("the port is taken", done=(DEPLOYED,))

@@ -150,28 +150,12 @@ def test_a_call_that_was_edited_and_denied_is_not_said_to_have_run() -> None:
     assert "Denied by the user." in content and 'Not run with: {"n":2}' in content and "approving" not in content
 
 
-def test_an_edit_that_cannot_run_leaves_the_call_waiting_as_it_was() -> None:
-    world = World.begin()
-    world.drain(reply(raw("run", '{"n":1}')))
-    before = pending_calls(world.state)
-    world.decide(0, Edited(arguments="bad"))
-    world.drain()
-    assert pending_calls(world.state) == before
-
-
 def test_invalid_arguments_never_reach_a_user() -> None:
     world = World.begin()
     world.drain(reply(raw("run", "bad")))
     assert world.results()[0].outcome is Outcome.INVALID
     assert "x: is bad" in world.results()[0].content
     assert not any(pending_calls(step.state) for step in world.steps)
-
-
-def test_unknown_tools_are_feedback_with_the_nearest_names() -> None:
-    world = World.begin()
-    world.drain(reply(raw("raed")))
-    assert world.results()[0].outcome is Outcome.INVALID
-    assert "read" in world.results()[0].content
 
 
 def test_a_tool_above_the_level_is_denied_without_asking() -> None:
@@ -220,16 +204,11 @@ def test_when_the_closing_call_fails_too_the_gathered_results_are_the_answer() -
     assert "ran s.1.1.1" in world.finished.answer
 
 
-def test_the_same_call_for_the_third_time_in_a_row_is_not_run() -> None:
-    world = World.begin(grant(max_rounds=9))
-    world.drain(*[reply(raw("read", '{"n":1}'))] * 3)
-    assert [m.outcome for m in world.results()] == [Outcome.SUCCESS, Outcome.SUCCESS, Outcome.INVALID]
-
-
 def test_the_third_same_call_leaves_the_closing_call_only() -> None:
     world = World.begin(grant(max_rounds=9))
     world.drain(*[reply(raw("read", '{"n":1}'))] * 3, reply(text="It is seven."))
     assert [request.tool_choice for request in world.requests] == [ToolChoice.AUTO] * 3 + [ToolChoice.NONE]
+    assert [m.outcome for m in world.results()] == [Outcome.SUCCESS, Outcome.SUCCESS, Outcome.INVALID]
     last = world.requests[-1].messages[-1]
     made = 'The model made the same call 3 times in a row: read {"n":1}.'
     assert isinstance(last, UserMessage) and made in last.text
@@ -599,13 +578,6 @@ def test_a_reply_that_has_been_asked_for_is_asked_for_again_after_a_crash() -> N
     assert len(world.requests) == 2
     world.drain()
     assert world.finished.result is TurnStatus.ANSWERED
-
-
-def test_a_call_cut_off_by_the_reader_is_not_run() -> None:
-    world = World.begin()
-    world.drain(reply(raw("free", '{"command":"rm -rf bui', problem="it was cut off")))
-    assert world.results()[0].outcome is Outcome.INVALID
-    assert not world.effects_done
 
 
 def test_a_late_result_of_an_earlier_attempt_is_ignored() -> None:

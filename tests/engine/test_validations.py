@@ -43,17 +43,6 @@ def test_a_claim_without_validation_is_refused_with_the_name_of_the_tool_to_call
     )
 
 
-def test_a_claim_of_what_was_validated_is_accepted() -> None:
-    world = play(calls(validate("a")), says(CLAIM_A), contract=validating())
-    assert world.finished.result is TurnStatus.ANSWERED
-
-
-def test_one_who_validates_a_and_claims_b_is_not_believed() -> None:
-    world = play(calls(validate("a")), says({"component": "b"}), contract=validating())
-    assert 'never called with component="b"' in feedback(world)[0]
-    assert world.finished.result is not TurnStatus.ANSWERED
-
-
 def test_a_failed_validation_of_a_does_not_hinder_one_who_claims_b() -> None:
     world = play(
         calls(validate("a")),
@@ -118,17 +107,6 @@ def test_a_change_that_went_wrong_may_have_changed_something_too(outcome: Outcom
     assert "configure ran afterwards" in feedback(world)[0]
 
 
-def test_a_tool_that_asked_for_other_arguments_may_have_changed_something_too() -> None:
-    world = play(
-        calls(validate("a")),
-        calls(raw("configure")),
-        says(CLAIM_A),
-        contract=validating(),
-        tool_says=lambda call: result("write port, not prot", Outcome.FAILED) if call.name == "configure" else None,
-    )
-    assert "configure ran afterwards" in feedback(world)[0]
-
-
 def test_reads_and_other_validations_leave_a_pass_as_it_is() -> None:
     full = Validation(tool="validate_full")
     world = play(
@@ -165,6 +143,7 @@ def test_each_of_a_list_needs_its_own_pass() -> None:
             ("1", other)
             for other in (1, True, [["1"]], {"component": "1"}, "01", "1 ", "\N{FULLWIDTH DIGIT ONE}", "./1")
         ),
+        ("a", "b"),
         ("make  check", "make check"),
         ("caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}"),
     ],
@@ -172,6 +151,7 @@ def test_each_of_a_list_needs_its_own_pass() -> None:
 def test_a_value_of_another_kind_or_spelling_is_another_thing(validated: str, claimed: JsonValue) -> None:
     world = play(calls(validate(validated)), says({"component": claimed}), contract=validating())
     assert "validate was never called with component=" in feedback(world)[0]
+    assert world.finished.result is not TurnStatus.ANSWERED
 
 
 @for_each("claim", [{"component": []}, {"component": None}, {"other": 1}, {"component": [str(n) for n in range(100)]}])
