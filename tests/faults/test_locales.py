@@ -73,13 +73,6 @@ def test_a_terminal_that_cannot_show_screens_is_refused_at_once_with_a_way_out(
         assert terminal.left_on() == []
 
 
-@pytest.mark.fault("F04")
-def test_without_a_terminal_the_chat_says_how_it_is_used(installation: Installation) -> None:
-    done = piped(installation, stdin=b"hello\n")
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert b"needs a terminal" in done.stderr and b"chatops -p" in done.stderr
-
-
 @pytest.mark.more
 @pytest.mark.fault("F04")
 def test_a_gated_call_pauses_and_standard_input_approves_nothing(pipe: Pipe) -> None:

@@ -2,9 +2,7 @@
 
 import contextlib
 import itertools
-import json
 import re
-import threading
 import time
 import unicodedata
 from collections.abc import Iterator
@@ -15,7 +13,7 @@ import pytest
 from tests.e2e.installation import EFFECT, TITLE, dialog_of
 from tests.faults.entry_points import FaultyChat
 from tests.faults.terminals import chat_in
-from tests.support.fake_openai import Pause, Raw, Wait, call, calls, delta, says, sse
+from tests.support.fake_openai import Pause, Raw, call, calls, delta, says, sse
 
 COLS, ROWS = 110, 36
 NUMBERS = itertools.count(1)
@@ -220,30 +218,6 @@ def test_no_character_of_a_paste_answers_a_dialog(chat: FaultyChat, marked: bool
     chat.wait_for(done)
     assert chat.installation.count == 0
     assert message(chat).startswith("[pasted 10000 lines") and message(chat).endswith("]" if marked else "approve")
-    empty(chat)
-
-
-@pytest.mark.more
-@pytest.mark.fault("F12")
-def test_keys_typed_ahead_of_a_dialog_are_the_message(chat: FaultyChat) -> None:
-    goes_on = threading.Event()
-    first = sse(delta("A moment. "), done=False)
-    arguments = json.dumps({"command": EFFECT})
-    wanted = {"index": 0, "id": "c1", "function": {"name": "shell_exec", "arguments": arguments}}
-    reply = Raw(steps=(first, Wait(event=goes_on), sse(delta(tool_calls=[wanted]), delta(finish="tool_calls"))))
-    chat.say("write it down", reply, says(done := "It is over."))
-    chat.wait_for("A moment")
-    chat.terminal.send("and")
-    chat.terminal.wait_until(lambda text: message(chat) == "and", what="the text")
-    goes_on.set()
-    chat.wait_for("1 approval pending . ctrl.g")
-    # The dialog opens in the middle of it.
-    chat.terminal.send("\x07 a s A")
-    dialog(chat)
-    assert chat.installation.journal() == []
-    chat.terminal.press("d")
-    chat.wait_for(done)
-    assert message(chat) == "and a s A"
     empty(chat)
 
 

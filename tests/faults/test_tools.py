@@ -1,4 +1,4 @@
-"""Commands while they run: what they leave, print, wait for, and what happens without a sandbox (G02-G06).
+"""Commands while they run: what they leave and print, and what happens without a sandbox (G02, G03, G05, G06).
 
 Mostly one chat on a terminal, kept open.
 """
@@ -23,7 +23,7 @@ from tests.faults.confinement import (
     naming,
     needs_sandbox,
 )
-from tests.faults.entry_points import FaultyChat, Pipe, Provider, flat, patient_registry
+from tests.faults.entry_points import FaultyChat, Provider, flat, patient_registry
 from tests.support.command_line import program_environment
 from tests.support.fake_openai import call, calls
 
@@ -32,14 +32,13 @@ OPENS_A_CARD = ("\x1b[1;5A", "\x1b[1;5A", "\x0f")
 MOST_MEMORY_KB = 400_000
 """Maximum memory of the chat; it needs about 100,000 when idle."""
 NEEDS_NAMESPACES = pytest.mark.skipif(not can_hide_bubblewrap(), reason="no namespace to be had for a test")
-ASKERS = {"SSH_ASKPASS": "/bin/false", "GIT_ASKPASS": "/bin/false", "SUDO_ASKPASS": "/bin/false", "DISPLAY": ":99"}
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """A chat for all the faults here."""
     with Provider() as provider:
-        opened = Bench(tmp_path_factory.mktemp("tools"), provider, sandbox=True, env=ASKERS)
+        opened = Bench(tmp_path_factory.mktemp("tools"), provider, sandbox=True)
         yield opened
         opened.close()
 
@@ -77,19 +76,6 @@ def test_a_child_that_holds_the_pipe_does_not_hold_the_turn(bench: Bench) -> Non
     bench.chat.assert_well()
 
 
-@pytest.mark.more
-@pytest.mark.fault("G02")
-def test_nor_without_a_terminal(pipe: Pipe) -> None:
-    number = f"7300.{os.getpid()}"
-    (pipe.installation.workspace / "leave.sh").write_text(f"sleep {number} &\necho done\n")
-    asked = calls(call("shell_exec", command="sh leave.sh"))
-    done = pipe.ask("go", asked, more=("--approve", "shell_exec:sh leave.sh"))
-    assert (done.code, done.out) == (0, "You said: go\n")
-    assert "shell_exec: 1 background process stopped" in done.err
-    assert naming(number) == []
-    pipe.assert_well()
-
-
 # G03
 
 
@@ -121,14 +107,6 @@ def test_an_endless_output_leaves_the_chat_free_and_is_kept_at_both_ends(bench: 
 
 @pytest.mark.more
 @pytest.mark.fault("G03")
-def test_binary_output_is_described_and_not_shown(bench: Bench) -> None:
-    result = ran(bench.chat, "head -c 5000000 /dev/urandom", result="result shortened")
-    assert result == "[binary output, 5,000,000 bytes, not shown]"
-    bench.chat.assert_well()
-
-
-@pytest.mark.more
-@pytest.mark.fault("G03")
 @pytest.mark.parametrize("size", [20_000_000, pytest.param(2**30, marks=pytest.mark.kill)])
 def test_one_line_of_any_length_takes_bounded_memory(bench: Bench, size: int) -> None:
     chat = bench.chat
@@ -147,55 +125,7 @@ def peak_memory(chat: FaultyChat) -> int:
     return int(found[1])
 
 
-# G04
-
-ASKS_SOMEBODY = {
-    "line": ("read line; echo read:$?", "read:1"),
-    "input": ("cat; echo end of input", "end of input"),
-    "terminal": ("tty; (exec 3</dev/tty) && echo open", "not a tty"),
-    "python": ("python3 -c \"open('/dev/tty')\" 2>&1 | tail -1", "No such device or address"),
-    "password": ("python3 -c 'import getpass; getpass.getpass()' 2>&1 | tail -1", "EOFError"),
-    "helpers": ("env; echo all", "all"),
-}
-
-
-@pytest.mark.more
-@pytest.mark.fault("G04")
-def test_nobody_is_asked_for_input_and_nothing_waits_for_it(bench: Bench) -> None:
-    command = "; ".join(f"echo '<{name}>'; {text}" for name, (text, _) in ASKS_SOMEBODY.items())
-    result = ran(bench.chat, command, result="Shell .*approved")
-    parts = dict(re.findall(r"<(\w+)>\n(.*?)(?=\n<\w+>\n|\Z)", result, re.DOTALL))
-    for name, (_, wanted) in ASKS_SOMEBODY.items():
-        assert wanted in parts[name], name
-    assert "open" not in parts["terminal"].split()
-    assert not re.search(r"ASKPASS|DISPLAY", parts["helpers"])
-    assert "GIT_TERMINAL_PROMPT=0" in parts["helpers"]
-    bench.chat.assert_well()
-
-
 # G05
-
-
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """A chat where there is no bubblewrap."""
-    with Provider() as provider:
-        opened = Bench(tmp_path_factory.mktemp("bare"), provider, sandbox=False)
-        yield opened
-        opened.close()
-
-
-@pytest.mark.more
-@pytest.mark.fault("G05")
-@NEEDS_NAMESPACES
-def test_the_dialog_names_what_takes_the_place_of_bubblewrap(bare: Bench) -> None:
-    chat = bare.chat
-    chat.wait_for("sandbox (on|off)")
-    chat.say("go", calls(call("shell_exec", command="echo hello")))
-    assert re.search(r"sandbox +(Landlock|off \(bubblewrap is not installed)", chat.terminal.dialog())
-    chat.terminal.decide("a")
-    chat.wait_for("You said: go")
-    chat.assert_well()
 
 
 @pytest.mark.more

@@ -67,6 +67,7 @@ async def test_a_call_with_problems_never_runs(tmp_path: Path) -> None:
         await repeat.run(facts, context_for(tmp_path))
 
 
+@pytest.mark.fault("G07")
 async def test_results_of_any_kind_become_bounded_text(tmp_path: Path) -> None:
     context = context_for(tmp_path, max_output_chars=1_000)
     results: list[object] = [None, "", "  ", "x" * 5_000, b"text", b"\0\1", {"a": [1]}, "a\udc00b", 5_000_000 * "y"]
@@ -84,6 +85,7 @@ async def test_results_of_any_kind_become_bounded_text(tmp_path: Path) -> None:
     assert all(len(content) <= 1_000 for content in contents)
 
 
+@pytest.mark.fault("G07")
 async def test_an_exception_is_a_failure_with_a_reason(tmp_path: Path) -> None:
     @tool()
     def fail(kind: str) -> str:
@@ -111,6 +113,7 @@ class Outcry(BaseException):
 ENDS = {"exit": SystemExit(3), "outcry": Outcry("no"), "cancelled": asyncio.CancelledError(), "stop": StopIteration(1)}
 
 
+@pytest.mark.fault("G07")
 @pytest.mark.parametrize("kind", ENDS)
 async def test_exits_and_interrupts_in_a_function_fail_only_the_call(tmp_path: Path, kind: str) -> None:
     @tool()
@@ -165,6 +168,7 @@ print("over")
     assert (ran.returncode, ran.stdout) == (0, "over\n"), ran.stderr
 
 
+@pytest.mark.fault("G09")
 async def test_errors_about_values_do_not_show_the_values(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     secret = "sk-secret-1234"
 
@@ -182,6 +186,7 @@ async def test_errors_about_values_do_not_show_the_values(tmp_path: Path, caplog
     assert "sk-secret" not in caplog.text + str(caught.value)
 
 
+@pytest.mark.fault("G09")
 async def test_the_log_lists_all_problems_without_the_values(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     wrong: dict[str, object] = {"text": 1, **{f"extra{number}": "sk-secret-1234" for number in range(50)}}

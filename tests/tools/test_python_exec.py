@@ -1,9 +1,7 @@
 """Code: what runs it, with what environment, how it ends, and that it is confined as commands are."""
 
-import asyncio
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +13,7 @@ from chatops.domain.tools import Outcome
 from chatops.sandbox.confinement import probe
 from chatops.tools.function import FunctionTool
 from chatops.tools.python import python_tools
-from tests.support.waiting import PATIENCE, until, until_good
-from tests.tools.running import MODES, marked, needs_sandbox, none_left, sleepers
+from tests.tools.running import MODES, needs_sandbox
 from tests.tools.toolkit import SECRET, cases, context_for, done, inspected
 
 
@@ -28,12 +25,6 @@ def python(best: SandboxLevel) -> FunctionTool:
 def tool(request: pytest.FixtureRequest) -> FunctionTool:
     """The tool, with and without a sandbox."""
     return python(request.param)
-
-
-@pytest.fixture
-def mark() -> Iterator[str]:
-    """See `marked`."""
-    yield from marked()
 
 
 async def test_output_comes_in_the_order_it_was_printed(tool: FunctionTool, tmp_path: Path) -> None:
@@ -217,49 +208,3 @@ async def test_a_python_in_the_workspace_is_a_caution(tmp_path: Path, monkeypatc
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     facts = await inspected(python(SandboxLevel.NONE), context_for(tmp_path), {"code": "pass"})
     assert "program in the workspace" in facts.caution
-
-
-TRICKS = {
-    "setsid": "subprocess.Popen(['sleep', '{mark}'], start_new_session=True); print('up'); time.sleep(600)",
-    "deaf": "[signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]; print('up'); subprocess.run(['sleep', '{mark}'])",
-}
-
-
-@pytest.mark.more
-@pytest.mark.parametrize("trick", TRICKS)
-async def test_nothing_survives_the_time_limit_and_the_output_so_far_is_kept(
-    tool: FunctionTool, tmp_path: Path, mark: str, trick: str
-) -> None:
-    code = f"import signal, subprocess, time\n{TRICKS[trick].format(mark=mark)}"
-    facts = await inspected(tool, context_for(tmp_path), {"code": code})
-    result, limit = await until_good(
-        lambda limit: tool.run(facts, context_for(tmp_path, timeout_s=limit)),
-        3.0,
-        good=lambda result: result.content.startswith("up"),
-    )
-    assert result.outcome is Outcome.FAILED
-    assert result.content.startswith(f"up\n[stopped after {0.9 * limit:g} s: the time limit")
-    assert await none_left(mark)
-
-
-@pytest.mark.parametrize("trick", TRICKS)
-async def test_nothing_survives_cancellation(tool: FunctionTool, tmp_path: Path, mark: str, trick: str) -> None:
-    up = asyncio.Event()
-    context = context_for(tmp_path, output=lambda text: up.set())
-    code = f"import signal, subprocess, time\n{TRICKS[trick].format(mark=mark)}"
-    running = asyncio.ensure_future(done(tool, context, {"code": code}))
-    await asyncio.wait_for(up.wait(), PATIENCE)
-    await until(lambda: sleepers(mark))
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert await none_left(mark)
-
-
-@pytest.mark.some(1)
-async def test_endless_output_is_bounded(tool: FunctionTool, tmp_path: Path) -> None:
-    result = await done(tool, context_for(tmp_path), {"code": "for n in range(300000): print(n)"})
-    assert len(result.content) <= 16_000
-    assert result.truncated
-    assert result.content.startswith("0\n1\n")
-    assert result.content.endswith("299999")

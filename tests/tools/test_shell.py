@@ -168,6 +168,7 @@ async def test_what_cannot_run_is_a_problem(tool: FunctionTool, tmp_path: Path, 
     assert [problem.path for problem in facts.problems] == ["command"]
 
 
+@pytest.mark.fault("G04")
 async def test_a_command_has_empty_stdin_and_no_terminal(tool: FunctionTool, tmp_path: Path) -> None:
     assert (await done(tool, context_for(tmp_path), {"command": "cat"})).outcome is Outcome.SUCCESS
     result = await done(tool, context_for(tmp_path), {"command": "echo x > /dev/tty"})
@@ -367,6 +368,7 @@ async def test_head_and_tail_of_long_output_are_kept(tool: FunctionTool, tmp_pat
     assert len(result.content) <= 2_000
 
 
+@pytest.mark.fault("G04")
 def test_the_environment_is_an_allow_list() -> None:
     given = {"PATH": "bin:/usr/bin::/opt/x", "LC_ALL": "C", "HOME": "/h", "OPENAI_API_KEY": SECRET, "LD_PRELOAD": "/x"}
     assert clean_environment(given) == {

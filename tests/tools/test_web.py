@@ -23,8 +23,11 @@ from chatops.tools.function import FunctionTool
 from chatops.tools.page import decode_page, read_text
 from chatops.tools.web import WebSettings, web_tools
 from tests.support.cases import for_each
+from tests.support.sockets import TlsListener
 from tests.tools.toolkit import World, attempt, cases, context_for, done, inspected
 from tests.tools.webserver import Server, answer, redirect, serving
+
+pytestmark = pytest.mark.fault("G10")
 
 ANY_PORT = range(1, 65_536)
 """Test servers listen where there is room."""
@@ -300,6 +303,13 @@ async def test_refused_connections_and_unknown_names(tmp_path: Path, unused_tcp_
         await done(fetcher(stub()), context, {"url": f"http://stub.test:{unused_tcp_port}/"})
     with pytest.raises(ToolFailedError, match="could not be resolved"):
         await done(fetcher(stub()), context, {"url": "http://nowhere.test/"})
+
+
+async def test_a_refused_certificate_is_named_and_nothing_is_said(tmp_path: Path) -> None:
+    with TlsListener("self-signed") as listener:
+        with pytest.raises(ToolFailedError, match=r"its certificate was refused \(self-signed certificate\)"):
+            await done(fetcher(stub()), context_for(tmp_path), {"url": f"https://stub.test:{listener.port}/"})
+        assert listener.received == b""
 
 
 async def test_an_error_page_is_a_failure_with_its_text(server: Server, tmp_path: Path) -> None:
