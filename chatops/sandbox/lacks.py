@@ -39,11 +39,13 @@ _NO_NETWORK = re.compile(
     r"could not resolve host|temporary failure in name resolution|name or service not known|network is unreachable"
     r"|nodename nor servname|failed to resolve|no address associated|getaddrinfo"
     r"|\b(?:EAI_AGAIN|ENETUNREACH|ENOTFOUND)\b|network unreachable|unable to resolve|connection refused|ECONNREFUSED"
-    r"|failed to establish a new connection",
+    r"|failed to establish a new connection|couldn't connect to server",
     re.IGNORECASE,
 )
 _READ_ONLY = re.compile(r"read-only file system|EROFS|Errno 30", re.IGNORECASE)
 _NO_PERMISSION = re.compile(r"permission denied|EACCES|Errno 13", re.IGNORECASE)
+_IN_GIT = re.compile(r"(?<![\w.-])\.git\b")
+"""The folder itself. A bare repository, such as origin.git, is another one."""
 _GIT_SETTINGS = re.compile(r"\.git/(?:config|hooks|info|modules|worktrees)\b")
 _NO_PROGRAM = re.compile(
     r"command not found|no such file or directory|required file not found|no module named|bad interpreter",
@@ -54,13 +56,15 @@ _EXIT_NOT_FOUND = 127
 
 
 def unreached_cause(hosts: tuple[str, ...], *, code: int | None, spec: SandboxSpec) -> tuple[str, SandboxSpec]:
-    """Return the clause that the proxy reached none of `hosts`, and the limits with which it would.
+    """Return the clause that the proxy reached none of `hosts`, and the limits with which it would reach more.
 
     `code` is the command's exit code: one that succeeded lacked nothing.
     """
     refused = tuple(name for name in hosts if not any(covers_host(entry, name) for entry in spec.hosts))
+    if not refused:
+        return f"the sandbox permits it, but it was not reached: {', '.join(hosts[:_MAX_NAMED])}", NARROWEST
     needs = SandboxSpec(hosts=refused[:_MAX_OFFERED]) if code else NARROWEST
-    return f"not reachable from the sandbox: {', '.join(hosts[:_MAX_NAMED])}", needs
+    return f"not reachable from the sandbox: {', '.join(refused[:_MAX_NAMED])}", needs
 
 
 def likely_cause(
@@ -72,7 +76,7 @@ def likely_cause(
     """
     spec = context.sandbox
     refused_writes = [line for line in output.splitlines() if _READ_ONLY.search(line)]
-    if any(".git" in line for line in refused_writes) and spec.git != "writable":
+    if any(_IN_GIT.search(line) for line in refused_writes) and spec.git != "writable":
         needs_settings = spec.git == "commit" or any(_GIT_SETTINGS.search(line) for line in refused_writes)
         needs = SandboxSpec(git="writable" if needs_settings else "commit")
         what = "config, hooks and info in .git are" if spec.git == "commit" else ".git is"
@@ -108,7 +112,8 @@ def _unopened_masks(output: str, command: Command, *, workspace: Path) -> list[s
     options = zip(command.argv, command.argv[1:], command.argv[2:], strict=False)
     masked = [target for option, source, target in options if (option, source) == ("--ro-bind", "/dev/null")]
     errors = "\n".join(line for line in output.splitlines() if _NO_PERMISSION.search(line))
-    unopened = [path for path in masked if os.path.basename(path) in errors]
+    names = {path: re.escape(os.path.basename(path)) for path in masked}
+    unopened = [path for path, name in names.items() if re.search(rf"(?<!\w){name}(?!\w)", errors)]
     return [visible(os.path.relpath(path, workspace), limit=100) for path in unopened[:_MAX_NAMED]]
 
 
@@ -178,6 +183,8 @@ def _lacks_of_need(need: Need, *, spec: SandboxSpec, bubblewrap: bool, context: 
             yield Lack(by=need.by, needs=SandboxSpec(network=True))
         case NeedKind.NETWORK if not spec.network:
             hosts = need.hosts or (_remote_hosts(context) if need.by.startswith("git ") else ())
+            if hosts is None:
+                return
             missing = tuple(host for host in hosts if not any(covers_host(listed, host) for listed in spec.hosts))
             if missing:
                 yield Lack(by=need.by, needs=SandboxSpec(hosts=missing))
@@ -188,14 +195,17 @@ def _lacks_of_need(need: Need, *, spec: SandboxSpec, bubblewrap: bool, context: 
             pass
 
 
-def _remote_hosts(context: ToolContext) -> tuple[str, ...]:
-    """Return the hosts of the repository's remotes if all are reached by HTTP, else nothing."""
+def _remote_hosts(context: ToolContext) -> tuple[str, ...] | None:
+    """Return the hosts of the repository's remotes if all are reached by HTTP, else nothing. None: all are folders."""
     try:
         with opened_file(context.workspace / ".git" / "config", context=context) as descriptor:
             text = os.read(descriptor, _MAX_CONFIG_BYTES).decode("utf-8", "replace")
     except (OSError, ToolFailedError):
         return ()
-    remotes = [_WEB_HOST.match(url) for url in _REMOTE_URL.findall(text)]
+    urls = _REMOTE_URL.findall(text)
+    if urls and all(url.startswith(("/", "./", "../", "file:")) for url in urls):
+        return None
+    remotes = [_WEB_HOST.match(url) for url in urls]
     return tuple(dict.fromkeys(remote[1] for remote in remotes if remote)) if all(remotes) else ()
 
 

@@ -57,6 +57,11 @@ async def test_what_the_words_tell(command: str, extra: SandboxSpec, repository:
     assert found.extra_sandbox != found.sandbox
 
 
+async def test_a_push_to_a_folder_lacks_no_network(repository: Path) -> None:
+    (repository / ".git" / "config").write_text('[remote "origin"]\n\turl = ../shop.git\n')
+    assert (await facts_of("git push", repository)).extra == SandboxSpec(git="commit")
+
+
 async def test_what_it_has_is_not_lacking(repository: Path) -> None:
     spec = SandboxSpec(git="commit", hosts=("127.0.0.1:8123", "*.example"))
     for command in ("git push", "curl http://a.example", "pip install x"):
