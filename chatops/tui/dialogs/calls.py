@@ -298,8 +298,7 @@ class CallsDialog(GuardedDialog):
     @property
     def unread(self) -> str:
         """What approving keys do until all of the call was read."""
-        left = 0 if self.is_read else self.payload.lines_left
-        return read_on(left, short=self.room is not Room.USUAL) if left else ""
+        return "" if self.is_read else read_on(self.payload.lines_left, short=self.room is not Room.USUAL)
 
     def legend_at_once(self) -> KeyLegend | None:
         """Return the legend for a call that a key of the user has brought up, until the other keys act too."""

@@ -390,7 +390,7 @@ class ContainedScreen(GuardedDialog):
     def unread(self) -> str:
         """What `a` does until all changes were read."""
         skipped, below = self.payload.lines_skipped, self.payload.lines_below
-        if self.is_read or not skipped + below:
+        if self.is_read:
             return ""
         if self.room is Room.USUAL:
             unseen = f"{plural(skipped, 'line')} above not shown" if skipped else f"{plural(below, 'more line')} below"

@@ -138,7 +138,6 @@ class PayloadView(ScrollView, can_focus=False):
             self._jump(self._seen_lines.find(0))
         else:
             self.page(1)
-        self.look()
 
     def look(self) -> None:
         """Take note of the lines on screen once they are drawn: nothing is counted below another screen."""

@@ -134,8 +134,11 @@ async def test_changes_that_came_below_the_help_are_applied_once_they_were_on_th
         await running.press("f1")
         dialog = running.app.screen_stack[-2]
         assert isinstance(dialog, ContainedScreen)
-        monkeypatch.setattr(running.session, "changes", replace(ContainedSession.changes, changes=CHANGES[:2]))
-        await until(lambda: len(dialog._changes) == 2)
+        # As high as before: no new layout would make the dialog look at its lines again.
+        other = (CHANGES[0], replace(CHANGES[1], diff=DIFF.replace("a = 2", "a = 3")), CHANGES[2])
+        monkeypatch.setattr(running.session, "changes", replace(ContainedSession.changes, changes=other))
+        await until(lambda: tuple(dialog._changes) == other)
+        await running.settle()
         await running.press("escape")
         await until(lambda: dialog.is_read)
         await running.press("a")
