@@ -94,12 +94,14 @@ async def next_role(context: Context) -> Replies:
 
 
 async def model(context: Context, argument: str) -> Replies:
-    """Pin a model by name, or let the user choose. ``role`` leaves the choice to the role again."""
-    if argument:
+    """Pin a model by name, or let the user choose, by a part of it. ``role`` leaves the choice to the role again."""
+    # A model that only its server knows has its server before a slash.
+    if argument == "role" or "/" in argument or argument in [row.name for row in context.workspace.models()]:
         return await _choose_model(context, "" if argument == "role" else argument)
     if context.settings_locked:
         return (Notify(context.settings_locked),)
-    return (Choose(ModelPicker(context.workspace, current=context.session.snapshot().model), _choose_model),)
+    current = context.session.snapshot().model
+    return (Choose(ModelPicker(context.workspace, current=current, wanted=argument), _choose_model),)
 
 
 async def _choose_model(context: Context, name: str) -> Replies:

@@ -191,12 +191,12 @@ class ModelPicker(Picker):
     The servers are asked while it is open. Models that cannot be used are one line at the end, until it is chosen.
     """
 
-    def __init__(self, workspace: "Workspace", *, current: str) -> None:
-        """List the models of the registry; the servers are asked once it is shown."""
+    def __init__(self, workspace: "Workspace", *, current: str, wanted: str = "") -> None:
+        """List the models of the registry, filtered by `wanted`; the servers are asked once it is shown."""
         self._workspace = workspace
         self._model_in_force = current
         self._unfolded = False
-        super().__init__("Model", choices=(), empty="No model of that name.")
+        super().__init__("Model", choices=(), empty="No model of that name.", wanted=wanted)
         self._show(workspace.models())
 
     def on_mount(self) -> None:
@@ -262,7 +262,6 @@ class SessionPicker(Picker):
         self, rows: Sequence[SessionRow], *, session: "SessionView", sessions: "SessionList", wanted: str = ""
     ) -> None:
         """List `rows`, filtered by `wanted`. `session` is the open one, which cannot be deleted."""
-        self._wanted_first = wanted
         self._rows = {row.id: row for row in rows}
         self._open = session
         self._sessions = sessions
@@ -275,12 +274,7 @@ class SessionPicker(Picker):
         self._doomed = ""
         """The session that is deleted when ctrl+d is pressed again."""
         empty = "No session of this folder matches.\nIn all folders: /search --all WORDS"
-        super().__init__("Sessions", choices=self._listed(), hint=SESSION_KEYS, empty=empty)
-
-    def on_mount(self) -> None:
-        """Put the words that were given into the filter. The base class fills the list."""
-        if self._wanted_first:
-            self.query_one(Input).insert_text_at_cursor(self._wanted_first)
+        super().__init__("Sessions", choices=self._listed(), hint=SESSION_KEYS, empty=empty, wanted=wanted)
 
     def _listed(self) -> list[Choice]:
         return [self._choice(row) for row in below_origins(tuple(self._rows.values()))]

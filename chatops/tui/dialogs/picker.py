@@ -60,14 +60,16 @@ class Picker(Modal[str | None]):
         hint: Sequence[KeyHint] = (),
         empty: str = "Nothing here.",
         on_move: Callable[[str], str] | None = None,
+        wanted: str = "",
     ) -> None:
-        """Create the picker.
+        """Create the picker. `wanted` is in its filter at first.
 
         `unfiltered` is listed instead of `choices` while no filter is typed. `on_move` is called with the highlighted
         key, and with the current one after Esc. It returns the preview.
         """
         super().__init__()
         self._on_move = on_move
+        self._wanted_first = wanted
         self._title = title
         self.choices = tuple(choices)
         """All choices, in their order."""
@@ -104,9 +106,11 @@ class Picker(Modal[str | None]):
         return 0
 
     def on_mount(self) -> None:
-        """Highlight the current choice."""
+        """Highlight the current choice, and put the words that were given into the filter."""
         self.query_one(OptionList).can_focus = False
         self._fill("")
+        if self._wanted_first:
+            self.query_one(Input).insert_text_at_cursor(self._wanted_first)
 
     def on_resize(self) -> None:
         """Limit the list's height, so that preview and keys stay on screen. The window is as wide as its texts."""
