@@ -9,7 +9,7 @@ name of Textual, or by chance defines one.
 | ``MessagePump._dispatch_message`` | `ErrorBoundary` | continuing after a handler has raised |
 | ``MessagePump._mounted_event`` | `wait_until_mounted` | keys typed before the message field is there |
 | ``App._ready`` | `AppHooks.before_first_message` | the same |
-| ``App._display`` | `AppHooks.skips_frame` | leaving out frames on a slow terminal |
+| ``App._display`` | `AppHooks.skips_frame`, `cursor_on` | leaving out frames on a slow terminal; the cursor |
 | ``Stylesheet._require_parse`` | `AppHooks.refresh_css` | parsing style sheets once at the start |
 | ``App._batch_count`` | `AppHooks` | frames that Textual drops |
 | ``App._handle_exception`` | `AppHooks.handle_error`, `report_error` | continuing after an error |
@@ -58,7 +58,7 @@ from textual.app import App
 from textual.document._edit import Edit as Edit
 from textual.dom import DOMNode
 from textual.expand_tabs import expand_tabs_inline
-from textual.geometry import Region, Size
+from textual.geometry import Offset, Region, Size
 from textual.message import Message
 from textual.message_pump import MessagePump
 from textual.notifications import Notification
@@ -120,7 +120,21 @@ class AppHooks(App[None]):
         if self._batch_count:
             # Textual drops a frame of a batch although what it shows counts as painted from now on.
             screen.refresh()
+        self.cursor_position = self.cursor_on(screen) or self.cursor_position
         super()._display(screen, renderable)
+
+    def cursor_on(self, screen: Screen[Any]) -> Offset | None:
+        """Return where the terminal's cursor belongs after a frame: screen readers and magnifiers follow it.
+
+        That is what a dialog names as `row_in_focus`, else the focused widget. Textual puts it into text fields only,
+        and leaves it where one was before.
+        """
+        if place := getattr(screen, "row_in_focus", None):
+            return place  # type: ignore[no-any-return]
+        focused = screen.focused
+        if isinstance(focused, TextArea | Input):
+            return focused.cursor_screen_offset
+        return focused.content_region.offset if focused is not None else None
 
     def skips_frame(self) -> bool:
         """Return True to leave out a frame. The driver cannot: it gets parts of frames, and one cannot be left out."""

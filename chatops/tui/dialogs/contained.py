@@ -71,7 +71,7 @@ class ContainedScreen(GuardedDialog):
             "the diff of the file",
             lambda self: ("opens its diff" if self.undoes else "goes to its diff", "diff"),
         ),
-        DialogKey("tab right", "go_next", "next or previous file", ("next file", "next"), named="Tab, shift+Tab"),
+        DialogKey("tab right", "go_next", "next or previous file", ("next file", "next"), named="Up, Down, Tab"),
         DialogKey("shift+tab left", "go_previous"),
         AnswerKey(
             "d",
@@ -211,8 +211,12 @@ class ContainedScreen(GuardedDialog):
     # Keys
 
     def scroll_by_key(self, key: str) -> bool:
-        """Scroll if the key scrolls. In the list of an undo, arrows go to another file. Space ticks."""
-        by = {"up": -1, "k": -1, "down": 1, "j": 1}.get(key, 0) if self.undoes else 0
+        """Scroll if the key scrolls. In the list, arrows go to another file, and scroll from its ends. Space ticks."""
+        by = {"up": -1, "down": 1}.get(key, 0)
+        if self.undoes:
+            by = {"k": -1, "j": 1}.get(key, by)
+        elif self.payload.line_in_view(self.pointed_row) is None or not 0 <= self._index + by < len(self._changes):
+            by = 0
         if by:
             self._go_to_file(by)
         return bool(by) or (key != "space" and super().scroll_by_key(key))
@@ -230,12 +234,23 @@ class ContainedScreen(GuardedDialog):
         self._index = (self._index + by) % len(self._changes)
         self.note = ""
         self.show()
-        list_start = len(tuple(about_changes(self._pending, self._review)))
-        if self.payload.top_row >= list_start + len(self._changes):
+        if self.payload.top_row >= self._list_start + len(self._changes):
             self._show_diff()
         else:
-            self.payload.keep_row(list_start + self._index)
+            self.payload.keep_row(self.pointed_row)
             self.call_after_refresh(self.show_frame)
+
+    @property
+    def _list_start(self) -> int:
+        """The row of the first file in the list."""
+        if self._pending is None or self._review is None:
+            return 0
+        return len(tuple(about_changes(self._pending, self._review)))
+
+    @property
+    def pointed_row(self) -> int:
+        """The row of the file that keys act on, in the list."""
+        return self._list_start + self._index
 
     def _show_diff(self) -> None:
         """Scroll to the diff of the file. An undo shows it on a page."""

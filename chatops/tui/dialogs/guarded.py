@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from textual import events, on
 from textual.app import ComposeResult
+from textual.geometry import Offset
 from textual.message import Message
 from textual.timer import Timer
 
@@ -439,6 +440,19 @@ class GuardedDialog(Modal[None]):
     def payload(self) -> PayloadView:
         """The view that shows the subject of the decision."""
         return self.body.payload
+
+    @property
+    def row_in_focus(self) -> Offset | None:
+        """The place of the row of the payload that keys act on; its first line in view if it has none."""
+        if not self._built:
+            return None
+        line = self.payload.line_in_view(self.pointed_row) or 0
+        return self.payload.content_region.offset + Offset(0, line)
+
+    @property
+    def pointed_row(self) -> int:
+        """The row of the payload that keys act on."""
+        return 0
 
     @property
     def room(self) -> Room:

@@ -153,6 +153,11 @@ class PayloadView(ScrollView, can_focus=False):
         """Index of the row of the description at the top."""
         return self._row_at(self.scroll_offset.y)
 
+    def line_in_view(self, row: int) -> int | None:
+        """Return the line of the view in which a row of the description begins; None if it is out of view."""
+        line = self._starts[min(row, len(self._starts) - 1)] - self.scroll_offset.y
+        return line if 0 <= line < self.scrollable_content_region.height else None
+
     def _row_at(self, line: int) -> int:
         """Return the index of the row that a line belongs to."""
         return max(0, bisect_right(self._starts, line) - 1)

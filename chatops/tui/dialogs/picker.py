@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 from textual.fuzzy import FuzzySearch
+from textual.geometry import Offset
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -154,6 +155,14 @@ class Picker(Modal[str | None]):
                     place, _choice_row(self._shown[place], self._colours, marked=place == at)
                 )
         self._marked = at
+
+    @property
+    def row_in_focus(self) -> Offset | None:
+        """The place of the highlighted row; None, which is the filter, without one."""
+        if not self._shown:
+            return None
+        options = self.query_one(OptionList)
+        return options.content_region.offset + Offset(0, (options.highlighted or 0) - options.scroll_offset.y)
 
     @property
     def highlighted_choice(self) -> Choice | None:

@@ -168,6 +168,34 @@ async def test_the_role_picker_says_what_each_role_can_do_and_prefers_the_start_
         assert running.app.screen.highlighted_choice.key == "coder"  # type: ignore[attr-defined]
 
 
+async def test_the_cursor_of_the_terminal_is_where_the_keys_act() -> None:
+    """Screen readers and magnifiers follow it, also while it is hidden."""
+    async with stage() as running:
+
+        def line() -> str:
+            return running.text.splitlines()[running.app.cursor_position.y].strip("│ ")
+
+        await running.press("h", "i")
+        assert line() == "hi"
+        await running.press("ctrl+r", "up")
+        assert line().startswith(">  assistant")
+        await running.press("x", "y", "z")
+        assert line() == "xyz", "without a row, the filter"
+        await running.press("escape")
+        assert line() == "hi"
+        running.session.ask(pending_call())
+        await running.press("ctrl+g")
+        assert "git status" in line()
+
+
+async def test_a_part_of_a_models_name_filters_the_models() -> None:
+    async with stage() as running:
+        await send(running, "/model de")
+        await until(lambda: "de" in running.text and ">  demo" in running.text and "  local " not in running.text)
+        await running.press("enter")
+        assert running.session.pinned == ["demo"]
+
+
 async def test_the_frame_names_the_keys_for_a_text_that_is_typed_during_a_turn() -> None:
     async with stage() as running:
         running.session.start_turn("run the tests")

@@ -167,6 +167,24 @@ async def test_space_ticks_and_never_decides() -> None:
         assert taken(running) == [Approved(only=("Makefile",))]
 
 
+async def test_arrows_choose_a_file_in_the_list_and_scroll_from_its_end() -> None:
+    async with asked((80, 18)) as running:
+        await running.press("down")
+        assert "> [x] change a.py" in running.text and pointed(running).startswith("│ > [x] change a.py")
+        await running.press("space", "down")
+        assert "[ ] change a.py" in running.text and "> [!] change b.py" in running.text
+        assert "Role coder: 3 changed" in running.text
+        await running.press("down", "down")
+        assert "Role coder: 3 changed" not in running.text, "it has scrolled"
+        await running.press("up")
+        assert "> [ ] change a.py" in running.text
+
+
+def pointed(running: Stage) -> str:
+    """The line of the screen in which the terminal's cursor is."""
+    return running.text.splitlines()[running.app.cursor_position.y]
+
+
 async def test_what_was_unticked_stays_so_when_the_dialog_is_opened_again() -> None:
     async with asked() as running:
         await running.press("space", "escape", "ctrl+g")
