@@ -97,27 +97,6 @@ def test_the_first_decision_counts(chatops: CommandLine) -> None:
     assert not (chatops.workspace / "made.txt").exists()
 
 
-def test_resume_without_a_decision_pauses_again(chatops: CommandLine) -> None:
-    session, call = chatops.paused("run `touch made.txt`")
-    ran = chatops("resume", session)
-    assert ran.code == 3
-    assert call in ran.err
-    assert not (chatops.workspace / "made.txt").exists()
-
-
-def test_one_of_two_calls_is_approved_and_the_other_denied(chatops: CommandLine) -> None:
-    session, _ = chatops.paused("run `touch one.txt` and run `touch two.txt`")
-    first, second = chatops("approvals", "list", "--output-format", "json").json
-    assert chatops("approvals", "approve", first["id"]).code == 0
-    assert chatops("resume", session).code == 3
-    assert chatops("approvals", "deny", second["id"]).code == 0
-    resumed = chatops("resume", session, "--output-format", "json")
-    assert resumed.code == 0
-    assert [call["outcome"] for call in resumed.json["calls"]] == ["success", "denied"]
-    assert (chatops.workspace / "one.txt").exists()
-    assert not (chatops.workspace / "two.txt").exists()
-
-
 def test_edited_arguments_are_checked_shown_and_are_what_runs(chatops: CommandLine) -> None:
     session, call = chatops.paused("run `touch made.txt`")
     edited = chatops("approvals", "approve", call, "--edit", '{"command": "touch other.txt"}')

@@ -8,7 +8,6 @@ import pytest
 
 from chatops.domain.sandbox import SandboxLevel
 from tests.support.command_line import REPOSITORY, CommandLine, Ran, registry_for
-from tests.support.fake_openai import Call, FakeOpenAI, Raw, call, calls, error, says
 from tests.support.no_sandbox import at_level
 from tests.tools.toolkit import SECRET
 
@@ -92,67 +91,6 @@ def test_a_refused_connection(chatops: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        (error(401, "Incorrect API key provided"), "key"),
-        (error(404, "The model `m` does not exist", code="model_not_found"), "m"),
-        (Raw(status=200, content_type="text/html", steps=(b"<html>login</html>",)), "web page"),
-    ],
-)
-def test_a_server_that_refuses(answer: Raw, said: str, chatops: CommandLine) -> None:
-    with FakeOpenAI(lambda request: answer) as server:
-        file = registry_for(chatops.workspace, server.url)
-        ran = chatops("--registry", file, "-p", "hello", "--output-format", "json")
-    assert_clear(ran, said, code=1)
-    assert ran.json["status"] == "failed"
-
-
-def test_stream_json_closes_its_tree_when_the_model_fails(chatops: CommandLine) -> None:
-    with FakeOpenAI([error(401, "no")]) as server:
-        file = registry_for(chatops.workspace, server.url)
-        ran = chatops("--registry", file, "-p", "hello", "--output-format", "stream-json")
-    assert ran.code == 1
-    lines = [json.loads(line) for line in ran.out.splitlines()]
-    opened = [line["id"] for line in lines if line.get("status") == "started"]
-    closed = [line["id"] for line in lines if line.get("status") in ("success", "error")]
-    assert sorted(opened) == sorted(closed)
-    assert (lines[-1]["type"], lines[-1]["status"], lines[-1]["result"]) == ("turn_finished", "error", "failed")
-
-
-def test_bad_calls_go_back_to_the_model_which_can_do_better(chatops: CommandLine) -> None:
-    script = [
-        calls(Call(name="file_read", arguments="{not json at all", id="a")),
-        calls(call("fil_read", path="note.txt", id="b")),
-        calls(call("shell_exec", command="touch made.txt", id="c")),
-        calls(call("file_read", path="note.txt", id="d")),
-        says("It is due on Friday."),
-    ]
-    with FakeOpenAI(script) as server:
-        file = registry_for(chatops.workspace, server.url)
-        ran = chatops("--registry", file, "-p", "when?", "--output-format", "json")
-        results = server.requests[-1].tool_results
-        assert server.violations == []
-    assert ran.code == 0, ran.err
-    assert ran.json["answer"] == "It is due on Friday."
-    assert [one["outcome"] for one in ran.json["calls"]][-1] == "success"
-    assert "success" not in [one["outcome"] for one in ran.json["calls"]][:-1]
-    assert "Did you mean file_read" in results[1]
-    assert "shell_exec" in results[2]
-    assert not (chatops.workspace / "made.txt").exists()
-
-
-def test_a_call_above_the_level_is_refused_even_if_the_role_lists_it(chatops: CommandLine) -> None:
-    script = [calls(call("shell_exec", command="touch made.txt", id="c")), says("I may not.")]
-    with FakeOpenAI(script) as server:
-        file = registry_for(chatops.workspace, server.url, tools=["file_read", "shell_exec"])
-        ran = chatops("--registry", file, "--access", "user", "-p", "x", "--approve", "shell_exec:touch *")
-        assert server.requests[0].tool_names == ["file_read"]
-    assert ran.code == 0, ran.err
-    assert ran.out == "I may not.\n"
-    assert not (chatops.workspace / "made.txt").exists()
-
-
-@pytest.mark.parametrize(
     ("rule", "said"),
     [
         ("shell_exec", "would let the model run anything"),
@@ -165,15 +103,3 @@ def test_a_rule_that_would_be_too_wide_or_means_nothing(rule: str, said: str, ch
     ran = chatops("-p", "run `touch made.txt`", "--role", "coder", "--approve", rule)
     assert_clear(ran, said, code=2)
     assert not (chatops.workspace / "made.txt").exists()
-
-
-def test_a_damaged_store_is_told_and_not_overwritten(chatops: CommandLine, chatops_home: Path) -> None:
-    chatops("-p", "read note.txt")
-    store = chatops_home / "data" / "chatops.db"
-    for extra in store.parent.glob("chatops.db-*"):
-        extra.unlink()
-    store.write_bytes(b"this is no database, but it may be all that is left" * 100)
-    ran = chatops("-p", "read note.txt")
-    assert "Traceback" not in ran.err
-    kept = [file for file in store.parent.glob("chatops.db*") if b"all that is left" in file.read_bytes()]
-    assert kept, "the damaged file was overwritten"

@@ -98,15 +98,6 @@ def test_a_reached_limit_waits_as_a_call_does_and_a_yes_goes_on(at: At) -> None:
         assert at.chatops.logged(asked["id"]) == ["verdict ask", "decision approved"], "nothing starts"
 
 
-def test_a_no_ends_the_turn_with_what_was_gathered(at: At) -> None:
-    session, pending = at.asked("--budget", "cost=0.50")
-    assert at("approvals", "deny", pending["id"], "--reason", "enough").code == 0
-    ended = at("resume", session, "--output-format", "json")
-    assert ended.code == 4 and ended.json["status"] == "limit" and len(at.server.requests) == 2
-    assert "invoice" in ended.json["answer"] and "Nothing more is spent. Reason: enough." in ended.err
-    assert at.chatops.logged(pending["id"]) == ["verdict ask", "decision rejected"]
-
-
 def test_headless_denial_is_a_limit_that_says_so(at: At) -> None:
     ran = at.run("--budget", "cost=0.50", "--on-approval", "deny")
     assert ran.code == 4 and ran.json["status"] == "limit" and len(at.server.requests) == 2
@@ -180,13 +171,6 @@ def test_a_demo_costs_nothing(at: At) -> None:
 def test_what_is_no_budget_is_a_usage_error(at: At, text: str) -> None:
     ran = at.run("--budget", text)
     assert ran.code == 2 and "--budget" in ran.err and not at.server.requests
-
-
-def test_the_stream_has_the_question(at: At) -> None:
-    ran = at("-p", "work", "--output-format", "stream-json", "--budget", "tokens=1000")
-    lines = [json.loads(line) for line in ran.out.splitlines()]
-    (asked,) = [line for line in lines if line["type"] == "approval_requested"]
-    assert ran.code == 3 and "budget_extend" in json.dumps(asked)
 
 
 def test_what_is_in_force_is_listed(at: At) -> None:

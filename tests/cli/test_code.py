@@ -77,29 +77,6 @@ def test_no_rule_for_any_code_is_taken(chatops: CommandLine, rule: str) -> None:
         assert not server.requests
 
 
-def test_a_mistake_is_told_in_full_then_in_one_line_and_then_it_ends(chatops: CommandLine) -> None:
-    replies = [*[calls(wrote('{"cod": "print(1)"}'))] * 3, says("I could not.")]
-    with FakeOpenAI(replies) as server:
-        ran = chatops("-p", "go", "--registry", registry(chatops.workspace, server), "--output-format", "json")
-        assert (ran.code, ran.json["status"], ran.json["answer"]) == (4, "limit", "I could not.")
-        first, second, third = server.requests[-1].tool_results
-        assert "- code: is required but missing" in first
-        assert "- cod: is not an argument of this tool; did you mean 'code'? (given: print(1))" in first
-        assert "Arguments: python_exec(code: string)" in first
-        assert second == third
-        assert "very call was not valid before" in second
-        assert "(wrong: code, cod)" in second
-        assert {call["outcome"] for call in ran.json["calls"]} == {"invalid"}
-
-
-def test_arguments_that_were_cut_off_never_run(chatops: CommandLine) -> None:
-    cut = '{"code": "import shutil; shutil.rmtree(\'/tmp/bui'
-    with FakeOpenAI([calls(wrote(cut)), says("Again.")]) as server:
-        ran = chatops("-p", "go", "--registry", registry(chatops.workspace, server), "--output-format", "json")
-        assert [call["outcome"] for call in ran.json["calls"]] == ["invalid"]
-        assert "cut off" in server.requests[-1].tool_results[0]
-
-
 def test_the_other_name_is_understood_where_rights_are_explained(chatops: CommandLine) -> None:
     said = chatops("policy", "explain", "--role", "coder", "code_interpreter", '{"code": "1"}')
     assert "python_exec: deny" in said.out

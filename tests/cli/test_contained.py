@@ -86,21 +86,6 @@ def test_one_question_for_all_changes(chatops: CommandLine, workspace: Path) -> 
         assert not server.violations
 
 
-@pytest.mark.more
-def test_denying_discards(chatops: CommandLine, workspace: Path, chatops_home: Path) -> None:
-    with FakeOpenAI(WORK) as server:
-        ran = contained(chatops, server, "--contain")
-        path = str(workspace.parent / "registry.json")
-        assert chatops("--registry", path, "approvals", "deny", ran.json["pending"][0]["id"]).code == 0
-        done = chatops("--registry", path, "resume", ran.json["session_id"])
-        assert done.code == 0 and "discarded" in done.err + done.out
-        asked = ran.json["pending"][0]["id"]
-        assert chatops.logged(asked) == ["verdict ask", "decision rejected"]
-    assert [one.name for one in workspace.iterdir()] == ["note.txt"]
-    assert (workspace / "note.txt").read_text() == "The invoice is due on Friday.\n"
-    assert not [path for path in chatops_home.rglob("contained/*") if path.is_dir()]
-
-
 def test_only_some_files(chatops: CommandLine, workspace: Path) -> None:
     with FakeOpenAI(WORK) as server:
         ran = contained(chatops, server, "--contain")
@@ -116,24 +101,6 @@ def test_only_some_files(chatops: CommandLine, workspace: Path) -> None:
         assert chatops("--registry", path, "resume", ran.json["session_id"]).code == 0
     assert (workspace / "new.py").exists() and not (workspace / "made.txt").exists()
     assert (workspace / "note.txt").read_text() == "The invoice is due on Friday.\n"
-
-
-@pytest.mark.more
-def test_a_file_changed_before_applying_asks_again(chatops: CommandLine, workspace: Path) -> None:
-    with FakeOpenAI(WORK) as server:
-        ran = contained(chatops, server, "--contain")
-        path = str(workspace.parent / "registry.json")
-        call_id = ran.json["pending"][0]["id"]
-        digest = shown_digest(chatops("--registry", path, "approvals", "show", call_id).out)
-        assert chatops("--registry", path, "approvals", "approve", call_id, "--digest", digest).code == 0
-        (workspace / "note.txt").write_text("mine\n")
-        assert chatops("--registry", path, "resume", ran.json["session_id"]).code == 3
-        shown = chatops("--registry", path, "approvals", "show", call_id)
-        assert "change note.txt  (in conflict, left: changed in the workspace since)" in shown.out
-        digest = shown_digest(shown.out)
-        assert chatops("--registry", path, "approvals", "approve", call_id, "--digest", digest).code == 0
-        assert chatops("--registry", path, "resume", ran.json["session_id"]).code == 0
-    assert (workspace / "note.txt").read_text() == "mine\n" and (workspace / "new.py").exists()
 
 
 def test_a_turn_without_changes_asks_nothing(chatops: CommandLine, workspace: Path) -> None:
@@ -153,23 +120,6 @@ def test_a_role_can_contain_and_the_registry_can_forbid(chatops: CommandLine, wo
         assert "forbids contained turns" in ran.err
         ran = contained(chatops, server, "--contain", sandbox={"contain": False})
         assert ran.code == 2
-
-
-def test_deny_stays_deny_and_secrets_stay_away(chatops: CommandLine, workspace: Path) -> None:
-    (workspace / ".env").write_text("KEY=canary-9f3\n")
-    script = [
-        calls(call("shell_exec", command="cat .env; ls -a")),
-        calls(call("file_write", path="b", content="b")),
-        calls(call("contained_apply", turn="x")),
-        says("Done."),
-    ]
-    tools = {"file_write": {"verdict": "deny"}}
-    with FakeOpenAI(script) as server:
-        ran = contained(chatops, server, "--contain", tools=tools)
-        outcomes = [(one["tool"], one["outcome"]) for one in ran.json["calls"]]
-        assert outcomes == [("shell_exec", "success"), ("file_write", "denied"), ("contained_apply", "invalid")]
-        assert "canary-9f3" not in json.dumps([request.body for request in server.requests])
-    assert ran.code == 0
 
 
 def test_no_rule_answers_it(chatops: CommandLine, workspace: Path) -> None:
@@ -373,30 +323,3 @@ def test_a_command_that_fills_the_disk_is_stopped(
     )
     assert "echo survived: failed" in shown
     assert "was stopped: the free disk space shrank by" in told and "survived\\n" not in told
-
-
-def test_under_lower_rights_nothing_is_applied_or_lost(chatops: CommandLine, workspace: Path) -> None:
-    with FakeOpenAI(WORK) as server:
-        ran = contained(chatops, server, "--contain")
-        base = ("--registry", str(workspace.parent / "registry.json"))
-        call_id = ran.json["pending"][0]["id"]
-        digest = shown_digest(chatops(*base, "approvals", "show", call_id).out)
-        refused = chatops(*base, "--access", "viewer", "approvals", "approve", call_id, "--digest", digest)
-        assert refused.code == 1 and "is not permitted: access level viewer" in refused.err
-        assert chatops(*base, "approvals", "approve", call_id, "--digest", digest).code == 0
-        assert chatops(*base, "--access", "viewer", "resume", ran.json["session_id"]).code == 3
-        assert not any(changed(workspace))
-        (pending,) = chatops(*base, "approvals", "list", "--output-format", "json").json
-        assert pending["id"] == call_id
-
-
-def test_a_model_that_names_the_call_itself_neither_applies_nor_discards(chatops: CommandLine, workspace: Path) -> None:
-    shown, told = work(
-        chatops,
-        workspace,
-        calls(call("file_write", path="new.py", content="1")),
-        calls(call("contained_apply", turn="x", list=1)),
-        calls(call("contained_apply", turn="x", undo=True), call("file_write", path="b.py", content="2")),
-    )
-    assert "There is no tool" in told and "add new.py" in shown and "add b.py" in shown
-    assert (workspace / "new.py").exists() and (workspace / "b.py").exists()

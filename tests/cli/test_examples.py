@@ -11,7 +11,7 @@ import pytest
 
 from chatops.config.paths import packaged_registry
 from tests.support.command_line import CommandLine, Ran
-from tests.support.fake_openai import FakeOpenAI, Reply, call, calls, error, says
+from tests.support.fake_openai import FakeOpenAI, Reply, call, calls, error
 from tests.support.workflows import answer, gave_up
 
 EDIT = 'replace "Helo" with "Hello" in greet.py'
@@ -81,22 +81,6 @@ def test_they_are_there_on_a_machine_as_it_comes_and_can_run(demo: Operator) -> 
 
 
 @pytest.mark.more
-def test_code_change_on_the_demo_takes_a_no_for_an_answer(demo: Operator) -> None:
-    project(demo.chatops.workspace)
-    paused = demo.run("code-change", EDIT)
-    assert demo("workflow", "resume", paused.json["session_id"]).code == 3
-    assert demo("approvals", "deny", demo.pending(paused, "file_edit"), "--reason", "not today").code == 0
-    ended = demo("workflow", "resume", paused.json["session_id"], *JSON)
-    assert ended.code == 3
-    assert ended.json["review"]["reason"] == "failed" and ended.json["pending"] == []
-    assert "Helo" in (demo.chatops.workspace / "greet.py").read_text()
-    retried = demo("workflow", "resume", paused.json["session_id"], "--retry", *JSON)
-    ended = demo.approve(demo.approve(retried, "file_edit"), "shell_exec")
-    assert ended.code == 0, ended.err
-    assert "Hello" in (demo.chatops.workspace / "greet.py").read_text()
-
-
-@pytest.mark.more
 def test_code_change_on_the_demo_edits_and_runs_the_tests(demo: Operator) -> None:
     project(demo.chatops.workspace)
     paused = demo.run("code-change", EDIT)
@@ -110,22 +94,6 @@ def test_code_change_on_the_demo_edits_and_runs_the_tests(demo: Operator) -> Non
     assert "Hello" in (demo.chatops.workspace / "greet.py").read_text()
     assert ended.json["answer"] == '(demo) "Helo" becomes "Hello" in greet.py. The tests pass.'
     assert ended.json["files"] == ["greet.py"]
-
-
-@pytest.mark.more
-def test_code_change_on_the_demo_does_not_get_past_tests_that_fail(demo: Operator) -> None:
-    project(demo.chatops.workspace, expected="Good day, Ada")
-    gate = demo.approve(demo.run("code-change", EDIT), "file_edit")
-    failed = demo.approve(gate, "shell_exec")
-    assert failed.code == 3
-    assert failed.json["review"]["step"] == "edit"
-    assert "gate tests did not pass" in failed.err
-    project(demo.chatops.workspace)
-    (demo.chatops.workspace / "greet.py").write_text('def greet(name):\n    return "Hello, " + name\n')
-    retried = demo("workflow", "resume", failed.json["session_id"], "--retry", *JSON)
-    ended = demo.approve(retried, "shell_exec")
-    assert ended.code == 0, ended.err
-    assert [outcome for tool, outcome in tools_of(ended) if tool == "file_edit"].count("success") == 1
 
 
 @pytest.mark.more
@@ -200,37 +168,6 @@ def at(chatops: CommandLine, server: FakeOpenAI) -> Operator:
     return Operator(chatops, "--registry", str(file))
 
 
-@pytest.mark.more
-def test_code_change_with_a_model_that_claims_too_much_too_early(
-    at: Operator, script: list[Reply], server: FakeOpenAI
-) -> None:
-    project(at.chatops.workspace)
-    planned = {"files": ["greet.py"], "plan": "Mend the greeting."}
-    script += [
-        # read: claims a file that it has not read, calls a tool of another step
-        answer(planned),
-        calls(call("file_edit", path="greet.py", old="Helo", new="Hello")),
-        calls(call("file_read", path="greet.py"), text="Let me look."),
-        says(f"Here is my answer:\n```json\n{json.dumps(planned)}\n```"),
-        # edit: edits before it has read
-        calls(call("file_edit", path="greet.py", old="Helo", new="Hello")),
-        calls(call("file_read", path="greet.py")),
-        calls(call("file_edit", path="greet.py", old="Helo", new="Hello")),
-    ]
-    paused = at.run("code-change", "the greeting is misspelt")
-    at.pending(paused, "file_edit")
-    assert 'file_read was never called with path="greet.py"' in server.requests[1].last_user
-    assert "Not permitted: file_edit" in server.requests[2].tool_results[-1]
-    assert "file_edit comes after file_read" in server.requests[5].tool_results[-1]
-    assert [request.body["temperature"] for request in server.requests] == [0.1] * len(server.requests)
-    offered = [tuple(sorted(request.tool_names)) for request in server.requests]
-    assert list(dict.fromkeys(offered)) == [
-        ("file_list", "file_read", "file_search"),
-        ("file_edit", "file_read", "file_search", "file_write"),
-    ]
-    assert "Helo" in (at.chatops.workspace / "greet.py").read_text()
-
-
 def test_code_change_with_a_model_whose_first_edit_breaks_the_tests(
     at: Operator, script: list[Reply], server: FakeOpenAI
 ) -> None:
@@ -276,14 +213,6 @@ def test_research_with_a_model_that_leaves_out_a_source(at: Operator, script: li
     assert "scratch_write was never called" in server.requests[5].last_user
     assert "every note cites its source" in server.requests[7].last_user
     assert "there are notes" in server.requests[8].last_user
-
-
-@pytest.mark.more
-def test_a_model_that_gives_up_ends_the_run_and_says_why(at: Operator, script: list[Reply]) -> None:
-    script += [gave_up("nothing fits")] * 3
-    ran = at("workflow", "run", "research", "make tea")
-    assert ran.code == 1
-    assert "nothing fits" in ran.err
 
 
 @pytest.mark.more

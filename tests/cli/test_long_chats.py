@@ -8,7 +8,6 @@ from tests.support.command_line import CommandLine
 from tests.support.fake_openai import FakeOpenAI, Reply, SeenRequest, call, calls, error, says
 
 LEFT_OUT = "[result of file_read left out to save room"
-CUT = "[result of file_read cut here to save room"
 
 
 def use(home: Path, server: FakeOpenAI, **model: Any) -> None:
@@ -47,20 +46,6 @@ def test_an_old_result_is_left_out_once_and_stays_out(
     assert again.messages[: len(asked.messages)] == asked.messages
     exported = chatops("sessions", "export", last.json["session_id"], "--format", "jsonl")
     assert exported.out.count("the whole text") > 900 and LEFT_OUT not in exported.out
-
-
-def test_a_result_that_is_too_large_by_itself_is_cut_for_the_model(
-    chatops: CommandLine, workspace: Path, chatops_home: Path
-) -> None:
-    (workspace / "long.txt").write_text("the whole text\n" * 1_000)
-    with FakeOpenAI(reads_when_asked) as server:
-        use(chatops_home, server, context_window=6_000)
-        ran = chatops("-p", "please read it")
-        (result,) = server.requests[-1].tool_results
-    assert ran.code == 0
-    assert CUT in result and "the whole text" in result[:200]
-    assert len(result) < 12_000
-    assert "shortened" in ran.err
 
 
 def test_the_user_is_warned_when_the_context_is_nearly_full(chatops: CommandLine, chatops_home: Path) -> None:

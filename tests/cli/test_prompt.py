@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import CommandLine, registry_for
-from tests.support.fake_openai import FakeOpenAI, call, calls, error, says
+from tests.support.fake_openai import FakeOpenAI, says
 
 KEYS = {
     "session_id", "turn_id", "role", "model", "status", "answer", "calls", "usage", "rounds", "files", "pending",
@@ -31,14 +31,6 @@ def test_reading_a_file_gives_the_documented_object(chatops: CommandLine) -> Non
     assert value["usage"]["input_tokens"] == sum(one["usage"]["input_tokens"] for one in value["rounds"])
     assert value["pending"] == []
     assert value["turn_id"].startswith(value["session_id"])
-
-
-def test_text_puts_the_answer_alone_on_stdout(chatops: CommandLine) -> None:
-    ran = chatops("-p", "read note.txt")
-    assert ran.code == 0
-    assert "due on Friday" in ran.out
-    assert "running file_read" in ran.err
-    assert "running" not in ran.out
 
 
 def test_the_prompt_may_come_from_standard_input(chatops: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,30 +91,6 @@ def test_an_empty_prompt_is_a_usage_error(chatops: CommandLine) -> None:
     assert "The prompt is empty" in ran.err
 
 
-def test_stream_json_is_a_closed_tree(chatops: CommandLine) -> None:
-    ran = chatops("-p", "read note.txt and list . then read note.txt", "--output-format", "stream-json")
-    assert ran.code == 0
-    lines = [json.loads(line) for line in ran.out.splitlines()]
-    opened = {line["id"] for line in lines if line.get("status") == "started"}
-    closed = [line["id"] for line in lines if line.get("status") in ("success", "error")]
-    assert opened == set(closed)
-    assert len(closed) == len(set(closed))
-    parents = {line["parent_id"] for line in lines} - {lines[0]["parent_id"]}
-    assert parents <= opened
-    assert lines[0]["type"] == "turn_started"
-    assert lines[-1]["type"] == "turn_finished"
-    assert lines[-1]["result"] == "answered"
-
-
-def test_a_gated_call_never_runs_by_itself(chatops: CommandLine) -> None:
-    ran = chatops("-p", "run `touch made.txt`", "--role", "coder")
-    assert ran.code == 3
-    assert not (chatops.workspace / "made.txt").exists()
-    assert "touch made.txt" in ran.err
-    assert "chatops approvals show" in ran.err
-    assert "chatops resume" in ran.err
-
-
 @pytest.mark.parametrize("name", ["server.pem", "id_work", ".npmrc"])
 def test_reading_a_file_that_tools_use_for_keys_asks(chatops: CommandLine, name: str) -> None:
     (chatops.workspace / name).write_text("hunter2")
@@ -168,24 +136,6 @@ def test_a_rule_does_not_answer_other_calls(chatops: CommandLine) -> None:
     assert not (chatops.workspace / "made.txt").exists()
 
 
-def test_deny_tells_the_model_and_the_turn_goes_on(chatops: CommandLine) -> None:
-    arguments = ["--role", "coder", "--on-approval", "deny", "--output-format", "json"]
-    ran = chatops("-p", "run `touch made.txt`", *arguments)
-    assert ran.code == 0
-    assert ran.json["calls"][0]["outcome"] == "denied"
-    assert "no user is there" in ran.json["answer"]
-    assert "by the user" not in ran.json["answer"]
-    assert "without asking" in ran.err
-    assert not (chatops.workspace / "made.txt").exists()
-
-
-def test_the_round_limit_ends_with_4(chatops: CommandLine) -> None:
-    arguments = ["--max-rounds", "1", "--output-format", "json"]
-    ran = chatops("-p", "read note.txt then list . then read note.txt", *arguments)
-    assert ran.code == 4
-    assert ran.json["status"] == "limit"
-
-
 @pytest.mark.more
 def test_c_continues_the_last_session_and_r_a_named_one(chatops: CommandLine) -> None:
     first = chatops("-p", "read note.txt", "--output-format", "json").json
@@ -198,15 +148,6 @@ def test_c_continues_the_last_session_and_r_a_named_one(chatops: CommandLine) ->
     assert third["session_id"] == first["session_id"]
 
 
-def test_a_prompt_into_a_paused_session_is_not_sent(chatops: CommandLine) -> None:
-    session, call = chatops.paused("run `touch made.txt`")
-    ran = chatops("-p", "read note.txt", "-r", session)
-    assert ran.code == 3
-    assert "not sent" in ran.err
-    assert call in ran.err
-    assert chatops("sessions", "show", session, "--output-format", "json").json["messages"] == 2
-
-
 def test_access_can_only_be_lowered(chatops: CommandLine) -> None:
     explain = ["policy", "explain", "--role", "coder", "shell_exec", "--output-format", "json"]
     assert chatops(*explain).json["verdict"] == "ask"
@@ -217,29 +158,3 @@ def test_access_can_only_be_lowered(chatops: CommandLine) -> None:
     assert ran.code == 0
     assert ran.json["calls"] == []
     assert not (chatops.workspace / "made.txt").exists()
-
-
-@pytest.mark.more
-def test_a_responder_is_sent_the_conclusion_and_no_invented_reply(chatops: CommandLine, chatops_home: Path) -> None:
-    read = calls(call("file_read", path="note.txt"))
-    with FakeOpenAI([read, error(503, "later"), says("It says Friday."), says("Friday.")]) as server:
-        model = {"api_url": server.url, "model_name": "fake-model"}
-        role = {"primary": "one", "responder": "two", "tools": ["file_read"]}
-        file = chatops_home / "config" / "model_registry.json"
-        file.parent.mkdir(parents=True)
-        models = {"one": model, "two": {**model, "model_name": "writer"}}
-        file.write_text(json.dumps({"version": 3, "default_role": "solo", "models": models, "roles": {"solo": role}}))
-        ran = chatops("-p", "when is it due?")
-        last = server.requests[-1]
-        assert server.violations == []
-    assert (ran.code, ran.out.strip()) == (0, "Friday.")
-    assert [message["role"] for message in last.messages] == [
-        "system",
-        "user",
-        "assistant",
-        "tool",
-        "assistant",
-        "user",
-    ]
-    assert last.messages[-2]["content"] == "It says Friday."
-    assert "no reply" not in json.dumps(last.messages)

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.e2e.installation import ChatTerminal, Installation, registry
-from tests.support.fake_openai import Call, FakeOpenAI, call, calls, error, says
+from tests.support.fake_openai import Call, FakeOpenAI, call, calls, says
 
 
 def shows(terminal: ChatTerminal, *said: str) -> str:
@@ -69,22 +69,6 @@ def test_a_refused_connection_loses_nothing(installation: Installation) -> None:
         terminal.ready("assistant")
         terminal.say("a long thought")
         shows(terminal, "Nothing listens at 127.0.0.1:9", "Start the server", "Press R to retry", "a long thought")
-
-
-@pytest.mark.more
-def test_a_server_that_refuses_and_then_does_not(installation: Installation) -> None:
-    refusals = [
-        error(401, "Incorrect API key provided: sk-abc"),
-        error(404, "The model `fake-model` does not exist", code="model_not_found"),
-    ]
-    with installation.chat([*refusals, says("Here I am.")], role="assistant") as (server, terminal):
-        terminal.say("a long thought")
-        shows(terminal, "refuses the key", "api_key_env", "Press R to retry", "a long thought")
-        terminal.press("R")
-        shows(terminal, "does not know model 'fake-model'", "chatops models list", "Press R to retry")
-        terminal.press("R")
-        terminal.wait_for("Here I am.")
-    assert [request.last_user for request in server.requests] == ["a long thought"] * 3
 
 
 def test_calls_that_cannot_run_are_shown_and_told_and_never_asked_about(installation: Installation) -> None:

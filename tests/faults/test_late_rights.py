@@ -10,7 +10,7 @@ import pytest
 from chatops.api import Step, Workflow, tool
 from chatops.domain.events import PendingCall
 from tests.e2e.installation import EFFECT
-from tests.faults.entry_points import FaultyChat, Pipe, patient_registry
+from tests.faults.entry_points import Pipe, patient_registry
 from tests.support.fake_openai import Completion, FakeOpenAI, Reply, SeenRequest, call, calls, says
 
 ASKED = calls(call("shell_exec", command=EFFECT), text="I will write it down.")
@@ -42,20 +42,6 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
 CHANGES = [without_shell, without_role, as_viewer]
 
 
-@pytest.mark.more
-@pytest.mark.fault("G08")
-def test_a_call_whose_tool_the_registry_took_away_can_only_be_denied(chat: FaultyChat) -> None:
-    chat.say("write it down", ASKED, repeats)
-    chat.terminal.dialog()
-    chat.installation.use(without_shell(patient_registry(chat.provider.server.url)))
-    chat.wait_for("Not permitted now: Shell")
-    chat.terminal.press("d")
-    chat.wait_for("I was told: ")
-    assert chat.installation.count == 0
-    assert chat.installation.journal() == []
-    chat.assert_well()
-
-
 @pytest.mark.some(1)
 @pytest.mark.fault("G08")
 @pytest.mark.parametrize("change", CHANGES)
@@ -74,46 +60,6 @@ def test_approved_elsewhere_and_resumed_under_a_narrower_registry(
     assert "I was told: Not permitted: shell_exec" in resumed.json["answer"]
     figure(COUNT, bad=pipe.installation.count, of=1)
     assert pipe.installation.count == 0
-    pipe.assert_well()
-
-
-@pytest.mark.more
-@pytest.mark.fault("G08")
-def test_a_role_that_has_not_got_the_tool_is_offered_no_approval(chat: FaultyChat) -> None:
-    chat.say("write it down", ASKED, repeats)
-    chat.terminal.dialog()
-    chat.terminal.press("escape")
-    chat.wait_for("1 approval pending")
-    chat.terminal.say("/role researcher")
-    chat.wait_for("coder . researcher")
-    chat.terminal.press("ctrl+g")
-    shown = chat.terminal.dialog("d deny")
-    assert "Denied by: tools of role researcher" in shown
-    assert "approve once" not in shown
-    chat.terminal.press("d")
-    chat.wait_for("I was told: ")
-    assert chat.installation.count == 0
-    chat.assert_well()
-
-
-@pytest.mark.more
-@pytest.mark.fault("G08")
-def test_what_would_run_has_changed_and_is_asked_about_again_with_the_reason(pipe: Pipe) -> None:
-    script = pipe.installation.workspace / "run.sh"
-    script.write_text(f"#!/bin/sh\n{EFFECT}\n")
-    script.chmod(0o755)
-    asked = calls(call("shell_exec", command="./run.sh"))
-    paused = pipe.ask("run it", asked, repeats, more=("--output-format", "json"))
-    session, waiting = paused.json["session_id"], paused.json["pending"][0]["id"]
-    assert pipe.run("approvals", "approve", waiting).code == 0
-    script.write_text(f"#!/bin/sh\n{EFFECT}\n{EFFECT}\n")
-    resumed = pipe.run("resume", session)
-    assert resumed.code == 3
-    assert f"changed since it was approved: the content of {script}" in resumed.err
-    assert pipe.installation.count == 0
-    assert pipe.run("approvals", "approve", waiting).code == 0
-    assert pipe.run("resume", session).code == 0
-    assert pipe.installation.count == 2
     pipe.assert_well()
 
 

@@ -102,28 +102,6 @@ def test_a_file_that_is_broken_at_the_start_leaves_the_last_one_that_could_be_re
 
 
 @pytest.mark.more
-@pytest.mark.fault("E13")
-def test_without_an_earlier_version_a_broken_file_leaves_reading_at_most(
-    installation: Installation, provider: Provider
-) -> None:
-    installation.use(broken(patient_registry(provider.server.url)))
-    with installation.open() as terminal:
-        terminal.wait_for("viewer")
-        chat = FaultyChat(installation, provider, terminal)
-        chat.wait_for(rf"{PLACE}.*at level viewer")
-        terminal.say("run `touch never`")
-        chat.wait_for("which this role does not have")
-        assert not (installation.workspace / "never").exists()
-        file_of(installation).write_text(json.dumps(patient_registry(provider.server.url)))
-        chat.wait_for("The registry can be read again")
-        terminal.say("/reload")
-        chat.wait_for("Rights have changed")
-        terminal.say("/role coder")
-        terminal.wait_for("coder · level operator")
-        chat.assert_well()
-
-
-@pytest.mark.more
 @pytest.mark.fault("E14")
 def test_what_a_changed_file_takes_away_is_gone_also_for_the_call_that_waits(running: FaultyChat) -> None:
     chat = running

@@ -4,8 +4,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from chatops.domain.errors import StoreError
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import call_id
@@ -94,11 +92,6 @@ def test_cached_tokens_are_listed_where_the_server_reports_them() -> None:
 
 def test_a_turn_left_running_counts_as_cancelled() -> None:
     assert report(turn(AwaitingModel(round_id=ROUND, under=grant()))).status == "cancelled"
-
-
-@pytest.mark.parametrize("status", [TurnStatus.LIMIT, TurnStatus.FAILED, TurnStatus.CANCELLED])
-def test_the_end_gives_the_status(status: TurnStatus) -> None:
-    assert report(finished(status)).status == status.value
 
 
 def test_a_paused_turn_lists_what_waits_and_why() -> None:

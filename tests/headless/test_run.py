@@ -11,7 +11,7 @@ import pytest
 
 from chatops.domain.decisions import Decision, Rejected
 from chatops.domain.errors import ChatopsError, ConflictError, NotSavedError, StoreError
-from chatops.domain.events import AskReason, Event, Notice, Published, ToolFinished, TurnStatus
+from chatops.domain.events import Event, Notice, Published, ToolFinished, TurnStatus
 from chatops.domain.events import Status as NodeStatus
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import AccessLevel, Outcome
@@ -316,12 +316,6 @@ def test_a_turn_that_is_over_is_shown_again_with_its_exit_code() -> None:
     state = finished(TurnStatus.LIMIT)
     assert show_end(state, workspace="/w", screen=installation.screen, output=OutputFormat.TEXT) == 4
     assert installation.out == "The answer\n"
-
-
-async def test_an_unknown_outcome_says_that_approving_runs_it_again() -> None:
-    installation = Installation()
-    await run_ask(Scripted(paused(reason=AskReason.OUTCOME_UNKNOWN)), installation)
-    assert CALL in installation.err
 
 
 async def test_sigint_cancels_the_turn_and_exits_with_130() -> None:
