@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 
 from chatops.domain.canonical import digest
 from chatops.domain.decisions import NO_UID, Approved, Principal
-from chatops.domain.events import ApprovalRequested, AskReason, Status, ToolFinished, ToolStarted
+from chatops.domain.events import ApprovalRequested, AskReason, Status, ToolFinished
 from chatops.domain.ids import RoundId
 from chatops.domain.sandbox import NARROWEST, SandboxSpec
 from chatops.domain.tools import (
@@ -46,7 +46,7 @@ from chatops.engine.state import (
     Stopping,
     with_permit,
 )
-from chatops.engine.view import judge_apply, pending_calls, workspace_was_read
+from chatops.engine.view import judge_apply, pending_calls, tool_started, workspace_was_read
 from chatops.policy.delegation import MAX_AT_ONCE
 from chatops.policy.sandbox import limited_by, widened
 from chatops.policy.verdicts import BY_POLICY, Judgement, skill_layer
@@ -425,18 +425,7 @@ def start_call(draft: StepDraft, index: int, facts: CallFacts, status: Recheckin
             **delegation.child_fields(draft, call),
         )
     )
-    draft.events.append(
-        ToolStarted(
-            id=call.id,
-            parent_id=phase.round_id,
-            tool=call.name,
-            arguments=facts.arguments,
-            attempt=attempt,
-            decided_by=status.decided_by,
-            sandbox=facts.sandbox,
-            sandboxed=facts.sandboxed,
-        )
-    )
+    draft.events.append(tool_started(call, started, phase.round_id))
 
 
 def _exposure(judgement: Judgement, verdict: Verdict) -> Exposure:

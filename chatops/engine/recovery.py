@@ -15,7 +15,7 @@ By phase:
 - AwaitingModel: send the request again, and say so: text that had streamed in is lost. Say nothing if the process
   before this one has left the request to it: it was never sent.
 - CheckingAnswer: check the answer again. Checking changes nothing.
-- InRound, Stopping: recover each call, then start what may start.
+- InRound, Stopping: recover each call, then start what may start. Say so if a call was under way in InRound.
 - Finished: do nothing.
 
 By status of the call:
@@ -67,6 +67,7 @@ from chatops.engine.state import (
     TurnState,
     with_permit,
 )
+from chatops.engine.view import is_in_flight
 from chatops.policy.grant import Grant
 
 STOPPED_WHILE_RUNNING = "the app stopped while it ran"
@@ -74,7 +75,8 @@ STOPPED_WITH_QUESTION = f"{STOPPED_WHILE_RUNNING} and a question of its server t
 STOPPED_IN_COPY = (
     "Interrupted by a restart. It ran in the copy of the workspace and may be half done; look before you go on."
 )
-SENT_AGAIN = "The request is sent again; the text of an answer that was cut off is not stored."
+INTERRUPTED = "This turn was interrupted."
+SENT_AGAIN = f"{INTERRUPTED} The request is sent again; the text of an answer that was cut off is not stored."
 NO_EFFECT = "Interrupted before it took effect."
 
 
@@ -92,12 +94,10 @@ def recover(
         # What was typed before a restart asks in the dialog.
         draft.state = replace(draft.state, command=replace(draft.state.command, decides=False))
     known = {(attempt.call_id, attempt.attempt): attempt for attempt in interrupted}
+    _warn_of_interruption(draft, unsent)
     match draft.state.phase:
         case AwaitingModel() as phase:
             draft.set_phase(replace(phase, under=draft.state.grant, model=""))
-            if phase.round_id != unsent:
-                draft.warn(SENT_AGAIN)
-                draft.count_cut_off()
             rounds.send_request(draft)
         case CheckingAnswer():
             acceptance.request_check(draft)
@@ -126,6 +126,17 @@ def recover(
                         pass
                 _recover_call(draft, index, known)
             rounds.continue_round(draft)
+
+
+def _warn_of_interruption(draft: StepDraft, unsent: str) -> None:
+    match draft.state.phase:
+        case AwaitingModel(round_id=round_id) if round_id != unsent:
+            draft.warn(SENT_AGAIN)
+            draft.count_cut_off()
+        case InRound() if is_in_flight(draft.state):
+            draft.warn(INTERRUPTED)
+        case _:
+            pass
 
 
 def unknown_attempts(state: TurnState) -> tuple[tuple[CallId, int], ...]:

@@ -39,8 +39,8 @@ from chatops.domain.messages import (
 )
 from chatops.domain.tools import Outcome, ToolCall
 from chatops.engine.pairing import Results, results_of
-from chatops.engine.state import Finished, InRound, Settled, Stopping, TurnState
-from chatops.engine.view import settled_so_far, turn_finished
+from chatops.engine.state import Finished, InRound, Settled, Started, Stopping, TurnState
+from chatops.engine.view import settled_so_far, tool_started, turn_finished
 from chatops.engine.workflow.progress import run_finished, step_started
 from chatops.engine.workflow.state import RunFinished, RunningStep
 
@@ -56,18 +56,19 @@ def replay(
     role: str,
     model: str,
     pending: Iterable[PendingCall] = (),
+    executed: bool = False,
     run: "WorkflowState | None" = None,
 ) -> Iterator[Event]:
     """Yield the events of a session.
 
     `messages` include those of the last `turn` and the results of its open round. `role` and `model` are those in force
-    now, and `pending` are the calls that wait for the user. `run` is the workflow run that the session belongs to, if
-    any.
+    now, and `pending` are the calls that wait for the user. If a process executes the turn (`executed`), its started
+    calls run. `run` is the workflow run that the session belongs to, if any.
     """
     role = next((message.before for message in messages if isinstance(message, RoleSwitchMessage)), role)
     begun, ended = _run_events(run) if run is not None else ({}, {})
     results = results_of(messages)
-    calls = _Calls(turn, pending)
+    calls = _Calls(turn, pending, executed=executed)
     current = ""
     for place, message in enumerate(messages):
         match message:
@@ -126,10 +127,11 @@ class _Calls:
     Ids of stored calls repeat only if a store was damaged. Ids of events must not, so the later ones get a number.
     """
 
-    def __init__(self, turn: TurnState | None, pending: Iterable[PendingCall]) -> None:
+    def __init__(self, turn: TurnState | None, pending: Iterable[PendingCall], *, executed: bool) -> None:
         phase = turn.phase if turn is not None else None
         # A call that the user has edited is in the state only.
-        self._now = {call.call.id: call.call for call in phase.calls} if isinstance(phase, InRound | Stopping) else {}
+        self._now = {call.call.id: call for call in phase.calls} if isinstance(phase, InRound | Stopping) else {}
+        self._executed = executed
         self._asked: Mapping[CallId, PendingCall] = {call.call.id: call for call in pending}
         self._seen: Counter[str] = Counter()
         self.rounds: set[str] = set()
@@ -177,10 +179,15 @@ class _Calls:
     def open(self, call: ToolCall, round_id: RoundId) -> Iterator[Event]:
         """Yield the events of a call that has no result."""
         call_id = self._event_id(call)
-        arguments = self._now.get(call.id, call).arguments
+        now = self._now.get(call.id)
+        arguments = (now.call if now is not None else call).arguments
         yield CallProposed(id=call_id, parent_id=round_id, tool=call.name, arguments=arguments)
         if (waiting := self._asked.get(call.id)) is not None:
             yield ApprovalRequested(id=call_id, parent_id=round_id, pending=waiting)
+        elif now is not None and isinstance(now.status, Started) and self._executed:
+            yield tool_started(now.call, now.status, round_id)
+            for asked in now.status.child.pending if now.status.child is not None else ():
+                yield ApprovalRequested(id=call_id, parent_id=round_id, pending=asked)
 
     def _event_id(self, call: ToolCall) -> CallId:
         self._seen[call.id] += 1

@@ -5,8 +5,8 @@ from itertools import dropwhile, islice
 from typing import assert_never
 
 from chatops.domain.decisions import OpenQuestion
-from chatops.domain.events import Denial, PendingCall, Status, TurnFinished, TurnStatus
-from chatops.domain.ids import CallId, MessageId
+from chatops.domain.events import Denial, PendingCall, Status, ToolStarted, TurnFinished, TurnStatus
+from chatops.domain.ids import CallId, MessageId, RoundId
 from chatops.domain.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from chatops.domain.model import FailureKind
 from chatops.domain.tools import CONTAINED_APPLY, CallFacts, Outcome, ToolCall, Verdict
@@ -169,6 +169,20 @@ def turn_status(state: TurnState) -> TurnStatus:
     if isinstance(state.phase, Finished):
         return state.phase.result
     return TurnStatus.RUNNING if is_in_flight(state) else TurnStatus.PAUSED
+
+
+def tool_started(call: ToolCall, started: Started, round_id: RoundId) -> ToolStarted:
+    """Return the event of a call that runs."""
+    return ToolStarted(
+        id=call.id,
+        parent_id=round_id,
+        tool=call.name,
+        arguments=started.facts.arguments,
+        attempt=started.attempt,
+        decided_by=started.decided_by,
+        sandbox=started.facts.sandbox,
+        sandboxed=started.facts.sandboxed,
+    )
 
 
 def turn_finished(state: TurnState, end: Finished) -> TurnFinished:

@@ -82,6 +82,11 @@ class Session(SessionView):
         return self._turns.unfinished
 
     @property
+    def is_executed(self) -> bool:
+        """True unless the turn was loaded as another process left it, and is not resumed yet."""
+        return not self._turns.interrupted
+
+    @property
     def blocked_by(self) -> ChatopsError | None:
         """The error that blocks the turn here: the store cannot be written, or another process has taken over."""
         return self._runner.blocked_by

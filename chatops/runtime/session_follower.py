@@ -82,6 +82,8 @@ class SessionFollower(SessionView):
     """
 
     is_followed = True
+    _is_starting = False
+    """True while a process is being started for the job."""
 
     def __init__(self, services: Services, stored: _Stored) -> None:
         super().__init__(services)
@@ -104,6 +106,11 @@ class SessionFollower(SessionView):
     def is_job(self) -> bool:
         """True if its last turn continues in the background."""
         return self._source.is_job
+
+    @property
+    def is_executed(self) -> bool:
+        """True if another process executes the turn, or is being started for it."""
+        return self.lease is not None or self._is_starting
 
     @property
     def lease(self) -> LeaseRow | None:
@@ -189,7 +196,13 @@ class SessionFollower(SessionView):
         if posted:
             text = "Your decision counts. The session continues in the window that has it open."
             if self._source.lease is None:
-                started = await in_thread(self._services.start_job, self.session_id)
+                self._is_starting = True
+                self._on_change()
+                try:
+                    started = await in_thread(self._services.start_job, self.session_id)
+                    await self._read_all()
+                finally:
+                    self._is_starting = False
                 text = started or "The session continues once it is opened: /takeover opens it here."
                 text = f"Your decision counts. {text}"
             # One notice for all calls of a round.

@@ -272,6 +272,11 @@ class SessionView(ABC):
         return with_roles(pending_calls(self.state), self.settings, self._services.rights)
 
     @property
+    @abstractmethod
+    def is_executed(self) -> bool:
+        """True if a process executes the unfinished turn. False if it was loaded and is not resumed yet."""
+
+    @property
     def blocked_by(self) -> ChatopsError | None:
         """The error that blocks the turn here: the store cannot be written, or another process has taken over."""
         return None
@@ -350,6 +355,7 @@ class SessionView(ABC):
             role=now.role,
             model=now.model,
             pending=now.pending,
+            executed=self.is_executed,
             run=run,
         )
 

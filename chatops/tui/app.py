@@ -51,6 +51,10 @@ _NEVER_QUEUED = ("ctrl+c", "ctrl+q", "ctrl+z")
 """Keys that are not queued behind earlier ones. `KeyOrder.may_pass` has the exception."""
 QUIT_AGAIN_S = 2.0
 """Two ctrl+c within this many seconds quit."""
+LEAVE_AGAIN_S = 10.0
+"""Two keys that quit within this many seconds leave a turn that runs. With less, a user has not read what that does."""
+_TURN_ENDS_TRIES, _TURN_ENDS_RETRY_S = 6, 0.05
+"""How often, and how many seconds apart, it is looked whether a turn ends by itself."""
 _TOO_MANY, _WITHIN_S = 30, 10.0
 """This many errors within this many seconds end the app: a UI that fails at every frame is useless."""
 _SHOW_ERROR_AGAIN_S = 10.0
@@ -107,6 +111,8 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         self._opener = opener
         self._clock = clock
         self._interrupted_at: float | None = None
+        self._warned_at = -math.inf
+        """When it was said last what becomes of a running turn on leaving."""
         self.key_order = KeyOrder(self, held=chooses)
         """Keys that wait for what an earlier one opens, and at first for the session picker."""
         self._leaving = False
@@ -214,7 +220,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         again = self._interrupted_at is not None and now - self._interrupted_at <= QUIT_AGAIN_S
         if again and not self.chat.sending.unsaved_text:
             self.chat.sending.restore()
-            await self.action_quit()
+            await self._close()
             return
         self._interrupted_at = now
         done = await self.chat.sending.interrupt()
@@ -239,7 +245,20 @@ class ChatopsApp(ErrorBoundary, AppHooks):
             self._interrupted_at = self._clock()
 
     async def action_quit(self) -> None:
-        """Quit. The draft is stored, and pending approvals stay pending."""
+        """Quit. While a turn runs here, say first what becomes of it, and quit the second time."""
+        warning = ""
+        for _ in range(_TURN_ENDS_TRIES):
+            warning = self.chat.warning_of_leaving
+            if not warning or self._clock() - self._warned_at <= LEAVE_AGAIN_S:
+                await self._close()
+                return
+            # An answer is on the screen shortly before its turn is stored.
+            await asyncio.sleep(_TURN_ENDS_RETRY_S)
+        self._warned_at = self._clock()
+        show_notice(self, warning, seconds=LEAVE_AGAIN_S)
+
+    async def _close(self) -> None:
+        """Quit at once. The draft is stored, and pending approvals stay pending."""
         if self._leaving:
             return
         self._leaving = True
@@ -259,7 +278,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     async def _quit(self) -> None:
         with self.quit_context():
-            await self.action_quit()
+            await self._close()
 
     def pop_screen(self) -> AwaitComplete:
         """Close the top screen. The chat screen stays, however often a screen over it is closed."""

@@ -21,7 +21,7 @@ from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import money, spent
 from chatops.tui.keys import BACK, KeyHint, KeyLegend, key_of
 from chatops.tui.textual_internals import ErrorBoundary, refresh_notices
-from chatops.tui.ticker import Moving
+from chatops.tui.ticker import Moving, frame_at
 
 if TYPE_CHECKING:
     from chatops.domain.sandbox import SandboxNote
@@ -272,12 +272,14 @@ class StatusLine(ErrorBoundary, Static, Moving):
         """The time at which that turn was first seen to run."""
         self._seconds: int | None = None
         """The seconds that are shown; None while no turn runs."""
+        self._awaited = ""
+        """What is awaited before a session is open; empty if nothing is."""
 
     def show(self, snapshot: "Snapshot", *, sandbox: "SandboxNote", running: bool, colour: str = "") -> None:
         """Show the session's state. `colour` is that of its role."""
         if running and self._in_progress is None:
             self._since = self._clock()
-        self._in_progress = (snapshot, sandbox, colour) if running else None
+        self._in_progress, self._awaited = (snapshot, sandbox, colour) if running else None, ""
         self._seconds = self._seconds_now() if running else None
         bars = BARS if getattr(self.app, "charset", "utf-8") == "utf-8" else ""
         parts = status_parts(snapshot, sandbox=sandbox, seconds=self._seconds, colour=colour, bars=bars)
@@ -286,11 +288,18 @@ class StatusLine(ErrorBoundary, Static, Moving):
 
     @property
     def moves(self) -> bool:
-        """True while a turn runs, whose time is shown."""
-        return self._in_progress is not None
+        """True while a turn runs, whose time is shown, or something is awaited."""
+        return self._in_progress is not None or bool(self._awaited)
 
     def tick(self, *, second: bool) -> None:
-        """Show how long the turn has taken, once a second."""
+        """Show how long the turn has taken, once a second, and the sign of what is awaited from the first one on."""
+        if self._awaited and (seconds := int(self._clock() - self._since)):
+            from chatops.tui.theme import SPINNER  # the first paint does without it
+
+            frame = frame_at(self._clock(), SPINNER if getattr(self.app, "moves", True) else "")
+            if frame or second:
+                self._parts = [_Part(f"{frame} {self._awaited} {spent(seconds)}".lstrip())]
+                self._draw()
         # A second of the turn does not begin with one of the clock.
         if self._in_progress is not None and self._seconds_now() != self._seconds:
             snapshot, sandbox, colour = self._in_progress
@@ -300,8 +309,9 @@ class StatusLine(ErrorBoundary, Static, Moving):
         """Return the seconds to show; 0: none."""
         return 0 if self._counted() else int(self._clock() - self._since)
 
-    def say(self, text: str) -> None:
-        """Show only this text, before a session is open."""
+    def say(self, text: str, *, awaited: bool = False) -> None:
+        """Show only this text, before a session is open. If that is `awaited`, its time passes."""
+        self._awaited, self._since = text if awaited else "", self._clock()
         self._parts = [_Part(text)]
         self._draw()
 

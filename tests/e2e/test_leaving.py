@@ -63,6 +63,8 @@ def test_leaving_says_what_was_interrupted_and_what_is_queued(installation: Inst
         terminal.say("and then?")
         terminal.wait_for("❯ and then?")
         terminal.press("ctrl+q")
+        terminal.wait_for("ctrl+q again stops it and quits")
+        terminal.press("ctrl+q")
         terminal.wait_for(
             "Interrupted while running shell_exec (sleep 600): outcome unknown.\n1 message is queued.\nTo continue: "
         )

@@ -65,7 +65,7 @@ def test_a_question_is_void_when_its_call_ends_stops_or_is_interrupted() -> None
     killed.crash()
     for world in (ended, stopped, withdrawn, killed):
         assert open_questions(world.state) == ()
-        assert notices(world)[1].startswith("The question of the MCP server h is void: ")
+        assert notices(world)[-1].startswith("The question of the MCP server h is void: ")
         late = AnswerQuestion(call_id=_call(asking()), question_id="q1", answer=ANSWER, by=ANA)
         assert not world.feed(late).effects
     (pending,) = pending_calls(killed.state)

@@ -139,7 +139,7 @@ def ended(bench: Bench, trick: str, end: str, number: str, limit: int) -> None:
             terminal.press("escape")
             bench.chat.wait_for(rf"go {number}.*interrupted.*Stopped")
         case "quit", "ctrl+q":
-            terminal.press("ctrl+q")
+            terminal.press("ctrl+q", "ctrl+q")
             terminal.wait_exit()
         case "quit", "ctrl+c twice":
             terminal.press("ctrl+c", "ctrl+c")

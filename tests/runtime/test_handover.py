@@ -1,6 +1,8 @@
 """Two processes and one session: its owner, the handover, and that nothing is done twice."""
 
+import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,7 +12,7 @@ import pytest
 
 from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.errors import ConflictError, SessionHeldError, StoreError
-from chatops.domain.events import Event, Notice, TurnStatus
+from chatops.domain.events import CallProposed, Event, Notice, ToolStarted, TurnStatus
 from chatops.domain.ids import CallId, SessionId, TurnId, child_session
 from chatops.domain.messages import ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
@@ -25,6 +27,7 @@ from chatops.runtime.workflow import new_run, open_run
 from chatops.store.base import Holder, SessionInfo
 from chatops.store.process_identity import is_alive, this_process
 from chatops.store.store import Store
+from chatops.tui.screens.open_session import OpenSession
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
 from tests.support.fake_openai import FakeOpenAI, call, calls, says
@@ -211,6 +214,40 @@ async def test_an_idle_owner_hands_over_at_once_with_its_pending_call(tmp_path: 
         await taken.decide(pending.call.id, digest=pending.digest, decision=Approved())
         await taken.settle()
         assert (tmp_path / "one").exists()
+
+
+async def test_a_follower_tells_a_call_that_runs_from_one_whose_process_died(tmp_path: Path) -> None:
+    async with two_windows(tmp_path) as (first, second):
+        session, call_id = await at_work(first)
+        reader = await second.read(session)
+        await until(lambda: [event.id for event in reader.events() if isinstance(event, ToolStarted)] == [call_id])
+        await session.aclose()
+        await until(lambda: reader.lease is None)
+        loaded = await second.open(session)
+        for view in (reader, loaded):
+            kinds = [type(event) for event in view.events() if event.id == call_id]
+            assert kinds == [CallProposed], "it was started, and does not run"
+
+
+async def test_a_decided_turn_counts_as_executed_while_a_process_is_started_for_it(tmp_path: Path) -> None:
+    go = threading.Event()
+    async with two_windows(tmp_path) as (first, second):
+        session = await first.open()
+        await session.submit("run `touch one`")
+        await session.settle()
+        second.services = replace(second.services, start_job=lambda session_id: f"started {go.wait()}")
+        reader = await second.read(session)
+        await session.aclose()
+        await until(lambda: reader.lease is None)
+        shown = OpenSession(session=reader, workspace=second.app.workspace, follower=reader)  # type: ignore[arg-type]
+        assert not shown.elsewhere(reader.snapshot())
+        (pending,) = reader.pending
+        deciding = asyncio.create_task(reader.decide(pending.call.id, digest=pending.digest, decision=Approved()))
+        await until(lambda: shown.elsewhere(reader.snapshot()))
+        assert reader.snapshot().status is TurnStatus.PAUSED, "no process has taken the decision"
+        go.set()
+        assert await deciding
+        assert not shown.elsewhere(reader.snapshot()), "none was started"
 
 
 async def test_handover_waits_for_a_running_tool_and_keeps_its_result(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import SessionId, turn_of
-from chatops.domain.messages import Message, Speaker, ToolMessage, UserMessage
+from chatops.domain.messages import Message, Speaker, SummaryMessage, ToolMessage, UserMessage
 from chatops.domain.tools import CONTAINED_APPLY, is_undo
 from chatops.domain.wording import plural
 from chatops.runtime.session import owned
+from chatops.tui.commands.context import compact
 from chatops.tui.commands.replies import Choose, Context, Notify, Replies, ScreenAction, Send, ShowSession, Then, Write
 from chatops.tui.composer import Completion
 from chatops.tui.dialogs.picker import Choice, Picker, columns
@@ -110,7 +111,10 @@ async def retry_offers(context: Context, before: tuple[str, ...]) -> Sequence[Co
 
 
 async def undo(context: Context, argument: str) -> Replies:
-    """Take back the last turn of a model, or all from a chosen message on, in a copy; ask about files to put back."""
+    """Take back the last turn of a model, or all from a chosen message on, in a copy; ask about files to put back.
+
+    Right after /compact, take back the summary alone.
+    """
     if any(
         row.call.name == CONTAINED_APPLY and is_undo(row.facts.arguments) for row in context.session.snapshot().pending
     ):
@@ -121,6 +125,9 @@ async def undo(context: Context, argument: str) -> Replies:
     turns = opening_messages(context)
     if not turns:
         return (Notify("There is no turn to undo yet."),)
+    last_said = context.session.snapshot().messages[-1]
+    if not argument and isinstance(last_said, SummaryMessage) and last_said.text:
+        return (*await compact(context, "undo"), Notify("Only /compact was undone. /undo again takes back a turn."))
     if argument == "list":
         messages = context.session.snapshot().messages
         return (Choose(await asyncio.to_thread(_undo_picker, turns, messages, context.session), undo),)

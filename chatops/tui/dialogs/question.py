@@ -16,6 +16,8 @@ from chatops.domain.wording import plural, spent
 from chatops.tui.dialogs.modal import TALL, Legend, Modal
 from chatops.tui.keys import BACK, KeyHint
 from chatops.tui.text_fields import LineField, TextField
+from chatops.tui.theme import SPINNER
+from chatops.tui.ticker import FRAMES_A_SECOND, frame_at
 
 AnswerT = TypeVar("AnswerT")
 _LINES_AROUND, _LINES_AROUND_LOW, _MIN_LINES = 13, 6, 3
@@ -28,8 +30,8 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
     `check` raises ValueError or ChatopsError with a message for the user. ctrl+s answers. Enter answers only if
     `enter_answers` is set, for answers that are harmless if given by accident.
 
-    With `load`, the dialog shows `waiting`, the time and the tokens that `received` returns until `load` returns the
-    text to edit. Esc cancels `load`.
+    With `load`, the dialog shows the moving sign, `waiting`, the time and the tokens that `received` returns until
+    `load` returns the text to edit. Esc cancels `load`.
     """
 
     CSS_PATH = "dialogs.tcss"
@@ -83,15 +85,17 @@ class Question(Modal[AnswerT | None], Generic[AnswerT]):
 
     async def _show_loaded(self, load: Callable[[], Awaitable[str]]) -> None:
         explain, keys, since = self.query_one("#question-explain", Static), self.query_one(Legend), time.monotonic()
+        frames = SPINNER if getattr(self.app, "moves", True) else ""
 
         def show_time() -> None:
-            tokens = self._received()
-            so_far = [spent(int(time.monotonic() - since)), plural(tokens, "token") if tokens else ""]
-            explain.update(Content(f"{self._waiting} {' · '.join(filter(None, so_far))}".rstrip()))
+            tokens, now = self._received(), time.monotonic()
+            so_far = [spent(int(now - since)), plural(tokens, "token") if tokens else ""]
+            text = f"{frame_at(now, frames)} {self._waiting} {' · '.join(filter(None, so_far))}"
+            explain.update(Content(text.strip()))
 
         show_time()
         keys.show(KeyHint("escape", "stops"))
-        timer = self.set_interval(1.0, show_time)
+        timer = self.set_interval(1 / FRAMES_A_SECOND if frames else 1.0, show_time)
         try:
             text = await load()
         except ChatopsError as error:

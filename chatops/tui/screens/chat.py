@@ -18,7 +18,7 @@ from textual.widgets import Static
 from chatops.domain.errors import ChatopsError
 from chatops.tui.composer import Completions, Composer
 from chatops.tui.first_screen import FirstScreen
-from chatops.tui.keys import DEFAULTS, KeyGroup
+from chatops.tui.keys import DEFAULTS, KeyGroup, key_of
 from chatops.tui.notice import show_notice
 from chatops.tui.screens.decisions import SETTLE_S, DecisionDialogs
 from chatops.tui.screens.drawing import TranscriptPresenter
@@ -157,7 +157,8 @@ class ChatScreen(ErrorBoundary, FrameHook):
 
     def on_mount(self) -> None:
         """Show a status while the session is being opened. The message field can already be used."""
-        self.query_one(StatusLine).say("opening the session")
+        self.query_one(StatusLine).say("opening the session", awaited=True)
+        self._ticker.update(paused=False)
         self._status.fit(self._current)
         self.app.theme_changed_signal.subscribe(self, lambda _: self.refresh_soon())
 
@@ -226,6 +227,17 @@ class ChatScreen(ErrorBoundary, FrameHook):
         finally:
             self._find_open_sessions()
             self._show_pending_if_asked()
+
+    @property
+    def warning_of_leaving(self) -> str:
+        """What becomes of a turn that runs here if the user leaves; empty if none runs, or a dialog is open."""
+        current = self._current
+        if current is None or current.follows or self._dialogs.any_open or not current.session.snapshot().runs:
+            return ""
+        again = f"{key_of('quit')} again stops it and quits, and chatops -c continues it."
+        if current.run is not None:
+            return f"A step of the workflow is running. {again}"
+        return f"A turn is running. {again} /background lets it continue without this window."
 
     async def close(self) -> None:
         """Store the draft and close the session."""

@@ -46,8 +46,14 @@ class OpenSession:
         return self.own_run.run.state if self.own_run is not None else None
 
     def elsewhere(self, snapshot: "Snapshot") -> str:
-        """Return where its turn runs if another process executes it; empty if none does."""
-        if self.follower is None or self.follower.lease is None or not snapshot.runs:
+        """Return where its turn runs if another process executes it; empty if none does.
+
+        That process may not have taken the decisions yet that were made here.
+        """
+        from chatops.domain.events import TurnStatus  # the first paint does without it
+
+        decided = snapshot.status is TurnStatus.PAUSED and not snapshot.pending
+        if self.follower is None or not self.follower.is_executed or not (snapshot.runs or decided):
             return ""
         return "the turn continues in the background" if self.follower.is_job else "the turn runs in another window"
 

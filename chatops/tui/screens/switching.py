@@ -136,9 +136,12 @@ class SessionSwitcher:
 
     async def change(self, opening: "Awaitable[SessionView]") -> None:
         """Show another session. Pending calls of the present one stay pending; typed text becomes its draft."""
+        from chatops.toolkit.counting import count_work  # not before the first paint
+
         self.changing = True
         try:
-            following = await opening
+            with count_work("opening the session"):
+                following = await opening
             self._sending.drafts.keep()
             self._composer.take_text()
             left = self.current

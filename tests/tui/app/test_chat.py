@@ -1,6 +1,7 @@
 """The chat screen: sending, stopping, retrying, roles, commands, leaving. Typed text is never lost."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
@@ -26,7 +27,7 @@ from chatops.tui.transcript.transcript import Transcript
 from chatops.wiring.first_session import FirstSession, Opener
 from chatops.wiring.rows import SessionRow
 from tests.support.waiting import until
-from tests.tui.app.fakes import SESSION, FakeSession, FakeSessions, FakeUser, FakeWorkspace, opener, pending_call
+from tests.tui.app.fakes import SESSION, Clock, FakeSession, FakeSessions, FakeUser, FakeWorkspace, opener, pending_call
 from tests.tui.app.support_app import Stage, screen_text, stage
 
 
@@ -530,6 +531,38 @@ async def test_leaving_closes_the_session_and_decides_nothing(leave: str) -> Non
         assert session.now.pending
 
 
+@pytest.mark.parametrize("leave", ["ctrl+q", "ctrl+d", "/quit"])
+async def test_leaving_a_running_turn_says_first_what_becomes_of_it(leave: str) -> None:
+    session = FakeSession()
+    async with stage(session) as running:
+
+        async def leaves() -> None:
+            await (send(running, leave) if leave == "/quit" else running.press(leave))
+
+        session.start_turn("run the tests")
+        await leaves()
+        said = " ".join(running.text.split())
+        assert "A turn is running. ctrl+q again stops it and quits, and chatops -c continues it." in said
+        assert "/background lets it continue" in said and not session.closed
+        running.clock.pass_(60)
+        await leaves()
+        assert not session.closed, "that was long ago"
+        await running.press("ctrl+q")
+        assert session.closed
+
+
+async def test_leaving_in_the_dialog_is_not_asked_about() -> None:
+    session = FakeSession()
+    async with stage(session) as running:
+        session.start_turn("run the tests")
+        session.ask(pending_call())
+        session.change(status=TurnStatus.RUNNING)
+        await running.settle()
+        assert running.dialog_is_open
+        await running.press("ctrl+q")
+        assert session.closed
+
+
 @pytest.mark.more
 async def test_leaving_keeps_what_was_typed_as_a_draft() -> None:
     async with stage() as running:
@@ -585,6 +618,26 @@ async def test_what_is_typed_and_sent_before_the_session_is_open_is_kept_and_can
         assert app.chat.composer.text == "second"
         while "❯ first" in screen_text(app):
             await pilot.pause()
+
+
+async def test_a_session_that_is_being_opened_for_long_shows_the_moving_sign_and_its_time() -> None:
+    clock, gate = Clock(), asyncio.Event()
+
+    async def slowly() -> FirstSession:
+        await gate.wait()
+        return FirstSession(session=FakeSession(), workspace=FakeWorkspace())
+
+    app = ChatopsApp(slowly, clock=clock)
+    async with app.run_test(size=(80, 24)):
+        await until(lambda: screen_text(app).endswith("\n opening the session"))
+        clock.pass_(3.0)
+        await until(lambda: re.search(r"\n (⠋|⠙|⠹|⠸|⠼|⠴|⠦|⠧|⠇|⠏) opening the session 3 s$", screen_text(app)))
+        before = screen_text(app)
+        clock.pass_(0.125)
+        await until(lambda: screen_text(app) != before)
+        assert screen_text(app).endswith(" opening the session 3 s")
+        gate.set()
+        await until(lambda: "opening" not in screen_text(app))
 
 
 async def test_leaving_before_the_session_is_open_keeps_what_was_typed_and_sent_as_its_draft() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from chatops.tui.notice import program
 from chatops.tui.transcript.blocks import CardEnd, CardStatus, ToolCardBlock
 from chatops.tui.transcript.finding import TextSearch
 from chatops.wiring.rows import HitRow, SessionRow
+from tests.support.waiting import until
 from tests.tui.app.fakes import SESSION, TURN, FakeSession, FakeUser, FakeWorkspace
 from tests.tui.app.support_app import Stage, stage
 from tests.tui.transcript.test_transcript_widget import Host, screen, users
@@ -388,7 +390,7 @@ def test_the_cost_is_told_by_turn() -> None:
     assert ["1", "12,000", "500", "third"] in [line.split() for line in text.splitlines()]
 
 
-async def test_a_summary_that_is_written_counts_its_tokens() -> None:
+async def test_a_summary_that_is_written_has_the_moving_sign_and_counts_its_tokens() -> None:
     async def load() -> str:
         await asyncio.Event().wait()
         return ""
@@ -398,8 +400,10 @@ async def test_a_summary_that_is_written_counts_its_tokens() -> None:
             "Compact", explain="", text="", check=str, done="", load=load, waiting="Wait.", received=lambda: 12
         )
         running.app.push_screen(question)
-        await running.pilot.pause()
-        assert "Wait. 0 s · 12 tokens" in running.text
+        shown = re.compile("(⠋|⠙|⠹|⠸|⠼|⠴|⠦|⠧|⠇|⠏) Wait. \\d+ s · 12 tokens")
+        await until(lambda: shown.search(running.text))
+        before = shown.findall(running.text)
+        await until(lambda: shown.findall(running.text) not in ([], before))
 
 
 async def test_compact_is_offered_once_and_not_while_something_runs() -> None:

@@ -16,7 +16,7 @@ from chatops.config.memory import MemoryScope
 from chatops.domain.decisions import Approved
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import SessionId, TurnId
-from chatops.domain.messages import UserMessage
+from chatops.domain.messages import SummaryMessage, UserMessage
 from chatops.domain.tools import Verdict
 from chatops.policy.budget import Budget
 from chatops.policy.rule_syntax import suggest_exact
@@ -498,6 +498,19 @@ async def test_undo_passes_over_own_commands_while_there_is_a_turn_of_a_model(co
     assert [m.text for m in commands.session.snapshot().messages if isinstance(m, UserMessage)] == ["!!echo one"]
 
 
+async def test_undo_right_after_compact_takes_back_the_summary_alone(commands: CommandLine) -> None:
+    for text in ("first thing", "second thing"):
+        await commands.send(text)
+    await commands.session.actions.compact(await commands.session.actions.summary_request("")())
+    await commands.type("/undo")
+    assert commands.said == "Only /compact was undone. /undo again takes back a turn."
+    assert await commands.titles() == ["first thing"], "no copy was made"
+    last = commands.session.snapshot().messages[-1]
+    assert isinstance(last, SummaryMessage) and not last.text, "the model gets all messages again"
+    await commands.type("/undo")
+    assert await commands.titles() == ["first thing · before: second thing", "first thing"]
+
+
 @pytest.mark.more
 async def test_a_copy_keeps_the_title_that_the_user_gave_and_the_next_one_too(commands: CommandLine) -> None:
     for text in ("first thing", "second thing", "third thing"):
@@ -525,6 +538,7 @@ async def test_a_copy_with_anything_of_the_user_stays(commands: CommandLine, wha
             commands.app.store.queue_message(copy.session_id, "later")
         case _:
             await copy.actions.compact(await copy.actions.summary_request("")())
+            await commands.type("/undo")
     await commands.type("/undo")
     assert len(await commands.titles()) == 3
 
