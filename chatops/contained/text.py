@@ -6,11 +6,11 @@ from difflib import SequenceMatcher
 
 from chatops.contained.folder import Kind, State
 from chatops.contained.freezing import ChangeList, Entry, display_path, with_order
+from chatops.domain.diffs import diff_text
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import Outcome
 from chatops.toolkit.counting import count_work
-from chatops.toolkit.diff import diff_text
 from chatops.toolkit.output import is_binary, visible
 
 MAX_TEXT = 4_000_000

@@ -1,4 +1,7 @@
-"""Unified diffs as rows, and the words in which two rows differ.
+"""Unified diffs: written of two texts, read as rows, and the words in which two rows differ.
+
+A diff that is written is complete, because the user approves what it shows, and takes time linear in the size of the
+file. Lines end at line feeds only.
 
 Why not a library: textual-diff-view is a widget of its own and wants both whole texts. Here a diff is lines of a card,
 of a dialog or of a page, and only the diff itself is stored.
@@ -8,16 +11,75 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
-_HUNK_HEADER = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+_HUNK_HEADER = re.compile(r"@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@")
+CONTEXT_LINES = 3
+"""Unchanged lines that are shown before and after a change, as `diff -u` and git show them."""
+_MAX_PRODUCT = 1_000_000
+"""Largest product of old and new line counts for which the changed part is compared line by line. Beyond it, the whole
+part is shown as replaced, because comparing would take seconds.
+"""
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 _MAX_COMPARED = 400
 """Characters of a line that is compared word by word. The time for a pair of lines grows with the square of it."""
 _MIN_SIMILARITY = 0.4
 """Share of equal words (0 to 1) from which on a line counts as changed. With less in common, marks on nearly all words
 would say nothing."""
+
+
+def diff_text(before: str, after: str, *, name: str) -> str:
+    """Return the complete diff from `before` to `after`, because the user approves what it shows."""
+    if before == after:
+        return ""
+    old, new = _split_lines(before), _split_lines(after)
+    # difflib is quadratic, so it gets only the part that differs, with its context.
+    same_head = _count_common(old, new)
+    same_tail = _count_common(old[same_head:][::-1], new[same_head:][::-1])
+    lead, trail = min(same_head, CONTEXT_LINES), min(same_tail, CONTEXT_LINES)
+    skipped, skipped_tail = same_head - lead, same_tail - trail
+    old_part, new_part = old[skipped : len(old) - skipped_tail], new[skipped : len(new) - skipped_tail]
+    if len(old_part) * len(new_part) <= _MAX_PRODUCT:
+        hunks = list(difflib.unified_diff(old_part, new_part, n=CONTEXT_LINES))[2:]
+    else:
+        hunks = _replacing_hunk(old_part, new_part, lead=lead, trail=trail)
+    shifted = [_shift_hunk(line, by=skipped) for line in hunks]
+    header = [f"--- a/{name}\n" if before else "--- /dev/null\n", f"+++ b/{name}\n"]
+    return "".join(_end_line(line) for line in header + shifted)
+
+
+def _split_lines(text: str) -> list[str]:
+    lines = text.split("\n")
+    return [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
+def _count_common(old: list[str], new: list[str]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
+
+
+def _replacing_hunk(old: list[str], new: list[str], *, lead: int, trail: int) -> list[str]:
+    """Return a hunk that replaces all lines but the first `lead` and the last `trail`, which are its context."""
+    head = f"@@ -{1 if old else 0},{len(old)} +{1 if new else 0},{len(new)} @@\n"
+    removed = [f"-{line}" for line in old[lead : len(old) - trail]]
+    added = [f"+{line}" for line in new[lead : len(new) - trail]]
+    last = [f" {line}" for line in old[len(old) - trail :]] if trail else []
+    return [head, *(f" {line}" for line in old[:lead]), *removed, *added, *last]
+
+
+def _shift_hunk(line: str, *, by: int) -> str:
+    """Add `by` to the line numbers if `line` is the header of a hunk."""
+    header = _HUNK_HEADER.match(line) if by else None
+    if header is None:
+        return line
+    old, old_count, new, new_count = header.groups()
+    rest = line[header.end() :]
+    return f"@@ -{int(old) + by}{old_count or ''} +{int(new) + by}{new_count or ''} @@{rest}"
+
+
+def _end_line(line: str) -> str:
+    return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
 @frozen_dataclass
@@ -47,7 +109,7 @@ def diff_rows(diff: str) -> Iterator[DiffRow]:
         if header := _HUNK_HEADER.match(line):
             if in_hunk:
                 yield DiffRow(sign="", text="")
-            in_hunk, old, new = True, int(header[1]), int(header[2])
+            in_hunk, old, new = True, int(header[1]), int(header[3])
         elif not in_hunk:
             if not line.startswith(("--- ", "+++ ")):
                 yield DiffRow(sign="", text=line)

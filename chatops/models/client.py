@@ -1,4 +1,8 @@
-"""The models of a registry behind one client. Cheap to import: the SDK is loaded with the first request."""
+"""The models of a registry behind one client. Cheap to import: the SDK is loaded with the first request.
+
+Engines are types of models that a package adds. It has an entry point of the group ``chatops.models`` with the name of
+the type. What that loads makes the client of a model from its spec.
+"""
 
 import asyncio
 import contextlib
@@ -7,13 +11,15 @@ import logging
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
+from chatops.config.extras import ENGINES, installed_entries
 from chatops.domain import __version__
-from chatops.domain.errors import ConfigError
-from chatops.domain.model import ModelRequest
-from chatops.models.base import Failed, ModelClient, ModelEvent
-from chatops.models.engines import engine_client
+from chatops.domain.errors import ChatopsError, ConfigError
+from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
+from chatops.models.base import Failed, ModelClient, ModelEvent, Replied
+from chatops.models.error_text import plain_line
 from chatops.models.keys import Secret, read_key
 from chatops.models.memory import InMemoryTextStore, TextStore, memory_of
 from chatops.models.prices import known_price
@@ -57,9 +63,9 @@ class RegistryClient:
         self._demo = demo
         self._read_file = read_file
         self._cli = cli
-        self._clients: dict[str, tuple[ModelSpec, ModelClient]] = {}
+        self._clients: dict[str, tuple[ModelSpec, OpenAIChat | _GuardedEngine]] = {}
         """The client of each model by its name, and the spec that it was made for."""
-        self._retired: list[ModelClient] = []
+        self._retired: list[OpenAIChat | _GuardedEngine] = []
         """Clients that no further request uses, but that may still stream a reply."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
@@ -69,14 +75,9 @@ class RegistryClient:
         except ConfigError as error:
             yield Failed.configuration(error)
             return
-        events = client.stream(request)
-        try:
+        async with contextlib.aclosing(client.stream(request)) as events:
             async for event in events:
                 yield event
-        finally:
-            # Not all iterators of packages can be closed; those of this package are generators.
-            if isinstance(events, AsyncGenerator):
-                await events.aclose()
 
     async def prepare(self, name: str) -> None:
         """Create the client of model `name` without a request: no key is read and nothing is sent.
@@ -101,7 +102,7 @@ class RegistryClient:
         for client in clients:
             await client.aclose()
 
-    async def _client(self, name: str) -> ModelClient:
+    async def _client(self, name: str) -> "OpenAIChat | _GuardedEngine":
         spec = self._lookup(name)
         if spec is None:
             raise ConfigError(
@@ -123,7 +124,7 @@ class RegistryClient:
         self._clients[name] = (spec, new)
         return new
 
-    def _new_client(self, spec: ModelSpec) -> ModelClient:
+    def _new_client(self, spec: ModelSpec) -> "OpenAIChat | _GuardedEngine":
         """Return a client for `spec`. Run it in a thread: the import is slow.
 
         Raises ConfigError for a type that has none here.
@@ -138,7 +139,7 @@ class RegistryClient:
         if spec.type is ModelType.DEMO and self._demo is not None:
             return self._demo(spec)
         if spec.engine:
-            return engine_client(spec)
+            return _engine_client(spec)
         if spec.type is ModelType.CLI and self._cli is not None:
             return self._cli(spec)
         raise ConfigError(
@@ -164,6 +165,73 @@ class _KeyReader:
         if self._source.command or self._source.keyring:
             self._kept, self._kept_until = key, time.monotonic() + KEY_KEPT_S
         return key
+
+
+def engine_package(engine: str) -> str:
+    """Return name and version of the package that provides an engine; empty if none is installed."""
+    if (entry := _entry_point(engine)) is None:
+        return ""
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
+
+
+def _engine_client(spec: ModelSpec) -> "_GuardedEngine":
+    """Return the client that the package makes for `spec`. Imports the package. Raises ConfigError."""
+    if (entry := _entry_point(spec.engine)) is None:
+        raise ConfigError(
+            f"Model {spec.name!r} is of type {spec.engine}, and no installed package has such an engine.",
+            advice="Install it in the same environment as chatops, or choose another model.",
+        )
+    try:
+        return _GuardedEngine(entry.load()(spec), name=spec.engine)
+    except ChatopsError:
+        raise
+    except Exception as error:
+        log.exception("engine %s", spec.engine)
+        raise ConfigError(
+            f"The engine {spec.engine} cannot be used: {_error_line(error)}.", advice="The log has the details."
+        ) from None
+
+
+def _entry_point(engine: str) -> EntryPoint | None:
+    return next((entry for entry in installed_entries(ENGINES) if entry.name == engine), None)
+
+
+class _GuardedEngine:
+    """An engine that keeps the protocol whatever it does: exactly one last event, and no exception."""
+
+    def __init__(self, engine: ModelClient, *, name: str) -> None:
+        self._engine = engine
+        self._name = name
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """Pass the events on until the last one."""
+        try:
+            async for event in self._engine.stream(request):
+                yield event
+                if isinstance(event, Replied | Failed):
+                    return
+        except Exception as error:  # The package's code may raise anything.
+            log.exception("engine %s", self._name)
+            ending = f"failed: {_error_line(error)}"
+        else:
+            ending = "ended without a reply"
+        failure = ModelFailure(
+            kind=FailureKind.INTERNAL,
+            message=f"The engine {self._name} {ending}.",
+            advice="The log has the details; press R to try again.",
+        )
+        yield Failed(failure=failure)
+
+    async def aclose(self) -> None:
+        """Close the engine."""
+        try:
+            await self._engine.aclose()
+        except Exception:
+            log.exception("closing engine %s", self._name)
+
+
+def _error_line(error: Exception) -> str:
+    return plain_line(f"{type(error).__name__}: {error}", limit=300).rstrip(".")
 
 
 def warm_up() -> None:

@@ -53,12 +53,18 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.model import FailureKind, ModelReply
 from chatops.models.assemble import Assembler, Repetition, ReplyTooLargeError
 from chatops.models.base import CallChunk, ReasoningChunk, TextChunk, Waiting
-from chatops.models.byte_feed import ByteFeed, FeedState, loop_time
+from chatops.models.byte_feed import (
+    ByteFeed,
+    EventTooLargeError,
+    FeedState,
+    ServerEvent,
+    SseReader,
+    loop_time,
+)
 from chatops.models.calls import TooManyCallsError
 from chatops.models.error_text import error_of_body, error_of_object, looks_like_html, plain_line
 from chatops.models.retry import AGAIN, AttemptFailure, failed_attempt, in_words
 from chatops.models.server_json import BadDataError, as_object, parse
-from chatops.models.sse import EventTooLargeError, ServerEvent, SseReader
 from chatops.models.statuses import Endpoint, stream_failure
 from chatops.models.text_calls import NO_TEXT_TOOLS, TextTools
 from chatops.policy.registry import Timeouts

@@ -70,7 +70,7 @@ from chatops.runtime.services import (
     retry_while_away,
     workspace_gone_text,
 )
-from chatops.store.audit_sink import SinkError
+from chatops.store.audit import SinkError
 from chatops.toolkit.base import Ask, Tool, ToolContext, inspect_call, with_limit_paused
 from chatops.toolkit.counting import shown_by
 from chatops.toolkit.output import cap

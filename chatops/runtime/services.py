@@ -27,7 +27,7 @@ from chatops.models.base import ModelClient
 from chatops.policy.budget import Budget
 from chatops.policy.sandbox import SandboxChange
 from chatops.runtime.settings import Rights, SessionSettings
-from chatops.store.audit_sink import PATIENCE_S, TIMEOUT_S, SinkError
+from chatops.store.audit import SINK_PATIENCE_S, SINK_TIMEOUT_S, SinkError
 from chatops.store.base import Holder
 from chatops.store.store import Store
 from chatops.store.tool_outputs import Outputs
@@ -242,20 +242,21 @@ async def retry_while_away(
 ) -> T:
     """Return the result of `work`, done again while the store, or a sink of its log, fails for now.
 
-    `of` is the call that is about to start, or the round that asks the model. Raises StoreError after `PATIENCE_S`.
+    `of` is the call that is about to start, or the round that asks the model. Raises StoreError after
+    `SINK_PATIENCE_S`.
     """
     since, was_notified = time.monotonic(), False
     while True:
         try:
             return await work()
         except (SinkError, NotSavedError) as error:
-            if time.monotonic() - since > PATIENCE_S:
+            if time.monotonic() - since > SINK_PATIENCE_S:
                 raise
             if not was_notified:
                 text = f"{of} waits. {error}"
                 publish(Notice(id=f"{of}.away", parent_id="", text=text, advice=error.advice, level="error"))
             was_notified = True
-            await asyncio.sleep(TIMEOUT_S)
+            await asyncio.sleep(SINK_TIMEOUT_S)
 
 
 def workspace_gone_text(workspace: Path) -> str:

@@ -11,7 +11,7 @@ A row has the session, its number in the chain (from 1), `body` and `chain`. `bo
 that kind. `chain` is ``digest(chain of the row before, body as a value)``, with ``""`` before the first row.
 
 A program that can write the file can write a whole chain again. So a chain proves nothing by itself. Its head, kept
-where that writer cannot write (an anchor), proves every row up to it: the journal of the system (`sink`), or a signed
+where that writer cannot write (an anchor), proves every row up to it: the journal of the system (a sink), or a signed
 export. An anchor is a line of JSON with `session`, `number` and `chain`; each row of an export is one.
 
 Kinds of rows (a field is left out while it is empty):
@@ -36,17 +36,28 @@ Kinds of rows (a field is left out while it is empty):
 In `facts.arguments`, a value that a tool shows as a diff, that is code, or whose name looks like a secret is replaced
 by ``{"sha256": …}``. Arguments longer than `LONGEST_ARGUMENTS` characters are left out; `sha256` is always of all of
 them.
+
+Sinks. A site registry may name one (``audit.sink``), which keeps heads of chains outside of the users' reach. Before a
+call starts, and after the commit that holds its `start` row, the head of the session's chain is sent there, as an
+anchor. So it proves that row and all before it, and never names a row that is not stored. Until the sink has taken it
+the call does not start: the runtime tries again for `SINK_PATIENCE_S` and then ends the call as not run. A crash
+meanwhile is one between commit and start: the next process asks about the call.
+
+Both sinks are local datagram sockets, so a line is there as a whole or not at all. What the service behind it does with
+a line that its socket took is its administrator's matter. journald notes which user sent a line, and no user can make
+that up. syslog notes nothing that can be trusted.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from chatops.domain.canonical import canonical, json_or_text, parse_json
-from chatops.domain.errors import UnreadableError
+from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId
 from chatops.domain.known_keys import without_keys
@@ -76,6 +87,15 @@ _FACTS = (
     *("server", "delegation", "credentials"),
 )
 """Fields of `CallFacts` that a verdict depends on, and the sandbox."""
+SinkKind = Literal["journald", "syslog"]
+SINK_SOCKETS: dict[SinkKind, str] = {"journald": "/run/systemd/journal/socket", "syslog": "/dev/log"}
+SINK_TIMEOUT_S = 2.0
+"""Seconds that one attempt waits for a service that does not read: the call waits too."""
+SINK_PATIENCE_S = 60.0
+"""Seconds in which a call tries again before it ends as not run."""
+_TAG = "chatops"
+_PRIORITY = 10 * 8 + 5
+"""Facility authpriv, severity notice, as RFC 3164 has them."""
 
 
 def sha256(content: str) -> str:
@@ -349,3 +369,28 @@ def is_sound(row: AuditRow) -> bool:
 
 def _log_name(session: str) -> str:
     return f"session {session}" if session else "the log outside of sessions"
+
+
+class SinkError(StoreError):
+    """The sink has not taken a line."""
+
+
+def send_head(kind: SinkKind, head: AuditRow) -> None:
+    """Send the head of a chain. Blocks for `SINK_TIMEOUT_S` at most. Raises SinkError."""
+    anchor = canonical({"session": head.session_id, "number": head.number, "chain": head.chain})
+    line = f"<{_PRIORITY}>{_TAG}[{os.getpid()}]: {anchor}"
+    if kind == "journald":
+        fields = {"MESSAGE": anchor, "PRIORITY": "5", "SYSLOG_IDENTIFIER": _TAG, "SYSLOG_FACILITY": "10"}
+        line = "".join(f"{name}={value}\n" for name, value in fields.items())
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.settimeout(SINK_TIMEOUT_S)
+            sender.connect(SINK_SOCKETS[kind])
+            sender.send(line.encode())
+    except OSError as error:
+        why = "it does not answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        place = SINK_SOCKETS[kind]
+        raise SinkError(
+            f"The site requires that {kind} takes the head of the decision log, and {place} did not: {why}.",
+            advice=f"Ask who runs this machine to start {kind}; `audit.sink` in the site registry names it.",
+        ) from error

@@ -188,9 +188,7 @@ class Postgres(Connection):
 
     def files(self) -> SessionFiles:
         """Return the files of sessions, which are in the database too."""
-        from chatops.store.postgres_files import PostgresFiles
-
-        return PostgresFiles(self)
+        return postgres_tables.PostgresFiles(self)
 
     def owner(self) -> int | None:
         """Return None, as no single user owns the rows."""

@@ -1,17 +1,36 @@
-"""Tables of the store in PostgreSQL: create and migrate them, and recognise a database that was copied.
+"""Tables of the store in PostgreSQL: create and migrate them, recognise a database that was copied, and keep files.
 
 The tables are those of `schema`, with PostgreSQL's names of types, and those that only a database has. The role that
 owns the schema ``chatops`` does all of this.
+
+The files of sessions are in the same database, not in a folder: `file_bodies` has one row for each content, and `files`
+one for each session that has it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import shutil
+import tempfile
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chatops.config.paths import write_private
 from chatops.domain.errors import StoreError, UnreadableError
+from chatops.domain.ids import SessionId
 from chatops.store import members
 from chatops.store.connection import Connection, integer, text
 from chatops.store.identity import void_approvals
 from chatops.store.queue import QUEUE_TABLES
 from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, Migration
+from chatops.store.session_files import MAX_IN_SESSION, PASTED, SessionFiles, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chatops.domain.files import FileRef
 
 MIGRATION_LOCK = 0x63687073
 """Key of the advisory lock (``chps``) that a process takes while it creates or migrates the tables."""
@@ -95,6 +114,89 @@ def note_database(rows: Connection) -> None:
     if rows.one("SELECT place FROM store") not in (("",), (here,)):
         void_approvals(lambda sql, values=(): rows.run(sql, *values))
     rows.run("UPDATE store SET place = ?", here)
+
+
+class PostgresFiles(SessionFiles):
+    """The files of all sessions, in the database.
+
+    Sharing, forgetting and reading never raise, as with a folder: the session itself is copied, deleted or shown
+    already, and a file that is missing or left over is no reason to say that this failed.
+
+    Overrides every method of `SessionFiles` that uses its folder, which this class does not have. The others use these.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._copies: Path | None = None
+        """Folder of the copies that other programs open; None until there is one."""
+
+    def path_of(self, file: FileRef) -> Path | None:
+        """Return the path of a copy that lasts as long as this process; None if the file is not kept."""
+        data = self.read(file)
+        if data is None:
+            return None
+        if self._copies is None:
+            self._copies = Path(tempfile.mkdtemp(prefix="chatops-"))
+            weakref.finalize(self, shutil.rmtree, self._copies, ignore_errors=True)
+        path = self._copies / name_of(file)
+        if not path.exists():
+            write_private(path, data)
+        return path
+
+    def digests(self, session_id: SessionId) -> set[str]:
+        """Return the digests of the files of a session."""
+        with self._connection.read():
+            return {
+                text(row[0])
+                for row in self._connection.all("SELECT digest FROM files WHERE session_id = ?", session_id)
+            }
+
+    def count_strays(self, sessions: Sequence[SessionId]) -> int:
+        """Return the number of files that belong to none of these sessions."""
+        with self._connection.read():
+            owners = [SessionId(text(row[0])) for row in self._connection.all("SELECT session_id FROM files")]
+        known = {*sessions, PASTED}
+        return sum(owner not in known for owner in owners)
+
+    def share(self, session_id: SessionId, copy: SessionId) -> None:
+        """Give the files of a session to a fork of it too."""
+        with suppress(StoreError), self._connection.write():
+            self._connection.run("INSERT INTO files SELECT ?, digest FROM files WHERE session_id = ?", copy, session_id)
+
+    def forget(self, session_id: SessionId) -> None:
+        """Delete the files of a session."""
+        with suppress(StoreError), self._connection.write():
+            self._connection.run("DELETE FROM files WHERE session_id = ?", session_id)
+            self._connection.run(
+                "DELETE FROM file_bodies b WHERE NOT EXISTS (SELECT 1 FROM files f WHERE f.digest = b.digest)"
+            )
+
+    def _write(self, session_id: SessionId, file: FileRef, data: bytes) -> bool:
+        """Keep a file unless it is there. Returns False if the session has too many. Raises StoreError."""
+        connection = self._connection
+        of_session = "FROM files f JOIN file_bodies b ON b.digest = f.digest WHERE f.session_id = ?"
+        with connection.write():
+            if connection.one(f"SELECT 1 {of_session} AND f.digest = ?", session_id, file.digest) is None:
+                size = connection.one(f"SELECT coalesce(sum(length(b.body)), 0)::bigint {of_session}", session_id)
+                if file.size + integer((size or (0,))[0]) > MAX_IN_SESSION:
+                    return False
+                connection.run("INSERT INTO file_bodies VALUES (?, ?) ON CONFLICT DO NOTHING", file.digest, data)
+                connection.insert("files", session_id=session_id, digest=file.digest)
+        return True
+
+    def read_by_digest(self, beginning: str, session_id: SessionId | None = None) -> bytes | None:
+        """Return the bytes of a file, see `SessionFiles`."""
+        data = None
+        with suppress(StoreError), self._connection.read():
+            row = self._connection.run(
+                "SELECT b.body FROM file_bodies b JOIN files f ON f.digest = b.digest "
+                "WHERE b.digest LIKE ?1 || '%' AND (?2 IS NULL OR f.session_id = ?2) LIMIT 1",
+                beginning,
+                session_id,
+            ).fetchone()
+            data = bytes(row[0]) if row is not None else None
+        # Members cannot store other bytes under a digest, but the owner of the tables can.
+        return data if data is not None and hashlib.sha256(data).hexdigest().startswith(beginning) else None
 
 
 def _create_schema(rows: Connection, place: str) -> None:

@@ -20,12 +20,11 @@ from chatops.store import leases, messages, sessions, turns
 from chatops.store.audit import AuditLog
 from chatops.store.base import Decider, Late
 from chatops.store.connection import Connection, integer, text, text_or
-from chatops.store.decisions import DecisionQueue
+from chatops.store.decisions import DecisionQueue, RememberedRules
 from chatops.store.jobs import Jobs
 from chatops.store.leases import Leases, may_take
 from chatops.store.process_identity import is_alive, this_process
 from chatops.store.queue import Queue
-from chatops.store.rules import RememberedRules
 from chatops.store.runs import Runs
 from chatops.store.sessions import new_session_id, turn_number
 from chatops.store.turns import Turns

@@ -46,7 +46,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId, MessageId, SessionId, TurnId
 from chatops.domain.messages import Usage, countable
 from chatops.domain.tools import Outcome
-from chatops.store import audit, decisions, leases, messages, rules
+from chatops.store import audit, decisions, leases, messages
 from chatops.store.base import Holder, JournalRow, Late, StorePart
 from chatops.store.connection import Connection, SqlRow, integer, real, real_or_none, text, text_or_none
 from chatops.store.runs import active_run
@@ -172,7 +172,7 @@ def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process
         if effect.kind == "run_tool":
             _put_intent(rows, effect, turn_id=state.turn_id, now=now, process=process)
     for rule in step.rules:
-        rules.add_rule(rows, state.session_id, rule, now=now)
+        decisions.add_rule(rows, state.session_id, rule, now=now)
     if step.takes_queued:
         oldest = "SELECT min(seq) FROM queued_texts WHERE session_id = ?"
         rows.run(f"DELETE FROM queued_texts WHERE seq = ({oldest})", state.session_id)

@@ -21,10 +21,9 @@ from functools import cache
 from pathlib import Path
 
 from chatops.domain.errors import ToolFailedError
+from chatops.domain.file_names import fold, is_secret, may_hold_secrets
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.secret_files import is_secret, may_hold_secrets
 from chatops.domain.tools import CallFacts, Problem
-from chatops.policy.runs_later import fold
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.output import visible
 

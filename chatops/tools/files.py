@@ -25,6 +25,7 @@ from pydantic import Field
 from chatops.config.failpoints import reach
 from chatops.contained.folder import FILE_FLAGS, opened
 from chatops.contained.kept import keep_replaced
+from chatops.domain.diffs import diff_text
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.files import IMAGE_TYPES, FileRef, media_type
 from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Outcome, ResultFacts, ToolResult, Verdict
@@ -41,7 +42,6 @@ from chatops.toolkit.confine import (
     with_problem,
     world_problem,
 )
-from chatops.toolkit.diff import diff_text
 from chatops.toolkit.output import is_binary, visible
 from chatops.tools.function import file_result, tool
 

@@ -19,11 +19,11 @@ from pydantic import Field
 
 from chatops.config.memory import Memories, MemoryScope
 from chatops.config.paths import write_private
+from chatops.domain.diffs import diff_text
 from chatops.domain.errors import ConfigError, ToolFailedError
 from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Verdict
 from chatops.toolkit.base import Reconciled, ToolContext, reconciled_by_hash
 from chatops.toolkit.confine import with_problem
-from chatops.toolkit.diff import diff_text
 from chatops.tools.function import FunctionTool, tool
 
 MAX_WRITTEN = 8_000

@@ -33,7 +33,7 @@ from chatops.runtime.workflow import WorkflowRun, new_run, open_run
 from chatops.sandbox.confinement import Confinement, confinement
 from chatops.sandbox.covers import MOUNTED, remove_mount_point
 from chatops.sandbox.process import harden_process
-from chatops.store import audit_sink
+from chatops.store import audit
 from chatops.store.base import RuleRow, SessionInfo
 from chatops.store.process_identity import this_process
 from chatops.store.session_files import SessionFiles
@@ -453,7 +453,7 @@ class App:
     async def _send_head(self, session_id: SessionId) -> None:
         if (sinks := self.rights.sinks()) and (head := await self._worker_thread()(self.store.audit_head, session_id)):
             for kind in sinks:
-                await in_thread(audit_sink.send, kind, head)
+                await in_thread(audit.send_head, kind, head)
 
 
 def _demo_model(spec: "ModelSpec") -> "OpenAIChat":

@@ -29,8 +29,8 @@ from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.sanitize import sanitize
 from chatops.domain.tools import AccessLevel
 from chatops.domain.wording import plural
+from chatops.models.client import engine_package
 from chatops.models.discover import KeyRefusedError, list_models
-from chatops.models.engines import engine_package
 from chatops.models.hosts import without_secrets
 from chatops.models.keys import read_key
 from chatops.models.memory import CallStyle

@@ -53,7 +53,7 @@ from chatops.policy.servers import server_of
 from chatops.policy.verdicts import SKILL_TOOL, Judgement, Layer, Rule
 from chatops.policy.workflow import SHELL_TOOL, step_layers
 from chatops.runtime.settings import SessionSettings, StepRights
-from chatops.store.audit_sink import SinkKind
+from chatops.store.audit import SinkKind
 from chatops.store.base import Decider
 from chatops.wiring.configuration import Configuration
 from chatops.wiring.stored import Settings

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatops.models.assemble import SurrogateJoiner
-from chatops.models.sse import EventTooLargeError, ServerEvent, SseReader
+from chatops.models.byte_feed import EventTooLargeError, ServerEvent, SseReader
 
 LINE = st.one_of(
     st.binary(max_size=12).map(lambda data: b"data:" + data.replace(b"\r", b"").replace(b"\n", b"")),

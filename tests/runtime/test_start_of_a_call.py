@@ -40,7 +40,7 @@ async def test_a_call_does_not_start_if_the_lease_cannot_be_read(tmp_path: Path)
 async def test_a_call_waits_for_a_store_that_is_away_and_then_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chatops.runtime.services.TIMEOUT_S", 0.01)
+    monkeypatch.setattr("chatops.runtime.services.SINK_TIMEOUT_S", 0.01)
     faults = ["The database cannot be reached.", "It starts."]
 
     async def is_away_twice() -> bool:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatops.domain.diffs import diff_text
 from chatops.domain.errors import ToolFailedError
 from chatops.domain.tools import Outcome
 from chatops.sandbox.covers import mount_point
-from chatops.toolkit.diff import diff_text
 from chatops.tools.files import file_edit, file_list, file_read, file_write
 from tests.tools.toolkit import context_for, done, inspected
 

@@ -13,7 +13,7 @@ from chatops.domain.tools import Outcome
 from chatops.engine.view import pending_calls
 from chatops.runtime import services
 from chatops.runtime.session import Session
-from chatops.store import audit_sink
+from chatops.store import audit
 from chatops.store.audit import read_anchors, verify
 from tests.support.waiting import until
 from tests.wiring.conftest import Bench
@@ -25,7 +25,7 @@ ASKED = "run `echo ran >> made.txt`"
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where the sockets of both services are looked for; nobody listens there yet."""
     path = tmp_path / "log"
-    monkeypatch.setattr(audit_sink, "SOCKETS", {"journald": str(path), "syslog": str(path)})
+    monkeypatch.setattr(audit, "SINK_SOCKETS", {"journald": str(path), "syslog": str(path)})
     yield path
 
 
@@ -96,8 +96,8 @@ async def test_a_call_is_not_run_without_the_service(
     bench: Bench, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A service that does not read counts as one that is not there: each attempt has a bound."""
-    monkeypatch.setattr(services, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(audit_sink, "TIMEOUT_S", 0.1)
+    monkeypatch.setattr(services, "SINK_PATIENCE_S", 0.0)
+    monkeypatch.setattr(audit, "SINK_TIMEOUT_S", 0.1)
     with closing(listening(place)), closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as other:
         other.setblocking(False)
         other.connect(str(place))
