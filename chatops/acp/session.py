@@ -562,7 +562,13 @@ async def open_editor_session(
     options: Options, session_id: SessionId | None, client: Client, *, notices: Sequence[str]
 ) -> EditorSession:
     """Open a session, a new one for None, in its folder. `notices` are sentences to show. Raises ChatopsError."""
-    app, workspace = await asyncio.to_thread(_prepare, options)
+
+    def prepare() -> tuple[App, Workspace]:
+        app = App(options)
+        app.prepare()
+        return app, Workspace(app)
+
+    app, workspace = await asyncio.to_thread(prepare)
     try:
         view, news = await workspace.sessions.open_and_resume(session_id)
         if session_id is None:
@@ -572,9 +578,3 @@ async def open_editor_session(
     except BaseException:
         await workspace.aclose()
         raise
-
-
-def _prepare(options: Options) -> tuple[App, Workspace]:
-    app = App(options)
-    app.prepare()
-    return app, Workspace(app)

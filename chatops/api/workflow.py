@@ -116,11 +116,11 @@ class _ToolNames:
 
     def bound(self) -> tuple[Tool, ...]:
         """Return all tools, with the steps that they are bound to in their specs."""
-        return tuple(replace(own, spec=replace(own.spec, steps=self._binding(name))) for name, own in self._own.items())
-
-    def _binding(self, name: str) -> tuple[str, ...]:
-        steps = self._steps[name]
-        return () if "" in steps else tuple(f"{self.workflow}.{step}" for step in steps)
+        bindings = {
+            name: () if "" in steps else tuple(f"{self.workflow}.{step}" for step in steps)
+            for name, steps in self._steps.items()
+        }
+        return tuple(replace(own, spec=replace(own.spec, steps=bindings[name])) for name, own in self._own.items())
 
 
 def _step_entry(step: Step, tools: _ToolNames) -> dict[str, Any]:

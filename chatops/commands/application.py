@@ -32,7 +32,10 @@ def open_app(
         yield opened
     finally:
         if broken_ok:
-            _print_file_notices(opened)
+            # Even if the command failed.
+            with suppress(ChatopsError):
+                for notice in (*opened.paths.notices, *opened.store.notices):
+                    screen().say(notice)
         asyncio.run(opened.aclose())
 
 
@@ -68,13 +71,6 @@ def run_app(chosen: Options, work: Callable[[App], Awaitable[int]], *, broken_ok
             await opened.aclose()
 
     return asyncio.run(run())
-
-
-def _print_file_notices(opened: App) -> None:
-    """Print the notices about folders and store, even if the command failed."""
-    with suppress(ChatopsError):
-        for notice in (*opened.paths.notices, *opened.store.notices):
-            screen().say(notice)
 
 
 def print_notices(opened: App) -> None:

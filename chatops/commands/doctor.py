@@ -1,7 +1,6 @@
 """``chatops doctor``: checks of the installation, each with the next step."""
 
 from argparse import Namespace
-from typing import TYPE_CHECKING
 
 from chatops.commands.application import with_app
 from chatops.commands.context import confirm
@@ -13,10 +12,7 @@ from chatops.headless.screen import at_words, screen
 from chatops.wiring.app import App
 from chatops.wiring.doctor import Check, Grade, has_failed, report_lines, run_checks
 from chatops.wiring.stored import Storage
-from chatops.wiring.tasks import MAX_ROUNDS, TASKS, plan, play
-
-if TYPE_CHECKING:
-    from chatops.wiring.tasks import Plan, TaskResult
+from chatops.wiring.tasks import MAX_ROUNDS, TASKS, Plan, TaskResult, plan, play
 
 
 def run(arguments: Namespace) -> int:

@@ -90,8 +90,6 @@ def _unfinished_state(store: "Store", info: "SessionInfo") -> str:
     lease = store.lease(info.id)
     if lease is not None:
         return f"open in chatops pid {lease.holder.pid} on {lease.holder.host}"
-    if info.active_turn is None:
-        return ""
     from chatops.runtime.descriptions import resume_summary  # slow to import, and most sessions have no such turn
 
     return resume_summary(store, info)

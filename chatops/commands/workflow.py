@@ -90,7 +90,8 @@ async def _resume_run(opened: App, arguments: Namespace) -> int:
     """Resume a run, with the user's review if the flags give one."""
     view = screen()
     review, chosen = _review_from(arguments), _chosen_attempt(arguments)
-    info = find_session(opened.store, _run_id(arguments))
+    # `chatops resume` calls it a session.
+    info = find_session(opened.store, getattr(arguments, "id", None) or arguments.session)
     if info.queue and review is not None:
         return _post_review(opened, info, review, chosen, view)
     try:
@@ -114,12 +115,6 @@ def _chosen_attempt(arguments: Namespace) -> tuple[int, int] | None:
     """Return the step and attempt that ``--attempt`` names, both counted from 1; None for whatever is under review."""
     chosen: tuple[int, int] | None = getattr(arguments, "attempt", None)
     return chosen
-
-
-def _run_id(arguments: Namespace) -> str:
-    """Return the id of a run, which `chatops resume` calls a session, and `chatops workflow resume` an id."""
-    run_id: str = getattr(arguments, "id", None) or arguments.session
-    return run_id
 
 
 def _is_summary_wanted(opened: App, arguments: Namespace) -> bool:

@@ -11,18 +11,14 @@ from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from chatops.config.document import Document, Json, Path, nearest
-from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.policy.spelled import Spelled, Unwritten
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 EXPECTED = {
     "model_type": "expected an object {…}",
@@ -100,13 +96,10 @@ class EntryReader:
         try:
             return adapter_of(entry).validate_json(json.dumps(keys_only))
         except ValidationError as error:
-            raise self._config_error(error.errors(include_url=False, include_input=False)[0], value, path) from None
-
-    def _config_error(self, detail: "ErrorDetails", value: Json, path: Path) -> ConfigError:
-        """Convert an error that pydantic found in the value at `path`."""
-        where = (*path, *error_path(detail["loc"], value, missing=detail["type"] == "missing"))
-        message = EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
-        return self.document.error(where, message[:1].lower() + message[1:])
+            detail = error.errors(include_url=False, include_input=False)[0]
+            where = (*path, *error_path(detail["loc"], value, missing=detail["type"] == "missing"))
+            message = EXPECTED.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
+            raise self.document.error(where, message[:1].lower() + message[1:]) from None
 
     def _known_part(self, value: Json, form: Any, path: Path) -> Json:
         form = _written_type(form, value)

@@ -11,12 +11,7 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # Of statx(2): the folder that means the current one, the bit of stx_mask for the time of creation, and struct statx,
 # which is the same on all architectures: its size, stx_mask at its beginning, and stx_btime, so many bytes after that.
@@ -50,8 +45,10 @@ def _creation_time_ns(path: str, status: os.stat_result) -> int:
         return int(getattr(status, "st_birthtime", 0) * 1_000_000_000)
     import ctypes
 
-    statx = _statx()
-    if statx is None:
+    try:
+        # Python itself does not offer it before 3.15.
+        statx = ctypes.CDLL(None).statx
+    except (OSError, AttributeError):
         return 0
     buffer = ctypes.create_string_buffer(_STATX_SIZE)
     if statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, buffer) != 0:
@@ -59,14 +56,3 @@ def _creation_time_ns(path: str, status: os.stat_result) -> int:
     (mask,) = _MASK_FIELD.unpack_from(buffer, 0)
     seconds, nanoseconds = _TIME_FIELD.unpack_from(buffer, _TIME_OFFSET)
     return int(seconds) * 1_000_000_000 + int(nanoseconds) if mask & _STATX_BTIME else 0
-
-
-@cache
-def _statx() -> Callable[..., int] | None:
-    """Return statx(2) of the C library; None if it has none. Python itself does not offer it before 3.15."""
-    import ctypes
-
-    try:
-        return ctypes.CDLL(None).statx
-    except (OSError, AttributeError):
-        return None

@@ -16,16 +16,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import platformdirs
 
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sanitize import show_path
-
-if TYPE_CHECKING:
-    pass
 
 APP = "chatops"
 PACKAGE = Path(__file__).parents[1]

@@ -238,10 +238,7 @@ def _check_persona(file: Path, matter: dict[object, object], body: str) -> tuple
         description = ""
     if not body.strip():
         problems.append("it has no text.")
-    line = " ".join(description.split()) or _first_line(body)
-    return Persona(name=name, description=line, text=body.strip(), source=str(file)), problems
-
-
-def _first_line(body: str) -> str:
-    """Return the first line of a text that has words, without the sign of a heading."""
-    return next((words for line in body.splitlines() if (words := line.strip().lstrip("# "))), "")
+    # Without a description, the first line that has words counts, without the sign of a heading.
+    first = next((words for line in body.splitlines() if (words := line.strip().lstrip("# "))), "")
+    described = " ".join(description.split()) or first
+    return Persona(name=name, description=described, text=body.strip(), source=str(file)), problems

@@ -22,6 +22,7 @@ The user also decides on starting MCP servers where the sandbox is below level b
 which `mcp.start` describes, and holds in one workspace.
 """
 
+import ast
 import hashlib
 import json
 import os
@@ -486,8 +487,6 @@ def _why_not_loaded(state: ItemState, *, file: str, folder: Path) -> str:
 
 def _tool_names_in(data: bytes) -> Iterator[str]:
     """Yield the names of the functions under ``@tool``, as far as the text tells them."""
-    import ast  # for files that are not trusted only
-
     try:
         body = ast.parse(data).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -107,7 +107,7 @@ def find_workflows(
     known_roles = role_names((site, own))
     for path in _workflow_files(packaged) if packaged is not None else ():
         # A workflow of the same name from a registry or a file replaces it without a notice.
-        offered = None if path.stem in taken else _read_definition(path, _read_packaged_file)
+        offered = None if path.stem in taken else _read_definition(path, Path.read_bytes)
         if isinstance(offered, Definition) and all(step.role in known_roles for step in offered.spec.steps):
             usable.append(offered)
         # A workspace cannot take the name of one, not even where its role is missing.
@@ -143,37 +143,23 @@ def _read_definition(path: Path, read: Callable[[Path], bytes]) -> Definition | 
     name = sanitize(path.stem, newlines=False)
     try:
         return read_workflow(read(path), source=shown, most=MAX_BYTES)
-    except UntrustedFileError as error:
-        message = sanitize(f"{shown} is not used: {error}.", newlines=False)
-        why = ConfigError(message, advice="Correct it, or remove the file.")
-        return Unusable(name=name, error=why)
+    except (UntrustedFileError, OSError) as error:
+        fault = error if isinstance(error, UntrustedFileError) else f"it cannot be read ({error.strerror})"
+        message = sanitize(f"{shown} is not used: {fault}.", newlines=False)
+        return Unusable(name=name, error=ConfigError(message, advice="Correct it, or remove the file."))
     except ConfigError as error:
         return Unusable(name=name, error=error)
-
-
-def _read_packaged_file(path: Path) -> bytes:
-    """Read a packaged file, which is as trusted as the program itself.
-
-    Raises UntrustedFileError if it cannot be read.
-    """
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UntrustedFileError(f"it cannot be read ({error.strerror})") from None
 
 
 def _read_user_file(path: Path) -> bytes:
     """Read a user's file.
 
-    Raises UntrustedFileError if it is not the user's or root's, or can be written by everyone.
+    Raises UntrustedFileError if it is not the user's or root's, or can be written by everyone, and OSError.
     """
-    try:
-        _check_owner(path.parent, os.stat(path.parent))
-        with plain_file(path, follow=True) as (file, status):
-            _check_owner(path, status)
-            return file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UntrustedFileError(f"it cannot be read ({error.strerror})") from None
+    _check_owner(path.parent, os.stat(path.parent))
+    with plain_file(path, follow=True) as (file, status):
+        _check_owner(path, status)
+        return file.read(MAX_BYTES + 1)
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:

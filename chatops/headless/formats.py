@@ -354,8 +354,13 @@ class Tree:
             # A cancelled run ends before its turn does. The turn's node was closed with it, so skip the late event.
             return []
         if type(event) in _CLOSING:
-            opened = self._open_wordless(event, at)
-            inner = self._close_inside(event.id, at, "the node around it ended first")
+            opened: list[EventLine] = []
+            if isinstance(event, ThoughtFinished) and event.id not in self._open:
+                # The thought ends without text: there are only calls, or a failure.
+                opened = self.lines(Published(at=at, event=TextDelta(id=event.id, parent_id=event.parent_id, text="")))
+            inside = [node for node in self._open if self._is_inside(node, event.id)]
+            self._cut_short.update(inside)
+            inner = [self._error_line(node, at, "the node around it ended first") for node in reversed(inside)]
             return [*opened, *inner, self._close_node(line, event.id, at)]
         return [line]
 
@@ -392,17 +397,6 @@ class Tree:
     def close(self, at: float, *, reason: str) -> list[EventLine]:
         """Return closing lines with ``error`` for all open nodes, innermost first."""
         return [self._error_line(node, at, reason) for node in reversed(list(self._open))]
-
-    def _open_wordless(self, event: Event, at: float) -> list[EventLine]:
-        """Return the opening line of a thought that ends without text (only calls, or a failure)."""
-        if not isinstance(event, ThoughtFinished) or event.id in self._open:
-            return []
-        return self.lines(Published(at=at, event=TextDelta(id=event.id, parent_id=event.parent_id, text="")))
-
-    def _close_inside(self, node_id: str, at: float, reason: str) -> list[EventLine]:
-        inside = [node for node in self._open if self._is_inside(node, node_id)]
-        self._cut_short.update(inside)
-        return [self._error_line(node, at, reason) for node in reversed(inside)]
 
     def _is_inside(self, node: str, ancestor: str) -> bool:
         parent = self._open[node].parent_id

@@ -364,9 +364,17 @@ async def _settle_run(
 
     Raises ChatopsError if the review does not apply.
     """
-    review = review or _implied_review(run.pending_review)
+    waits = run.pending_review
+    if review is None and waits is not None and waits.reason in (ReviewReason.STOPPED, ReviewReason.UNANSWERED):
+        # Resuming repeats a step that the user stopped or no model could answer.
+        review = TryAgain()
     if review is not None:
-        await _post_review(run, review, chosen)
+        target = review_target(run.state, chosen)
+        if not await run.review(review, step=target.step, attempt=target.attempt):
+            name = run.state.spec.step(target.step).name
+            raise ChatopsError(
+                f"Step {name} cannot be reviewed like that now; nothing was done.", advice=review_steps(run.state)
+            )
     await run.resume()
     await run.settle()
     while on_approval is OnApproval.DENY and (state := run.session.state) and (waiting := pending_calls(state)):
@@ -374,15 +382,6 @@ async def _settle_run(
             break
         await run.settle()
     return True
-
-
-async def _post_review(run: WorkflowRun, review: Review, chosen: tuple[int, int] | None) -> None:
-    target = review_target(run.state, chosen)
-    if not await run.review(review, step=target.step, attempt=target.attempt):
-        name = run.state.spec.step(target.step).name
-        raise ChatopsError(
-            f"Step {name} cannot be reviewed like that now; nothing was done.", advice=review_steps(run.state)
-        )
 
 
 def review_target(run: WorkflowState, chosen: tuple[int, int] | None) -> AwaitingReview:
@@ -409,12 +408,6 @@ def review_target(run: WorkflowState, chosen: tuple[int, int] | None) -> Awaitin
 def _step_and_attempt(target: AwaitingReview) -> tuple[int, int]:
     """Return step and attempt as users see them, both counted from 1."""
     return target.step + 1, target.attempt
-
-
-def _implied_review(target: AwaitingReview | None) -> Review | None:
-    """Return the review that resuming implies: repeat a step that the user stopped or no model could answer."""
-    repeated = (ReviewReason.STOPPED, ReviewReason.UNANSWERED)
-    return TryAgain() if target is not None and target.reason in repeated else None
 
 
 def _print_stopped_run(result: RunReport, run: WorkflowRun, screen: Screen, printer: Reporter) -> int:

@@ -9,7 +9,6 @@ it has ended, its end is passed to the machine.
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
 from dataclasses import replace
 from functools import partial
 
@@ -289,7 +288,9 @@ class WorkflowRun:
 
     def _on_event(self, published: Published) -> None:
         if isinstance(published.event, TurnFinished) and not self.over:
-            self._spawn(self._take_turn_end(published.event.id))
+            task = asyncio.create_task(self._take_turn_end(published.event.id))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _take_turn_end(self, turn_id: TurnId) -> None:
         state = self.session.state
@@ -340,11 +341,6 @@ class WorkflowRun:
                     await self._take_posted_reviews()
             except StoreError:
                 log.exception("posted reviews could not be read")
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 async def new_run(

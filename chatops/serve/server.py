@@ -113,8 +113,7 @@ class PageServer:
         return self._render("list.html", login, overview=overview, title=title)
 
     async def _show_call(self, request: Request) -> Response:
-        login = self._login(request)
-        return await self._call_response(request.path_params["call"], login)
+        return await self._call_response(request.path_params["call"], self._login(request))
 
     async def _call_response(self, call_id: str, login: Login, *, note: str = "", status: int = 200) -> Response:
         call = await self._worker(self._desk.call, call_id)

@@ -23,8 +23,10 @@ needed at the edge of the view and beside a dialog, and what is written over one
 again. Nothing in the protocol removes one. Remains on the screen could not be ruled out, so iTerm2 gets half blocks.
 """
 
+import base64
 import os
 import re
+import zlib
 from collections.abc import Callable, Collection, Iterator, KeysView
 from typing import TYPE_CHECKING
 
@@ -128,9 +130,6 @@ def _delete_sequence(number: int) -> str:
 
 def encode_pixels(raster: "Raster") -> str:
     """Return the pixels of an image as `Graphics.send` takes them. Takes some milliseconds."""
-    import base64
-    import zlib
-
     return base64.b64encode(zlib.compress(raster.pixels)).decode("ascii")
 
 

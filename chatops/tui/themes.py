@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chatops.config.settings import read_members
 from chatops.domain.errors import ConfigError
 from chatops.tui.colours import DARK, LIGHT, in_sixteen, role_colours
 
@@ -162,8 +163,6 @@ def read_user_theme(folder: Path, name: str) -> Theme:
     """Read the theme of that name. Raises ConfigError, which names file and field."""
     if not re.fullmatch(_THEME_NAME, name):
         raise ConfigError(f"{name!r} cannot be the name of a theme. Use letters, digits, - and _.")
-    from chatops.config.settings import read_members  # what reads YAML is not needed for themes of ours
-
     file = folder / f"{name}.yaml"
     try:
         return _theme_from(name, read_members(file))

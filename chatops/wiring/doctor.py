@@ -175,7 +175,9 @@ def _checks_of_reach(reach: ModelReach, *, bad: Grade) -> list[Check]:
     found = []
     asked = (Reachability.THERE, Reachability.UNLISTED, Reachability.REFUSED, Reachability.SILENT)
     if reach.reachability in asked and reach.spec.has_server:
-        found.append(Check(name=name, grade=Grade.OK, text=_key_text(reach.spec.key)))
+        key = reach.spec.key
+        text = "no key configured" if key == KeySource() else f"its key is set ({_key_origin(key)})"
+        found.append(Check(name=name, grade=Grade.OK, text=text))
     grade = Grade.OK if reach.usable else bad
     return [*found, Check(name=name, grade=grade, text=reach.text, advice=reach.advice)]
 
@@ -231,10 +233,6 @@ _ONLY_NATIVE_ADVICE = (
     'Its tool_format is native; with "auto", calls in its text count and its prompt may describe the tools.'
 )
 _OTHER_FORMAT_ADVICE = "Try another tool_format of it in the registry, or another model for roles with tools."
-
-
-def _key_text(source: KeySource) -> str:
-    return "no key configured" if source == KeySource() else f"its key is set ({_key_origin(source)})"
 
 
 def _key_origin(source: KeySource) -> str:

@@ -254,8 +254,10 @@ class SessionRights:
         lines = ["Remembered rules (/permissions revoke takes one back):", ""]
         for row in rows:
             pattern, *more = describe_rule(row)
-            if reason := _why_no_answer(row.rule, grant, folder=folder):
-                more += [f"does not answer here: {reason}"]
+            reason = why_not_here(row.rule, folder=folder, scopes=grant.rule_scopes)
+            if row.rule.role != grant.role:
+                reason = f"role {grant.role} is in force"
+            more += [f"does not answer here: {reason}"] if reason else []
             lines += [f"  {row.rule.id:>3}  {pattern}", *(f"       {text}" for text in more), ""]
         lines += [] if rows else ["  none", ""]
         lines += ["Allowed by configuration and flags:", ""]
@@ -320,13 +322,6 @@ async def _inspect_call(app: App, grant: Grant, name: str, text: str, *, session
     call = ToolCall(id=CallId(f"{session}.1.1"), name=name, arguments=spelled)
     context = app.limits.context(session, call.id, tool=tool)
     return await inspect_call(tool, call, replace(context, sandbox=grant.sandbox or context.sandbox))
-
-
-def _why_no_answer(rule: RememberedRule, grant: Grant, *, folder: str) -> str:
-    """Return why a rule answers nothing in this role and folder; empty if it may."""
-    if rule.role != grant.role:
-        return f"role {grant.role} is in force"
-    return why_not_here(rule, folder=folder, scopes=grant.rule_scopes)
 
 
 def _workspace_was_read(session: SessionView) -> bool:

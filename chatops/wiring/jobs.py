@@ -152,7 +152,8 @@ def job_of(store: Store, row: JobRow) -> Job:
         return Job(row=row, state=JobState.INTERRUPTED, lease=lease, why=str(error))
     queued = store.pending_calls(session_id=row.session.id)
     pending = tuple(call.pending for call in queued if call.decided is None)
-    why = _stored_reason(row)
+    reason, _, about = row.not_started.partition(":")
+    why = NotStarted(WhyNot(reason), about).sentence if reason in [*WhyNot] else ""
     if isinstance(turn.phase, Finished):
         state = _STATE_OF_RESULT.get(turn.phase.result, JobState.CANCELLED)
         why = ""
@@ -166,11 +167,6 @@ def job_of(store: Store, row: JobRow) -> Job:
     else:
         state = JobState.INTERRUPTED
     return Job(row=row, state=state, turn=turn, pending=pending, lease=lease, why=why)
-
-
-def _stored_reason(row: JobRow) -> str:
-    why, _, about = row.not_started.partition(":")
-    return NotStarted(WhyNot(why), about).sentence if why in [*WhyNot] else ""
 
 
 # Options

@@ -360,10 +360,11 @@ class RegistryRights:
         grant = resolve() if before is None or before[0].keywords != resolve.keywords else before[1]
         self._resolved = (resolve, grant)
         layers = self._prompt_layers_of(now, spec, settings, tools=grant.tools)
+        of_step = None if step is None else step.step.max_iterations
         found = replace(
             grant,
             prompt=compose(layers),
-            max_rounds=self._limit_rounds(grant.max_rounds, step),
+            max_rounds=min(limit for limit in (grant.max_rounds, self._limits.max_rounds, of_step) if limit),
             run_budget=self._limits.budget,
             responder=None if step is not None else self._choose_responder(spec, now.registries),
         )
@@ -407,10 +408,6 @@ class RegistryRights:
             specs=tools.specs,
             absent=tools.unavailable,
         )
-
-    def _limit_rounds(self, rounds: int, step: StepRights | None) -> int:
-        limits = (rounds, self._limits.max_rounds, step.step.max_iterations if step is not None else None)
-        return min(limit for limit in limits if limit)
 
     def _choose_responder(self, role: RoleSpec, registries: Registries) -> ModelTarget | None:
         named = "" if self._limits.summary else role.responder

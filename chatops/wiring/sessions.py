@@ -135,15 +135,10 @@ class SessionList:
 
         Raises NoSuchSessionError if the call has not started one.
         """
-        from chatops.store.export import ExportFormat, export
-
-        def read() -> str:
-            info = self._app.store.session(child_session(call))
-            if info.id != child_session(call):
-                raise NoSuchSessionError("This call has no session of its own yet.")
-            return export(self._app.store.history(info.id), info, to=ExportFormat("md"), read_file=self._app.files.read)
-
-        return await asyncio.to_thread(read)
+        session_id = child_session(call)
+        if (await asyncio.to_thread(self._app.store.session, session_id)).id != session_id:
+            raise NoSuchSessionError("This call has no session of its own yet.")
+        return await asyncio.to_thread(self._exported, session_id, "md")
 
     async def rename(self, session_id: SessionId, title: str) -> None:
         """Rename a session that is not open here."""
@@ -351,22 +346,25 @@ class SessionList:
 
     async def export(self, session_id: SessionId, *, style: str, path: str) -> str:
         """Write a session as ``md``, ``html``, ``jsonl`` or ``openai`` and return the path. Never overwrites a file."""
-        from chatops.store.export import ExportFormat, export
-
-        formats = [known.value for known in ExportFormat]
-        if style not in formats:
-            raise ConfigError(f"There is no export format {style!r}.", advice=f"Formats: {', '.join(formats)}.")
         name = path or f"{session_id}.{'json' if style == 'openai' else style}"
 
         def write() -> str:
-            app = self._app
-            info, history = app.store.session(session_id), app.store.history(session_id)
-            text = export(history, info, to=ExportFormat(style), read_file=app.files.read)
-            target = app.workspace / os.path.expanduser(name)
+            text = self._exported(session_id, style)
+            target = self._app.workspace / os.path.expanduser(name)
             write_new_private(target, text.encode("utf-8", "backslashreplace"))
             return str(target)
 
         return await asyncio.to_thread(write)
+
+    def _exported(self, session_id: SessionId, style: str) -> str:
+        from chatops.store.export import ExportFormat, export  # slow to import
+
+        formats = [known.value for known in ExportFormat]
+        if style not in formats:
+            raise ConfigError(f"There is no export format {style!r}.", advice=f"Formats: {', '.join(formats)}.")
+        store = self._app.store
+        info, history = store.session(session_id), store.history(session_id)
+        return export(history, info, to=ExportFormat(style), read_file=self._app.files.read)
 
 
 def _source_text(info: SessionInfo, source: SessionInfo | None) -> str:

@@ -34,6 +34,7 @@ from chatops.store.opening import must_have_room
 from chatops.store.recovery import copy_sessions, empty_in_memory, open_readable
 from chatops.store.store import Store
 from chatops.store.store_file import StoreFile
+from chatops.toolkit.confine import home_folders, why_not_for_commands
 
 if TYPE_CHECKING:
     from chatops.runtime.services import WorkerThread
@@ -260,8 +261,6 @@ class Options:
 
 def added_folders(texts: Sequence[str]) -> SandboxSpec:
     """Return what ``--add-dir DIR[:ro]`` lets commands see and write. Raises ConfigError."""
-    from chatops.toolkit.confine import home_folders, why_not_for_commands  # only with that option
-
     read: list[str] = []
     write: list[str] = []
     for text in texts:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from threading import Event
 
 from chatops.domain.errors import StoreError
+from chatops.models.client import warm_up
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.view import SessionView
 from chatops.store.backup import is_backup_due, make_backup
@@ -84,7 +85,7 @@ class Upkeep:
         """Load what the first message needs, about a second of work in a thread."""
         await asyncio.sleep(WARM_UP_AFTER_S)
         try:
-            await asyncio.to_thread(_load_modules)
+            await asyncio.to_thread(warm_up)
             await self._app.models.prepare(model)
             await asyncio.to_thread(self._app.models.learn_price, model)
         except Exception:
@@ -167,12 +168,6 @@ class Upkeep:
     def _back_up_if_due(self, idle: Callable[[], bool]) -> None:
         if idle() and is_backup_due(self._app.paths.store, now=time.time()):
             make_backup(self._app.paths.store, idle=idle)
-
-
-def _load_modules() -> None:
-    from chatops.models import client
-
-    client.warm_up()
 
 
 async def offer_text(environ: Mapping[str, str], ports: Sequence[tuple[int, str]] = USUAL_PORTS) -> str:

@@ -1,8 +1,8 @@
 """The command /cost: tokens and prices of the session, of its turns, and of days and models in this folder."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from chatops.domain.events import TurnStatus
+from chatops.domain.events import Event, TurnFinished, TurnStatus
 from chatops.domain.messages import AssistantMessage, Message, Speaker, SummaryMessage, Usage, UserMessage, total
 from chatops.domain.wording import money, one_line, plural
 from chatops.store.base import DailyUsage
@@ -92,6 +92,13 @@ def _total_lines(usage: Usage | None, messages: Sequence[Message]) -> list[str]:
         f"  reasoning  {usage.reasoning_tokens:>10,} tokens",
         f"  cost       {price}",
     ]
+
+
+def finished_costs(events: Sequence[Event]) -> Iterator[str]:
+    """Yield what each turn has cost that has ended."""
+    for event in events:
+        if isinstance(event, TurnFinished) and event.usage is not None:
+            yield turn_cost(event.usage)
 
 
 def turn_cost(usage: Usage) -> str:

@@ -29,6 +29,7 @@ from chatops.tui.composer import Completion
 from chatops.tui.dialogs.choices import (
     ModelPicker,
     SessionPicker,
+    job_picker,
     name_picker,
     pending_picker,
     role_picker,
@@ -168,8 +169,6 @@ async def _open_pending(context: Context, session_id: str) -> Replies:
 
 async def jobs(context: Context, argument: str) -> Replies:
     """List the jobs. The chosen one is opened, with the dialog for what it waits for."""
-    from chatops.tui.dialogs.choices import job_picker
-
     listed = await context.workspace.jobs.listed()
     if not listed:
         return (Notify("There are no jobs. /background hands the running turn over."),)

@@ -3,11 +3,11 @@
 Its modules are slow to import, so it is imported once a session is open.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chatops.domain.decisions import OpenQuestion
-from chatops.domain.events import AskReason, Event, PendingCall, TurnFinished
+from chatops.domain.events import AskReason, PendingCall
 from chatops.domain.messages import Message, Speaker, UserMessage
 from chatops.domain.sanitize import sanitize
 from chatops.domain.wording import plural
@@ -149,12 +149,3 @@ def most_urgent(
         return sanitize(elsewhere, newlines=False), "waiting"
     started = bool(snapshot.messages) or snapshot.status is not None
     return NOTHING if started else greeting(snapshot, first_screen=first_screen)
-
-
-def finished_costs(events: Sequence[Event]) -> Iterator[str]:
-    """Yield what each turn has cost that has ended."""
-    from chatops.tui.commands.cost import turn_cost
-
-    for event in events:
-        if isinstance(event, TurnFinished) and event.usage is not None:
-            yield turn_cost(event.usage)

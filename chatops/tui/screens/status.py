@@ -100,10 +100,10 @@ class StatusPresenter:
 
     def feed(self, events: "Sequence[Event]", workspace: "Workspace") -> None:
         """Show the cost of a turn that has ended, if the user wants that, and renew the facts of the first screen."""
-        from chatops.tui.screens.banner_text import finished_costs
-
         self._first_facts = None
         if workspace.user.shows_turn_cost:
+            from chatops.tui.commands.cost import finished_costs  # not before the first paint
+
             for text in finished_costs(events):
                 show_notice(self._screen.app, text)
 
