@@ -13,6 +13,7 @@ from chatops.domain.ids import CallId, RoundId
 from chatops.domain.messages import Speaker, UserMessage
 from chatops.domain.model import FailureKind, ModelFailure, ModelReply, Sampling, ToolChoice
 from chatops.domain.tools import Problem, RawCall
+from chatops.engine.acceptance import MAX_WITHOUT_JSON
 from chatops.engine.contract import AnswerFacts, StepContract
 from chatops.engine.effects import CheckAnswer
 from chatops.engine.inputs import AnswerCheckInput, CancelTurn, ModelFailureInput, RetryTurn
@@ -212,6 +213,27 @@ def test_a_refused_answer_counts_as_a_round_and_one_closing_call_is_reserved() -
     assert world.finished.result is TurnStatus.LIMIT
     assert "iteration limit (2 rounds)" in world.finished.detail
     assert "validate was never called" in world.finished.detail
+
+
+@pytest.mark.parametrize(
+    ("said", "requests", "how"),
+    [
+        ('{"success": true, "result": 5}', 9, TurnStatus.LIMIT),
+        ("Sure, here you go!", MAX_WITHOUT_JSON, TurnStatus.FAILED),
+        ("", MAX_WITHOUT_JSON, TurnStatus.FAILED),
+    ],
+)
+def test_a_model_that_says_nothing_useful_ends_the_attempt_within_its_budget(
+    said: str, requests: int, how: TurnStatus
+) -> None:
+    world = play(*[text(said)] * 20, contract=validating(), max_rounds=8)
+    assert (len(world.requests), world.finished.result) == (requests, how)
+
+
+def test_prose_is_told_the_form_and_the_schema_of_the_step() -> None:
+    told = feedback(play(*[text("Sure, here you go!")] * 20, contract=StepContract(output_schema=SCHEMA)))[-1]
+    assert '"success": true' in told and told.endswith(SCHEMA)
+    assert "as the text of `result`" in feedback(play(*[text("Sure, here you go!")] * 20))[-1]
 
 
 @for_each(

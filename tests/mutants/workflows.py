@@ -11,7 +11,6 @@ _EXAMPLES = tuple(
         "step_limits",
         "gate_turn",
         "run",
-        "flows",
         "step_texts",
         "pointer",
     )
