@@ -1,6 +1,5 @@
 """A run of a workflow on a real terminal: gated and killed in the dialog, failed and tried again, reviewed, left."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -145,64 +144,3 @@ def test_a_failed_step_is_tried_again_with_what_the_user_says(installation: Inst
     assert [record.attempt for record in the_run(installation).attempts] == [1, 2, 3, 1]
     assert "the key is 7" in server.requests[2].last_user
     assert FAILURE in server.requests[2].last_user
-
-
-@pytest.mark.more
-def test_an_answer_under_review_is_refused_with_a_reason_and_then_accepted(
-    installation: Installation, server: FakeOpenAI
-) -> None:
-    with installation.open("--role", "coder") as terminal:
-        begin(terminal, "report")
-        terminal.wait_for("a accept")
-        assert '"told": "at length"' in terminal.text()
-        terminal.press("r")
-        terminal.wait_for("ctrl+s tries again")
-        terminal.send("Say it shorter.")
-        terminal.wait_for("Say it shorter.")
-        terminal.press("ctrl+s")
-        terminal.wait_for('"told": "shorter"')
-        terminal.wait_for("a accept")
-        terminal.press("a")
-        terminal.wait_for("Run ended: answered.")
-        terminal.say("/workflow show tell")
-        terminal.wait_for("attempt 2: answered")
-    phase = the_run(installation).phase
-    assert isinstance(phase, RunFinished)
-    assert json.loads(phase.answer) == {"told": "shorter"}
-    assert len(server.requests) == 2
-
-
-@pytest.mark.more
-def test_the_conversation_before_a_run_can_be_returned_to_and_the_run_too(
-    installation: Installation, server: FakeOpenAI
-) -> None:
-    with installation.open("--role", "coder") as terminal:
-        terminal.ready("coder")
-        terminal.say("hello there")
-        terminal.wait_for("at length")
-        before = installation.session().id
-        begin(terminal, "report")
-        terminal.wait_for("a accept")
-        terminal.press("escape")
-        terminal.wait_for("to review – ctrl+g")
-        terminal.press("ctrl+r")
-        terminal.wait_for("The steps of workflow report set role")
-        terminal.say(f"/resume {before}")
-        terminal.wait_for("hello there")
-        terminal.wait_gone("Step 1: tell")
-        terminal.say("/workflow resume")
-        terminal.wait_for("a accept")
-        terminal.press("X")
-        terminal.wait_for("Run ended: failed.")
-    assert ended(installation) is RunResult.FAILED
-
-
-@pytest.mark.more
-def test_a_word_from_another_terminal_closes_the_dialog(installation: Installation, server: FakeOpenAI) -> None:
-    with installation.open("--role", "coder") as terminal:
-        begin(terminal, "report")
-        terminal.wait_for("a accept")
-        assert installation.run("workflow", "resume", run_id(installation), "--accept").code == 0
-        terminal.wait_for("Run ended: answered.")
-        terminal.wait_gone("a accept")
-    assert ended(installation) is RunResult.ANSWERED

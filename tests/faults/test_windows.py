@@ -2,17 +2,14 @@
 
 import os
 import re
-import signal
 from collections.abc import Iterator
 
 import pytest
 
-from chatops.domain.tools import Outcome
 from tests.e2e.installation import EFFECT, TITLE, ChatTerminal
 from tests.faults.entry_points import FaultyChat, Pipe, Provider, flat
 from tests.support.fake_openai import call, calls, says
 
-SLOW = f"{EFFECT}; until test -e go; do sleep 0.1; done"
 pytestmark = pytest.mark.fault("E09")
 
 
@@ -108,50 +105,3 @@ def test_both_may_decide_and_the_one_that_comes_second_is_told_who_was_first(
     assert chat.installation.count == 0
     well(chat, chat.terminal)
     seen(second, "You said: still there")
-
-
-@pytest.mark.more
-def test_what_runs_is_waited_for_and_its_result_goes_along(chat: FaultyChat) -> None:
-    ask(chat, SLOW)
-    chat.terminal.dialog()
-    chat.terminal.press("a")
-    chat.terminal.wait_until(lambda _: chat.installation.count == 1, what="the effect")
-    with chat.installation.open("-c") as second:
-        second.wait_for("Open elsewhere")
-        second.press("f2")
-        seen(second, f"pid {chat.terminal.pid} on .* has not handed over yet: a tool runs there")
-        (chat.installation.workspace / "go").touch()
-        second.wait_for("Understood.")
-        second.wait_gone("handed over")
-        chat.terminal.wait_for("Open elsewhere")
-        assert chat.installation.count == 1
-        assert [(row.attempt, row.outcome) for row in chat.installation.journal()] == [(1, Outcome.SUCCESS)]
-        well(chat, second)
-
-
-@pytest.mark.more
-def test_one_that_does_not_answer_is_overruled_and_can_do_nothing_more(chat: FaultyChat) -> None:
-    ask(chat, SLOW)
-    first = chat.terminal
-    first.dialog()
-    first.press("a")
-    first.wait_until(lambda _: chat.installation.count == 1, what="the effect")
-    with chat.installation.open("-c") as second:
-        second.wait_for("Open elsewhere")
-        os.kill(first.pid, signal.SIGSTOP)
-        try:
-            second.press("f2")
-            seen(second, f"pid {first.pid} on .* has not handed over yet: .* F2 takes over now")
-            second.press("f2")
-            second.wait_for("u tell the model it is unknown")
-        finally:
-            os.kill(first.pid, signal.SIGCONT)
-        seen(first, f"Open elsewhere .pid {second.pid} on")
-        (chat.installation.workspace / "go").touch()
-        second.press("u")
-        second.wait_for("Understood.")
-        first.wait_for("Understood.")
-        assert chat.installation.count == 1
-        assert [(row.attempt, row.outcome) for row in chat.installation.journal()] == [(1, Outcome.UNKNOWN)]
-        assert first.processes() == [first.pid]
-        well(chat, second)

@@ -99,28 +99,6 @@ def test_a_chat_opened_on_a_full_disk_is_saved_once_there_is_room(
 @pytest.mark.more
 @mounts
 @pytest.mark.fault("E01")
-def test_a_full_disk_without_a_screen(installation: Installation, provider: Provider) -> None:
-    with places.Mounts(installation, places.small_disk(installation.home, size="2m")) as disk:
-
-        def run(*arguments: str) -> Ran:
-            return places.run(installation, *arguments, before=disk.before)
-
-        assert run("-p", "hello").code == 0
-        filler = places.fill(disk.seen(installation.home))
-        ran = run("-p", "tell me", "-c")
-        # What is stored is gone on with, and that nothing is added to it is said beforehand.
-        assert (ran.code, ran.out) == (0, "You said: tell me\n")
-        lost = "Nothing from now on is kept when chatops ends"
-        assert re.search(rf"Disk full: this is not saved to .*{lost}", flat(ran.err))
-        filler.unlink()
-        again = run("-p", "and now?", "-c")
-        assert (again.code, again.out) == (0, "You said: and now?\n")
-        assert provider.server.violations == []
-
-
-@pytest.mark.more
-@mounts
-@pytest.mark.fault("E01")
 def test_a_disk_without_inodes_is_not_a_folder_without_rights(installation: Installation, provider: Provider) -> None:
     with places.Mounts(installation, places.small_disk(installation.home, size="4m", files=40)) as disk:
         assert places.run(installation, "-p", "hello", before=disk.before).code == 0
