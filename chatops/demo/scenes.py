@@ -33,6 +33,7 @@ _DAYS_TRIED = (4, 2)
 """The days of a trip that the demo tries, in order; the first exceeds the README's budget."""
 _TRIP_CITY = re.compile(r"\bin (?P<city>[A-Z][\w-]+(?: [A-Z][\w-]+)*)")
 _MATCHED_FILE = re.compile(r"^(?P<path>[^:\n]+):\d+: ", re.MULTILINE)
+_README = re.compile(r"^README[\w.]*", re.MULTILINE)
 _WORD = re.compile(r"[^\W_]{3,}")
 _COMMON_WORDS = frozenset(
     "about all and any are can could did does find for from has have how into its out please say tell that the there "
@@ -295,13 +296,17 @@ def _search_sources(scene: Scene) -> DemoReply:
     if not searches:
         return call_tools(scene, make_action("file_search", pattern=_search_pattern(words)))
     found = [*dict.fromkeys(_MATCHED_FILE.findall(searches[-1].content))]
-    if searches[-1].failed or not found:
+    if not found and (lists := scene.calls_of("file_list")):
+        found = [*dict.fromkeys(_README.findall(lists[-1].content))]
+    elif not found:
+        return call_tools(scene, make_action("file_list", path="."))
+    if not found:
         return give_up(
             f"nothing in this folder says anything about {', '.join(words)}; I look at files only, where a real model "
             "would search the web too"
         )
     sources: list[JsonValue] = [*found[:MAX_SOURCES]]
-    return finish({"sources": sources, "why": f"(demo) They mention {', '.join(words)}."}, "searched the folder")
+    return finish({"sources": sources, "why": "(demo) They are the nearest to the request."}, "searched the folder")
 
 
 def _read_sources(scene: Scene) -> DemoReply:
@@ -314,7 +319,9 @@ def _read_sources(scene: Scene) -> DemoReply:
     wanted = re.compile(_search_pattern(_keywords(scene.request)))
     facts: list[JsonValue] = []
     for call in reads:
-        lines = [line.strip() for line in call.content.splitlines() if wanted.search(line)]
+        lines = [line.strip() for line in call.content.splitlines() if line.strip()]
+        # Of a README in which none of the words is, the first lines.
+        lines = [line for line in lines if wanted.search(line)] or lines
         if not call.failed:
             facts += [
                 {"fact": line[:_MAX_QUOTE], "source": as_text(call.arguments.get("path"))} for line in lines[:MAX_FACTS]

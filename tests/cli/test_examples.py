@@ -96,6 +96,18 @@ def test_code_change_on_the_demo_edits_and_runs_the_tests(demo: Operator) -> Non
     assert ended.json["files"] == ["greet.py"]
 
 
+def test_code_change_runs_pytest_in_the_layout_with_src(demo: Operator) -> None:
+    project(demo.chatops.workspace)
+    for folder, name in (("src", "greet.py"), ("tests", "test_greet.py")):
+        (demo.chatops.workspace / folder).mkdir()
+        (demo.chatops.workspace / name).rename(demo.chatops.workspace / folder / name)
+    test = "from greet import greet\n\n\ndef test_greets():\n    assert greet('Ada') == 'Hello, Ada'\n"
+    (demo.chatops.workspace / "tests" / "test_greet.py").write_text(test)
+    gate = demo.approve(demo.run("code-change", EDIT.replace("greet.py", "src/greet.py")), "file_edit")
+    ended = demo.approve(gate, "shell_exec")
+    assert ended.code == 0 and "gate tests passed" in ended.err
+
+
 @pytest.mark.more
 def test_a_folder_without_tests_does_not_pass_the_gate(demo: Operator) -> None:
     (demo.chatops.workspace / "greet.py").write_text("Helo")
@@ -111,6 +123,13 @@ def test_research_on_the_demo_writes_notes_that_cite_their_sources(demo: Operato
     assert ran.code == 0, ran.err
     assert ran.out == "(demo) Notes on: when is the invoice due?\n- The invoice is due on Friday. [note.txt]\n"
     assert "the answer is not accepted: " in ran.err and "every note cites its source" in ran.err
+
+
+def test_research_works_with_what_is_installed_and_reads_a_readme(demo: Operator) -> None:
+    (demo.chatops.workspace / "README.md").write_text("# Shop\n\nIt sells books.\n")
+    ran = demo("workflow", "run", "research", "what does this repo do")
+    assert ran.code == 0 and "- It sells books. [README.md]" in ran.out
+    assert "not offered" not in ran.err
 
 
 def test_a_workflow_of_ones_own_is_not_pretended_to(demo: Operator, chatops_home: Path) -> None:
@@ -185,7 +204,7 @@ def test_code_change_with_a_model_whose_first_edit_breaks_the_tests(
     ]
     first = at.approve(at.run("code-change", "the greeting is misspelt"), "file_edit")
     second = at.approve(first, "shell_exec")
-    assert "FAIL: test_greets" in server.requests[5].last_user
+    assert "FAILED test_greet.py::TestGreeting::test_greets" in server.requests[5].last_user
     assert "Already done in this step" in server.requests[5].last_user
     ended = at.approve(at.approve(second, "file_edit"), "shell_exec")
     assert ended.code == 0, ended.err
@@ -220,8 +239,7 @@ def test_a_search_backend_adds_a_tool_to_the_search_and_nothing_is_warned_of(
     at: Operator, script: list[Reply], server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script += [gave_up("x")] * 6
-    without = at("workflow", "run", "research", "x")
-    assert "'web_search' is not offered here" in without.err
+    assert "not offered" not in at("workflow", "run", "research", "x").err
     assert "web_search" not in server.requests[0].tool_names
     monkeypatch.setenv("BRAVE_API_KEY", "k")
     assert "not offered" not in at("workflow", "run", "research", "x").err

@@ -24,6 +24,8 @@ from tests.support.cases import for_each
 FILES = sorted(packaged_workflows().glob("*.yaml"))
 SPECS = {file.stem: read_workflow(file.read_bytes(), source=str(file)).spec for file in FILES}
 STEPS = [(name, step.name) for name, spec in SPECS.items() for step in spec.steps]
+ROLE_TOOLS = ("web_search", "web_fetch", "file_read", "file_list", "file_search", "scratch_write")
+"""The tools of a step that lists none."""
 Exchange = tuple[str, dict[str, Any], str]
 """A call and its result."""
 
@@ -45,7 +47,7 @@ class Stage:
             phase=RunningStep(step=place, attempt=1, turn_id=TurnId("s.1")),
             outputs=tuple(StepOutput(step=names.index(name), text=canonical(value)) for name, value in outputs.items()),
         )
-        self.tools = list(self.step.tools or ())
+        self.tools = list(self.step.tools if self.step.tools is not None else ROLE_TOOLS)
         self.messages: list[dict[str, Any]] = []
         self._open(1)
 
@@ -211,7 +213,12 @@ def test_it_searches_the_folder_and_never_the_web() -> None:
 def test_where_nothing_is_found_it_says_so_and_what_a_real_model_would_do() -> None:
     stage = Stage("research", "search", "invoice")
     stage.asked("[no match]")
+    assert stage.asked("notes/\na.txt") == [("file_list", {"path": "."})]
     stage.gives_up("nothing in this folder", "search the web too")
+    readme = Stage("research", "search", "invoice")
+    readme.asked("[no match]")
+    readme.asked("notes/\nREADME.md")
+    assert readme.answer()["result"]["sources"] == ["README.md"]
     Stage("research", "search", "is it?").gives_up("no word")
 
 
