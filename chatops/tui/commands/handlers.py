@@ -458,12 +458,15 @@ async def search(context: Context, argument: str) -> Replies:
 
     async def chosen(then: Context, key: str) -> Replies:
         hit = hits[int(key)]
-        found = FindText(argument, hit.text)
+        find = FindText(argument, hit.text)
         if hit.session_id == then.session.session_id:
-            return (found,)
-        return (*await resume(then, hit.session_id), found)
+            return (find,)
+        return (*await resume(then, hit.session_id), find)
 
-    count = f"{plural(len(hits), 'hit')} in {plural(len({hit.session_id for hit in hits}), 'session')}"
+    messages = sum(bool(hit.message_id) for hit in hits)
+    found = [plural(messages, "message")] if messages else []
+    found += [plural(len(hits) - messages, "title")] if len(hits) > messages else []
+    count = f"{' and '.join(found)} in {plural(len({hit.session_id for hit in hits}), 'session')}"
     unfiltered = _first_of_each_session(hits, choices, width=width)
     return (Choose(Picker(f"Sessions with {argument!r}: {count}", choices=choices, unfiltered=unfiltered), chosen),)
 

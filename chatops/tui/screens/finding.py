@@ -40,6 +40,8 @@ _TYPING_KEYS = (
 """The keys while the bar has the focus, and while its field has it: in fewer and fewer words."""
 _CELLS_BESIDE = 15
 """Cells of the line outside count and keys: the label, the edges and some of the text."""
+_MIN_WIDTH_WITH_NOUN = 60
+"""Cells of the line from which on it says what is counted: places, where ``/search`` counts messages."""
 _SLICE_S = 0.006
 """Seconds of the search between two pauses, in which keys have to wait."""
 _PAUSE_S = 0.002
@@ -198,7 +200,8 @@ class FindBar(ErrorBoundary, Horizontal, can_focus=True):
         """Show the place `by` places on, and its number."""
         if (search := self._search) is not None and len(search):
             self._number = (self._number + by) % len(search)
-            self._show_count(f"{self._number + 1:,} of {len(search):,}")
+            noun = "" if self.size.width < _MIN_WIDTH_WITH_NOUN else " place" if len(search) == 1 else " places"
+            self._show_count(f"{self._number + 1:,} of {len(search):,}{noun}")
             self._transcript.show_place(*search.place(self._number))
 
 

@@ -154,7 +154,7 @@ async def test_ctrl_f_finds_from_the_newest_place_up_and_leaves_the_message_alon
     async with stage(session) as running:
         await running.press("d", "r", "a", "f", "t")
         await find(running, "needle")
-        assert "3 of 3" in running.text
+        assert "3 of 3 places" in running.text
         assert "and a needle" in running.text
         await running.press("enter", "n")
         assert "2 of 3" in running.text
@@ -288,14 +288,15 @@ async def test_search_cuts_no_title_while_the_texts_leave_room() -> None:
 
 
 @pytest.mark.more
-async def test_search_counts_the_hits_and_shows_few_of_each_session_until_they_are_filtered() -> None:
+async def test_search_counts_messages_and_titles_and_shows_few_of_each_session_until_they_are_filtered() -> None:
     hits = [HitRow(session_id=OTHER, title="Long", when="today", text=f"quux number {n}") for n in range(8)]
     hits.append(HitRow(session_id=SessionId("first"), title="Short", when="today", text="quux once"))
     hits = [replace(hit, message_id=f"m{n}") for n, hit in enumerate(hits)]
+    hits.append(HitRow(session_id=SessionId("second"), title="quux", when="today", text="quux"))
     async with stage(workspace=FakeWorkspace(hits=hits)) as running:
         running.app.chat.run_command("/search quux")
         await running.settle()
-        assert "Sessions with 'quux': 9 hits in 2 sessions" in running.text
+        assert "Sessions with 'quux': 9 messages and 1 title in 3 sessions" in running.text
         assert "number 2" in running.text and "number 3" not in running.text
         assert "… 5 more in this session" in running.text and "quux once" in running.text
         await running.type_fast(*"number 7")
