@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
@@ -10,7 +11,7 @@ from textual.widgets import Static
 
 from chatops.domain.wording import plural
 from chatops.toolkit.counting import count_work
-from chatops.tui.dialogs.modal import KeyUse, Legend, Page
+from chatops.tui.dialogs.modal import TALL, KeyUse, Legend, Page
 from chatops.tui.dialogs.payload import PayloadView
 from chatops.tui.dialogs.rows import Description, DiffRows, Row, line, missing_columns
 from chatops.tui.keys import BACK, SCROLL, KeyHint
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 COMMANDS_ARE_MISSING = "What commands (shell, Python) changed is not shown here."
 SEE_GIT_DIFF = f"{COMMANDS_ARE_MISSING[:-1]}: see !git diff."
+_LINES_AROUND = 7
+"""Lines of the window outside the changes: the frame, the title, the keys, the empty lines between them."""
+_USUAL_WIDTH = 105
+"""Cells of a line that the usual width of a window has room for."""
 _ALSO_CHANGED_ELSEWHERE = "also changed outside this session"
 
 
@@ -80,6 +85,16 @@ class ChangesScreen(Page):
         if self._side_by_side and missing_columns(self.size.width):
             self._toggle_sides()
         self._show_keys()
+        self.fit()
+
+    @on(PayloadView.Wrapped)
+    def fit(self) -> None:
+        """Make the window as large as the changes: a few lines leave the transcript in view."""
+        view = self.query_one(PayloadView)
+        self.query_one("#changes").set_class(self._side_by_side or view.widest > _USUAL_WIDTH, "-wide")
+        view.styles.height = (
+            min(view.total_lines, self.size.height - _LINES_AROUND) if self.size.height >= TALL else None
+        )
 
     def act_on_key(self, key: str) -> KeyUse:
         """Scroll, or go to another file."""
@@ -131,6 +146,7 @@ class ChangesScreen(Page):
         self._heading_rows = [number for number, row in enumerate(rows) if row.tone == "heading"]
         self.query_one(PayloadView).show(Description(rows=rows, payload=len(rows)), key="changes", seen=True)
         self._show_keys()
+        self.fit()
 
     def _show_keys(self) -> None:
         keys = [BACK]

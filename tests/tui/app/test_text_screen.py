@@ -129,6 +129,17 @@ async def test_the_changes_are_gone_through_by_file_and_shown_side_by_side() -> 
         assert running.app.screen is running.app.chat
 
 
+async def test_a_small_diff_leaves_the_transcript_in_view() -> None:
+    diff = "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-old = 1\n+new = 2\n"
+    async with stage(size=(100, 40)) as running:
+        empty = running.text.splitlines()
+        running.app.push_screen(ChangesScreen("Title", [Change(path="x", title="change x", lines=(), diff=diff)]))
+        await running.settle()
+        lines = running.text.splitlines()
+        assert "+ new = 2" in running.text and "Esc back" in running.text
+        assert sum(now != before for now, before in zip(lines, empty, strict=True)) < 15
+
+
 async def test_the_rows_of_changes_are_made_and_counted_before_the_page_opens() -> None:
     diff = "--- a/x.py\n+++ b/x.py\n@@ -0,0 +1,40 @@\n" + "".join(f"+line {number}\n" for number in range(40))
     changes = [Change(path=f"{name}.py", title=f"change {name}.py", lines=(), diff=diff) for name in "abc"]
