@@ -21,6 +21,7 @@ from textual.binding import Binding
 from textual.filter import ANSIToTruecolor, LineFilter
 from textual.notifications import Notification
 from textual.screen import Screen
+from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.widgets import Input, TextArea
 from textual.worker import WorkerFailed
 
@@ -96,6 +97,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
         `chooses`: the session picker comes first.
         """
         self._traits = traits or TerminalTraits()
+        ScrollBar.renderer = _WholeRows
         super().__init__()
         self._without_colours = None if self._traits.colours else _without_colours()
         self._terminal: TerminalDriver | None = None
@@ -438,6 +440,13 @@ class ChatopsApp(ErrorBoundary, AppHooks):
     def _show_error(self, text: str) -> None:
         if self.is_running:
             show_notice(self, text, severity="error", seconds=20)
+
+
+class _WholeRows(ScrollBarRender):
+    """A scroll bar of blank cells: no pieces of blocks in what is copied or read aloud."""
+
+    VERTICAL_BARS: ClassVar[list[str]] = [" "]
+    HORIZONTAL_BARS: ClassVar[list[str]] = [" "]
 
 
 def _without_colours() -> LineFilter:

@@ -195,7 +195,7 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
         return max(height, min(self._reserved, height + MAX_ROWS_AFTER))
 
     def _move_scroll_bar(self) -> None:
-        """Set size and position of the scroll bar. Repaint it only if it looks different, to an eighth of a row."""
+        """Set size and position of the scroll bar. Repaint it only if it looks different."""
         bar, height = self.vertical_scrollbar, self.size.height
         before = _thumb_place(bar.window_virtual_size, bar.position, height)
         bar.set_reactive(ScrollBar.window_virtual_size, self.virtual_size.height)
@@ -424,11 +424,11 @@ class Viewport(ErrorBoundary, ScrollView, can_focus=True):
 
 
 def _thumb_place(lines: int, top: float, rows: int) -> tuple[int, int]:
-    """Return size and position of the thumb of a scroll bar in eighths of a row, in which Textual draws it."""
+    """Return size and position of the thumb of a scroll bar in rows, as the app draws it."""
     if lines <= rows:
         return 0, 0
     size = max(1, rows * rows / lines)
-    return math.ceil(8 * size), int(8 * (rows - size) * top / (lines - rows))
+    return math.ceil(size), int((rows - size) * top / (lines - rows))
 
 
 def selected_text(layout: BlockLayout, selection: Selection) -> str:
