@@ -11,7 +11,7 @@ from pathlib import Path
 
 from chatops.commands.application import open_app, with_app
 from chatops.commands.context import confirm, show_list
-from chatops.commands.registry import check_edit, edit_registry, file_to_edit, line_for_role
+from chatops.commands.registry import edit_registry, edited_registry, file_to_edit, line_for_role
 from chatops.commands.trust import check_digest, confirm_trust, show_question
 from chatops.config.document import Json, with_value
 from chatops.config.trust import TrustAnswer
@@ -78,7 +78,7 @@ def _add(arguments: Namespace) -> int:
 
     with open_app(arguments) as opened:
         target = file_to_edit(opened.loaded, opened.paths)
-        check_edit(target, edit)
+        edited_registry(target, edit)  # Raises before anything is installed.
         if "command" in entry:
             entry |= _command_or_installed(arguments, words, opened)
         edit_registry(target, edit)

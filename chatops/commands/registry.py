@@ -119,21 +119,16 @@ def line_for_role(tools: Sequence[str], *, registry: Registry, target: Path) -> 
     return f'For role {role.name}: {first}write in {target}, "roles", "{role.name}": "tools": {line}'
 
 
-def check_edit(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> None:
-    """Raise ConfigError if `edit_registry` would."""
-    _make_edit(target, edit)
-
-
 def edit_registry(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> None:
     """Write what `edit` makes of the text of the registry at `target`, which it gets with its value.
 
     A missing file starts as a copy of the packaged one. Raises ConfigError, also for a result that cannot be read.
     """
-    write_private(target.resolve(), _make_edit(target, edit))
+    write_private(target.resolve(), edited_registry(target, edit))
 
 
-def _make_edit(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> bytes:
-    """Return the edited file, which was read once more to check it."""
+def edited_registry(target: Path, edit: Callable[[str, dict[str, Json]], str]) -> bytes:
+    """Return what `edit_registry` would write. It was read once more to check it. Raises ConfigError."""
     source = target if target.exists() else packaged_registry()
     try:
         # Not as text: that would make each line end with a line feed.

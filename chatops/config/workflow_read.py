@@ -299,30 +299,25 @@ def schema_fault(text: str) -> WorkflowProblem | None:
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError):
-        return _schema_problem((), "the schema is not JSON")
+        return WorkflowProblem(keys=(), message="the schema is not JSON")
     if not isinstance(schema, dict):
-        return _schema_problem((), "the schema has to be an object")
+        return WorkflowProblem(keys=(), message="the schema has to be an object")
     try:
         strings = list(_schema_strings(schema, ()))
     except RecursionError:
-        return _schema_problem((), "the schema is nested too deeply")
+        return WorkflowProblem(keys=(), message="the schema is nested too deeply")
     for path, value in strings:
         if path[-1] in _REFERENCE_KEYWORDS and not value.startswith("#"):
-            return _schema_problem(
-                path, f"it refers to {value!r}, and only what is inside the schema is followed (#/$defs/…)"
-            )
+            why = f"it refers to {value!r}, and only what is inside the schema is followed (#/$defs/…)"
+            return WorkflowProblem(keys=path, message=why)
         if path[-1] == "$id" and len(path) > 1:
-            return _schema_problem(path, "only the top of the schema may have an $id")
+            return WorkflowProblem(keys=path, message="only the top of the schema may have an $id")
     from chatops.config.json_schema import compile_fault  # slow to import, and few workflows have a schema
 
     fault = compile_fault(
         schema, references=[(path, value) for path, value in strings if path[-1] in _REFERENCE_KEYWORDS]
     )
-    return None if fault is None else _schema_problem(*fault)
-
-
-def _schema_problem(path: Path, message: str) -> WorkflowProblem:
-    return WorkflowProblem(keys=path, message=message)
+    return None if fault is None else WorkflowProblem(keys=fault[0], message=fault[1])
 
 
 def _schema_strings(schema: object, path: Path) -> Iterator[tuple[Path, str]]:

@@ -557,7 +557,8 @@ def subject_line(pending: PendingCall) -> str:
 
 def command_lines(facts: CallFacts) -> Iterator[tuple[str, tuple[tuple[int, int], ...]]]:
     """Yield each line of the command with nothing hidden, and the bounds of its parts that deserve a second look."""
-    begin, risky = 0, deque(_risky_parts(facts))
+    warnings = effects(facts.command).warnings if _is_shell(facts) else ()
+    begin, risky = 0, deque(sorted({warned.span for warned in warnings}))
     for part in facts.command.split("\n"):
         text, end, marks = reveal(part, newlines=False, strict=True), begin + len(part), list[tuple[int, int]]()
         while risky and risky[0][0] < end:
@@ -573,10 +574,3 @@ def command_lines(facts: CallFacts) -> Iterator[tuple[str, tuple[tuple[int, int]
 def _revealed_index(part: str, at: int) -> int:
     """Return where the character of a command's line at index `at` stands once the line is revealed."""
     return len(reveal(part[: max(0, at)], newlines=False, strict=True))
-
-
-def _risky_parts(facts: CallFacts) -> tuple[tuple[int, int], ...]:
-    """Return the parts of a shell command that deserve a second look, in characters."""
-    if not _is_shell(facts):
-        return ()
-    return tuple(sorted({warned.span for warned in effects(facts.command).warnings}))

@@ -298,7 +298,9 @@ class SessionFollower(SessionView):
                         await self._read_all()
                         last_version = version
                     else:
-                        await self._read_lease()
+                        lease = await self._services.worker(self._services.store.lease, self.session_id)
+                        self._source = replace(self._source, lease=lease)
+                        self._check_request()
                     if self.request_state is not before:
                         before = self.request_state
                         self._on_change()
@@ -321,11 +323,6 @@ class SessionFollower(SessionView):
             self._source = found
             self._check_request()
             self._on_change()
-
-    async def _read_lease(self) -> None:
-        lease = await self._services.worker(self._services.store.lease, self.session_id)
-        self._source = replace(self._source, lease=lease)
-        self._check_request()
 
     def _check_request(self) -> None:
         """Notify the user if the request is void because another process has asked since, or has got the lease."""

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -251,25 +251,12 @@ def _declare_unconfined(tool: FunctionTool, source: str) -> FunctionTool:
 
 def _find_tools(given: object, *, module: str) -> Iterator[FunctionTool]:
     values = given if isinstance(given, Iterable) else (given,)
-    for value in dict.fromkeys(map(_ById, values)):
-        tool = value.value
+    # One tool may have two names in a file.
+    for tool in {id(value): value for value in values}.values():
         if not isinstance(tool, FunctionTool):
             raise TypeError(f"{type(tool).__name__} is not a tool; use @tool")
         if not module or getattr(tool.function, "__module__", "") == module:
             yield tool
-
-
-@dataclass(frozen=True, eq=False)
-class _ById:
-    """A value by identity: one tool may have two names in a file."""
-
-    value: object
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ById) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
 
 
 def _describe_error(error: BaseException) -> str:

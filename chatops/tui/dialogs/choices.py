@@ -167,7 +167,8 @@ def step_picker(view: RunView) -> Picker:
                 (str(step.number), 2), (step.name, 16), (step.word or step.mark.value, 13), (_step_cost(step), 24)
             ),
             find=step.name,
-            preview=textwrap.shorten(step.refusal, _LONGEST_PREVIEW, placeholder=" …") or _checks_line(step),
+            preview=textwrap.shorten(step.refusal, _LONGEST_PREVIEW, placeholder=" …")
+            or ", ".join(f"{check.name}: {check.mark.value}" for check in (*step.validations, *step.gates)),
             current=step.number - 1 == view.at,
         )
         for step in view.steps
@@ -179,10 +180,6 @@ def step_picker(view: RunView) -> Picker:
 def _step_cost(step: StepView) -> str:
     parts = [f"{count(step.tokens)} tokens"] if step.tokens is not None else []
     return ", ".join([*parts, clock(step.seconds)] if step.seconds is not None else parts)
-
-
-def _checks_line(step: StepView) -> str:
-    return ", ".join(f"{check.name}: {check.mark.value}" for check in (*step.validations, *step.gates))
 
 
 class ModelPicker(Picker):

@@ -47,10 +47,6 @@ class Span(NamedTuple):
     style: Style | None = None
 
 
-def _no_spans() -> Sequence[Span]:
-    return ()
-
-
 @frozen_dataclass
 class Row:
     """One logical line. `exact` rows keep all their blanks."""
@@ -67,7 +63,7 @@ class Row:
     lead_style: Style | None = None
     under: Style | None = None
     """Background up to the end of each line."""
-    spans: Callable[[], Sequence[Span]] = field(default=_no_spans, compare=False)
+    spans: Callable[[], Sequence[Span]] = field(default=tuple, compare=False)
     """Returns the styled parts of the text. Called once the row is drawn."""
     beside: "Row | None" = None
     """An exact row right of this one."""
