@@ -512,7 +512,8 @@ def owned(session: SessionView, refused: str) -> Session:
     """
     if isinstance(session, Session):
         return session
-    raise SessionHeldError(f"{refused}: {session.whereabouts()}.", advice="/takeover takes it over.")
+    does = "takes it over" if session.is_executed else "opens it here"
+    raise SessionHeldError(f"{refused}: {session.whereabouts()}.", advice=f"/takeover {does}.")
 
 
 def _refused_approval(store: Store) -> NotSavedError:

@@ -34,6 +34,7 @@ MAX_IN_ALL = 256 * 1024
 _REFERENCE = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))')
 _FILE_NAME = re.compile(r"(?:/|~/|\.\.?/).*|.*[^\s/.]\.[A-Za-z]\w{0,7}")
 """A path, or a name with an extension. Otherwise ``@scope/package`` and ``@ana`` are no files that are missing."""
+_IMAGE_NAME = re.compile(r".+\.(?:png|jpe?g|gif|webp)", re.IGNORECASE)
 _AFTER_A_PATH = ".,;:!?)]}'"
 
 
@@ -77,6 +78,12 @@ def estimated_size(text: str, workspace: Path) -> int:
                 info = os.lstat(path)
                 sizes[path] = min(info.st_size, MAX_BYTES) if stat.S_ISREG(info.st_mode) else 0
     return min(sum(sizes.values()), MAX_IN_ALL)
+
+
+def named_image(text: str) -> str:
+    """Return the first name in `text` that ends like that of an image; empty if there is none. Reads nothing."""
+    names = ((quoted or bare).rstrip(_AFTER_A_PATH) for quoted, bare in _REFERENCE.findall(text))
+    return next(filter(_IMAGE_NAME.fullmatch, names), "")
 
 
 def _find_named(written: str, *, context: ToolContext) -> tuple[str, ResolvedPath | None]:

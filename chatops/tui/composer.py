@@ -496,7 +496,7 @@ class Composer(TextField):
         """Show the model on the frame, or the keys for a text that is typed while a turn runs."""
         keys = self.keys_while_running if self.text else ""
         if keys and self.text.startswith(_RUN_BETWEEN_TURNS):
-            keys = "runs after this turn, Esc stops it"
+            keys = "not while the turn runs, Esc stops it"
         elif keys and self.text.startswith("/"):
             keys = "Enter runs it now"
         self.border_subtitle = Content(keys or self._model) if keys or self._model else None

@@ -28,6 +28,8 @@ def shown(installation: Installation, *replies: Reply, cols: int = 110) -> Itera
         with installation.open("--role", "coder", cols=cols, kitty=True) as chat:
             chat.wait_for("sandbox")
             chat.send("look at @plot.png \r")
+            chat.wait_for("Not sent yet: Local does not see images")
+            chat.press("enter")
             chat.wait_for("A plot.")
             yield chat
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from chatops.domain.ids import SessionId
 from chatops.domain.sanitize import sanitize
@@ -102,24 +103,30 @@ async def model(context: Context, argument: str) -> Replies:
     if context.settings_locked:
         return (Notify(context.settings_locked),)
     current = context.session.snapshot().model
-    return (Choose(ModelPicker(context.workspace, current=current, wanted=argument), _choose_model),)
+    picker = ModelPicker(context.workspace, current=current, wanted=argument)
+
+    async def chosen(then: Context, name: str) -> Replies:
+        return await _choose_model(then, name, as_default=not picker.only_here)
+
+    return (Choose(picker, chosen),)
 
 
-async def _choose_model(context: Context, name: str) -> Replies:
+async def _choose_model(context: Context, name: str, *, as_default: bool = True) -> Replies:
     """Pin a model, or ask first if it will probably not answer. An empty name leaves the choice to the role again."""
+    pin = partial(_pin_model, as_default=as_default)
     if problem := await context.workspace.model_problem(name):
-        return (Choose(unusable_question(name, problem), _pin_model, ""),)
-    return await _pin_model(context, name)
+        return (Choose(unusable_question(name, problem), pin, ""),)
+    return await pin(context, name)
 
 
-async def _pin_model(context: Context, name: str) -> Replies:
+async def _pin_model(context: Context, name: str, *, as_default: bool) -> Replies:
     """Pin a model and say for how long."""
-    await owned(context.session, "No model was pinned").pin_model(name or None)
+    await owned(context.session, "No model was pinned").pin_model(name or None, as_default=as_default)
     if not name:
         return (Notify("The role chooses the model again."),)
-    if context.session.snapshot().is_demo:
+    if context.session.snapshot().is_demo or not as_default:
         return (Notify(f"{name} answers in this session only."),)
-    return (Notify(f"{name} is your default model from now on."),)
+    return (Notify(f"{name} is your default model from now on. Other sessions use it too, if their role names none."),)
 
 
 async def persona(context: Context, argument: str) -> Replies:
@@ -218,7 +225,8 @@ async def contain(context: Context, argument: str) -> Replies:
     match argument.strip():
         case "":
             is_this_turn = await session.actions.contain()
-            turn = "This turn" if is_this_turn else "The next turn"
+            next_turn = "The turn of your first queued message" if session.snapshot().queued else "The next turn"
+            turn = "This turn" if is_this_turn else next_turn
             return (Notify(f"{turn} works on a copy of the workspace. You are asked once, at its end."),)
         case "off":
             is_this_turn = await session.actions.contain(on=False)

@@ -188,12 +188,17 @@ class ModelPicker(Picker):
     The servers are asked while it is open. Models that cannot be used are one line at the end, until it is chosen.
     """
 
+    BINDINGS: ClassVar = [Binding("ctrl+s", "take_here", priority=True)]
+
     def __init__(self, workspace: "Workspace", *, current: str, wanted: str = "") -> None:
         """List the models of the registry, filtered by `wanted`; the servers are asked once it is shown."""
         self._workspace = workspace
         self._model_in_force = current
         self._unfolded = False
-        super().__init__("Model", choices=(), empty="No model of that name.", wanted=wanted)
+        self.only_here = False
+        """True if the chosen model is meant for this session only, and is not the default from now on."""
+        hint = [KeyHint("ctrl+s", "in this session only")]
+        super().__init__("Model", choices=(), hint=hint, empty="No model of that name.", wanted=wanted)
         self._show(workspace.models())
 
     def on_mount(self) -> None:
@@ -210,6 +215,12 @@ class ModelPicker(Picker):
             self._set_title("Model")
             self.refill()
             self.on_resize()
+
+    def action_take_here(self) -> None:
+        """Choose the highlighted model for this session only (ctrl+s)."""
+        if (choice := self.highlighted_choice) is not None and choice.key != UNFOLD:
+            self.only_here = True
+            self.choose(choice.key)
 
     def _set_title(self, title: str) -> None:
         self.query_one("#picker-title", Static).update(Content(title))
@@ -245,7 +256,7 @@ def _model_choice(row: ModelRow, *, current: str) -> Choice:
         key=row.name,
         text=columns((row.name, 24), (row.label, 34), ("not usable now" if row.missing else row.note, 24)),
         find=f"{row.name} {row.label}",
-        preview=row.missing or "Every role uses it until you choose again.",
+        preview=row.missing or "Enter makes it the default of your other sessions too.",
         current=row.name == current,
     )
 

@@ -147,7 +147,7 @@ class SendingPresenter:
         return None
 
     def may_send(self, text: str) -> bool:
-        """Return False for a text that would nearly fill the context, and say so, the first time it is sent."""
+        """Return False, and say why, the first time that a text is sent which a model sees in part or hardly takes."""
         announced, self._announced = self._announced, ""
         attaches = "@" in text
         if (len(text) < _MIN_ANNOUNCED and not attaches) or self._current is None or text == announced:
@@ -158,9 +158,15 @@ class SendingPresenter:
         from chatops.engine.transcript import tokens
 
         snapshot, length = self._current.session.snapshot(), len(text)
+        model = snapshot.model_label or snapshot.model
         if attaches:
-            from chatops.tools.attach import estimated_size
+            from chatops.tools.attach import estimated_size, named_image
 
+            if (image := named_image(text)) and not self._current.session.grant().models[0].sees_images:
+                self._announced = text
+                unseen = f"{model} does not see images, only the name {image}"
+                show_notice(self._screen.app, f"Not sent yet: {unseen}. Enter sends it; /model chooses another model.")
+                return False
             length += estimated_size(text, Path(snapshot.workspace))
         size = tokens(length)
         # Some models state no window: the assumed one is what requests are cut to.
@@ -168,7 +174,6 @@ class SendingPresenter:
         if size < window * _LARGE_SHARE or total < window * _NEARLY_FULL_SHARE:
             return True
         self._announced = text
-        model = snapshot.model_label or snapshot.model
         fills = f"with its {size:,} tokens or so, {100 * total // window} % of the context of {model} is used"
         if total > window:
             fills = f"about {total:,} tokens would be sent, and {model} takes {window:,}"
@@ -363,6 +368,8 @@ class SendingPresenter:
             queued, running = snapshot.queued, current.run is not None and not current.run.over
             typed = bool(self._composer.text)
             heading = queue_heading(snapshot, running=running, followed=current.follows, typed=typed)
+        if snapshot is not None and snapshot.contained and snapshot.queue_held:
+            queued = (f"contained · {queued[0]}", *queued[1:])
         self._composer.queue_offered = bool(queued) and current is not None and not current.follows
         if snapshot is not None and current is not None and (correction := snapshot.correction):
             queued, heading = (correction, *queued), _CORRECTING_HEADING

@@ -220,6 +220,7 @@ class FakeSession(Session):
         self.taken: list[Taken] = []
         self.roles_asked: list[str] = []
         self.pinned: list[str | None] = []
+        self.pinned_as_default = True
         self.personas: list[str] = []
         self.cancelled = 0
         self.titles: list[str] = []
@@ -394,6 +395,7 @@ class FakeSession(Session):
 
     async def pin_model(self, name: str | None, *, as_default: bool = True) -> None:
         self.pinned.append(name)
+        self.pinned_as_default = as_default
 
     async def set_persona(self, name: str) -> None:
         self.personas.append(name)

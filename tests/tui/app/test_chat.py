@@ -14,6 +14,8 @@ from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.events import TurnStarted, TurnStatus
 from chatops.domain.files import FileRef
 from chatops.domain.ids import SessionId, TurnId
+from chatops.domain.model import ModelTarget
+from chatops.policy.grant import Grant
 from chatops.runtime.view import SessionView
 from chatops.tui.app import ChatopsApp
 from chatops.tui.dialogs.approval import ApprovalScreen
@@ -27,7 +29,17 @@ from chatops.tui.transcript.transcript import Transcript
 from chatops.wiring.first_session import FirstSession, Opener
 from chatops.wiring.rows import SessionRow
 from tests.support.waiting import until
-from tests.tui.app.fakes import SESSION, Clock, FakeSession, FakeSessions, FakeUser, FakeWorkspace, opener, pending_call
+from tests.tui.app.fakes import (
+    SESSION,
+    Clock,
+    FakeSession,
+    FakeSessions,
+    FakeUser,
+    FakeWorkspace,
+    _said,
+    opener,
+    pending_call,
+)
 from tests.tui.app.support_app import Stage, screen_text, stage
 
 
@@ -197,6 +209,54 @@ async def test_a_part_of_a_models_name_filters_the_models() -> None:
         assert running.session.pinned == ["demo"]
 
 
+async def test_the_model_picker_says_what_becomes_the_default_and_keeps_a_choice_to_this_session() -> None:
+    workspace = FakeWorkspace()
+    async with stage(workspace=workspace) as running:
+        for key, as_default in (("enter", True), ("ctrl+s", False)):
+            await send(running, "/model de")
+            await until(lambda: ">  demo" in running.text)
+            assert "Enter makes it the default of your other sessions too." in running.text
+            assert "ctrl+s in this session only" in running.text
+            await running.press(key)
+            assert running.session.pinned_as_default == as_default
+            assert ("is your default model" in running.text) is as_default
+            assert ("answers in this session only" in running.text) is not as_default
+
+
+class Blind(FakeSession):
+    """A session whose model takes no images."""
+
+    def grant(self) -> Grant:
+        return replace(super().grant(), models=(ModelTarget(name="local", sees_images=False),))
+
+
+async def test_an_image_that_the_model_does_not_see_is_told_before_it_is_sent() -> None:
+    async with stage(Blind()) as running:
+        for text in ("what is in @shot.PNG?", "and @notes.txt?"):
+            running.app.chat.composer.set_text(text)
+            await running.press("enter")
+        assert running.session.submitted == ["and @notes.txt?"]
+        running.app.chat.composer.set_text("what is in @shot.PNG?")
+        await running.press("enter")
+        assert "Not sent yet: Qwen 3 (local) does not see images, only the name shot.PNG." in " ".join(
+            running.text.split()
+        )
+        await running.press("enter")
+        assert running.session.submitted[1:] == ["what is in @shot.PNG?"]
+
+
+async def test_a_queued_message_whose_turn_will_be_contained_says_so() -> None:
+    async with stage() as running:
+        running.session.change(queued=("first", "second"), queue_held=True, messages=(_said("before"),))
+        running.app.chat.refresh_soon()
+        await running.settle()
+        assert "❯ first" in running.text
+        running.session.change(contained=True)
+        running.app.chat.refresh_soon()
+        await running.settle()
+        assert "❯ contained · first" in running.text and "❯ second" in running.text
+
+
 async def test_the_frame_names_the_keys_for_a_text_that_is_typed_during_a_turn() -> None:
     async with stage() as running:
         running.session.start_turn("run the tests")
@@ -205,8 +265,8 @@ async def test_the_frame_names_the_keys_for_a_text_that_is_typed_during_a_turn()
         await running.type_fast("x")
         assert "Enter queues, ctrl+s interrupts" in running.text
         for text, does in (
-            ("!ls", "runs after this turn"),
-            ("/undo", "runs after this turn"),
+            ("!ls", "not while the turn runs, Esc stops it"),
+            ("/undo", "not while the turn runs, Esc stops it"),
             ("/co", "Enter runs it"),
         ):
             running.app.chat.composer.set_text(text)

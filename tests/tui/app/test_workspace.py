@@ -498,6 +498,16 @@ async def test_undo_passes_over_own_commands_while_there_is_a_turn_of_a_model(co
     assert [m.text for m in commands.session.snapshot().messages if isinstance(m, UserMessage)] == ["!!echo one"]
 
 
+@pytest.mark.more
+@needs_sandbox
+async def test_contain_names_the_queued_message_whose_turn_it_contains(commands: CommandLine) -> None:
+    await commands.type("/contain")
+    assert commands.said.startswith("The next turn works on a copy")
+    commands.session.queue.messages = ("first",)
+    await commands.type("/contain")
+    assert commands.said.startswith("The turn of your first queued message works on a copy")
+
+
 async def test_undo_right_after_compact_takes_back_the_summary_alone(commands: CommandLine) -> None:
     for text in ("first thing", "second thing"):
         await commands.send(text)
