@@ -357,7 +357,8 @@ def test_a_crash_in_a_call_is_shown_as_an_unknown_outcome() -> None:
     conversation.flying.clear()
     conversation.feed(Recover(grant=grant("coder")))
     conversation.check()
-    assert "outcome unknown, decision pending" in picture(conversation.screen.blocks)[-2]
+    shown = picture(conversation.screen.blocks)
+    assert "outcome unknown, decision pending" in shown[-4] and "This turn was interrupted." in shown[-2]
 
 
 def test_deltas_of_one_text_are_joined_into_one_operation() -> None:
