@@ -78,6 +78,11 @@ class MarkdownSegmenter:
         """True if that code is all of the segment."""
 
     @property
+    def fence(self) -> str:
+        """The fence of the code that the open segment ends in; empty outside of code."""
+        return self._fence
+
+    @property
     def tail_is_code(self) -> bool:
         """True if the open segment is a top-level code block."""
         return self._fence_is_block and bool(self._fence)
@@ -165,6 +170,53 @@ class MarkdownSegmenter:
             self.tail_gap = gap
         self._scanned = 0
         self._reset()
+
+
+_TABLE_ROW = re.compile(r" {0,3}\|")
+_DELIMITERS = re.compile(r"[ |:-]*")
+"""The row after the heading of a table, complete or not."""
+_UNDERLINE = re.compile(r" {0,3}(?:-+|=+) *")
+"""The first signs of a list or a rule, which would make a heading of the line before them."""
+_TICKS = re.compile(r"`+")
+_BOLD = re.compile(r"(?<![\w*\\`])\*\*(?!\s)(?:(?!\*\*).)*$")
+"""Bold text that is not closed, up to the end of its line."""
+
+
+def complete_end(source: str, *, fence: str = "") -> str:
+    """Return Markdown that is being written as it will probably be, so that no sign is drawn first and then goes.
+
+    Code and bold text of the last line are closed, and a table is one from its first row on. `fence` is that of the
+    code at the end, in which only the begun end of the code is left out.
+    """
+    before, newline, last = source.rpartition("\n")
+    if fence:
+        return before + newline if set(last.strip()) == {fence[0]} else source
+    last = "" if _UNDERLINE.fullmatch(last) or last.strip() == "|" else _close_inline(last)
+    start = before.rfind("\n\n") + 2 if "\n\n" in before else 0
+    rows = (before[start:] + newline + last).rstrip("\n").split("\n")
+    first = len(rows)
+    while first and _TABLE_ROW.match(rows[first - 1]):
+        first -= 1
+    if len(rows) - first in (1, 2):
+        delimiters = "".join(rows[first + 1 :]).rstrip()
+        columns, begun = (row.strip().strip("|").count("|") + 1 for row in (rows[first], delimiters))
+        if _DELIMITERS.fullmatch(delimiters) and (begun < columns or "-" not in delimiters[-4:]):
+            return before[:start] + "\n".join([*rows[: first + 1], "|" + "---|" * columns])
+    return before + newline + last
+
+
+def _close_inline(line: str) -> str:
+    """Return a line with its code or bold text closed, and without signs at its end that have no text yet."""
+    opened, start = "", 0
+    if not _FENCE.match(line):
+        for ticks in _TICKS.finditer(line):
+            opened, start = ("" if ticks[0] == opened else opened, start) if opened else (ticks[0], ticks.end())
+    if opened:
+        line = line + opened if line[start:].strip() else line[: start - len(opened)]
+    if line.count("**") % 2 and (bold := _BOLD.search(line)) is not None:
+        text = bold[0][2:].rstrip("* ")
+        line = line[: bold.start()] + (f"**{text}**" if text else "")
+    return line
 
 
 _renderer: "list[ModuleType]" = []
@@ -318,7 +370,8 @@ class AnswerDrawing:
         source = self._segmenter.tail
         if not source.strip():
             return []
-        return self._draw(self._end_of(source), gap=self._segmenter.tail_gap and bool(self._finished))
+        end = complete_end(self._end_of(source), fence=self._segmenter.fence)
+        return self._draw(end, gap=self._segmenter.tail_gap and bool(self._finished))
 
     def _end_of(self, source: str) -> str:
         """Return the last lines of a long open segment. A code block keeps its opening line."""

@@ -47,6 +47,34 @@ def test_any_chunking_gives_the_same_segments_and_lines(text: str, cuts: list[in
     assert all_strips(drawing) == render_block(AnswerBlock(id="a", text=text), 40, PLAIN)
 
 
+WRITTEN = """Here is **bold text** and `some code` to see.
+
+| name | what it does |
+|:-----|-----:|
+| `a` | **first** thing |
+| bb | second |
+
+Text before a list
+- one `x`
+- **two:** more
+
+```python
+x = 1
+```
+done **now**.
+"""
+
+
+def test_no_sign_of_markdown_is_drawn_while_it_is_written_and_no_line_goes_again() -> None:
+    drawing, before = AnswerDrawing(width=60, theme=PLAIN), 0
+    for number, char in enumerate(WRITTEN, 1):
+        drawing.extend(char)
+        lines = drawn(all_strips(drawing))
+        assert not [line for line in lines if any(sign in line for sign in ("`", "**", "|"))], WRITTEN[:number]
+        assert len(lines) >= before, WRITTEN[:number]
+        before = len(lines)
+
+
 @given(TEXTS)
 def test_segments_lose_nothing_but_blank_lines(text: str) -> None:
     joined = "".join(segment.source for segment in segments_of(text))
