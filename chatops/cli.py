@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from chatops.commands.parser import handler, parse
 from chatops.domain import __version__
 from chatops.domain.errors import ChatopsError, ConfigError, ConflictError, NoSuchSessionError, SessionHeldError
+from chatops.domain.sanitize import sanitize
 from chatops.startup import pause_collector, without_module
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     output could not be written has failed.
     """
     code = _exit_code(argv)
-    return code or (ERROR if _is_answer_lost() else 0)
+    return code or (ERROR if _screen().is_lost else 0)
 
 
 def _exit_code(argv: list[str] | None) -> int:
@@ -125,8 +126,6 @@ def _report_bug(error: Exception) -> int:
     if log.hasHandlers():
         # Without a log file the logging module would print the traceback itself.
         log.error("unexpected error", exc_info=error)
-    from chatops.domain.sanitize import sanitize
-
     text = sanitize(without_keys(f"{type(error).__name__}: {error}"), newlines=False)
     _screen().say(
         f"chatops: unexpected error: {text}\n"
@@ -140,9 +139,3 @@ def _screen() -> "Screen":
     from chatops.headless.screen import screen
 
     return screen()
-
-
-def _is_answer_lost() -> bool:
-    from chatops.headless.screen import is_output_lost
-
-    return is_output_lost(sys.stdout)

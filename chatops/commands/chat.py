@@ -171,11 +171,9 @@ def _resume_words(session: "SessionView", *, draft: bool) -> str:
 
 def _waiting_sentences(session: "SessionView") -> "Iterator[str]":
     """Yield what waits for the user in a session that this process has owned, in sentences."""
-    from chatops.engine.state import Finished
-
     if session.is_followed:
         return
-    if session.state is not None and not isinstance(session.state.phase, Finished):
+    if session.state is not None and session.unfinished:
         from chatops.runtime.descriptions import turn_summary  # 5 ms, for which the shell's prompt would wait
 
         left = turn_summary(session.state, {})

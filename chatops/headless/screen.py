@@ -41,14 +41,6 @@ _FRAME_S, _CALM_FRAME_S = 0.1, 1.0
 """Seconds between two drawings of the progress: smooth, or where nothing may move but the clock with its seconds."""
 
 
-def is_output_lost(stream: TextIO) -> bool:
-    """Return True if output to `stream` was lost, as on a full disk.
-
-    The user was told so, and the command must not succeed.
-    """
-    return stream in _LOST
-
-
 def forget_messages() -> None:
     """Forget what was printed: another command begins in this process."""
     _PRINTED.clear()
@@ -174,6 +166,11 @@ class Screen:
         self._said = _PRINTED.setdefault(err, set())
         self._progress = _PROGRESS_LINES.setdefault(err, ProgressLine(err))
 
+    @property
+    def is_lost(self) -> bool:
+        """True if output to stdout was lost, as on a full disk. The user was told so, and no command succeeds then."""
+        return self.out in _LOST
+
     def answer(self, text: str) -> None:
         """Print text of any origin to stdout, ending in a newline."""
         self._print(self.out, sanitize(text) if self.out.isatty() else for_pipe(text))
@@ -214,7 +211,7 @@ class Screen:
             self.say(text)
 
     def _print(self, stream: TextIO, text: str) -> None:
-        if stream is self.out and (self.closed or is_output_lost(stream)):
+        if stream is self.out and (self.closed or self.is_lost):
             return
         try:
             with self._progress.erased():

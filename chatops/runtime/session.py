@@ -77,11 +77,6 @@ class Session(SessionView):
     # State
 
     @property
-    def unfinished(self) -> bool:
-        """True while a turn is running or paused."""
-        return self._turns.unfinished
-
-    @property
     def is_executed(self) -> bool:
         """True unless the turn was loaded as another process left it, and is not resumed yet."""
         return not self._turns.interrupted

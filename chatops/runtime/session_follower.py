@@ -155,8 +155,7 @@ class SessionFollower(SessionView):
     @property
     def is_over(self) -> bool:
         """True if no process owns the session, and no turn of it is unfinished."""
-        unfinished = self.state is not None and not isinstance(self.state.phase, Finished)
-        return self._source.lease is None and not unfinished
+        return self._source.lease is None and not self.unfinished
 
     def whereabouts(self) -> str:
         """Return which process owns the session, in words."""

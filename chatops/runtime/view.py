@@ -226,6 +226,11 @@ class SessionView(ABC):
         return self._source.state
 
     @property
+    def unfinished(self) -> bool:
+        """True while a turn is running or paused."""
+        return self.state is not None and not isinstance(self.state.phase, Finished)
+
+    @property
     def settings(self) -> SessionSettings:
         """The session settings: role, pinned model, persona and revoked tools."""
         return self._source.settings
