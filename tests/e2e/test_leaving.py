@@ -11,11 +11,6 @@ from tests.support.terminal import Terminal
 from tests.support.waiting import PATIENCE
 
 
-def asks(request: SeenRequest) -> Completion:
-    """Asks for the effect until there is a result."""
-    return says("Understood.") if request.tool_results else calls(call("shell_exec", command=EFFECT))
-
-
 def assert_restored(terminal: Terminal) -> None:
     assert b"\x1b[?1049h" in terminal.raw, "the screen was never taken"
     assert terminal.left_on() == []
@@ -32,26 +27,6 @@ def test_ctrl_c_twice_quits_and_gives_the_terminal_back(installation: Installati
         assert terminal.wait_exit() == 0
         assert_restored(terminal)
         assert terminal.processes() == []
-
-
-@pytest.mark.more
-def test_ctrl_c_twice_in_the_dialog_leaves_the_call_waiting(installation: Installation) -> None:
-    with FakeOpenAI(asks) as server:
-        installation.use(registry(server.url))
-        with installation.open("--role", "coder") as terminal:
-            terminal.ready("coder")
-            terminal.say("write it down")
-            terminal.dialog()
-            terminal.press("ctrl+c", "ctrl+c")
-            assert terminal.wait_exit() == 0
-            assert_restored(terminal)
-        assert installation.count == 0
-        assert installation.session().pending == 1
-        with installation.open("-c") as terminal:
-            terminal.dialog()
-            terminal.press("d")
-            terminal.wait_for("Understood.")
-    assert installation.count == 0
 
 
 @pytest.mark.more
