@@ -4,10 +4,8 @@ import pytest
 
 from tests.e2e.installation import (
     EFFECT,
-    TITLE,
     ChatTerminal,
     Installation,
-    answers_each_call_once,
     lines_with,
     registry,
 )
@@ -21,35 +19,6 @@ def asks_once(request: SeenRequest) -> Completion:
     return says("Understood.") if request.tool_results else calls(call("shell_exec", command=EFFECT))
 
 
-@pytest.mark.more
-def test_denied_with_a_reason_the_model_hears_it_and_the_turn_goes_on(installation: Installation) -> None:
-    with installation.chat(asks_once) as (server, terminal):
-        terminal.say("write it down")
-        terminal.dialog()
-        terminal.press("D")
-        terminal.wait_for("Deny shell_exec")
-        terminal.send("not on a Friday")
-        terminal.press("enter")
-        terminal.wait_for("Understood.")
-        assert TITLE not in terminal.text()
-        assert "not on a Friday" in terminal.text()
-    (result,) = server.requests[-1].tool_results
-    assert "not on a Friday" in result
-    assert "Denied" in result
-    assert installation.count == 0
-    assert installation.journal() == []
-
-
-def two_calls(request: SeenRequest) -> Completion:
-    """Two effects side by side."""
-    if request.tool_results:
-        return says("Understood.")
-    return calls(
-        call("shell_exec", command="printf first >> first.txt"),
-        call("shell_exec", command="printf second >> second.txt"),
-    )
-
-
 def answer(terminal: ChatTerminal, about: str, key: str) -> None:
     """Choose the call that is about `about` in the dialog's list, and answer it."""
     if not lines_with(terminal.text(), ["│ >", about]):
@@ -57,28 +26,6 @@ def answer(terminal: ChatTerminal, about: str, key: str) -> None:
         terminal.wait_until(lambda text: bool(lines_with(text, ["│ >", about])), what=f"{about} to be chosen")
     assert about in terminal.dialog()
     terminal.press(key)
-
-
-@pytest.mark.more
-def test_of_two_calls_one_is_denied_and_one_approved_each_on_its_own_in_any_order(installation: Installation) -> None:
-    with installation.chat(two_calls) as (server, terminal):
-        terminal.say("do both")
-        # It opens with the call that can be asked about first, which may be either.
-        terminal.wait_for("of 2, 2 undecided")
-        terminal.dialog()
-        answer(terminal, "printf second", "a")
-        terminal.wait_for("1 of 2, 1 undecided")
-        assert len(server.requests) == 1, "the turn went on with a call undecided"
-        terminal.dialog()
-        answer(terminal, "printf first", "d")
-        terminal.wait_for("Understood.")
-    last = server.requests[-1]
-    assert not (installation.workspace / "first.txt").exists()
-    assert (installation.workspace / "second.txt").read_text() == "second"
-    assert answers_each_call_once(last)
-    denied, done = last.tool_results
-    assert "Denied" in denied
-    assert "Denied" not in done
 
 
 @pytest.mark.more

@@ -1,7 +1,5 @@
 """``@path`` in a message attaches the file: what the model gets, what the screen shows, what is left out."""
 
-import os
-
 import pytest
 
 from tests.e2e.installation import Installation, registry
@@ -34,25 +32,6 @@ def test_a_named_file_is_sent_with_the_message_and_stays_as_it_was(installation:
     assert "first 65,536 of 70,000 bytes" in content
     assert "alice [" not in content
     assert second.last_user == "and now"
-
-
-@pytest.mark.more
-def test_what_no_tool_may_read_is_not_attached(installation: Installation) -> None:
-    outside = installation.workspace.parent / "outside.txt"
-    outside.write_text("beyond the workspace\n")
-    (installation.workspace / ".netrc").write_text("KEY=canary-4711\n")
-    (installation.workspace / "link.txt").symlink_to(outside)
-    (installation.workspace / "binary").write_bytes(bytes(range(256)))
-    os.mkfifo(installation.workspace / "pipe")
-    with installation.chat([says("Nothing.")], role="assistant") as (server, terminal):
-        terminal.say("see @.netrc @link.txt @binary @pipe @../outside.txt @/etc/passwd @gone.txt, @ana ")
-        terminal.wait_for("not attached: .netrc: ")
-        terminal.wait_for("not attached: binary: neither text nor an image")
-        terminal.wait_for("not attached: gone.txt: no such file in this workspace")
-        terminal.wait_for("not attached: /etc/passwd: no such file in this workspace")
-        terminal.wait_for("Nothing.")
-    (request,) = server.requests
-    assert request.last_user == ("see @.netrc @link.txt @binary @pipe @../outside.txt @/etc/passwd @gone.txt, @ana")
 
 
 @pytest.mark.more

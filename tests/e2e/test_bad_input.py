@@ -49,20 +49,6 @@ def test_what_cannot_be_opened_ends_with_the_reason_on_the_terminal(
         shows(terminal, *said)
 
 
-@pytest.mark.more
-def test_a_command_that_names_what_is_not_there_is_given_back(installation: Installation) -> None:
-    with installation.open() as terminal:
-        terminal.wait_for("DEMO model")
-        for typed, said in (("/role nope", "no role 'nope'"), ("/resume nope", "no session 'nope'")):
-            terminal.send(typed)
-            terminal.wait_for(typed)
-            terminal.press("enter")
-            shows(terminal, said, typed)
-            for _ in typed:
-                terminal.press("backspace")
-            terminal.wait_for("Message (Enter sends")
-
-
 def test_a_refused_connection_loses_nothing(installation: Installation) -> None:
     installation.use(registry("http://127.0.0.1:9/v1"))
     with installation.open() as terminal:

@@ -96,25 +96,6 @@ def leaves_it_for_later(terminal: ChatTerminal) -> None:
     terminal.wait_for(re.compile("Shell  ls -a .* allowed by a rule, runs after the calls before it"))
 
 
-@pytest.mark.more
-def test_on_the_demo_model_the_same(installation: Installation) -> None:
-    with installation.open("--role", "coder") as before:
-        before.wait_for("DEMO model")
-        before.say(f"run `{EFFECT}`")
-        shown = before.dialog()
-        before.kill9()
-    with installation.open() as after:
-        after.wait_for("Unfinished: ")
-        after.wait_for(re.compile(rf"waiting for your approval of shell_exec \({re.escape(EFFECT)}\)\s+\(session "))
-        assert TITLE not in after.text()
-        after.press("ctrl+g")
-        assert after.dialog() == shown
-        after.press("a")
-        after.wait_for("(demo) shell_exec gave no output.")
-    assert installation.count == 1
-    assert [row.attempt for row in installation.journal()] == [1]
-
-
 def test_no_key_acts_too_early_later_is_a_banner_and_ctrl_g_brings_it_back(installation: Installation) -> None:
     with installation.chat(once_then("Written down.")) as (server, terminal):
         terminal.say("write it down")

@@ -1,7 +1,5 @@
 """A command that the user types in the chat: shown, run once, and part of the next request or left out of it."""
 
-import pytest
-
 from chatops.sandbox.confinement import probe
 from tests.e2e.installation import Installation
 from tests.support.fake_openai import SeenRequest, says
@@ -25,25 +23,3 @@ def test_its_result_goes_with_the_next_message_unless_it_is_private(installation
     assert roles(request)[-5:] == ["user", "assistant", "tool", "assistant", "user"]
     assert "shown-42" in str(request.body)
     assert "hidden" not in str(request.body)
-
-
-@pytest.mark.more
-def test_undo_asks_before_it_puts_a_file_back_and_keeps_the_original_session(installation: Installation) -> None:
-    with installation.open("--role", "coder") as terminal:
-        terminal.ready("coder")
-        terminal.say("write two to a.txt")
-        terminal.dialog()
-        terminal.decide("a")
-        terminal.wait_for("Wrote a.txt")
-        terminal.say("/undo")
-        terminal.wait_for("Undo these changes?")
-        terminal.wait_for("remove a.txt")
-        terminal.kill9()
-    with installation.open() as terminal:
-        terminal.press("ctrl+g")
-        terminal.wait_for("remove a.txt")
-        terminal.wait_quiet(0.6)
-        terminal.press("a")
-        terminal.wait_gone("Undo these changes?")
-        terminal.wait_for("Took back 1 change: a.txt.")
-    assert not (installation.workspace / "a.txt").exists()

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.e2e.installation import EFFECT, TITLE, Installation, registry
+from tests.e2e.installation import EFFECT, Installation, registry
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
 
 
@@ -50,28 +50,6 @@ def test_the_session_used_last_comes_first_and_pending_lists_all(installation: I
             terminal.dialog()
             terminal.press("d")
             terminal.wait_for("Understood.")
-        assert server.violations == []
-    assert installation.count == 0
-
-
-@pytest.mark.more
-def test_keys_typed_at_once_decide_nothing_and_stay_a_draft(installation: Installation) -> None:
-    with FakeOpenAI(writes) as server:
-        installation.use(registry(server.url))
-        wait_in(installation, "write it down")
-        for arguments in ((), ("-c",)):
-            with installation.open("--role", "coder", *arguments) as terminal:
-                terminal.wait_for("Message (Enter sends")
-                terminal.send("\x07aa")
-                terminal.wait_for(TITLE)
-                terminal.dialog()
-                assert installation.count == 0
-                assert not installation.journal()
-                terminal.press("escape")
-                terminal.wait_for("1 approval pending – ctrl+g")
-                terminal.press("ctrl+q")
-                terminal.wait_exit()
-            assert sum(text.count("a") for text in installation.drafts()) == 2 * (1 + bool(arguments))
         assert server.violations == []
     assert installation.count == 0
 

@@ -58,18 +58,6 @@ def test_queued_messages_are_shown_taken_back_and_held_by_escape(installation: I
 
 
 @pytest.mark.more
-def test_up_recalls_what_was_sent_once_the_queue_is_empty(installation: Installation) -> None:
-    with FakeOpenAI(tells_a_story) as server, telling(installation, server, "second") as terminal:
-        terminal.press("up")
-        terminal.wait_gone("queued")
-        terminal.press("ctrl+c")
-        terminal.wait_gone(STORY + " second")
-        terminal.press("escape", "up", "up")
-        terminal.wait_for(re.compile(r"^│ go +│$", re.MULTILINE))
-        assert asked(server) == ["go"]
-
-
-@pytest.mark.more
 def test_a_failed_turn_holds_the_queue_and_nothing_typed_later_overtakes_it(installation: Installation) -> None:
     breaks = threading.Event()
 
