@@ -1,5 +1,6 @@
 """Effects that a turn asks for, and the `TurnStep` that carries them."""
 
+from dataclasses import replace
 from typing import Literal
 
 from chatops.domain.decisions import Answer, Principal, Recorded, RememberedRule
@@ -219,3 +220,27 @@ class TurnStep:
     then leaves the queue."""
     draft: ComposerDraft | None = None
     """The draft without the message that the step starts a turn with."""
+
+
+def only_inspects(step: TurnStep) -> bool:
+    """Return True if all that the step asks for are inspections, and none of them makes the copy of a contained turn.
+
+    Such inspections have no effect.
+    """
+    return bool(step.effects) and all(isinstance(one, InspectCall) and not one.contained for one in step.effects)
+
+
+def joined(first: TurnStep, then: TurnStep) -> TurnStep:
+    """Return the one step that stores, publishes and asks for what `first` and the step after it do."""
+    return TurnStep(
+        state=replace(then.state, seq=first.state.seq),
+        effects=(*first.effects, *then.effects),
+        events=(*first.events, *then.events),
+        messages=(*first.messages, *then.messages),
+        results=(*first.results, *then.results),
+        verdicts=(*first.verdicts, *then.verdicts),
+        decisions=(*first.decisions, *then.decisions),
+        rules=(*first.rules, *then.rules),
+        takes_queued=first.takes_queued or then.takes_queued,
+        draft=then.draft or first.draft,
+    )

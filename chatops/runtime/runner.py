@@ -14,6 +14,11 @@ For each step, in this order:
 - Perform its effects. A tool therefore never runs without a stored intent, so that recovery finds every attempt that
   may have taken effect.
 
+One step is stored later: that of a reply which only asks for inspections in the workspace. An inspection has no effect,
+so it begins at once, and one transaction stores the reply with what the first inspection leads to: a start, a question,
+a result. If no inspection ends within INSPECTION_S, or another input comes first, the reply is stored by itself. After
+a crash before that transaction, the model is asked again, as after a crash while the reply streamed.
+
 The process may die between any two of these, which the failpoints before_commit, after_commit and after_publish mark.
 After a crash, the next process loads the checkpoint and sends `Recover`; nothing is performed before that input.
 
@@ -42,6 +47,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Literal
 
 from chatops.config.failpoints import reach
@@ -55,8 +61,8 @@ from chatops.domain.errors import (
 )
 from chatops.domain.events import Notice
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.engine.effects import CallModel, Effect, ReconcileTool, RunTool, TurnStep
-from chatops.engine.inputs import Input
+from chatops.engine.effects import CallModel, Effect, ReconcileTool, RunTool, TurnStep, joined, only_inspects
+from chatops.engine.inputs import Input, InspectionInput, ModelReplyInput
 from chatops.engine.state import InRound, Started, Stopping, TurnState
 from chatops.engine.turn import advance
 from chatops.engine.view import is_in_flight
@@ -66,6 +72,8 @@ from chatops.store.store import Store
 
 log = logging.getLogger(__name__)
 
+INSPECTION_S = 0.5
+"""Seconds that a reply waits at most for the inspection of its calls: nobody notices that they are shown later."""
 RETRY_S = 3.0
 """Seconds between two attempts to write to the store again."""
 _PROBE_SETTING = "saving was tried"
@@ -326,8 +334,31 @@ class Runner:
         step = advance(self.state, entry.event)
         if step.state is self.state:
             return False
-        await self._apply(step)
+        if isinstance(entry.event, ModelReplyInput) and only_inspects(step) and not self._quiescing:
+            await self._apply_with_inspection(step)
+        else:
+            await self._apply(step)
         return True
+
+    async def _apply_with_inspection(self, reply: TurnStep) -> None:
+        """Apply the step of a reply, together with that of the first inspection if it ends soon.
+
+        If that cannot be stored, the reply is taken again, and its calls are inspected again.
+        """
+        self._perform(reply.effects)
+        reply = replace(reply, effects=())
+        following: _QueuedInput | None = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(INSPECTION_S):
+                following = await self._inbox.get()
+        if following is not None and isinstance(following.event, InspectionInput) and not self._quiescing:
+            await self._apply(joined(reply, advance(reply.state, following.event)))
+            return
+        try:
+            await self._apply(reply)
+        finally:
+            if following is not None:
+                await self._take_queued(following)
 
     async def _apply(self, step: TurnStep) -> None:
         reach("before_commit")

@@ -26,15 +26,16 @@ ANSWER = "Written down."
 ENOUGH = 6
 """Commands after which a user would give up."""
 
-# How often a run of each kind gets to each place. The second number where two inspections of a round may end
-# together or one after the other: that many at most. A reply comes in more or fewer pieces: its first one counts here.
+# How often a run of each kind gets to each place: at least, and at most. A reply is stored with the first inspection of
+# its calls or before it, and two inspections of a round may end together or one after the other. A reply comes in more
+# or fewer pieces: its first one counts here.
 REACHED: dict[str, dict[Failpoint, tuple[int, int]]] = {
     # -p with a rule that answers the question: the whole turn in one process.
     "ruled": {
-        "before_commit": (7, 8),
-        "in_commit": (7, 8),
-        "after_commit": (7, 8),
-        "after_publish": (7, 8),
+        "before_commit": (6, 8),
+        "in_commit": (6, 8),
+        "after_commit": (6, 8),
+        "after_publish": (6, 8),
         "after_inspect": (2, 2),
         "before_tool": (2, 2),
         "after_tool": (2, 2),
@@ -44,10 +45,10 @@ REACHED: dict[str, dict[Failpoint, tuple[int, int]]] = {
     },
     # -p up to the question.
     "asked": {
-        "before_commit": (5, 5),
-        "in_commit": (5, 5),
-        "after_commit": (5, 5),
-        "after_publish": (5, 5),
+        "before_commit": (4, 5),
+        "in_commit": (4, 5),
+        "after_commit": (4, 5),
+        "after_publish": (4, 5),
         "after_inspect": (2, 2),
         "before_tool": (1, 1),
         "after_tool": (1, 1),

@@ -111,6 +111,7 @@ def test_no_history_of_inputs_breaks_the_rules(data: st.DataObject) -> None:
     tokens = data.draw(st.sampled_from([None, 1, 50]), label="budget")
     world = World.begin(replace(grant(max_rounds=MAX_ROUNDS), run_budget=Budget(tokens=tokens)))
     world.tokens = tokens
+    world.joins = lambda: data.draw(st.booleans(), label="stored with its first inspection")
     for _ in range(data.draw(st.integers(5, 60), label="length")):
         if isinstance(world.state.phase, Finished):
             break

@@ -44,7 +44,17 @@ from chatops.domain.usage import Usage
 from chatops.engine.calls import call_digest
 from chatops.engine.contract import AnswerFacts, StepContract
 from chatops.engine.draft import StepDraft
-from chatops.engine.effects import CallModel, CheckAnswer, Effect, InspectCall, ReconcileTool, RunTool, TurnStep
+from chatops.engine.effects import (
+    CallModel,
+    CheckAnswer,
+    Effect,
+    InspectCall,
+    ReconcileTool,
+    RunTool,
+    TurnStep,
+    joined,
+    only_inspects,
+)
 from chatops.engine.inputs import (
     AnswerCheckInput,
     DecideCall,
@@ -177,6 +187,8 @@ class World:
     """Rules that steps have made, as the store would hold them."""
     tool_says: Callable[[ToolCall], ToolResult | None] = lambda call: None
     """Return a tool's result other than plain success."""
+    joins: Callable[[], bool] = lambda: False
+    """Return True if a reply is stored with the first inspection of its calls."""
     tokens: float | None = None
     """The most that replies may have used before a request: the budget, and what the user has added."""
     used: int = 0
@@ -220,11 +232,19 @@ class World:
         before = self.state
         step = advance(before, event)
         if step.state is not before:
+            if isinstance(event, ModelReplyInput) and only_inspects(step) and self.joins():
+                step = self._with_inspection(step)
             assert step.state.seq == before.seq + 1
             self.accept(step)
         else:
             assert not (step.effects or step.events or step.messages or step.results or step.decisions)
         return step
+
+    def _with_inspection(self, step: TurnStep) -> TurnStep:
+        first, *others = step.effects
+        assert isinstance(first, InspectCall)
+        found = InspectionInput(call_id=first.call.id, facts=self._facts(first.call.arguments), rules=tuple(self.rules))
+        return joined(replace(step, effects=tuple(others)), advance(step.state, found))
 
     def accept(self, step: TurnStep) -> None:
         """Take a step as the runtime would: note it, hold its effects."""
@@ -234,6 +254,8 @@ class World:
             assert moved in MOVES, f"not among the transitions that ARCHITECTURE.md shows: {moved}"
         self.state = step.state
         self.steps.append(step)
+        stored = {message.id for each in self.steps for message in each.messages}
+        assert stored >= {message.id for message in step.state.messages}, "a state names a message that is not stored"
         self.rules += [replace(rule, id=str(len(self.rules) + n)) for n, rule in enumerate(step.rules, 1)]
         for effect in step.effects:
             self._check(effect)

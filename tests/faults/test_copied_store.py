@@ -67,10 +67,10 @@ def test_an_approval_runs_a_call_in_its_own_home_and_asks_in_every_copy(
 
 def test_a_call_that_a_rule_permits_asks_in_the_copy(installation: Installation, pipe: Pipe, tmp_path: Path) -> None:
     registry = patient_registry(pipe.provider.server.url)
-    registry["roles"]["coder"]["tools"] = ["scratch_write"]
+    registry["roles"]["coder"]["tools"] = ["file_read", "scratch_write"]
     installation.use(registry)
-    pipe.provider.script(calls(call("scratch_write", text="a note")))
-    assert pipe.run("-p", "note it", env={"CHATOPS_FAILPOINT": "after_inspect:1"}).code == KILLED
+    pipe.provider.script(calls(call("file_read", path="note.txt"), call("scratch_write", text="a note")))
+    assert pipe.run("-p", "note it", env={"CHATOPS_FAILPOINT": "before_tool:1"}).code == KILLED
     (listed,) = pipe.run("sessions", "list", "--output-format", "json").json
     copy = copied(installation.home, tmp_path / "copy")
     assert pipe.run("resume", listed["id"]).code == 0

@@ -96,19 +96,19 @@ SCREEN: Mapping[Phase, tuple[tuple[str, ...], Moment | None, float]] = {
     Phase.ASKED: ((), Moment.ASKED, 0.4),
     Phase.STREAMING: (_step(1, "in_stream"), Moment.TEXT, 0.4),
     Phase.PROPOSED: (
-        ("after_model:1", *_step(2, *_START), "after_inspect:1", *_step(3, "before_commit", "in_commit")),
+        ("after_model:1", "after_inspect:1", *_step(2, "before_commit", "in_commit")),
         None,
         0.0,
     ),
-    Phase.WAITING: (_step(3, "after_commit", "after_publish"), Moment.DIALOG, 0.8),
+    Phase.WAITING: (_step(2, "after_commit", "after_publish"), Moment.DIALOG, 0.8),
     Phase.APPROVED: (
-        (*_step(4, *_START), "after_inspect:2", *_step(5, "before_commit", "in_commit")),
+        (*_step(3, *_START), "after_inspect:2", *_step(4, "before_commit", "in_commit")),
         Moment.DECIDING,
         0.1,
     ),
     Phase.RUNNING: (
         (
-            *_step(5, "after_commit", "after_publish"),
+            *_step(4, "after_commit", "after_publish"),
             "before_tool:1",
             "after_spawn:1",
             "before_rename:1",
@@ -117,10 +117,10 @@ SCREEN: Mapping[Phase, tuple[tuple[str, ...], Moment | None, float]] = {
         Moment.STARTED,
         0.3,
     ),
-    Phase.RETURNED: (("after_tool:1", *_step(6, "before_commit", "in_commit")), None, 0.0),
-    Phase.RECORDED: ((*_step(6, "after_commit", "after_publish"), "before_model:2"), None, 0.0),
-    Phase.CONCLUDING: (("in_stream:4", "after_model:2", *_step(7, "before_commit", "in_commit")), Moment.ANSWER, 0.4),
-    Phase.DONE: (_step(7, "after_commit", "after_publish"), Moment.OVER, 0.5),
+    Phase.RETURNED: (("after_tool:1", *_step(5, "before_commit", "in_commit")), None, 0.0),
+    Phase.RECORDED: ((*_step(5, "after_commit", "after_publish"), "before_model:2"), None, 0.0),
+    Phase.CONCLUDING: (("in_stream:4", "after_model:2", *_step(6, "before_commit", "in_commit")), Moment.ANSWER, 0.4),
+    Phase.DONE: (_step(6, "after_commit", "after_publish"), Moment.OVER, 0.5),
 }
 
 SHELL: Mapping[Phase, tuple[tuple[str, ...], Moment | None, float]] = {
@@ -129,7 +129,7 @@ SHELL: Mapping[Phase, tuple[tuple[str, ...], Moment | None, float]] = {
     Phase.ASKED: ((), Moment.ASKED, 0.3),
     Phase.STREAMING: (_step(1, "in_stream"), Moment.TEXT, 0.3),
     Phase.PROPOSED: SCREEN[Phase.PROPOSED],
-    Phase.WAITING: ((*_step(3, "after_commit", "after_publish"), "in_posting:1"), Moment.DECIDING, 0.15),
+    Phase.WAITING: ((*_step(2, "after_commit", "after_publish"), "in_posting:1"), Moment.DECIDING, 0.15),
     Phase.APPROVED: (
         (
             *_step(1, *_START),
@@ -163,7 +163,7 @@ def strike(entry_point: EntryPoint, phase: Phase, chance: random.Random) -> Stri
     """One of the ways to kill in that phase, at random."""
     points, moment, longest = (SCREEN if entry_point is EntryPoint.SCREEN else SHELL)[phase]
     if phase is Phase.TYPED and entry_point is EntryPoint.SCREEN and chance.random() < 0.2:
-        point = chance.choice(("sending_kept:1", *_step(8, *_START)))
+        point = chance.choice(("sending_kept:1", *_step(7, *_START)))
         return Strike(phase=phase, moment=Moment.KEPT, point=point)
     if moment is not None and (not points or chance.random() < 0.5):
         return Strike(phase=phase, moment=moment, delay_s=chance.uniform(0, longest))

@@ -1,4 +1,4 @@
-"""The runner: inputs during a handover that is withdrawn, a lost session, and notices about unsaved steps."""
+"""The runner: what one commit stores, inputs during a handover that is withdrawn, a lost session, unsaved steps."""
 
 import asyncio
 from pathlib import Path
@@ -6,9 +6,17 @@ from pathlib import Path
 import pytest
 
 from chatops.domain.errors import ConflictError, NotSavedError
-from chatops.domain.events import Notice, TurnStatus
+from chatops.domain.events import Notice, ToolStarted, TurnStatus
+from chatops.domain.messages import AssistantMessage, ToolMessage
+from chatops.domain.tools import CallFacts, Outcome
+from chatops.engine.effects import InspectCall, RunTool, TurnStep
 from chatops.engine.inputs import CancelTurn
+from chatops.runtime import runner
+from chatops.runtime.session import Session
+from chatops.toolkit.base import Tool
+from chatops.wiring.app import App
 from tests.runtime.demo_session import demo_session, settled
+from tests.support.waiting import PATIENCE
 
 
 async def test_inputs_during_a_handover_are_taken_if_the_request_is_withdrawn(
@@ -48,3 +56,79 @@ async def test_a_notice_says_once_that_something_is_not_saved(why: str, says_so:
         (notice,) = (event for event in events if isinstance(event, Notice))
         assert notice.text.count("Not sav") == 1
         assert notice.text.endswith(why)
+
+
+def steps_of_replies(app: App, monkeypatch: pytest.MonkeyPatch) -> list[TurnStep]:
+    """Return a list that gets each step with a model's message when it is committed."""
+    commit, steps = app.store.commit, list[TurnStep]()
+
+    def keep(step: TurnStep, lease: str) -> None:
+        steps.extend([step] if any(isinstance(one, AssistantMessage) for one in step.messages) else [])
+        commit(step, lease)
+
+    monkeypatch.setattr(app.store, "commit", keep)
+    return steps
+
+
+def hold_inspections(session: Session, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Let no inspection end before the second event is set; the first one says that one has begun."""
+    performer, begun, go_on = session._turns.performer, asyncio.Event(), asyncio.Event()
+    find = performer._find_facts
+
+    async def wait(tool: Tool, effect: InspectCall) -> CallFacts:
+        begun.set()
+        await go_on.wait()
+        return await find(tool, effect)
+
+    monkeypatch.setattr(performer, "_find_facts", wait)
+    return begun, go_on
+
+
+@pytest.mark.parametrize("waits_s", [PATIENCE, 0.0])
+async def test_a_reply_is_stored_with_the_start_of_its_call_if_the_inspection_ends_soon(
+    waits_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "INSPECTION_S", waits_s)
+    async with demo_session(tmp_path) as (app, session, _told):
+        steps = steps_of_replies(app, monkeypatch)
+        await session.submit("list .")
+        assert await settled(session) is TurnStatus.ANSWERED
+        starts = [any(isinstance(effect, RunTool) for effect in step.effects) for step in steps]
+        assert starts == [waits_s > 0, False]
+        journal = app.store.journal(session._turns.state.turn_id) if session._turns.state else []
+        assert [(row.attempt, row.outcome) for row in journal] == [(1, Outcome.SUCCESS)]
+
+
+async def test_an_input_that_comes_before_the_inspection_is_taken_after_the_reply_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "INSPECTION_S", PATIENCE)
+    async with demo_session(tmp_path) as (app, session, events):
+        begun, _ = hold_inspections(session, monkeypatch)
+        await session.submit("list .")
+        await begun.wait()
+        assert await session.cancel()
+        assert await settled(session) is TurnStatus.CANCELLED
+        _, reply, result = app.store.history(session.session_id)
+        assert isinstance(reply, AssistantMessage) and not reply.incomplete
+        assert isinstance(result, ToolMessage) and result.call_id == reply.calls[0].id
+        assert not any(isinstance(event, ToolStarted) for event in events)
+
+
+async def test_no_call_starts_whose_reply_waits_while_another_process_asks_for_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "INSPECTION_S", PATIENCE)
+    async with demo_session(tmp_path) as (app, session, events):
+        begun, go_on = hold_inspections(session, monkeypatch)
+        await session.submit("list .")
+        await begun.wait()
+        coming = asyncio.create_task(session._runner.quiesce())
+        await asyncio.sleep(0)
+        go_on.set()
+        await coming
+        assert isinstance(app.store.history(session.session_id)[-1], AssistantMessage)
+        assert not any(isinstance(event, ToolStarted) for event in events)
+        session._runner.continue_here()
+        assert await settled(session) is TurnStatus.ANSWERED
+        assert sum(isinstance(event, ToolStarted) for event in events) == 1
