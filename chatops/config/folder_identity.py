@@ -9,6 +9,7 @@ differ after a restart. A folder whose content was replaced, and which is itself
 from __future__ import annotations
 
 import os
+import stat
 import struct
 import sys
 from pathlib import Path
@@ -28,7 +29,7 @@ def folder_identity(folder: Path) -> str:
     try:
         resolved = os.path.realpath(folder, strict=True)
         status = os.stat(resolved)
-        created_ns = _creation_time_ns(resolved, status)
+        created_ns = _creation_time_ns(resolved, status) if stat.S_ISDIR(status.st_mode) else 0
     except OSError:
         return ""
     return f"{status.st_ino}:{created_ns}:{resolved}" if created_ns else ""

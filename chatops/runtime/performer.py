@@ -226,14 +226,15 @@ class Performer:
         context = self._make_context(effect, tool)
         context = replace(context, sandbox=effect.sandbox, ceiling=effect.ceiling, contained=effect.contained)
         try:
-            if await in_thread(is_workspace_gone, context.workspace):
-                return CallFacts(arguments=call.arguments, refusal=workspace_gone_text(context.workspace))
             async with asyncio.timeout(INSPECT_S):
-                return await inspect_call(tool, call, context)
+                facts = await inspect_call(tool, call, context)
         except Exception as error:
             log.exception("inspecting %s failed", call.name)
             problem = Problem(path="", message=f"it could not be inspected ({describe_error(error)})")
-            return CallFacts(arguments=call.arguments, problems=(problem,))
+            facts = CallFacts(arguments=call.arguments, problems=(problem,))
+        if not facts.folder and await in_thread(is_workspace_gone, context.workspace):
+            return CallFacts(arguments=call.arguments, refusal=workspace_gone_text(context.workspace))
+        return facts
 
     async def _run_tool(self, effect: RunTool) -> None:
         call, attempt = effect.call, effect.attempt

@@ -314,7 +314,8 @@ def fingerprint(step: TurnStep, *, state: str, messages: Sequence[str]) -> str:
     """
     digest = hashlib.sha256(_utf8(state))
     runs = [effect for effect in step.effects if isinstance(effect, RunTool)]
-    records = _to_json([runs, step.results, step.verdicts, step.decisions, step.rules, step.takes_queued])
+    verdicts = [{**_fields(row), "grants": [_encode_grant(grant)[0] for grant in row.grants]} for row in step.verdicts]
+    records = _to_json([runs, step.results, verdicts, step.decisions, step.rules, step.takes_queued])
     digest.update(_utf8(f"\x00{records}\x00"))
     for number, message in enumerate(messages):
         digest.update(b"\n" if number else b"")

@@ -163,5 +163,5 @@ async def inspect_call(tool: Tool, call: ToolCall, context: ToolContext) -> Call
     if without_keys(call.arguments) != call.arguments:
         return CallFacts(arguments=call.arguments, refusal=HOLDS_A_KEY)
     facts = await tool.inspect(call, context)
-    folder = await in_thread(folder_identity, context.workspace)
+    folder = facts.folder or await in_thread(folder_identity, context.workspace)
     return replace(facts, definition=definition_of(tool.spec), folder=folder)

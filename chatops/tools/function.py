@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from chatops.config.folder_identity import folder_identity
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.endings import exit_of, with_ending
 from chatops.domain.errors import ToolError, ToolFailedError
@@ -75,21 +76,27 @@ class FunctionTool:
 
     async def inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
         """Parse and validate `call`, then run the tool's own inspector. Never raises for what a model wrote."""
+        return await in_thread(self._inspect, call, context)
+
+    def _inspect(self, call: ToolCall, context: ToolContext) -> CallFacts:
+        # Here, because `inspect_call` would need another turn of a thread for it.
+        return replace(self._find_facts(call, context), folder=folder_identity(context.workspace))
+
+    def _find_facts(self, call: ToolCall, context: ToolContext) -> CallFacts:
+        values: Mapping[str, Any]
         if self.arguments is None:
-            fitted = await in_thread(fit_schema, parse(call), schema=self.spec.schema)
+            fitted = fit_schema(parse(call), schema=self.spec.schema)
             values = fitted.value
         else:
             strict = not self.spec.read_only
-            fitted, validated = await in_thread(
-                fit, parse(call), model=self.arguments, schema=self.spec.schema, strict=strict
-            )
+            fitted, validated = fit(parse(call), model=self.arguments, schema=self.spec.schema, strict=strict)
             values = {} if validated is None else _field_values(validated)
         facts = CallFacts(arguments=fitted.text, problems=fitted.problems, repairs=fitted.repairs)
         if facts.problems or self.inspector is None:
             return facts
         facts = replace(facts, workspace=str(context.workspace))
         try:
-            return await in_thread(self.inspector, values, facts, context)
+            return self.inspector(values, facts, context)
         except Exception as error:
             _log_error("inspecting", self.spec, error)
             return replace(facts, refusal=f"The call could not be inspected: {_describe_error(error)}.")
