@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
-from chatops.config.memory import Memories
-from chatops.config.prompt_files import Skills
+from chatops.config.prompt_files import Memories, Skills
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.sandbox import SandboxLevel
 from chatops.domain.tools import ToolSpec

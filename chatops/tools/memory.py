@@ -17,8 +17,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from chatops.config.memory import Memories, MemoryScope
 from chatops.config.paths import write_private
+from chatops.config.prompt_files import Memories, MemoryScope
 from chatops.domain.diffs import diff_text
 from chatops.domain.errors import ConfigError, ToolFailedError
 from chatops.domain.tools import BUILT_IN_TOOLS, AccessLevel, CallFacts, Verdict

@@ -9,8 +9,8 @@ from functools import cached_property, partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatops.config.memory import Memories
 from chatops.config.paths import Paths, find_paths, open_to_everyone
+from chatops.config.prompt_files import Memories
 from chatops.config.registry import Loaded
 from chatops.config.trust import ServerTrust
 from chatops.config.workflow_files import Workflows, workspace_workflow

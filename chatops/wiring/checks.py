@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from chatops.config.memory import Memories
 from chatops.config.paths import Paths
-from chatops.config.prompt_files import load_personas, load_skills
+from chatops.config.prompt_files import Memories, load_personas, load_skills
 from chatops.config.registry import with_built_in_models
 from chatops.config.trust import OwnToolsTrust, TrustedWorkspace
 from chatops.config.workflow_files import find_workflows

@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from chatops.config.memory import Memories
-from chatops.config.prompt_files import Persona, Personas
+from chatops.config.prompt_files import Memories, Persona, Personas
 from chatops.domain.decisions import NO_UID, UNATTENDED, Principal
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import AskReason, PendingCall

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from chatops.config.memory import MemoryScope
+from chatops.config.prompt_files import MemoryScope
 from chatops.domain.decisions import Approved
 from chatops.domain.errors import ConfigError
 from chatops.domain.events import TurnStatus

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from chatops.config.memory import MAX_MEMORY_BYTES, Memories, MemoryScope
 from chatops.config.paths import find_paths
+from chatops.config.prompt_files import MAX_MEMORY_BYTES, Memories, MemoryScope
 from chatops.policy.prompt import MAX_MEMORY, ROLE_CONTEXT, TOOL_INSTRUCTIONS
 from tests.support.command_line import CommandLine, registry_for
 from tests.support.fake_openai import FakeOpenAI, call, calls, says

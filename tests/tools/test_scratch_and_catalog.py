@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatops.config.memory import Memories
+from chatops.config.prompt_files import Memories
 from chatops.domain.ids import SessionId
 from chatops.domain.tools import definition_of
 from chatops.toolkit.output import Collector, cap, visible

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.config.memory import Memories
-from chatops.config.prompt_files import Skill, Skills
+from chatops.config.prompt_files import Memories, Skill, Skills
 from chatops.config.registry_read import KNOWN_TOOLS
 from chatops.domain.ids import CallId, SessionId
 from chatops.domain.tools import ALIASES, BUILT_IN_TOOLS, CallFacts, Capabilities, ToolCall

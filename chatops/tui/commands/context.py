@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chatops.config.memory import MAX_MEMORY_BYTES, MemoryScope
+from chatops.config.prompt_files import MAX_MEMORY_BYTES, MemoryScope
 from chatops.domain.errors import ChatopsError
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import Message, SummaryMessage, ToolMessage, UserMessage

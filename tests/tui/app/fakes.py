@@ -11,7 +11,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import cast
 from unittest.mock import patch
 
-from chatops.config.memory import Memories
+from chatops.config.prompt_files import Memories
 from chatops.config.trust import ItemState, Listed, TrustQuestion
 from chatops.config.workspace_files import Item, ItemKind, ReadFault
 from chatops.contained.text import Change, ContainedReview

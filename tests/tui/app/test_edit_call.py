@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatops.config.memory import MemoryScope
+from chatops.config.prompt_files import MemoryScope
 from chatops.domain.decisions import Approved, Edited
 from chatops.domain.events import ApprovalRequested, AskReason
 from chatops.domain.tools import CallFacts

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chatops.config.memory import MemoryScope
+from chatops.config.prompt_files import MemoryScope
 from chatops.domain.decisions import Approved
 from chatops.domain.errors import ChatopsError, ConfigError
 from chatops.domain.ids import SessionId, TurnId
