@@ -121,8 +121,13 @@ class AllPendingScreen(CallsDialog):
         current: SessionId,
         workspace: str,
         open_session: Callable[[SessionId], None],
+        unticked: set[tuple[str, str]],
     ) -> None:
-        """Show what waits. `current` is the session that is open here, in the folder `workspace`."""
+        """Show what waits. `current` is the session that is open here, in the folder `workspace`.
+
+        `unticked` is kept from dialog to dialog: the changes that are not to be applied, by the digest of the call and
+        the path.
+        """
         super().__init__(composer)
         self._source = calls
         self._current = current
@@ -134,8 +139,7 @@ class AllPendingScreen(CallsDialog):
         """All calls that were listed, as they were read last."""
         self._places: dict[str, int] = {}
         """The place of the change that `t` ticks, by the digest of the call; the first one if it is not there."""
-        self._unticked: set[tuple[str, str]] = set()
-        """The changes that are not to be applied: the digest of the call, and the path."""
+        self._unticked = unticked
         self._drawn_diffs: tuple[ContainedReview, BlockTheme, dict[str, DiffRows]] | None = None
         """The diffs of the changes that were drawn last, after what they were made from."""
         self._continuations: dict[SessionId, str] = {}

@@ -81,6 +81,8 @@ class CommandPresenter:
         self._show_session = show_session
         self._find = find
         self._actions = actions
+        self._unticked: set[tuple[str, str]] = set()
+        """The changes that the user has unticked in ``/pending --all``."""
         self._started = math.inf
         """When the last command was started, on the clock of the message field."""
         self._notices: list[str] = []
@@ -232,6 +234,7 @@ class CommandPresenter:
             current=session.session_id,
             workspace=session.snapshot().workspace,
             open_session=lambda session_id: self._background.start(partial(chosen, session_id), group="picked"),
+            unticked=self._unticked,
         )
         self._screen.app.push_screen(screen)
 

@@ -228,6 +228,14 @@ async def test_single_files_of_a_contained_turn_are_applied() -> None:
         assert "Only changes of a contained turn have files" in running.text and "ticks" not in running.text
 
 
+async def test_what_was_unticked_stays_so_when_the_list_is_opened_again() -> None:
+    async with all_pending(changes(), size=(80, 40)) as running:
+        await running.press("t", "escape")
+        running.app.chat.composer.set_text("/pending --all")
+        await running.press("enter", "home")
+        assert "[ ] change a.py" in running.text and "a apply 0 of 1" in running.text
+
+
 async def test_changes_are_discarded_after_the_pause_only_and_sent_back_with_a_reason() -> None:
     async with all_pending(in_session(1), changes()) as running:
         await running.press("d")

@@ -290,7 +290,7 @@ def shown_calls() -> Iterator[CallsDialog]:
 
 def listed(call: WaitingCall) -> AllPendingScreen:
     at = FakeAllPending(call)
-    where = {"current": SESSION, "workspace": call.folder, "open_session": print}
+    where = {"current": SESSION, "workspace": call.folder, "open_session": print, "unticked": set()}
     return AllPendingScreen(at, at.calls, Composer(), **where)  # type: ignore[arg-type]
 
 
