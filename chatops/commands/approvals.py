@@ -22,7 +22,8 @@ def run(arguments: Namespace) -> int:
 
         return deciding.show(arguments) if arguments.action == "show" else deciding.decide(arguments)
     with open_stored(arguments) as opened:
-        if opened.store.pending_calls() or opened.store.unfinished_turns():
+        store = opened.store
+        if store.pending_calls() or store.unfinished_turns() or store.runs(limit=1):
             from chatops.commands import deciding
 
             return deciding.list_pending(opened, arguments, empty=NOTHING_PENDING)

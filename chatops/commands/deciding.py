@@ -29,16 +29,15 @@ SHOWN_DIGEST = 16
 
 
 def list_pending(opened: Stored, arguments: Namespace, *, empty: str) -> int:
-    """Print the queue, or `empty`, and the calls that a crash interrupted and no user was asked about."""
+    """Print the queue with the steps to review, or `empty`, and interrupted calls that no user was asked about."""
     calls = _pending_calls(opened)
     queue = calls.all()
     folders = {queued.session_id: opened.store.session(queued.session_id).workspace for queued in queue}
     view = screen()
     for session, state in calls.interrupted():
         view.say(f"Session {session} was {state}. To decide: chatops resume {session}")
-    if not queue:
-        return show_list(arguments, [], (), [], empty=empty)
-    rows = [
+    reviews = [(info, info.run) for info in calls.reviews() if info.run is not None]
+    rows: list[tuple[str, ...]] = [
         (
             queued.pending.call.id,
             asked_by(queued.pending),
@@ -50,8 +49,25 @@ def list_pending(opened: Stored, arguments: Namespace, *, empty: str) -> int:
         )
         for queued in queue
     ]
+    rows += [
+        (
+            info.id,
+            info.role,
+            when(info.updated_at),
+            "to review",
+            show_folder(info.workspace),
+            f"step {run.step}",
+            f"workflow {run.workflow}: chatops workflow show {info.id}",
+        )
+        for info, run in reviews
+    ]
     values = [{**_queued_json(queued), "workspace": folders[queued.session_id]} for queued in queue]
-    return show_list(arguments, values, ("ID", "ROLE", "SINCE", "STATE", "FOLDER", "TOOL", "ARGUMENTS"), rows)
+    values += [
+        {"session_id": info.id, "workflow": run.workflow, "review": run.step, "workspace": info.workspace}
+        for info, run in reviews
+    ]
+    header = ("ID", "ROLE", "SINCE", "STATE", "FOLDER", "TOOL", "ARGUMENTS")
+    return show_list(arguments, values, header, rows, empty=empty)
 
 
 def _pending_calls(opened: Stored | App) -> PendingCalls:

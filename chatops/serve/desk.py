@@ -20,7 +20,7 @@ from chatops.runtime.call_sheet import asked_by, call_sheet, subject_line
 from chatops.runtime.descriptions import describe_time
 from chatops.runtime.services import changes
 from chatops.serve.pages import CallPage, call_page
-from chatops.store.base import CALLS, PendingCallRow
+from chatops.store.base import CALLS, PendingCallRow, SessionInfo
 from chatops.wiring.app import App
 from chatops.wiring.jobs import Job, JobState, job_of, start_if_job, why_not_here
 from chatops.wiring.pending import PendingCalls, standing
@@ -60,6 +60,8 @@ class Overview:
     calls: Sequence[ListedCall]
     interrupted: Sequence[tuple[str, str]]
     """Sessions with a call that a crash interrupted: id and state."""
+    reviews: Sequence[SessionInfo]
+    """Workflow runs with a step to review."""
     jobs: Sequence[Job]
     """Those that are not over, and not among the interrupted sessions."""
     notices: Sequence[str]
@@ -105,6 +107,7 @@ class Desk:
         waiting = [
             *((row.pending.call.id, row.pending.digest, row.decided is not None) for row in rows),
             *((job.id, job.state.value, job.why) for job in self._jobs()),
+            *((info.id, info.run) for info in self._calls.reviews()),
         ]
         return hashlib.sha256(repr(waiting).encode()).hexdigest()[:16]
 
@@ -131,6 +134,7 @@ class Desk:
         return Overview(
             calls=[*(call for call in calls if call.open), *(call for call in calls if not call.open)],
             interrupted=tuple(interrupted.items()),
+            reviews=self._calls.reviews(),
             jobs=[job for job in self._jobs() if job.id not in interrupted],
             notices=tuple(filter(None, (self._app.configuration.now().broken, *self._app.store.notices))),
             version=version,

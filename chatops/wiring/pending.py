@@ -32,6 +32,7 @@ from chatops.runtime.descriptions import (
     stored_way_to_continue,
 )
 from chatops.wiring.jobs import start_if_job
+from chatops.wiring.rows import runs_to_review
 
 if TYPE_CHECKING:
     from chatops.contained.turns import ContainedTurns
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from chatops.domain.events import PendingCall
     from chatops.domain.ids import CallId
     from chatops.runtime.settings import Rights
-    from chatops.store.base import PendingCallRow
+    from chatops.store.base import PendingCallRow, SessionInfo
     from chatops.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -92,6 +93,10 @@ class PendingCalls:
                     yield info.id, resume_summary(self._store, info)
             except UnreadableError as error:
                 log.info("session %s is left out: %s", info.id, error)
+
+    def reviews(self) -> "list[SessionInfo]":
+        """Return the workflow runs with a step to review, which is decided with ``workflow resume``."""
+        return runs_to_review(self._store)
 
     def decide(
         self,

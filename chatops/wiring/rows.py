@@ -15,6 +15,7 @@ from chatops.policy.rule_syntax import show_rule
 
 if TYPE_CHECKING:
     from chatops.store.base import RuleRow, SessionInfo
+    from chatops.store.store import Store
 
 
 @frozen_dataclass
@@ -132,6 +133,11 @@ def unknown_name(kind: str, name: str, known: Sequence[str]) -> ConfigError:
     ordered = [*near, *(other for other in known if other not in near)]
     listing = ", ".join(ordered) if ordered else "none"
     return ConfigError(f"There is no {kind} {name!r}.", advice=f"Known: {listing}.")
+
+
+def runs_to_review(store: "Store", workspace: str | None = None) -> "list[SessionInfo]":
+    """Return the runs with a step to review, of one workspace or of all, newest activity first."""
+    return [info for info in store.runs(workspace=workspace) if info.run is not None and info.run.phase == TO_REVIEW]
 
 
 def run_state(info: "SessionInfo") -> str:

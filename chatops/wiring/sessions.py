@@ -19,7 +19,7 @@ from chatops.runtime.view import SessionView
 from chatops.runtime.workflow import WorkflowRun
 from chatops.store.base import ALL, DailyUsage, SessionInfo
 from chatops.wiring.app import App
-from chatops.wiring.rows import NO_TITLE, TO_REVIEW, HitRow, RunRow, SessionRow, WorkflowRow, run_state
+from chatops.wiring.rows import NO_TITLE, HitRow, RunRow, SessionRow, WorkflowRow, run_state, runs_to_review
 from chatops.wiring.unused_copies import replaced_copies, unused_copy
 from chatops.wiring.user_state import UserState
 
@@ -97,7 +97,7 @@ class Runs:
 
     def to_review(self) -> list[SessionInfo]:
         """Return the runs of this workspace that wait for a review, newest activity first."""
-        return [info for info in self._unfinished() if info.run is not None and info.run.phase == TO_REVIEW]
+        return runs_to_review(self._app.store, str(self._app.workspace))
 
     def _remember_open(self, run: WorkflowRun) -> SessionView:
         self._open[run.run_id] = run

@@ -1,5 +1,6 @@
 """Jobs on the page: what runs in the background, and that a decision lets it continue."""
 
+import json
 import os
 import re
 import subprocess
@@ -54,6 +55,23 @@ def test_a_job_whose_decider_died_is_started_by_the_page(served: Served) -> None
     assert store.post_decision(decided)
     store.close()
     assert_made(served)
+
+
+def test_a_step_to_review_is_listed_with_how_to_review_it(served: Served) -> None:
+    (served.workspace / "a.txt").write_text("one")
+    cookie = served.log_in()
+    assert "Steps to review" not in served.get("/", cookie=cookie).text
+    ran = served.run("workflow", "run", "code-change", 'replace "one" with "two" in a.txt', "--output-format", "json")
+    value = json.loads(ran.stdout)
+    run = value["session_id"]
+    assert served.run("approvals", "deny", value["pending"][0]["id"]).returncode == 0
+    assert served.run("workflow", "resume", run).returncode == 3
+    (row,) = served.run("approvals", "list").stdout.splitlines()[1:]
+    assert row.startswith(run) and "to review" in row and f"chatops workflow show {run}" in row
+    page = read(served.get("/", cookie=cookie).text).text
+    assert "Steps to review" in page and f"chatops workflow show {run}" in page
+    assert served.run("workflow", "resume", run, "--stop").returncode == 1
+    assert "No approvals pending." in served.run("approvals", "list").stderr
 
 
 @pytest.mark.more
