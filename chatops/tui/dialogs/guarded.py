@@ -419,8 +419,8 @@ class GuardedDialog(Modal[None]):
             self._pause_timer = self.set_timer(self.gate.seconds_left(self._now) + 0.02, self._end_pause)
 
     def _end_pause(self) -> None:
-        """End the pause, unless the terminal showed the dialog later than it was drawn."""
-        if self._shown_for < PAUSE_S:
+        """End the pause, unless the subject is not drawn yet, or the terminal showed it later than it was drawn."""
+        if self._shown_for < PAUSE_S or not self.gate.is_drawn:
             self.pause()
         elif self.gate.seconds_left(self._now):
             # The clock of the keys decides, not the timer's.

@@ -13,7 +13,7 @@ from chatops.domain.decisions import Approved, Decision, Rejected
 from chatops.domain.events import ApprovalRequested, AskReason
 from chatops.domain.ids import CallId
 from chatops.tui.dialogs.contained import ContainedScreen
-from chatops.tui.dialogs.key_gate import MISSED_S, PAUSE_S, REPEAT_S
+from chatops.tui.dialogs.key_gate import MISSED_S, PAUSE_S, REPEAT_S, KeyGate
 from tests.support.waiting import until
 from tests.tui.app.fakes import ROUND, FakeSession, long_facts, pending_call
 from tests.tui.app.support_app import Stage, stage
@@ -60,6 +60,25 @@ async def test_a_key_that_comes_too_early_is_named_until_the_next_one() -> None:
         assert "not taken" not in running.text
         await press(running, (0.0, "a"))
         assert decided(running) == [(1, Rejected()), (2, Approved())]
+
+
+async def test_keys_typed_before_a_dialog_is_drawn_are_in_the_message_however_long_that_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late: list[KeyGate] = []
+    session, drawn = FakeSession(), KeyGate.drawn
+    async with stage(session) as running:
+        monkeypatch.setattr(KeyGate, "drawn", lambda gate, subject, now: late.append(gate))
+        session.ask(pending_call())
+        await until(lambda: late)
+        running.clock.pass_(1.0)
+        running.dialog._end_pause()
+        await running.app._press_keys(["a"])
+        await until(lambda: running.draft == "a" or "not taken" in running.text)
+        assert (running.draft, running.session.taken) == ("a", [])
+        drawn(late[0], late[0].subject, running.clock())
+        await press(running, (1.0, "a"))
+        assert decided(running) == [(1, Approved())]
 
 
 async def test_the_legend_names_the_keys_that_act_at_once() -> None:

@@ -69,7 +69,7 @@ def test_no_sign_of_markdown_is_drawn_while_it_is_written_and_no_line_goes_again
     drawing, before = AnswerDrawing(width=60, theme=PLAIN), 0
     for number, char in enumerate(WRITTEN, 1):
         drawing.extend(char)
-        lines = drawn(all_strips(drawing))
+        lines = [strip.text for strip in all_strips(drawing)]
         assert not [line for line in lines if any(sign in line for sign in ("`", "**", "|"))], WRITTEN[:number]
         assert len(lines) >= before, WRITTEN[:number]
         before = len(lines)
