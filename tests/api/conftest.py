@@ -1,16 +1,14 @@
 """A user's registry with a scripted server behind it."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, says
-
-Script = Callable[[SeenRequest], Completion]
+from tests.support.fake_openai import Completion, FakeOpenAI, says
 
 
 class Stage:

@@ -5,7 +5,6 @@ The contracts of import-linter see written imports between packages, and not tho
 
 import ast
 import graphlib
-import importlib.util
 import json
 import subprocess
 import sys
@@ -42,10 +41,6 @@ def _loaded(program: str, *arguments: str) -> set[str]:
     )
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1]))
-
-
-def _exists(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
 
 
 def _named_in(tree: ast.AST, known: set[str]) -> set[str]:

@@ -77,8 +77,6 @@ def log(chatops: CommandLine, tmp_path: Path) -> Iterator[Log]:
 
 CHANGES = ("remove", "change", "swap", "insert", "cut", "duplicate", "head", "move", "drop session", "rename session")
 
-WORDS = ("approved", "ask", "success", '"at":1', "allow", "uid", "trusted", "start")
-
 
 def tampered(rows: list[Row], draw: st.DataObject) -> list[Row]:
     """Change rows once, as chance has it."""

@@ -26,8 +26,6 @@ SPECS = {file.stem: read_workflow(file.read_bytes(), source=str(file)).spec for 
 STEPS = [(name, step.name) for name, spec in SPECS.items() for step in spec.steps]
 ROLE_TOOLS = ("web_search", "web_fetch", "file_read", "file_list", "file_search", "scratch_write")
 """The tools of a step that lists none."""
-Exchange = tuple[str, dict[str, Any], str]
-"""A call and its result."""
 
 
 class Stage:
@@ -99,11 +97,6 @@ class Stage:
         value = self.answer()
         assert value["success"] is False and value["result"] is None
         assert all(word in value["reasoning"] for word in words), value
-
-
-def failed(text: str) -> str:
-    """A result as the model gets it."""
-    return f"{text}\n\n{feedback.GUIDANCE}"
 
 
 # where it is

@@ -4,9 +4,7 @@ import pytest
 
 from tests.e2e.installation import (
     EFFECT,
-    ChatTerminal,
     Installation,
-    lines_with,
     registry,
 )
 from tests.support.fake_openai import Completion, FakeOpenAI, SeenRequest, call, calls, says
@@ -17,15 +15,6 @@ def asks_once(request: SeenRequest) -> Completion:
     if request.last_user != "write it down":
         return says(f"You said: {request.last_user}")
     return says("Understood.") if request.tool_results else calls(call("shell_exec", command=EFFECT))
-
-
-def answer(terminal: ChatTerminal, about: str, key: str) -> None:
-    """Choose the call that is about `about` in the dialog's list, and answer it."""
-    if not lines_with(terminal.text(), ["│ >", about]):
-        terminal.press("tab")
-        terminal.wait_until(lambda text: bool(lines_with(text, ["│ >", about])), what=f"{about} to be chosen")
-    assert about in terminal.dialog()
-    terminal.press(key)
 
 
 @pytest.mark.more

@@ -81,7 +81,6 @@ class Strike:
 
 
 _START = ("before_commit", "in_commit", "after_commit", "after_publish")
-_RUNNING = ("before_tool:1", "after_spawn:1", "before_rename:1", "after_rename:1")
 _STEP_MS = 4.0
 """Milliseconds that a kill may strike after one of the many places between two steps."""
 

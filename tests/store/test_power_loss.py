@@ -34,8 +34,6 @@ SEED = int(os.environ.get("CHATOPS_KILL_SEED", "0")) or random.SystemRandom().ra
 BLOCK = 512
 HEADER, FRAME_HEADER = 32, 24
 """Bytes, see "WAL-mode File Format", section 4."""
-BEHIND = 60
-"""Blocks behind the last acknowledged commit at which a log is cut: more than the next commit needs."""
 _BACKFILLED, _BEING_BACKFILLED = 96, 128
 """Offset in the index of the numbers of frames copied to the file, and being copied."""
 

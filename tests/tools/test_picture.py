@@ -100,7 +100,6 @@ def test_what_would_fill_memory_is_refused_by_its_header(monkeypatch: pytest.Mon
     assert 4_000 * 3_000 < MAX_PIXELS < 60_000 * 1_000
 
 
-PIXELS = chunk(b"IDAT", zlib.compress(b"\0" * 300))
 HOSTILE = {
     "truncated": image("PNG", size=(400, 400))[:200],
     "truncated jpeg": image("JPEG")[:400],
