@@ -30,17 +30,6 @@ def test_context_from_standard_input_follows_the_prompt(workspace: Path) -> None
 
 
 @pytest.mark.more
-def test_a_reader_that_leaves_early_is_no_error(workspace: Path) -> None:
-    ran = subprocess.run(
-        ["bash", "-c", f'set -o pipefail; "{sys.executable}" -m chatops registry schema | head -c 20'],
-        capture_output=True, text=True, cwd=workspace, env=program_environment(), check=False,
-    )  # fmt: skip
-    assert ran.stderr == ""
-    assert ran.stdout == '{\n  "$schema": "http'
-    assert ran.returncode == 0
-
-
-@pytest.mark.more
 @pytest.mark.parametrize("arguments", [["-p", "hi"], ["registry", "schema"], ["--help"]], ids=" ".join)
 def test_what_cannot_be_written_is_no_success(workspace: Path, arguments: list[str]) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
@@ -120,12 +109,6 @@ def test_an_edit_is_left_to_the_window_that_has_the_session_open(chatops: Comman
         assert "Traceback" not in resumed.err
     finally:
         store.close()
-
-
-def test_a_terminal_that_cannot_show_screens_is_told_about_p(workspace: Path) -> None:
-    with Terminal([sys.executable, "-m", "chatops"], cwd=workspace, env={"TERM": "dumb"}) as terminal:
-        terminal.wait_for("cannot show screens")
-        assert terminal.wait_exit() == 2
 
 
 def test_connect_asks_for_a_key_where_one_is_needed_and_keeps_it_private(
