@@ -35,6 +35,15 @@ def folder_identity(folder: Path) -> str:
     return f"{status.st_ino}:{created_ns}:{resolved}" if created_ns else ""
 
 
+def inode_of(path: Path) -> tuple[int, int] | None:
+    """Return device and inode of a file or folder; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def path_of(identity: str) -> str:
     """Return the path in what `folder_identity` returned."""
     return identity.split(":", 2)[-1]

@@ -28,7 +28,7 @@ from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
-from chatops.config.folder_identity import folder_identity
+from chatops.config.folder_identity import folder_identity, inode_of
 from chatops.domain.frozen_dataclass import frozen_dataclass
 
 NOTES = ("AGENTS.md", "CLAUDE.md")
@@ -146,7 +146,7 @@ def read_workspace(workspace: Path, *, own: Sequence[Path] = ()) -> WorkspaceFil
             identity = folder_identity(workspace) or f"{inode}:0:{workspace}"
             if not identity.startswith(f"{inode}:"):
                 raise OSError("replaced meanwhile")
-            reader = _WorkspaceReader(own={_device_and_inode(path) for path in own})
+            reader = _WorkspaceReader(own={inode_of(path) for path in own})
             items = [*reader.read_notes(folder), *reader.read_others(folder)]
     except OSError:
         # The folder is gone or may not be read. Opening the workspace reports that.
@@ -325,14 +325,6 @@ def _text_fault(data: bytes) -> str:
     except UnicodeDecodeError:
         return "it is not UTF-8 text"
     return "it is not text" if "\0" in text else ""
-
-
-def _device_and_inode(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 @contextmanager

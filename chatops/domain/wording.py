@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from chatops.domain.canonical import JsonValue, parse_json
+from chatops.domain.canonical import JsonValue, json_or_text, parse_json
 from chatops.domain.sanitize import sanitize
 
 _MIN_SHOWN_COST = 0.0001
@@ -23,6 +23,12 @@ def as_fields(text: str) -> str:
         return "\n".join(_value_lines(parse_json(text)))
     except (ValueError, RecursionError):
         return text
+
+
+def readable(answer: str) -> str:
+    """Return a result for review without loss: an object or list as indented JSON, anything else unchanged."""
+    value = json_or_text(answer) if answer[:1] in ("{", "[") else answer
+    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def _value_lines(value: JsonValue) -> Iterator[str]:

@@ -1,12 +1,11 @@
 """The three output formats. A reporter follows the events of a turn or a workflow run and prints its result."""
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
-from chatops.domain.canonical import JsonValue, json_or_text
+from chatops.domain.canonical import JsonValue
 from chatops.domain.endings import Ending
 from chatops.domain.events import (
     AnswerRefused,
@@ -307,12 +306,6 @@ def one_line(text: str) -> str:
     """Return the beginning of a text, on one line."""
     flat = " ".join(text.split())
     return cut(flat, most=MAX_SHOWN)
-
-
-def readable(answer: str) -> str:
-    """Return a result for review without loss: an object or list as indented JSON, anything else unchanged."""
-    value = json_or_text(answer) if answer[:1] in ("{", "[") else answer
-    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 
 
 @frozen_dataclass

@@ -16,11 +16,12 @@ from typing import TypeVar
 from chatops.domain.decisions import Rejected
 from chatops.domain.errors import ChatopsError, NotSavedError, unsaved_sentence
 from chatops.domain.events import PendingCall, Published, TurnPaused, TurnStarted, TurnStatus
+from chatops.domain.wording import readable
 from chatops.engine.state import Finished, TurnState
 from chatops.engine.view import pending_calls, turn_status
 from chatops.engine.workflow.inputs import Review, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, CheckingGate, ReviewReason, WorkflowState
-from chatops.headless.formats import OutputFormat, Reporter, one_line, readable, reporter
+from chatops.headless.formats import OutputFormat, Reporter, one_line, reporter
 from chatops.headless.pending import next_steps
 from chatops.headless.report import NOT_SAVED, RunReport, TurnReport, report, run_report
 from chatops.headless.screen import Screen

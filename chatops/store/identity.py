@@ -23,6 +23,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chatops.config.folder_identity import inode_of
 from chatops.domain.decisions import Approved, Edited
 from chatops.domain.errors import UnreadableError
 from chatops.domain.frozen_dataclass import frozen_dataclass
@@ -71,15 +72,6 @@ class FileIdentity:
 
 _NO_FILE = FileIdentity(inode=-1, generation=0)
 """Identity that no file has: a store with it counts as a copy wherever it is opened."""
-
-
-def inode_of(path: Path) -> Inode | None:
-    """Return device and inode of the file with this name; None if there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def copied_key(turn_id: TurnId) -> str:

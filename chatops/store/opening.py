@@ -18,10 +18,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chatops.config.folder_identity import inode_of
 from chatops.domain.errors import NotSavedError, UnreadableError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.store.connection import BUSY_TIMEOUT_MS, connect, prepare
-from chatops.store.identity import OPEN_HERE, FileIdentity, Inode, file_identity, inode_of, recognise_copy
+from chatops.store.identity import OPEN_HERE, FileIdentity, Inode, file_identity, recognise_copy
 from chatops.store.schema import (
     APPLICATION_ID,
     HEADER_LENGTH,

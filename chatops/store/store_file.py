@@ -12,9 +12,10 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from chatops.config.folder_identity import inode_of
 from chatops.domain.errors import NotSavedError, StoreError, UnreadableError
 from chatops.store.connection import Connection, connect, prepare
-from chatops.store.identity import OPEN_HERE, disown, inode_of, stands_for
+from chatops.store.identity import OPEN_HERE, disown, stands_for
 from chatops.store.opening import OpenedFile, is_sound, locked, open_file, uri
 from chatops.store.recovery import free_name, new_file, repair
 from chatops.store.sqlite_errors import is_damage, refused_by_the_system, translate_errors

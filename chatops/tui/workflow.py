@@ -3,7 +3,6 @@
 Untrusted text is sanitised in the lines. The texts are not; the code that shows them sanitises them.
 """
 
-import json
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from textual import events
 from textual.content import Content
 from textual.message import Message
 
-from chatops.domain.canonical import json_or_text
 from chatops.domain.events import TurnStatus
 from chatops.domain.wording import as_fields, plural
 from chatops.engine.workflow.state import AttemptRecord, AwaitingReview, CheckingGate, RunFinished, WorkflowState
@@ -387,12 +385,6 @@ def step_text(run: WorkflowState, view: StepView) -> str:
     if records:
         lines += ["", "Attempts", *(line for record in records for line in _attempt_lines(record))]
     return "\n".join(lines)
-
-
-def readable(text: str) -> str:
-    """Return JSON pretty-printed, as the user accepts it; any other text as it is."""
-    value = json_or_text(text) if text[:1] in ("{", "[") else text
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def attempts_text(run: WorkflowState, step: int) -> list[str]:

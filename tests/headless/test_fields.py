@@ -1,7 +1,6 @@
 """A JSON value as people read it, and as they accept it: what both would leave out is shown as it is."""
 
-from chatops.domain.wording import as_fields
-from chatops.tui.workflow import readable
+from chatops.domain.wording import as_fields, readable
 from tests.support.cases import for_each
 
 

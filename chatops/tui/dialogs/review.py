@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from chatops.domain.errors import AlreadyDecidedError
+from chatops.domain.wording import readable
 from chatops.engine.workflow.inputs import Accept, Review, Skip, StopRun, TryAgain
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason, WorkflowState
 from chatops.tui.composer import Composer
@@ -18,7 +19,7 @@ from chatops.tui.dialogs.question import Question
 from chatops.tui.dialogs.rows import Description, Row, line
 from chatops.tui.keys import KeyGroup, KeyLegend
 from chatops.tui.notice import show_notice
-from chatops.tui.workflow import attempts_text, readable
+from chatops.tui.workflow import attempts_text
 
 if TYPE_CHECKING:
     from chatops.runtime.workflow import WorkflowRun

@@ -1,12 +1,13 @@
 """State of a run, as values and as lines, from runs of the real machines."""
 
 from chatops.domain.tools import Outcome
+from chatops.domain.wording import readable
 from chatops.engine.workflow.inputs import Accept, Skip, TryAgain
 from chatops.engine.workflow.view import RunView, StepCheck, StepMark, StepView, run_view
 from chatops.policy.workflow import CommandGate, OnFail, PatternGate, Subject, Validation
 from chatops.tui.screens.run import StepClock
 from chatops.tui.status import count
-from chatops.tui.workflow import PanelLine, above, beside, clock, folded_line, readable, step_text
+from chatops.tui.workflow import PanelLine, above, beside, clock, folded_line, step_text
 from chatops.wiring.rows import RunRow, WorkflowRow, workflow_list
 from tests.support.runs import RUN, Played, flow, step
 
