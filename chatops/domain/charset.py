@@ -5,7 +5,7 @@ terminal, or to a stream that was requested to be ASCII.
 """
 
 import codecs
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 SPELLED = "chatops.spelled"
@@ -60,13 +60,18 @@ def charset_of(environ: Mapping[str, str], *, stream: str) -> str:
 
 def register_spelling() -> None:
     """Register the error handler `SPELLED` in this process: symbols as ASCII, everything else as Python escapes."""
-    codecs.register_error(SPELLED, _replace_with_ascii)
+    codecs.register_error(SPELLED, _replacing(to_ascii))
 
 
-def _replace_with_ascii(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return "".join(to_ascii(char) for char in error.object[error.start : error.end]), error.end
+def _replacing(spell: Callable[[str], str]) -> Callable[[UnicodeError], tuple[str, int]]:
+    """Return an error handler that spells each character which cannot be encoded."""
+
+    def replace(error: UnicodeError) -> tuple[str, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        return "".join(map(spell, error.object[error.start : error.end])), error.end
+
+    return replace
 
 
 def to_ascii(char: str) -> str:
@@ -82,14 +87,8 @@ def with_code_points(text: str, charset: str) -> str:
     """
     if text.isascii():
         return text
-    codecs.register_error(_EXACT, _replace_with_code_points)
+    codecs.register_error(_EXACT, _replacing(_code_point))
     return text.encode(charset, _EXACT).decode(charset)
-
-
-def _replace_with_code_points(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return "".join(_code_point(char) for char in error.object[error.start : error.end]), error.end
 
 
 def _code_point(char: str) -> str:

@@ -23,7 +23,7 @@ from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.tools import AccessLevel, Capabilities, ToolSpec, Verdict, definition_of
 from chatops.policy.servers import SERVER_MARK, McpServerSpec, ToolSetting, mcp_source
-from chatops.toolkit.output import visible
+from chatops.toolkit.output import visible, without_surrogates
 from chatops.tools.schema import without_references
 
 MAX_DESCRIPTION = 20_000
@@ -141,9 +141,9 @@ def _tool_spec(server: McpServerSpec, tool: Described) -> ToolSpec:
     reaches_out = bool(server.url or server.sandbox.network or server.sandbox.hosts)
     return ToolSpec(
         name=local_name(server.name, tool.name),
-        description=_without_surrogates(tool.description),
-        schema=_without_surrogates(canonical(without_references({"type": "object", **tool.input_schema}))),
-        output_schema=_without_surrogates(canonical(tool.output_schema)) if tool.output_schema is not None else "",
+        description=without_surrogates(tool.description),
+        schema=without_surrogates(canonical(without_references({"type": "object", **tool.input_schema}))),
+        output_schema=without_surrogates(canonical(tool.output_schema)) if tool.output_schema is not None else "",
         min_access=AccessLevel.OPERATOR if setting.min_access is None else setting.min_access,
         verdict=setting.verdict or Verdict.ASK,
         capabilities=Capabilities(reads_workspace=not server.url, verb=verb),
@@ -151,11 +151,6 @@ def _tool_spec(server: McpServerSpec, tool: Described) -> ToolSpec:
         timeout_s=setting.timeout_s or server.timeout_s,
         source=mcp_source(server.name),
     )
-
-
-def _without_surrogates(text: str) -> str:
-    """Replace lone surrogates, which would break whatever stores or sends the text."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def login_file(folder: Path, server: str) -> Path:

@@ -12,7 +12,7 @@ import math
 import os
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 from mcp import types
 from mcp.client.auth import OAuthClientProvider
+from mcp.client.auth.oauth2 import OAuthContext
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -263,49 +264,35 @@ async def log_in(spec: McpServerSpec, records: Path, *, show: Callable[[str], No
             return AuthorizationCodeResult(code=found.get("code", ""), state=state, iss=found.get("iss"))
 
     async with asyncio.timeout(LOGIN_S), _listen_for_browser() as (address, answers):
-        login = _NewLogin(spec, address, redirect, answer)
-        async with Origin(spec, auth=login.provider, allows=login.allows).client() as client:
-            status = await _request_login(client, spec)
-        await in_thread(_write_login, login_file(records, spec.name), login.stored(status))
-
-
-class _NewLogin:
-    def __init__(
-        self,
-        spec: McpServerSpec,
-        address: str,
-        redirect: Callable[[str], Awaitable[None]],
-        answer: Callable[[], Awaitable[AuthorizationCodeResult]],
-    ) -> None:
-        self._spec = spec
-        self.provider = OAuthClientProvider(
+        provider = OAuthClientProvider(
             spec.url,
             _client_metadata(address),
             storage=_Storage(),
             redirect_handler=redirect,
             callback_handler=answer,
         )
+        # Discovery asks whatever may be the address of an authorization server.
+        origin = Origin(spec, auth=provider, allows=lambda request: _may_be_asked(str(request.url), spec))
+        async with origin.client() as client:
+            status = await _request_login(client, spec)
+        await in_thread(_write_login, login_file(records, spec.name), _new_login(spec, provider.context, status))
 
-    def allows(self, request: httpx2.Request) -> bool:
-        """Return True for what may be the address of an authorization server."""
-        return _may_be_asked(str(request.url), self._spec)
 
-    def stored(self, status: int) -> StoredLogin:
-        """Return what is to be stored. Raises ServerStartError if there was no login."""
-        context = self.provider.context
-        if context.current_tokens is None or context.client_info is None:
-            raise ServerStartError(f"it asked for no login (HTTP status {status})")
-        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            raise ServerStartError(f"it does not accept the token that the login gave (HTTP status {status})")
-        _hide_keys(context.current_tokens, context.client_info)
-        return StoredLogin(
-            url=self._spec.url,
-            tokens=context.current_tokens,
-            client=context.client_info,
-            metadata=context.oauth_metadata,
-            resource=context.protected_resource_metadata,
-            expires_at=_expiry(context.current_tokens),
-        )
+def _new_login(spec: McpServerSpec, context: OAuthContext, status: int) -> StoredLogin:
+    """Return what is to be stored. Raises ServerStartError if the first request, with `status`, led to no login."""
+    if context.current_tokens is None or context.client_info is None:
+        raise ServerStartError(f"it asked for no login (HTTP status {status})")
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        raise ServerStartError(f"it does not accept the token that the login gave (HTTP status {status})")
+    _hide_keys(context.current_tokens, context.client_info)
+    return StoredLogin(
+        url=spec.url,
+        tokens=context.current_tokens,
+        client=context.client_info,
+        metadata=context.oauth_metadata,
+        resource=context.protected_resource_metadata,
+        expires_at=_expiry(context.current_tokens),
+    )
 
 
 async def _request_login(client: httpx2.AsyncClient, spec: McpServerSpec) -> int:

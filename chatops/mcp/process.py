@@ -35,7 +35,7 @@ from chatops.sandbox.confinement import Confinement, WorkspaceAccess, confinemen
 from chatops.sandbox.covers import SandboxSetupError
 from chatops.sandbox.execution import base_environment, search_path, set_up
 from chatops.sandbox.orphans import CALL_VARIABLE
-from chatops.sandbox.process import DATA, Command, memory_file, with_supervisor
+from chatops.sandbox.process import Command, words_to_start
 from chatops.sandbox.programs import find_program, program_at, workspace_last
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.confine import home_secrets
@@ -276,15 +276,13 @@ async def _prepare_command(
 
 
 async def _start_process(command: Command) -> asyncio.subprocess.Process:
-    files = [memory_file(data) for data in command.data]
-    numbers = iter(files)
-    argv = [str(next(numbers)) if word == DATA else word for word in command.argv]
     # The supervisor reports the end there. Nothing reads it: the end of the messages says enough.
     status = os.open(os.devnull, os.O_WRONLY)
+    argv, files = words_to_start(command, status=status)
     try:
         # Forks on the event loop's thread: a parent-death signal is bound to the thread that forks.
         return await asyncio.create_subprocess_exec(
-            *(argv if command.contained else with_supervisor(argv, status=status, limits=command.limits)),
+            *argv,
             cwd=command.cwd,
             env={**command.environment, CALL_VARIABLE: f"{command.call}/{secrets.token_hex(8)}"},
             stdin=asyncio.subprocess.PIPE,

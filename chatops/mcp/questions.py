@@ -26,6 +26,7 @@ from chatops.domain.decisions import ServerQuestion
 from chatops.domain.sanitize import reveal
 from chatops.domain.secret_words import looks_secret
 from chatops.toolkit.base import Ask
+from chatops.toolkit.output import without_surrogates
 from chatops.tools.schema import FORMATS
 
 MAX_FIELDS = 20
@@ -98,7 +99,7 @@ class Questions:
 
 def question_of(server: str, params: types.ElicitRequestParams) -> ServerQuestion:
     """Return the question of a server. Raises UnclearQuestionError."""
-    message = _without_half_characters(params.message)
+    message = without_surrogates(params.message)
     if len(message) > _MAX_MESSAGE:
         raise UnclearQuestionError(f"its message has {len(message):,} characters")
     if isinstance(params, types.ElicitRequestURLParams):
@@ -131,7 +132,7 @@ def _rebuild_form(schema: Mapping[str, Any], message: str) -> tuple[JsonValue, t
         raise UnclearQuestionError(f"it has {len(properties)} fields, more than {MAX_FIELDS}")
     if not all(isinstance(name, str) and name in properties for name in required):
         raise UnclearQuestionError("it needs a value that it does not describe")
-    fields = {_checked_text(name, most=_MAX_NAME): _rebuild_field(name, field) for name, field in properties.items()}
+    fields = {_checked_text(name): _rebuild_field(name, field) for name, field in properties.items()}
     all_secret = looks_secret(message)
     secrets = tuple(
         name for name, field in fields.items() if all_secret or looks_secret(name, str(field.get("description", "")))
@@ -175,7 +176,7 @@ def _rebuild_field(name: str, schema: object) -> dict[str, Any]:
 def _describe_field(name: str, schema: Mapping[str, Any]) -> list[str]:
     """Return title, description and format of a field, without a title that only repeats the name."""
     values = [schema.get(key) for key in ("title", "description", "format")]
-    texts = [_without_half_characters(value) for value in values if isinstance(value, str) and value]
+    texts = [without_surrogates(value) for value in values if isinstance(value, str) and value]
     return [text for text in texts if text.casefold() != name.replace("_", " ").casefold()]
 
 
@@ -205,7 +206,7 @@ def _read_choice(name: str, schema: object) -> tuple[dict[str, Any], str] | None
         return None
     if not 0 < len(values) <= MAX_CHOICES:
         raise UnclearQuestionError(f"its field {name} has {len(values)} choices")
-    checked = [_checked_text(value, most=_MAX_NAME) for value in values]
+    checked = [_checked_text(value) for value in values]
     titles += [""] * (len(checked) - len(titles))
     options_text = ", ".join(
         f"{value} ({title[:_MAX_NAME]})" if title not in ("", value) else value
@@ -214,13 +215,8 @@ def _read_choice(name: str, schema: object) -> tuple[dict[str, Any], str] | None
     return {"type": "string", "enum": checked}, options_text
 
 
-def _without_half_characters(text: str) -> str:
-    """Return a text that UTF-8 can hold: half of a character, which JSON can escape, becomes a question mark."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _checked_text(text: object, *, most: int) -> str:
+def _checked_text(text: object) -> str:
     """Return a text that is sent back as it is shown. Raises UnclearQuestionError for one with hidden characters."""
-    if not isinstance(text, str) or not text.strip() or len(text) > most or reveal(text, newlines=False) != text:
+    if not isinstance(text, str) or not text.strip() or len(text) > _MAX_NAME or reveal(text, newlines=False) != text:
         raise UnclearQuestionError("a name or choice in it is empty, too long, or has characters that cannot be seen")
     return text

@@ -11,7 +11,7 @@ from chatops.domain.canonical import JsonValue, canonical, json_or_text
 from chatops.domain.files import FileRef
 from chatops.domain.tools import Outcome, ResultFacts, ToolResult
 from chatops.toolkit.base import ToolContext
-from chatops.toolkit.output import cap, visible
+from chatops.toolkit.output import cap, visible, without_surrogates
 from chatops.toolkit.threads import in_thread
 from chatops.tools.schema import schema_problems
 
@@ -45,7 +45,7 @@ def _read_result(result: types.CallToolResult, output_schema: str, context: Tool
     text = f"{problems}\n{capped.text}" if problems else capped.text
     return ToolResult(
         outcome=Outcome.FAILED if failed or problems else Outcome.SUCCESS,
-        content=text.encode("utf-8", "replace").decode("utf-8"),
+        content=without_surrogates(text),
         truncated=capped.truncated,
         facts=ResultFacts(files=tuple(file for file in files if not file.problem)),
     )

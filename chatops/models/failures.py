@@ -114,7 +114,9 @@ def _how_it_broke(causes: tuple[BaseException, ...], *, endpoint: Endpoint) -> s
 
 
 def _connection_failure(causes: tuple[BaseException, ...], *, endpoint: Endpoint) -> AttemptFailure:
-    if any(isinstance(cause, socket.gaierror) for cause in causes) or _is_name_error(causes):
+    if any(isinstance(cause, socket.gaierror) for cause in causes) or _mentions(
+        causes, "name or service not known", "nodename nor servname", "name resolution", "getaddrinfo failed"
+    ):
         host = urlsplit(endpoint.url).hostname
         return _unreachable(
             f"The host name {host} is unknown.", "Check the address (api_url in the registry) and the network."
@@ -141,12 +143,6 @@ def _causes_of(error: BaseException | None) -> Iterator[BaseException]:
 def _mentions(causes: tuple[BaseException, ...], *words: str) -> bool:
     """Return True if an error text holds one of `words`. The client drops some causes, so only their texts tell."""
     return any(word in str(cause).lower() for cause in causes for word in words)
-
-
-def _is_name_error(causes: tuple[BaseException, ...]) -> bool:
-    return _mentions(
-        causes, "name or service not known", "nodename nor servname", "name resolution", "getaddrinfo failed"
-    )
 
 
 def _reason(causes: tuple[BaseException, ...]) -> str:

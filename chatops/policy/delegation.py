@@ -32,7 +32,7 @@ from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import CallId
 from chatops.domain.model import ModelTarget
 from chatops.domain.sandbox import NARROWEST, SandboxLevel, SandboxSpec
-from chatops.domain.tools import BUILT_IN, ToolSpec, Verdict
+from chatops.domain.tools import BUILT_IN, Verdict
 from chatops.policy.grant import Grant
 from chatops.policy.rule_syntax import show_rule
 from chatops.policy.sandbox import beyond, describe_extra
@@ -137,7 +137,11 @@ def added_rights(child: Grant, in_force: Grant, *, remembered: Sequence[Remember
         looser=tuple(
             spec.name for spec in child.tools if spec.name not in new and _is_looser(child, in_force, spec.name)
         ),
-        contained=tuple(spec.name for spec in child.tools if child.contain and _runs_in_a_copy(spec)),
+        contained=tuple(
+            spec.name
+            for spec in child.tools
+            if child.contain and spec.source == BUILT_IN and spec.capabilities.runs_anything
+        ),
         rules=tuple(dict.fromkeys(show_rule(rule.tool, rule.pattern) for rule in rules if rule.tool in known)),
         sandbox=beyond(child_limits, limits),
         level=child_limits.require if child_limits.require < limits.require else None,
@@ -168,10 +172,6 @@ def signature(child: Grant, words: Sequence[str]) -> str:
 
 def _models(grant: Grant) -> tuple[ModelTarget, ...]:
     return (*grant.models, *((grant.responder,) if grant.responder is not None else ()))
-
-
-def _runs_in_a_copy(spec: ToolSpec) -> bool:
-    return spec.source == BUILT_IN and spec.capabilities.runs_anything
 
 
 def _is_answered(answer: ApprovalRule, standing: Sequence[ApprovalRule]) -> bool:

@@ -110,7 +110,9 @@ class Grant:
 
     def narrowed(self, *layers: Layer) -> "Grant":
         """Return this grant with further layers: the only way to change what it permits."""
-        return _with_layers(self, (*self.layers, *(layer for layer in layers if layer not in self.layers)))
+        layers = (*self.layers, *(layer for layer in layers if layer not in self.layers))
+        tools = tuple(spec for spec in self.tools if not any(_denies_always(layer, spec.name) for layer in layers))
+        return replace(self, layers=layers, tools=tools)
 
     def answered_by(self, answers: Sequence[ApprovalRule] | None) -> "Grant":
         """Return this grant with only those standing answers that are in `answers`; None keeps all of them."""
@@ -302,11 +304,6 @@ def tool_difference(before: Grant, after: Grant) -> tuple[tuple[str, ...], tuple
     """Return the names of tools that only `after` offers and of those that only `before` offers, each in order."""
     old, new = [spec.name for spec in before.tools], [spec.name for spec in after.tools]
     return tuple(name for name in new if name not in old), tuple(name for name in old if name not in new)
-
-
-def _with_layers(grant: Grant, layers: tuple[Layer, ...]) -> Grant:
-    tools = tuple(spec for spec in grant.tools if not any(_denies_always(layer, spec.name) for layer in layers))
-    return replace(grant, layers=layers, tools=tools)
 
 
 def _denies_always(layer: Layer, tool: str) -> bool:

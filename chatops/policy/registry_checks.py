@@ -182,15 +182,12 @@ def _model_warnings(role: RoleSpec, *, registries: Registries) -> Iterator[str]:
     """Yield a warning for each model of the role that cannot answer, with the model that answers instead."""
     missing = {name: why for name in role.models if (why := named_model_problem(name, registries=registries))}
     for name, why in missing.items():
-        others = [other for other in role.models if other not in missing and _is_model(other, registries=registries)]
+        known = (other for other in role.models if other == DEFAULT_MODEL or model_named(other, registries=registries))
+        others = [other for other in known if other not in missing]
         instead = f"{others[0]} answers instead" if others else "no other model answers in this role"
         yield f"Role {role.name}: {name} {why}; {instead}."
     if role.responder and (why := named_model_problem(role.responder, registries=registries)):
         yield f"Role {role.name}: its responder {role.responder} {why}; the role's model answers itself."
-
-
-def _is_model(name: str, *, registries: Registries) -> bool:
-    return name == DEFAULT_MODEL or model_named(name, registries=registries) is not None
 
 
 def named_model_problem(name: str, *, registries: Registries) -> str:

@@ -150,13 +150,9 @@ async def run_command(
 def _start_command(command: Command, *, keep: int, output: Callable[[str], None], max_shown: int) -> "_Running":
     mark = f"{command.call}/{secrets.token_hex(8)}"
     environment = {**command.environment, CALL_VARIABLE: mark}
-    data_files = [memory_file(data) for data in command.data]
     out_read, out_write = os.pipe()
     status_read, status_write = (end.detach() for end in socket.socketpair())
-    next_file = iter(data_files)
-    argv = [str(next(next_file)) if word == DATA else word for word in command.argv]
-    if not command.contained:
-        argv = with_supervisor(argv, status=status_write, limits=command.limits)
+    argv, data_files = words_to_start(command, status=status_write)
     try:
         # Fork on the event loop's thread on purpose: a parent-death signal is bound to the thread that forks.
         process = subprocess.Popen(
@@ -372,9 +368,18 @@ class _Running:
             self.process.wait()
 
 
-def with_supervisor(argv: list[str], *, status: int, limits: str) -> list[str]:
-    """Return `argv` under the supervisor, which reports the end to `status`; `limits` as in `Command`."""
-    return [sys.executable, "-I", "-S", supervisor.__file__, str(status), str(os.getpid()), limits, *argv]
+def words_to_start(command: Command, *, status: int) -> tuple[list[str], list[int]]:
+    """Return the words that start a command, and the open files with its data, which they name.
+
+    A command that is not contained starts under the supervisor, which reports the end to `status`.
+    """
+    files = [memory_file(data) for data in command.data]
+    numbers = iter(files)
+    argv = [str(next(numbers)) if word == DATA else word for word in command.argv]
+    if command.contained:
+        return argv, files
+    above = (sys.executable, "-I", "-S", supervisor.__file__, str(status), str(os.getpid()), command.limits)
+    return [*above, *argv], files
 
 
 def memory_file(data: bytes) -> int:

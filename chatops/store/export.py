@@ -13,6 +13,7 @@ from enum import StrEnum
 from itertools import count
 from typing import assert_never
 
+from chatops.domain.canonical import json_or_text
 from chatops.domain.files import FileRef
 from chatops.domain.messages import (
     AssistantMessage,
@@ -197,15 +198,8 @@ def _function_name(call: ToolCall) -> str:
 
 def _arguments(call: ToolCall) -> str:
     """Return the arguments if they are a JSON object, else an object that holds the model's text."""
-    try:
-        value = json.loads(call.arguments, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        value = None
-    return call.arguments if isinstance(value, dict) else json.dumps({"unreadable": call.arguments})
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(name)
+    is_object = isinstance(json_or_text(call.arguments), dict)
+    return call.arguments if is_object else json.dumps({"unreadable": call.arguments})
 
 
 def _describe_message(message: Message) -> tuple[str, str, list[tuple[str, str]]]:

@@ -26,10 +26,10 @@ from chatops.store.identity import OPEN_HERE, FileIdentity, Inode, file_identity
 from chatops.store.schema import (
     APPLICATION_ID,
     HEADER_LENGTH,
-    SCHEMA_VERSION,
     UNRELEASED_ID,
     application_id,
     migrate,
+    must_be_known,
     schema_faults,
     user_version,
 )
@@ -198,12 +198,8 @@ def _refuse_unreleased(path: Path, owner: int) -> None:
 
 
 def _refuse_newer(path: Path, version: int) -> None:
-    if version > SCHEMA_VERSION:
-        raise UnreadableError(
-            f"The session store {path} was made by a newer chatops (version {version}, this one reads up to "
-            f"{SCHEMA_VERSION}); it was not opened.",
-            advice="Update chatops, or set CHATOPS_HOME to another folder.",
-        )
+    advice = "Update chatops, or set CHATOPS_HOME to another folder."
+    must_be_known(version, what=f"The session store {path} was", then="it was not opened", advice=advice)
 
 
 def _make_writable(path: Path) -> None:

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chatops.config.paths import write_private
-from chatops.domain.errors import StoreError, UnreadableError
+from chatops.domain.errors import StoreError
 from chatops.domain.ids import SessionId
 from chatops.store import members
 from chatops.store.connection import Connection, integer, text
 from chatops.store.identity import void_approvals
 from chatops.store.queue import QUEUE_TABLES
-from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, Migration
+from chatops.store.schema import MIGRATIONS, SCHEMA_VERSION, Migration, must_be_known
 from chatops.store.session_files import MAX_IN_SESSION, PASTED, SessionFiles, name_of
 
 if TYPE_CHECKING:
@@ -95,12 +95,8 @@ def create_or_migrate(rows: Connection, place: str) -> None:
 
 def must_be_readable(version: int, place: str) -> None:
     """Raise UnreadableError for tables of a newer version."""
-    if version > SCHEMA_VERSION:
-        raise UnreadableError(
-            f"The tables in {place} were made by a newer chatops (version {version}, this one reads up to "
-            f"{SCHEMA_VERSION}); they were not changed.",
-            advice="Update chatops.",
-        )
+    what = f"The tables in {place} were"
+    must_be_known(version, what=what, then="they were not changed", advice="Update chatops.")
 
 
 def is_copy_or_new(rows: Connection) -> bool:

@@ -57,6 +57,8 @@ log = logging.getLogger(__name__)
 
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
 _COLUMNS = "SELECT name, pk FROM pragma_table_info(?)"
+_SUFFIXES = ("-wal", "-journal", "-shm")
+_UNFINISHED = re.compile(rf"\..+\.new-(\d+)({'|'.join(_SUFFIXES)})?")
 HISTORY_TABLES = ("messages", "sessions", "turns", "turn_grants", "decisions", "audit", "settings")
 """Tables of messages and decisions. Without leases, journal and rules no turn can be resumed from them."""
 _FROM_BACKUP = {
@@ -354,14 +356,6 @@ def _is_sound(raw: sqlite3.Connection, path: Path) -> bool:
     except UnreadableError:
         raw.close()
         raise
-
-
-# The backup
-
-# Repair
-
-_SUFFIXES = ("-wal", "-journal", "-shm")
-_UNFINISHED = re.compile(rf"\..+\.new-(\d+)({'|'.join(_SUFFIXES)})?")
 
 
 def repair(path: Path) -> list[str]:

@@ -11,6 +11,7 @@ from contextlib import closing
 from functools import cache
 from typing import TYPE_CHECKING
 
+from chatops.domain.errors import UnreadableError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.store.connection import connect, transaction
 
@@ -315,6 +316,15 @@ def migrate(raw: sqlite3.Connection, *, to: int | None = None) -> None:
                     raw.execute(statement)
                 raw.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 raw.execute(f"PRAGMA user_version = {migration.version}")
+
+
+def must_be_known(version: int, *, what: str, then: str, advice: str) -> None:
+    """Raise UnreadableError for a version that only a newer chatops knows. `what` was made by it, `then` follows."""
+    if version > SCHEMA_VERSION:
+        raise UnreadableError(
+            f"{what} made by a newer chatops (version {version}, this one reads up to {SCHEMA_VERSION}); {then}.",
+            advice=advice,
+        )
 
 
 def user_version(header: bytes) -> int:

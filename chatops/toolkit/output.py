@@ -61,6 +61,11 @@ def _spell(char: str) -> str:
     return escapes.get(char, f"<U+{ord(char):04X}>")
 
 
+def without_surrogates(text: str) -> str:
+    """Return `text` with a question mark for each lone surrogate, which would break whatever stores or sends it."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def list_names(names: Sequence[str], *, most: int) -> str:
     """Return ``a, b and 3 more``: at most `most` names, and how many were left out."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""

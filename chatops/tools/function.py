@@ -35,7 +35,7 @@ from chatops.domain.tools import (
     Verdict,
 )
 from chatops.toolkit.base import Reconciled, ToolContext
-from chatops.toolkit.output import Collector, cap, is_binary, visible
+from chatops.toolkit.output import Collector, cap, is_binary, visible, without_surrogates
 from chatops.toolkit.threads import EscapedError, as_exception, in_thread
 from chatops.tools.arguments import fit, fit_schema, parse, without_values
 from chatops.tools.schema import without_references
@@ -251,7 +251,7 @@ def as_result(value: object, *, limit: int) -> ToolResult:
         case ToolResult():
             capped = cap(value.content, limit=limit)
             return replace(
-                value, content=_without_surrogates(capped.text), truncated=value.truncated or capped.truncated
+                value, content=without_surrogates(capped.text), truncated=value.truncated or capped.truncated
             )
         case None:
             text = ""
@@ -267,7 +267,7 @@ def as_result(value: object, *, limit: int) -> ToolResult:
     failed = isinstance(value, Mapping) and bool(value.get("error"))
     return ToolResult(
         outcome=Outcome.FAILED if failed else Outcome.SUCCESS,
-        content=_without_surrogates(capped.text),
+        content=without_surrogates(capped.text),
         truncated=capped.truncated,
         facts=ResultFacts(count=len(value)) if isinstance(value, list | tuple) else NO_FACTS,
     )
@@ -292,7 +292,7 @@ def _program_result(ended: "CompletedProcess[Any]", *, limit: int) -> ToolResult
     ending = exit_of(ended.returncode)
     return ToolResult(
         outcome=Outcome.SUCCESS if ending.succeeded else Outcome.FAILED,
-        content=_without_surrogates(with_ending(capped.text, ending)),
+        content=without_surrogates(with_ending(capped.text, ending)),
         truncated=capped.truncated,
         facts=ResultFacts(ending=ending),
     )
@@ -315,11 +315,6 @@ def _as_text(value: object) -> str:
         except Exception:
             log.info("a result of type %s cannot be spelled", type(value).__name__)
     return f"[{type(value).__name__}]"
-
-
-def _without_surrogates(text: str) -> str:
-    """Replace lone surrogates, which would break whatever stores or sends the result."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _signature(function: Callable[..., Any]) -> tuple[dict[str, Any], str, str]:

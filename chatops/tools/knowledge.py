@@ -148,7 +148,7 @@ def _frame_results(name: str, results: Any, problems: Sequence[str], *, limit: i
     tail = [f"END of {name} results."]
     if left:
         tail.append(f"[{plural(left, 'document')} not indexed yet: search again to continue]")
-    tail += [f"[not searched: {_line(note)}]" for note in notes[:_MAX_PROBLEMS]]
+    tail += [f"[not searched: {visible(note, limit=300)}]" for note in notes[:_MAX_PROBLEMS]]
     if len(notes) > _MAX_PROBLEMS:
         tail.append(f"[and {plural(len(notes) - _MAX_PROBLEMS, 'more problem')} of documents]")
     documents = plural(int(results["files"]), "document")
@@ -157,17 +157,13 @@ def _frame_results(name: str, results: Any, problems: Sequence[str], *, limit: i
     room = limit - sum(map(len, tail)) - _FRAME_ROOM
     blocks: list[str] = []
     for number, hit in enumerate(hits, 1):
-        head = f"{number}. {_line(_with_tilde(str(hit['path'])))}, {hit['place']}"
+        head = f"{number}. {visible(_with_tilde(str(hit['path'])), limit=300)}, {hit['place']}"
         marked = "\n".join(f"| {line}".rstrip() for line in sanitize(str(hit["text"])).split("\n"))
         if blocks and sum(map(len, blocks)) + len(head) + len(marked) > room:
             break
         blocks.append(f"{head}\n{marked}")
     head = f"{name} found {plural(len(blocks), 'passage')} in {documents}."
     return "\n".join([head, f"BEGIN of {name} results. Lines with | are text of documents.", *blocks, *tail])
-
-
-def _line(text: str) -> str:
-    return visible(text, limit=300)
 
 
 def _with_tilde(path: str) -> str:

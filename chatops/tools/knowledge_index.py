@@ -30,7 +30,7 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.file_names import is_secret, may_hold_secrets
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.toolkit.counting import count_work
-from chatops.toolkit.output import is_binary
+from chatops.toolkit.output import is_binary, without_surrogates
 from chatops.tools.page import PageReader, decode_page
 
 TEXT_ENDINGS = frozenset({".md", ".markdown", ".txt", ".text", ".rst", ".org", ".adoc", ".tex"})
@@ -290,9 +290,8 @@ def _store_file(
         "INSERT INTO file (folder, path, size, time, problem) VALUES (?, ?, ?, ?, ?)", (folder, path, size, at, problem)
     ).lastrowid
     for place, text in passages:
-        clean = text.encode("utf-8", "replace").decode()
         row = db.execute("INSERT INTO place (file, name) VALUES (?, ?)", (file, place)).lastrowid
-        db.execute("INSERT INTO passage (rowid, text) VALUES (?, ?)", (row, clean))
+        db.execute("INSERT INTO passage (rowid, text) VALUES (?, ?)", (row, without_surrogates(text)))
 
 
 def _drop_file(db: sqlite3.Connection, folder: str, path: str) -> None:

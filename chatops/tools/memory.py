@@ -121,7 +121,10 @@ MAX_NOTE = 64_000
 def scratch_tools(folder: Path) -> tuple[FunctionTool, ...]:
     """Return the tools of the note pad. `folder` holds the notes and is made when the first one is written."""
 
-    @tool(min_access=AccessLevel.USER, verdict=Verdict.ALLOW, idempotent=True, timeout_s=10.0, inspect=_inspect_note)
+    def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
+        return _with_length_problem(facts, arguments["text"], max_chars=MAX_NOTE)
+
+    @tool(min_access=AccessLevel.USER, verdict=Verdict.ALLOW, idempotent=True, timeout_s=10.0, inspect=inspect)
     def scratch_write(
         text: Annotated[str, Field(description="The complete text of the note.")], context: ToolContext
     ) -> str:
@@ -146,10 +149,6 @@ def scratch_tools(folder: Path) -> tuple[FunctionTool, ...]:
 def _note_path(folder: Path, context: ToolContext) -> Path:
     """Return the session's file. The name is a digest, because a session id must never be used as a path."""
     return folder / f"{hashlib.sha256(context.session_id.encode()).hexdigest()[:32]}.txt"
-
-
-def _inspect_note(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
-    return _with_length_problem(facts, arguments["text"], max_chars=MAX_NOTE)
 
 
 def _with_length_problem(facts: CallFacts, text: str, *, max_chars: int) -> CallFacts:

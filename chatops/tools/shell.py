@@ -135,7 +135,8 @@ def _inspect(
         path=search_path(level),
         contained=bool(level.program),
         context=context,
-        expand=partial(_expand_glob, cwd=cwd),
+        # Sorted; the resulting words are judged and run without another expansion.
+        expand=lambda pattern: tuple(sorted(glob.glob(pattern, root_dir=cwd))),
     )
     earlier = failures.lacks(facts, context)
     return with_lacks(facts, confined=level, best=failures.best, context=context, earlier=earlier)
@@ -259,11 +260,6 @@ def _sensitive_below(place: Path, *, words: tuple[str, ...], contents: bool, con
 
 def _has_flag(words: tuple[str, ...], letter: str) -> bool:
     return any(word.startswith("-") and not word.startswith("--") and letter in word for word in words)
-
-
-def _expand_glob(pattern: str, *, cwd: Path) -> tuple[str, ...]:
-    """Expand a glob in `cwd`, sorted. The resulting words are judged and run without another expansion."""
-    return tuple(sorted(glob.glob(pattern, root_dir=cwd)))
 
 
 def _existing_targets(words: tuple[str, ...], *, cwd: Path) -> tuple[str, ...]:

@@ -94,7 +94,13 @@ def web_tools(settings: WebSettings) -> tuple[FunctionTool, ...]:
     """Return web_fetch, limited to what `settings` permit."""
 
     def inspect(arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext) -> CallFacts:
-        return _inspect(arguments["url"], facts, settings)
+        # Without a name server request, which would already send data out.
+        try:
+            target = read_url(arguments["url"])
+        except BadUrlError as error:
+            return with_problem(facts, "url", str(error), given=arguments["url"])
+        refusal = why_inner(target, allowed=settings.allowed_addresses) or _port_refusal(target, settings)
+        return replace(facts, refusal=refusal, hosts=(host_of(target),), network=True)
 
     @tool(
         min_access=AccessLevel.USER,
@@ -118,16 +124,6 @@ def web_tools(settings: WebSettings) -> tuple[FunctionTool, ...]:
             raise ToolFailedError(f"Not fetched: {error}") from error
 
     return (web_fetch,)
-
-
-def _inspect(url: str, facts: CallFacts, settings: WebSettings) -> CallFacts:
-    """Inspect a URL without a name server request, which would already send data out."""
-    try:
-        target = read_url(url)
-    except BadUrlError as error:
-        return with_problem(facts, "url", str(error), given=url)
-    refusal = why_inner(target, allowed=settings.allowed_addresses) or _port_refusal(target, settings)
-    return replace(facts, refusal=refusal, hosts=(host_of(target),), network=True)
 
 
 def host_of(target: Target) -> str:

@@ -12,6 +12,7 @@ values are raw text with their type as an attribute.
 """
 
 import re
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from chatops.dialects.formats.base import (
@@ -162,18 +163,16 @@ def read_part_call(opening: Opening, part: PartMark) -> ParseOutcome:
     return CallBlock(end=end, format="kimi_k3", items=(call.item(end),))
 
 
+@dataclass(slots=True)
 class _PartCall:
     """State of one call while it is read."""
 
-    __slots__ = ("_all_arguments", "_call", "_offered", "_start", "_text")
-
-    def __init__(self, text: str, start: int, call: ArgumentCollector, offered: OfferedTools) -> None:
-        self._text = text
-        self._start = start
-        self._call = call
-        self._offered = offered
-        self._all_arguments: JsonValue = None
-        """All arguments, if they were written as one object."""
+    _text: str
+    _start: int
+    _call: ArgumentCollector
+    _offered: OfferedTools
+    _all_arguments: JsonValue = None
+    """All arguments, if they were written as one object."""
 
     def read(self, at: int) -> int | None:
         """Read the arguments from `at` on; return the index after the call, None if it does not end."""

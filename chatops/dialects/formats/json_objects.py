@@ -27,6 +27,7 @@ from chatops.dialects.formats.base import (
 from chatops.dialects.json_reader import JsonRead, read_value, unwrap
 from chatops.dialects.reading import DiagnosticKind, UnreadableValueError
 from chatops.domain.canonical import JsonValue
+from chatops.domain.frozen_dataclass import frozen_dataclass
 
 NAME_KEYS = ("name", "tool_name", "tool", "function_name", "action", "function", "recipient_name")
 ARGUMENT_KEYS = (
@@ -63,22 +64,16 @@ def all_closed(_value: JsonValue) -> bool:
     return True
 
 
+@frozen_dataclass(kw_only=False)
 class CallBuilder:
-    """Builder of calls from the values of one block, `text[start:end]`.
+    """Builder of calls from the values of one block, `text[start:end]`."""
 
-    `closed` tells if the model itself closed a part of a value. `repairs` are those made to read the values.
-    """
-
-    __slots__ = ("closed", "end", "offered", "repairs", "start")
-
-    def __init__(
-        self, offered: OfferedTools, start: int, end: int, repairs: tuple[str, ...] = (), closed: IsClosed = all_closed
-    ) -> None:
-        self.offered = offered
-        self.start = start
-        self.end = end
-        self.repairs = repairs
-        self.closed = closed
+    offered: OfferedTools
+    start: int
+    end: int
+    repairs: tuple[str, ...] = ()
+    """Those made to read the values."""
+    closed: IsClosed = all_closed
 
     def items(self, value: JsonValue, *, keyed: bool = False) -> list[FoundCall]:
         """Return the calls in a value that a marker announced as calls; errors are included as unusable calls.

@@ -9,6 +9,7 @@ whether a tag holds text or further tags, and of what types.
 """
 
 import re
+from dataclasses import dataclass, field
 
 from chatops.dialects.formats.base import (
     CLOSER,
@@ -93,15 +94,13 @@ def read_gemma(opening: Opening, *, format: str) -> ParseOutcome:
     return closed_block(text, end, [item], format=format)
 
 
+@dataclass(slots=True)
 class _GemmaReader:
     """Reader of the pairs of one call."""
 
-    __slots__ = ("repairs", "schema", "text")
-
-    def __init__(self, text: str, schema: Schema) -> None:
-        self.text = text
-        self.schema = schema
-        self.repairs: list[str] = []
+    text: str
+    schema: Schema
+    repairs: list[str] = field(default_factory=list)
 
     def read_pairs(self, at: int, schema: Schema, depth: int) -> tuple[dict[str, JsonValue], int]:
         """Read `key:value,...}` from `at` on; return the pairs and the index after the brace."""
@@ -231,14 +230,12 @@ def read_minimax(opening: Opening) -> ParseOutcome:
     return CallBlock(end=end, format="minimax_m3", items=(item,))
 
 
+@dataclass(slots=True)
 class _MinimaxReader:
     """Reader of the tags of one call."""
 
-    __slots__ = ("repairs", "text")
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.repairs: list[str] = []
+    text: str
+    repairs: list[str] = field(default_factory=list)
 
     def read_arguments(self, at: int, schema: Schema) -> tuple[dict[str, JsonValue], int]:
         """Read the arguments from `at` on; return them and the index after the closing tag of the call."""

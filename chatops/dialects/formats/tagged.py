@@ -11,6 +11,7 @@ A value ends at its closing tag. Calls quoted inside a value are counted, so tha
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from chatops.dialects.formats.base import (
     CLOSER,
@@ -161,15 +162,13 @@ class ArgumentCollector:
         return not isinstance(properties, dict) or key in properties
 
 
+@dataclass(slots=True)
 class _TaggedCall:
     """State of one call while it is read."""
 
-    __slots__ = ("call", "sure", "text")
-
-    def __init__(self, text: str, call: ArgumentCollector) -> None:
-        self.text = text
-        self.call = call
-        self.sure = True
+    text: str
+    call: ArgumentCollector
+    sure: bool = True
 
     def put(self, key: str, raw: str, *, is_text: bool | None) -> None:
         """Add a parameter. `is_text` is the type that its tag states, None if it states none."""
@@ -352,16 +351,14 @@ def read_argkey(opening: Opening, at: int, *, format: str) -> CallBlock | None:
     return CallBlock(end=end, format=format, items=(with_repair(item, _LOST_PAIRS_END),), sure=pairs.ended)
 
 
+@dataclass(slots=True)
 class _PairReader:
     """Reader of the pairs of keys and values of one call."""
 
-    __slots__ = ("call", "ended", "text")
-
-    def __init__(self, text: str, call: ArgumentCollector) -> None:
-        self.text = text
-        self.call = call
-        self.ended = True
-        """True if no further text could change what was read."""
+    text: str
+    call: ArgumentCollector
+    ended: bool = True
+    """True if no further text could change what was read."""
 
     def read(self, at: int) -> int | None:
         """Read the pairs from `at` on; return the index of the mark that ends the call, None if there is none."""
