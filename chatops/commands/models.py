@@ -11,8 +11,7 @@ from chatops.domain.canonical import JsonValue
 from chatops.domain.errors import ConfigError
 from chatops.headless.json_values import plain
 from chatops.models.hosts import host_and_port
-from chatops.models.memory import EndpointMemory, TaskScore, memory_of
-from chatops.models.prices import known_price, prices_available, refresh_prices
+from chatops.models.memory import EndpointMemory, TaskScore, known_price, memory_of, prices_available, refresh_prices
 from chatops.policy.registry import ModelSpec, Price
 from chatops.wiring.app import App
 from chatops.wiring.doctor import ModelReach, Reachability, probe_model

@@ -18,7 +18,7 @@ from chatops.config.document import Document, Json, nearest, read_document
 from chatops.config.registry_read import MAX_BYTES, read_registry
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.secret_words import SECRET_NAME
+from chatops.domain.names import SECRET_NAME
 
 OLD_VERSIONS = (1, 2)
 DROPPED_ROLE = "orchestrator"

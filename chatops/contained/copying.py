@@ -29,8 +29,8 @@ from chatops.contained.folder import (
     sync_folder,
 )
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.file_names import fold, is_secret, may_hold_secrets
 from chatops.domain.frozen_dataclass import frozen_dataclass
+from chatops.domain.names import fold, is_secret, may_hold_secrets
 from chatops.git.ignore import GitIgnore
 from chatops.sandbox.covers import MOUNTED, is_mount_point
 from chatops.toolkit.confine import SETTINGS_FOLDER, home_folders

@@ -19,8 +19,8 @@ from chatops.contained.copying import MAX_DEPTH, Manifest, hidden_by_name, is_ca
 from chatops.contained.folder import ABSENT, FILE_FLAGS, Kind, OpenWorkspace, State, TurnFolder, opened, state_below
 from chatops.domain.canonical import digest
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.file_names import PACKAGE_FOLDERS, fold, runs_later
 from chatops.domain.frozen_dataclass import frozen_dataclass
+from chatops.domain.names import PACKAGE_FOLDERS, fold, runs_later
 from chatops.domain.tools import Outcome
 from chatops.git.ignore import GitIgnore
 from chatops.sandbox.covers import MOUNTED, is_mount_point

@@ -23,8 +23,8 @@ from mcp.client import ClientRequestContext
 
 from chatops.domain.canonical import JsonValue, canonical, json_or_text
 from chatops.domain.decisions import ServerQuestion
+from chatops.domain.names import looks_secret
 from chatops.domain.sanitize import reveal
-from chatops.domain.secret_words import looks_secret
 from chatops.toolkit.base import Ask
 from chatops.toolkit.output import without_surrogates
 from chatops.tools.schema import FORMATS

@@ -21,8 +21,7 @@ from chatops.domain.model import FailureKind, ModelFailure, ModelRequest
 from chatops.models.base import Failed, ModelClient, ModelEvent, Replied
 from chatops.models.error_text import plain_line
 from chatops.models.keys import Secret, read_key
-from chatops.models.memory import InMemoryTextStore, TextStore, memory_of
-from chatops.models.prices import known_price
+from chatops.models.memory import InMemoryTextStore, TextStore, known_price, memory_of
 from chatops.policy.registry import KeySource, ModelSpec, ModelType
 
 if TYPE_CHECKING:

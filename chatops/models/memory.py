@@ -1,18 +1,27 @@
-"""Knowledge about an endpoint for later requests: refused fields, how it takes tools, its limits and its price."""
+"""Knowledge about an endpoint for later requests: refused fields, how it takes tools, its limits and its price.
 
+Prices at public providers are those of the package genai-prices (extra `prices`). It matches a provider by its address
+and a model by its name, so a local server or a company's gateway has no price here. Its data takes about half a second
+to load. A price is therefore looked up outside of any request, and stored. A price in the registry always wins.
+"""
+
+import importlib.util
 from enum import StrEnum
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from chatops.config.entries import Value, decode_value, spelled
 from chatops.domain import __version__
-from chatops.domain.errors import ConfigError, StoreError
+from chatops.domain.errors import ChatopsError, ConfigError, StoreError
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.models.hosts import base_url, without_secrets
+from chatops.models.hosts import base_url, is_loopback, without_secrets
 from chatops.models.statuses import DROPPABLE
 from chatops.policy.registry import ModelSpec, Price
 
 _NOT_KEPT = frozenset({"tool_choice"})
 """Fields not stored as refused: leaving them out changes what a model may do, so each start tries again."""
+_SAMPLE_TOKENS = 1_000
+"""Tokens that are priced; few, because some providers charge more for long requests."""
 
 
 class TextStore(Protocol):
@@ -199,3 +208,58 @@ def memory_of(spec: ModelSpec, store: TextStore) -> EndpointMemory | None:
         return EndpointMemory(store, url=without_secrets(base_url(spec)), model=spec.model_name)
     except ConfigError:
         return None
+
+
+def prices_available() -> bool:
+    """Return True if the package is installed."""
+    return importlib.util.find_spec("genai_prices") is not None
+
+
+def refresh_prices() -> None:
+    """Load the newest data from the package's project instead of the installed one. Blocks for some seconds.
+
+    Raises ChatopsError if it cannot be loaded.
+    """
+    from genai_prices import UpdatePrices
+    from genai_prices.data_snapshot import set_custom_snapshot
+
+    try:
+        snapshot = UpdatePrices().fetch()
+    except Exception as error:  # any failure of the network or of foreign data
+        raise ChatopsError(
+            f"The newest prices cannot be loaded: {type(error).__name__}: {error}",
+            advice="The installed ones stay in use. Check the network, or upgrade the package genai-prices.",
+        ) from None
+    set_custom_snapshot(snapshot)
+
+
+def known_price(spec: ModelSpec, memory: EndpointMemory, *, again: bool = False) -> Price | None:
+    """Return the known price of a model in US dollars, and store it; None if there is none.
+
+    What is stored already is returned without loading any data; with `again`, it is looked up again.
+    """
+    if not again and memory.knows_price():
+        return memory.price()
+    # No provider has an address of this machine, and the data takes 6 MB.
+    local = is_loopback(urlsplit(spec.api_url).hostname or "")
+    price = _look_up(spec) if not local and prices_available() else None
+    memory.learn_price(price)
+    return price
+
+
+def _look_up(spec: ModelSpec) -> Price | None:
+    from genai_prices import Usage, calc_price
+
+    def per_million(usage: Usage) -> float:
+        priced = calc_price(usage, model_ref=spec.model_name, provider_api_url=spec.api_url)
+        return round(float(priced.total_price) * 1_000_000 / _SAMPLE_TOKENS, 6)
+
+    try:
+        sent, written = (
+            per_million(Usage(input_tokens=_SAMPLE_TOKENS)),
+            per_million(Usage(output_tokens=_SAMPLE_TOKENS)),
+        )
+        cached = per_million(Usage(input_tokens=_SAMPLE_TOKENS, cache_read_tokens=_SAMPLE_TOKENS))
+    except (LookupError, ValueError):
+        return None
+    return Price(input=sent, output=written, cached_input=cached)

@@ -18,7 +18,7 @@ from chatops.domain.known_keys import (
     spellings,
 )
 from chatops.domain.model import ModelFailure, ModelReply
-from chatops.domain.secret_words import SECRET_NAME
+from chatops.domain.names import SECRET_NAME
 from chatops.domain.tools import RawCall
 from chatops.models.base import Failed, ModelEvent, ModelNotice, ReasoningChunk, Replied, Retrying, TextChunk
 from chatops.models.keys import NO_KEY

@@ -33,7 +33,7 @@ from collections.abc import Collection
 
 from chatops.domain.canonical import digest
 from chatops.domain.decisions import AnyArguments, ArgumentPattern, ArgvPattern, PathPattern, RememberedRule, RuleScope
-from chatops.domain.file_names import runs_later
+from chatops.domain.names import runs_later
 from chatops.domain.tools import CallFacts, Capabilities, ToolCall
 from chatops.policy.patterns import STAR, is_literal, matches, stays_inside
 from chatops.shell.harmless import known_reader, runs_its_arguments, runs_no_workspace_code

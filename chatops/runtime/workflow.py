@@ -32,8 +32,8 @@ from chatops.runtime.services import Services, Shield
 from chatops.runtime.session import Session, open_session
 from chatops.runtime.settings import SessionSettings
 from chatops.runtime.turns import WATCH_S
+from chatops.store.sessions import TITLE_LENGTH
 from chatops.store.store import Store
-from chatops.store.titles import TITLE_LENGTH
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from chatops.domain.file_names import is_secret, may_hold_secrets
 from chatops.domain.frozen_dataclass import frozen_dataclass
+from chatops.domain.names import is_secret, may_hold_secrets
 
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|lua|php|node|nodejs|tclsh|wish|Rscript|guile|sh|bash)[0-9.]*")
 _OTHER_INTERPRETERS = frozenset("dash zsh ksh csh tcsh fish source . deno bun".split())

@@ -61,7 +61,7 @@ from chatops.domain.errors import StoreError, UnreadableError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.ids import MessageId
 from chatops.domain.known_keys import without_keys
-from chatops.domain.secret_words import looks_secret
+from chatops.domain.names import looks_secret
 from chatops.store.base import AuditRow, Late, StorePart
 from chatops.store.connection import integer, readable, real, text
 

@@ -50,8 +50,7 @@ from chatops.store import audit, decisions, leases, messages
 from chatops.store.base import Holder, JournalRow, Late, StorePart
 from chatops.store.connection import Connection, SqlRow, integer, real, real_or_none, text, text_or_none
 from chatops.store.runs import active_run
-from chatops.store.sessions import turn_number
-from chatops.store.titles import title_from
+from chatops.store.sessions import title_from, turn_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,8 +21,8 @@ from functools import cache
 from pathlib import Path
 
 from chatops.domain.errors import ToolFailedError
-from chatops.domain.file_names import fold, is_secret, may_hold_secrets
 from chatops.domain.frozen_dataclass import frozen_dataclass
+from chatops.domain.names import fold, is_secret, may_hold_secrets
 from chatops.domain.tools import CallFacts, Problem
 from chatops.toolkit.base import ToolContext
 from chatops.toolkit.output import visible

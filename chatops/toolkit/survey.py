@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from pathlib import Path
 
-from chatops.domain.file_names import PACKAGE_FOLDERS, fold, is_secret, may_hold_secrets
+from chatops.domain.names import PACKAGE_FOLDERS, fold, is_secret, may_hold_secrets
 
 MAX_ENTRIES = 1_000_000
 """Files and folders below a surveyed one. Listing more takes several seconds before each command."""

@@ -27,8 +27,8 @@ from typing import Any, BinaryIO
 
 from chatops.config.extras import not_installed
 from chatops.domain.canonical import JsonValue
-from chatops.domain.file_names import is_secret, may_hold_secrets
 from chatops.domain.frozen_dataclass import frozen_dataclass
+from chatops.domain.names import is_secret, may_hold_secrets
 from chatops.toolkit.counting import count_work
 from chatops.toolkit.output import is_binary, without_surrogates
 from chatops.tools.page import PageReader, decode_page

@@ -47,7 +47,7 @@ class _Budget:
 
 def _walk_files(top: int, job: "dict[str, Any]", skipped: dict[str, int]) -> Iterator[tuple[str, int, str]]:
     # From the import path of the job.
-    from chatops.domain.file_names import is_secret, may_hold_secrets
+    from chatops.domain.names import is_secret, may_hold_secrets
     from chatops.git.ignore import GitIgnore
 
     root, below = job["root"], os.path.normpath(job["below"])

@@ -27,7 +27,7 @@ from chatops.config.workspace_files import Item
 from chatops.domain.errors import ConfigError
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.domain.known_keys import add_known_keys
-from chatops.domain.secret_words import SECRET_NAME, looks_secret
+from chatops.domain.names import SECRET_NAME, looks_secret
 from chatops.domain.tools import AccessLevel, ToolSpec
 from chatops.policy.registry import Registries, Registry, RoleSpec
 

@@ -23,8 +23,7 @@ from chatops.domain.tools import CONTAINED_APPLY, AccessLevel, ToolSpec, Verdict
 from chatops.engine.state import Containment
 from chatops.engine.view import judge_apply
 from chatops.engine.workflow.texts import step_prompt
-from chatops.models.memory import memory_of
-from chatops.models.prices import known_price
+from chatops.models.memory import known_price, memory_of
 from chatops.policy.approvers import approvers_phrase, why_cannot_approve
 from chatops.policy.budget import NO_BUDGET, Budget, strictest
 from chatops.policy.grant import Grant

@@ -7,8 +7,8 @@ from chatops.domain.ids import SessionId
 from chatops.domain.messages import AssistantMessage, Message, SummaryMessage, ToolMessage, UserMessage
 from chatops.domain.tools import CONTAINED_APPLY
 from chatops.store.base import SessionInfo
+from chatops.store.sessions import copy_title
 from chatops.store.store import Store
-from chatops.store.titles import copy_title
 
 
 def replaced_copies(

@@ -5,7 +5,7 @@ import json
 from chatops.domain.decisions import Answer, AnswerAction, Answered, Approved, ServerQuestion
 from chatops.domain.events import AskReason
 from chatops.domain.messages import NoticeMessage
-from chatops.domain.secret_words import looks_secret
+from chatops.domain.names import looks_secret
 from chatops.engine.effects import DeliverAnswer
 from chatops.engine.inputs import AnswerQuestion, CancelTurn, QuestionInput, QuestionWithdrawnInput
 from chatops.engine.state import Started

@@ -4,7 +4,7 @@ import time
 
 from chatops.domain.ids import MessageId
 from chatops.domain.messages import AssistantMessage, Message, UserMessage
-from chatops.store.titles import copy_title, title_from
+from chatops.store.sessions import copy_title, title_from
 from tests.support.cases import for_each
 
 

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from chatops.domain.canonical import canonical, json_or_text
 from chatops.domain.decisions import Answer, AnswerAction, Decision, Edited, OpenQuestion, ServerQuestion
 from chatops.domain.errors import ChatopsError
+from chatops.domain.names import secret_word
 from chatops.domain.sanitize import reveal
-from chatops.domain.secret_words import secret_word
 from chatops.domain.tools import Problem
 from chatops.tui.composer import Composer
 from chatops.tui.dialogs.arguments import ArgumentsForm, Check
