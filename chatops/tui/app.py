@@ -155,9 +155,7 @@ class ChatopsApp(ErrorBoundary, AppHooks):
     @property
     def shows_pictures(self) -> bool:
         """True if the terminal has half blocks, and colours enough for pictures."""
-        from chatops.tui.theme import UNICODE, symbols_for  # not needed for the first paint
-
-        return self.themes.many_colours and symbols_for(self.charset) is UNICODE
+        return self.themes.many_colours and self.charset.startswith("utf")
 
     def get_default_screen(self) -> Screen[None]:
         """Return the chat screen, which is below all others."""

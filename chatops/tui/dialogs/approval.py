@@ -48,11 +48,12 @@ class ApprovalScreen(CallsDialog):
 
     KEYS = KEYS
 
-    def __init__(self, session: "SessionView", composer: Composer, *, seen: LastSeenCall) -> None:
+    def __init__(self, session: "SessionView", composer: Composer, *, seen: LastSeenCall | None = None) -> None:
         """Ask about the calls of `session`; `seen` is what the user has seen of it in earlier dialogs."""
         super().__init__(composer)
         self._session = session
-        self._last_seen = seen
+        self.last_seen = seen or LastSeenCall()
+        """What the user has seen of the session's calls."""
         self._edits: dict[str, dict[str, str]] = {}
         """Changed arguments that were not sent, by the digest of the call and the argument's name."""
 
@@ -194,7 +195,7 @@ class ApprovalScreen(CallsDialog):
     def show(self) -> None:
         """Draw the shown call."""
         if (item := self._calls.current) is not None and self.can_draw:
-            self._last_seen.open(item)
+            self.last_seen.open(item)
         super().show()
 
     def description(self, item: ListedCall, *, details: bool, side_by_side: bool) -> Description:
@@ -212,4 +213,4 @@ class ApprovalScreen(CallsDialog):
         """Allow the approval of this call, and note what the user has seen."""
         super().end_read(subject)
         if (item := self._calls.current) is not None and item.seen:
-            self._last_seen.add(item)
+            self.last_seen.add(item)

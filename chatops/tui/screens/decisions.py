@@ -171,7 +171,6 @@ class DecisionDialogs:
 
     def _open_approval(self, current: OpenSession) -> None:
         from chatops.tui.dialogs.approval import ApprovalScreen
-        from chatops.tui.dialogs.approval_list import LastSeenCall
         from chatops.tui.dialogs.contained import ContainedScreen, about_contained
 
         pending = current.session.snapshot().pending
@@ -191,8 +190,9 @@ class DecisionDialogs:
         if shows_changes:
             self._push(ContainedScreen(current.session, self._composer, unticked=self._unticked), closed)
         else:
-            self._seen = self._seen or LastSeenCall()
-            self._push(ApprovalScreen(current.session, self._composer, seen=self._seen), closed)
+            dialog = ApprovalScreen(current.session, self._composer, seen=self._seen)
+            self._seen = dialog.last_seen
+            self._push(dialog, closed)
 
     def _push(self, dialog: "GuardedDialog", closed: Callable[[], None]) -> None:
         """Open a dialog about the session. `closed` is called after it."""

@@ -118,20 +118,19 @@ class SessionSwitcher:
     def _with_presenters(self, session: "SessionView", workspace: "Workspace") -> OpenSession:
         from chatops.runtime.session_follower import SessionFollower
 
-        screen, clock, user = self._screen, self._composer.clock, workspace.user
-        if (run := workspace.runs.run_of(session)) is not None:
-            from chatops.tui.screens.run import OwnRunPresenter
+        follower = session if isinstance(session, SessionFollower) else None
+        opened = OpenSession(session=session, workspace=workspace, follower=follower)
+        if follower is not None:
+            follower.on_change(partial(self._tell_change, follower))
+        run = workspace.runs.run_of(session)
+        if run is not None or (follower is not None and follower.run is not None):
+            from chatops.tui.screens.run import OwnRunPresenter, RunPresenter, followed_run  # few sessions are runs
 
-            own_run = OwnRunPresenter(screen, user, run, clock=clock)
-            return OpenSession(session=session, workspace=workspace, own_run=own_run, any_run=own_run)
-        if not isinstance(session, SessionFollower):
-            return OpenSession(session=session, workspace=workspace)
-        opened = OpenSession(session=session, workspace=workspace, follower=session)
-        session.on_change(partial(self._tell_change, session))
-        if session.run is not None:
-            from chatops.tui.screens.run import RunPresenter, followed_run
-
-            opened.any_run = RunPresenter(screen, user, partial(followed_run, session), clock=clock)
+            screen, clock, user = self._screen, self._composer.clock, workspace.user
+            if run is not None:
+                opened.own_run = opened.any_run = OwnRunPresenter(screen, user, run, clock=clock)
+            elif follower is not None:
+                opened.any_run = RunPresenter(screen, user, partial(followed_run, follower), clock=clock)
         return opened
 
     async def change(self, opening: "Awaitable[SessionView]") -> None:
