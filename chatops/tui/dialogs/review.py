@@ -105,9 +105,12 @@ class ReviewScreen(GuardedDialog):
 
     def _try_again(self) -> None:
         if self.has_answer:
-            self.app.push_screen(_words_question(self._run.state, self._wanted), self._review)
+            self._ask_words()
         else:
             self._review(TryAgain())
+
+    def _ask_words(self) -> None:
+        self.app.push_screen(_words_question(self._run.state, self._wanted), self._review)
 
     def _skip(self) -> None:
         self._review(Skip())
