@@ -11,6 +11,7 @@ from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.events import TurnStatus
 from chatops.domain.messages import UserMessage
 from chatops.engine.view import turn_status
+from chatops.runtime import runner
 from chatops.runtime.session import Session
 from chatops.wiring.app import App
 from chatops.wiring.stored import Options
@@ -19,8 +20,8 @@ from tests.store.storekit import problems
 from tests.support.waiting import PATIENCE, until
 
 EFFECT = "printf x >> count.txt"
-STEPS = 7
-"""Commits of a turn with one approved call."""
+STEPS = 6
+"""Commits of a turn with one approved call, whose first inspection is stored with the reply."""
 
 
 @asynccontextmanager
@@ -71,6 +72,7 @@ async def test_cancelling_the_sender_during_a_commit_does_not_stop_the_turn(
 async def test_closing_during_a_commit_resumes_from_the_committed_step(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(runner, "INSPECTION_S", PATIENCE)
     async with opened(tmp_path) as app:
         session = await app.open_session(None, attended=True)
         slow = SlowStore(app, monkeypatch, at=number)
