@@ -54,8 +54,6 @@ QUIT_AGAIN_S = 2.0
 """Two ctrl+c within this many seconds quit."""
 LEAVE_AGAIN_S = 10.0
 """Two keys that quit within this many seconds leave a turn that runs. With less, a user has not read what that does."""
-_TURN_ENDS_TRIES, _TURN_ENDS_RETRY_S = 6, 0.05
-"""How often, and how many seconds apart, it is looked whether a turn ends by itself."""
 _TOO_MANY, _WITHIN_S = 30, 10.0
 """This many errors within this many seconds end the app: a UI that fails at every frame is useless."""
 _SHOW_ERROR_AGAIN_S = 10.0
@@ -246,16 +244,11 @@ class ChatopsApp(ErrorBoundary, AppHooks):
 
     async def action_quit(self) -> None:
         """Quit. While a turn runs here, say first what becomes of it, and quit the second time."""
-        warning = ""
-        for _ in range(_TURN_ENDS_TRIES):
-            warning = self.chat.warning_of_leaving
-            if not warning or self._clock() - self._warned_at <= LEAVE_AGAIN_S:
-                await self._close()
-                return
-            # An answer is on the screen shortly before its turn is stored.
-            await asyncio.sleep(_TURN_ENDS_RETRY_S)
-        self._warned_at = self._clock()
-        show_notice(self, warning, seconds=LEAVE_AGAIN_S)
+        if self._clock() - self._warned_at > LEAVE_AGAIN_S and (warning := await self.chat.warning_of_leaving()):
+            self._warned_at = self._clock()
+            show_notice(self, warning, seconds=LEAVE_AGAIN_S)
+        else:
+            await self._close()
 
     async def _close(self) -> None:
         """Quit at once. The draft is stored, and pending approvals stay pending."""

@@ -506,6 +506,18 @@ class ChatJobs:
         except ChatopsError as error:
             session.notify(str(error), advice=error.advice)
 
+    async def continues(self, session_id: SessionId) -> bool:
+        """Return True if the session's unfinished turn is a job, which continues once it is on no screen any more."""
+
+        def is_job() -> bool:
+            row = self._app.store.job(session_id)
+            return row is not None and row.session.active_turn == row.turn_id
+
+        try:
+            return await in_thread(is_job)
+        except ChatopsError:
+            return False
+
     async def restart(self, session_id: SessionId) -> None:
         """Start a job again that was on the screen until now, if its turn is under way.
 

@@ -124,8 +124,10 @@ async def _pin_model(context: Context, name: str, *, as_default: bool) -> Replie
     await owned(context.session, "No model was pinned").pin_model(name or None, as_default=as_default)
     if not name:
         return (Notify("The role chooses the model again."),)
-    if context.session.snapshot().is_demo or not as_default:
+    if context.session.snapshot().is_demo:
         return (Notify(f"{name} answers in this session only."),)
+    if not as_default:
+        return (Notify(f"{name} answers here. Your default model is the same as before."),)
     return (Notify(f"{name} is your default model from now on. Other sessions use it too, if their role names none."),)
 
 

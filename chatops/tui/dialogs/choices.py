@@ -196,8 +196,8 @@ class ModelPicker(Picker):
         self._model_in_force = current
         self._unfolded = False
         self.only_here = False
-        """True if the chosen model is meant for this session only, and is not the default from now on."""
-        hint = [KeyHint("ctrl+s", "in this session only")]
+        """True if the chosen model does not become the default."""
+        hint = [KeyHint("ctrl+s", "chooses, not as default")]
         super().__init__("Model", choices=(), hint=hint, empty="No model of that name.", wanted=wanted)
         self._show(workspace.models())
 
@@ -217,7 +217,7 @@ class ModelPicker(Picker):
             self.on_resize()
 
     def action_take_here(self) -> None:
-        """Choose the highlighted model for this session only (ctrl+s)."""
+        """Choose the highlighted model without making it the default (ctrl+s)."""
         if (choice := self.highlighted_choice) is not None and choice.key != UNFOLD:
             self.only_here = True
             self.choose(choice.key)

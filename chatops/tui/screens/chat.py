@@ -5,6 +5,7 @@ sending, commands, status, dialogs, a workflow run, a followed session. Presente
 return values, post one of those in `messages`, or call a function that they were given.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar
@@ -16,6 +17,7 @@ from textual.notifications import Notification
 from textual.widgets import Static
 
 from chatops.domain.errors import ChatopsError
+from chatops.domain.ids import SessionId
 from chatops.tui.composer import Completions, Composer
 from chatops.tui.first_screen import FirstScreen
 from chatops.tui.keys import DEFAULTS, KeyGroup, key_of
@@ -49,6 +51,10 @@ if TYPE_CHECKING:
     from chatops.tui.transcript.viewport import Viewport
     from chatops.tui.workflow import WorkflowPanel
     from chatops.wiring.first_session import FirstSession
+
+
+_TURN_ENDS_TRIES, _TURN_ENDS_RETRY_S = 6, 0.05
+"""How often, and how many seconds apart, it is looked whether a turn ends by itself."""
 
 
 class ChatScreen(ErrorBoundary, FrameHook):
@@ -228,11 +234,19 @@ class ChatScreen(ErrorBoundary, FrameHook):
             self._find_open_sessions()
             self._show_pending_if_asked()
 
-    @property
-    def warning_of_leaving(self) -> str:
-        """What becomes of a turn that runs here if the user leaves; empty if none runs, or a dialog is open."""
-        current = self._current
-        if current is None or current.follows or self._dialogs.any_open or not current.session.snapshot().runs:
+    async def warning_of_leaving(self) -> str:
+        """Return what becomes of the turn that runs here if the user leaves.
+
+        Empty if none runs, it is a job, which continues, or a dialog is open.
+        """
+        if (current := self._current) is None or current.follows:
+            return ""
+        for _ in range(_TURN_ENDS_TRIES):
+            if self._dialogs.any_open or not current.session.snapshot().runs:
+                return ""
+            # An answer is on the screen shortly before its turn is stored.
+            await asyncio.sleep(_TURN_ENDS_RETRY_S)
+        if await current.workspace.jobs.continues(SessionId(current.session.session_id)):
             return ""
         again = f"{key_of('quit')} again stops it and quits, and chatops -c continues it."
         if current.run is not None:

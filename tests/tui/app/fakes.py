@@ -644,6 +644,9 @@ class FakeJobs(ChatJobs):
     async def restart(self, session_id: SessionId) -> None:
         pass
 
+    async def continues(self, session_id: SessionId) -> bool:
+        return False
+
 
 OTHER = SessionId("20261120-091000-a1b2")
 

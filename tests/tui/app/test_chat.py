@@ -216,11 +216,11 @@ async def test_the_model_picker_says_what_becomes_the_default_and_keeps_a_choice
             await send(running, "/model de")
             await until(lambda: ">  demo" in running.text)
             assert "Enter makes it the default of your other sessions too." in running.text
-            assert "ctrl+s in this session only" in running.text
+            assert "ctrl+s chooses, not as default" in running.text
             await running.press(key)
             assert running.session.pinned_as_default == as_default
             assert ("is your default model" in running.text) is as_default
-            assert ("answers in this session only" in running.text) is not as_default
+            assert ("Your default model is the same as before." in running.text) is not as_default
 
 
 class Blind(FakeSession):
