@@ -326,6 +326,7 @@ class AllPendingScreen(CallsDialog):
         diffs = self._drawn_diffs[2]
         yield from about_changes(call.pending, review)
         yield from (Row(text=line(text), tone="code", exact=True) for text in review.notes)
+        yield from [Row()] if review.notes else []
         digest = call.pending.digest
         pointed = self._places.get(digest, 0)
         headings = [

@@ -381,6 +381,7 @@ class ContainedScreen(GuardedDialog):
         for text in review.notes:
             yield Row(text=line(text), tone="code", exact=True)
         if not self.undoes:
+            yield from [Row()] if review.notes else []
             headings = (replace(self._list_row(change), tone="heading") for change in review.changes)
             yield from below_each_other(review.changes, headings, self._diffs, side_by_side=self.body.side_by_side)
 

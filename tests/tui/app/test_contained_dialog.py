@@ -72,7 +72,9 @@ def taken(running: Stage) -> list[object]:
 
 async def test_all_of_it_is_shown_and_a_applies_what_is_not_in_conflict() -> None:
     async with asked() as running:
-        assert "shell_exec make: success" in running.text and "2 + a = 2 <U+202E>" in running.text
+        assert "2 + a = 2 <U+202E>" in running.text
+        lines = [row.strip("│ ").strip() for row in running.text.splitlines()]
+        assert lines[lines.index("shell_exec make: success") + 1] == "", "the first diff stands apart"
         assert "2 − a = 1" in running.text and "mode 644 becomes 755" in running.text
         await running.press("a")
         assert [(one.digest, one.decision) for one in running.session.taken] == [("d-1", Approved())]
