@@ -228,9 +228,7 @@ class _Comparison:
                 self._skip(path)
                 continue
             if why := _name_fault(entry_parts):
-                self._skip(path)
-                if path not in self.manifest.hidden:
-                    self._leave_out(path, why)
+                self._skip(path, "" if path in self.manifest.hidden else why)
                 continue
             info = os.stat(name, dir_fd=folder, follow_symlinks=False)
             is_folder = stat.S_ISDIR(info.st_mode)
@@ -251,19 +249,20 @@ class _Comparison:
             else:
                 self._leave_out(path, "a pipe, socket or device")
 
-    def _skip(self, path: str) -> None:
+    def _skip(self, path: str, why: str = "") -> None:
+        """Compare nothing of a path and below it, and leave it out if there is a reason to name."""
         self.seen.add(path)
         self.unread.append(path)
+        if why:
+            self._leave_out(path, why)
 
     def _compare_subfolder(self, folder: int, parts: tuple[str, ...], path: str, *, ignored: str) -> None:
         before = self.manifest.copied.get(path)
         if before is not None and before.state.kind is not Kind.FOLDER:
-            self._skip(path)
-            self._leave_out(path, f"a {before.state.kind} was replaced by a folder; nothing in it is applied")
+            self._skip(path, f"a {before.state.kind} was replaced by a folder; nothing in it is applied")
             return
         if len(parts) > MAX_DEPTH:
-            self._skip(path)
-            self._leave_out(path, f"nested more than {MAX_DEPTH} folders deep")
+            self._skip(path, f"nested more than {MAX_DEPTH} folders deep")
             return
         os.chmod(parts[-1], 0o700, dir_fd=folder)
         with opened(parts[-1], at=folder) as below:
@@ -277,8 +276,7 @@ class _Comparison:
         if before is not None and before.unchanged == (info.st_ino, info.st_ctime_ns):
             return
         if before is not None and before.state.kind is Kind.FOLDER:
-            self._skip(path)
-            self._leave_out(path, "a folder was replaced by a file")
+            self._skip(path, "a folder was replaced by a file")
             return
         if ignored:
             self.ignored[ignored] += 1
@@ -317,8 +315,7 @@ class _Comparison:
         if new == base:
             return
         if base.kind is Kind.FOLDER:
-            self._skip(path)
-            self._leave_out(path, f"a folder was replaced by a link to {display_path(target)}")
+            self._skip(path, f"a folder was replaced by a link to {display_path(target)}")
             return
         self.links[path] = target
         marks = (f"link to {display_path(target)}",)

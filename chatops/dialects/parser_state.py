@@ -28,7 +28,6 @@ from chatops.dialects.formats.base import (
     with_low_confidence,
 )
 from chatops.dialects.literal_text import (
-    CUE_REACH,
     Enclosure,
     OpenTags,
     closing_sign_for,
@@ -257,7 +256,7 @@ def apply_outcome(state: ParserState, start: int, after: int, outcome: ParseOutc
         # A sure outcome was read as a unit; one that is not sure may reach beyond the closing tag.
         return outcome.end if outcome.sure else after
     state.pass_content(start)
-    state.announced_example = state.announced_example or introduces_an_example(state.result.content_tail(CUE_REACH))
+    state.announced_example = state.announced_example or introduces_an_example(state.result.content_tail())
     if enclosure is Enclosure.DOUBTFUL or state.announced_example:
         outcome = replace(outcome, items=tuple(with_low_confidence(item) for item in outcome.items))
     take_calls(state, outcome)

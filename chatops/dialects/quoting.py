@@ -23,7 +23,6 @@ from chatops.dialects.formats.base import (
 )
 from chatops.dialects.formats.unmarked import begins_like_a_call, read_fenced
 from chatops.dialects.literal_text import (
-    CUE_REACH,
     MAX_END,
     QUOTING_ENDS,
     Fence,
@@ -265,7 +264,7 @@ def begin_fence(state: ParserState, mark: re.Match[str]) -> Continuation:
         return after
     state.backtick_runs.clear()
     state.pass_content(mark.start())
-    before = state.result.content_tail(CUE_REACH)
+    before = state.result.content_tail()
     if state.offered.are_read and not state.result.has_entries and may_hold_a_call(fence, before):
         state.mode = HeldFence(run - state.at, after - run)
     else:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from chatops.dialects.formats.base import Call, CallBlock, UnusableCall
+from chatops.dialects.literal_text import CUE_REACH
 from chatops.dialects.reading import (
     Confidence,
     ContentSegment,
@@ -127,9 +128,9 @@ class ReadingBuilder:
             for entry in self._entries
         ]
 
-    def content_tail(self, length: int) -> str:
-        """Return at least the last `length` characters of the content, if there are so many."""
-        parts: list[str] = []
+    def content_tail(self) -> str:
+        """Return at least the last `CUE_REACH` characters of the content, if there are so many."""
+        parts, length = list[str](), CUE_REACH
         for part in reversed(self._content):
             parts.append(part)
             length -= len(part)

@@ -9,7 +9,7 @@ that the store writes (`store.connection.bind`), what digests of stored texts ar
 percent-encoded, in hex, with the escapes of JSON and HTML, and in base64 at any of its three alignments.
 
 Nothing that was approved is changed by that, because no call with a known key in its arguments gets as far: one of a
-model is refused with its reply (`models.redaction.Mask`), any other one by its inspection
+model is refused with its reply (`models.keys.Mask`), any other one by its inspection
 (`toolkit.base.inspect_call`). To show it plainly and store it otherwise would ask about one thing and repeat another
 one after a restart; to run it as stored would run what nobody wrote.
 

@@ -24,9 +24,8 @@ from chatops.models.byte_feed import ByteFeed
 from chatops.models.connection import ServerConnection, StatusError
 from chatops.models.failures import error_failure, explain_not_found
 from chatops.models.hosts import HOSTS, base_url, host_of, is_unloaded
-from chatops.models.keys import Secret
+from chatops.models.keys import Mask, Secret, secrets_of
 from chatops.models.memory import EndpointMemory, TextStore
-from chatops.models.redaction import Mask, secrets_of
 from chatops.models.response import Pace, ResponseReader
 from chatops.models.retry import (
     ATTEMPTS,

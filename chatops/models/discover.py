@@ -13,8 +13,7 @@ from chatops.domain.model import FailureKind
 from chatops.models.client import AGENT
 from chatops.models.error_text import looks_like_html
 from chatops.models.hosts import HOSTS, host_and_port, normal_url, split_url
-from chatops.models.keys import NO_KEY, Secret, read_key
-from chatops.models.redaction import redact, secrets_of
+from chatops.models.keys import NO_KEY, Secret, read_key, redact, secrets_of
 from chatops.models.served import ServedModel, is_litellm, merge_details, models_in, with_ollama_details
 from chatops.models.server_json import BadDataError
 from chatops.models.statuses import endpoint_of, status_failure

@@ -14,8 +14,7 @@ import pytest
 from chatops.domain.errors import ConfigError
 from chatops.domain.known_keys import add_known_keys
 from chatops.models.hosts import base_url, host_and_port, is_loopback
-from chatops.models.keys import NO_KEY, read_key
-from chatops.models.redaction import redact
+from chatops.models.keys import NO_KEY, read_key, redact
 from chatops.policy.registry import HostType, KeySource, ModelSpec
 from tests.models.asking import ask
 from tests.support.cases import for_each
