@@ -129,12 +129,10 @@ class AppHooks(App[None]):
         That is what a dialog names as `row_in_focus`, else the focused widget. Textual puts it into text fields only,
         and leaves it where one was before.
         """
-        if place := getattr(screen, "row_in_focus", None):
-            return place  # type: ignore[no-any-return]
-        focused = screen.focused
-        if isinstance(focused, TextArea | Input):
+        focused, place = screen.focused, getattr(screen, "row_in_focus", None)
+        if place is None and isinstance(focused, TextArea | Input):
             return focused.cursor_screen_offset
-        return focused.content_region.offset if focused is not None else None
+        return place if place is not None or focused is None else focused.content_region.offset
 
     def skips_frame(self) -> bool:
         """Return True to leave out a frame. The driver cannot: it gets parts of frames, and one cannot be left out."""

@@ -4,7 +4,6 @@ from enum import Enum, auto
 
 from textual import events
 from textual.await_complete import AwaitComplete
-from textual.geometry import Offset
 from textual.screen import ModalScreen, ScreenResultType
 from textual.widgets import Static
 
@@ -22,11 +21,6 @@ class Modal(ErrorBoundary, LateClickHook, ModalScreen[ScreenResultType]):
 
     VERTICAL_BREAKPOINTS = [(0, "-lowest"), (9, "-low"), (TALL, "-tall")]  # noqa: RUF012
     """Classes by window height. In a low window, decoration is left out."""
-
-    @property
-    def row_in_focus(self) -> Offset | None:
-        """The place of the row that keys act on; None if the focused widget is that place."""
-        return None
 
     def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
         """Close the screen if it is on top. Otherwise do nothing."""
