@@ -1,8 +1,9 @@
 """All private names of Textual that chatops depends on, in one file.
 
 Textual may change these in any release. So each is used here only and gets a public name that the rest of the package
-uses. ``tests/tui/test_textual_internals.py`` fails if Textual changes one of them, or if another module uses a private
-name of Textual, or by chance defines one.
+uses; what concerns the making of classes is in `chatops.tui`, which is imported first.
+``tests/tui/test_textual_internals.py`` fails if Textual changes one of them, or if another module uses a private name
+of Textual, or by chance defines one.
 
 | private name | used by | for |
 |---|---|---|
@@ -25,6 +26,7 @@ name of Textual, or by chance defines one.
 | ``Screen._screen_resized``, ``._refresh_layout`` | `FrameHook` | one layout for each size |
 | ``Screen._compositor_refresh``, ``._layout_required``, ``._repaint_required`` | `FrameHook` | drawing once |
 | ``widgets._toast.ToastRack`` | `toast_rows` | the height that toasts take |
+| ``DOMNode.__init_subclass__``, and all that it sets | `chatops.tui` | making classes of widgets quickly |
 | ``DOMNode._bindings`` | `bound_actions` | running a field's bindings in the order of the keys |
 | ``document._edit.Edit`` | `TextField.edit` | the parameter of a public method |
 | ``TextArea._theme`` | `TextAreaHooks.render_lines` | taking colours from the style sheet only when needed |

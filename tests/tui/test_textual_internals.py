@@ -5,6 +5,8 @@ import importlib
 import inspect
 import pkgutil
 import re
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from functools import cache
@@ -74,6 +76,39 @@ def test_an_overridden_method_has_the_parameters_it_had(owner: type, name: str, 
 
 def test_an_overridden_property_is_still_one() -> None:
     assert isinstance(vars(Input)["_value"], property)
+
+
+_MAKE_CLASSES = """
+import textual.widgets
+from textual.dom import DOMNode
+all_of_them = [getattr(textual.widgets, name) for name in textual.widgets.__all__]
+
+class Computing(textual.widgets.Input, inherit_bindings=False, inherit_css=False):
+    BINDINGS = [("f5", "one", "One")]
+    def compute_value(self): ...
+    def _compute_other(self): ...
+
+def derived(cls):
+    yield cls
+    for each in cls.__subclasses__():
+        yield from derived(each)
+
+for cls in [*dict.fromkeys(derived(DOMNode))][1:]:
+    bindings = cls.__dict__.get("_merged_bindings")
+    print(cls, sorted(vars(cls)), list(cls._reactives.items()), sorted(cls._computes))
+    print(bindings and bindings.key_to_bindings, cls._css_type_name, sorted(cls._css_type_names))
+    print(cls._inherit_css, cls._inherit_bindings, cls._inherit_component_classes)
+"""
+
+
+def test_a_class_of_a_widget_has_what_textual_would_set() -> None:
+    def made(first: str) -> str:
+        done = subprocess.run([sys.executable, "-c", first + _MAKE_CLASSES], capture_output=True, text=True, check=True)
+        return re.sub(" at 0x[0-9a-f]+", "", done.stdout)
+
+    own = made("import sys; assert 'chatops' not in sys.modules")
+    assert "Computing" in own
+    assert made("import chatops.tui") == own
 
 
 # Each hook is called by Textual
