@@ -37,6 +37,9 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY
 _CLIPBOARDS = ("TMUX", "WAYLAND_DISPLAY", "DISPLAY")
 _FOR_TESTS = frozenset({"CHATOPS_AIMOCK", "CHATOPS_AXE"})
 _NUMBERS = itertools.count()
+_IN_MEMORY = Path("/dev/shm")
+_ROOM = 2 << 30
+"""Bytes that have to be free there: all default tests take 100 MB, and pytest keeps the files of three runs."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -89,10 +92,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Only the process that hears of all tests adds up."""
-    file = config.getoption("--tally")
-    if file and not hasattr(config, "workerinput"):
+    """Only the process that hears of all tests adds up. It also chooses where temporary files are."""
+    if hasattr(config, "workerinput"):
+        return
+    if file := config.getoption("--tally"):
         config.pluginmanager.register(Tally(Path(file)))
+    # What measures is to wait for the disk as a program does.
+    if config.getoption("markexpr") != "bench" and not os.environ.get("TMPDIR") and _memory_is_usable():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_IN_MEMORY))
+
+
+def _memory_is_usable() -> bool:
+    """Return whether tests can store and run files in memory, where no commit of SQLite waits for a disk."""
+    if not os.access(_IN_MEMORY, os.W_OK):
+        return False
+    place = os.statvfs(_IN_MEMORY)
+    return place.f_bavail * place.f_frsize >= _ROOM and not place.f_flag & os.ST_NOEXEC
 
 
 @pytest.hookimpl(tryfirst=True)
