@@ -141,4 +141,6 @@ async def test_nothing_that_a_server_sends_breaks_the_next_call(tmp_path: Path, 
 
         among = st.lists(LINES, min_size=1, max_size=6) if kind == "messages" else TOOLS
         frames = [[json.dumps({"jsonrpc": "2.0", **frame}).encode()] for frame in FRAMES]
-        await asyncio.to_thread(hold, check, among, kept=frames if kind == "messages" else [[TOOL]], few=15)
+        # Each list of tools is one of a server that has just been started.
+        kept, few = (frames, 15) if kind == "messages" else ([[TOOL]], 5)
+        await asyncio.to_thread(hold, check, among, kept=kept, few=few)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from chatops.domain.canonical import JsonValue, canonical
 from chatops.domain.tools import Problem
@@ -257,9 +257,11 @@ def test_both_validators_agree_on_our_own_tools(data: st.DataObject) -> None:
 def test_validated_arguments_need_no_further_coercion(data: st.DataObject) -> None:
     tool = TOOLS[data.draw(st.sampled_from(sorted(TOOLS)), label="tool")]
     text = canonical(data.draw(arguments_of(tool), label="arguments"))
+    try:
+        model_of(tool).model_validate_json(text)
+    except ValidationError:
+        return  # What does not fit is looked at in a process of its own, which would be most of this test.
     loose, value = fit(read(text), model=model_of(tool), schema=tool.spec.schema, strict=False)
-    if value is None:
-        return
     again, same = fit(read(loose.text), model=model_of(tool), schema=tool.spec.schema, strict=True)
     assert not again.problems, "validated arguments need no coercion"
     assert same == value
