@@ -1,5 +1,6 @@
 """Give every test a home of its own, no keys, no proxies, default signal handling and a patient hypothesis."""
 
+import gc
 import itertools
 import json
 import os
@@ -127,6 +128,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = {item for item in items if zlib.crc32(item.nodeid.encode()) % of == number % of}
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]
+
+
+def pytest_collectstart() -> None:
+    """Look for no garbage until all tests are collected: it would be a fifth of the CPU of collecting."""
+    gc.disable()
 
 
 def pytest_collection_finish() -> None:
