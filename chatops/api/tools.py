@@ -2,10 +2,14 @@
 
 The programmer's declarations are trusted; a registry can still narrow them. `register`, `get_schemas` and `execute`
 work as in other frameworks, but a tool registered twice is an error, and arguments are checked against the schema.
+
+The command, code, URL or path that a tool declares is shown and judged like that of a built-in tool. The program's tool
+runs or reads it itself, in the workspace and outside any sandbox.
 """
 
 import asyncio
 import inspect
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,18 +20,36 @@ from chatops.config.workflow_read import schema_fault
 from chatops.domain.canonical import canonical
 from chatops.domain.errors import ConfigError
 from chatops.domain.ids import CallId
-from chatops.domain.tools import AccessLevel, Capabilities, LevelWord, ToolCall, ToolSpec, Verdict, VerdictWord
+from chatops.domain.tools import (
+    AccessLevel,
+    CallFacts,
+    Capabilities,
+    LevelWord,
+    ToolCall,
+    ToolSpec,
+    Verdict,
+    VerdictWord,
+    written_path,
+)
 from chatops.policy.workflow import PYTHON_PROGRAM
+from chatops.sandbox.execution import argument_fault
+from chatops.toolkit.addresses import BadUrlError, read_url
+from chatops.toolkit.base import ToolContext
+from chatops.toolkit.confine import locate, with_place, with_problem
 from chatops.tools.arguments import fit_schema, parse
-from chatops.tools.declared import declared_facts
 from chatops.tools.function import FunctionTool, Inspector, schema_text, tool_name_fault
 from chatops.tools.function import tool as function_tool
+from chatops.tools.shell import command_facts
+from chatops.tools.web import host_of
 
 SOURCE = PYTHON_PROGRAM
 """Origin of such a tool, as lists name it."""
 
 AnyTool = str | Callable[..., Any] | FunctionTool
 """A tool as steps take it: a function, a result of `tool`, or the name of an existing tool."""
+StepKey = str | int
+"""A step by name, as ``WORKFLOW.STEP``, or by its number from 1."""
+_UNSANDBOXED = "off (the tool runs it itself)"
 
 
 class ToolOptions(TypedDict, total=False):
@@ -169,7 +191,7 @@ def _make_inspector(known: Capabilities) -> Inspector | None:
     """Return the inspector of a tool with these capabilities; None if they tell nothing about a call."""
     if not (known.runs_anything or known.url or known.path or known.writes):
         return None
-    return partial(declared_facts, known)
+    return partial(_declared_facts, known)
 
 
 def _check_signature(function: Callable[..., Any], name: str) -> None:
@@ -187,10 +209,6 @@ def _unfit_error(name: str, why: str) -> ConfigError:
         f"The function {name} cannot be a tool: {why}.",
         advice="Give every parameter a name and a type, or register it with a schema: ToolRegistry().register(…).",
     )
-
-
-StepKey = str | int
-"""A step by name, as ``WORKFLOW.STEP``, or by its number from 1."""
 
 
 class ToolRegistry:
@@ -289,3 +307,35 @@ def _run_function(function: Callable[..., Any], arguments: dict[str, Any]) -> An
     # In a thread of its own, because the caller may be in an event loop already.
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(lambda: asyncio.run(function(**arguments))).result()
+
+
+def _declared_facts(
+    declared: Capabilities, arguments: Mapping[str, Any], facts: CallFacts, context: ToolContext
+) -> CallFacts:
+    """Add what `declared` tells about a call of a program's tool with valid `arguments`. Has no effect."""
+    if declared.path or declared.writes:
+        raw = _text_argument(arguments, declared.path) or written_path(declared, facts.arguments)
+        if raw:
+            facts = with_place(facts, locate(raw, context=context, write=bool(declared.writes), field=declared.path))
+    if url := _text_argument(arguments, declared.url):
+        try:
+            facts = replace(facts, hosts=(host_of(read_url(url)),), network=True)
+        except BadUrlError as error:
+            return with_problem(facts, declared.url, str(error), given=url)
+    argument = declared.command or declared.code
+    if not argument:
+        return facts
+    text = _text_argument(arguments, argument)
+    if fault := argument_fault(text):
+        return with_problem(facts, argument, fault)
+    facts = replace(facts, cwd=str(context.workspace), sandbox=_UNSANDBOXED, network=True)
+    if declared.code:
+        return replace(facts, command=text)
+    path = os.environ.get("PATH", "")
+    return command_facts(text, facts=facts, cwd=context.workspace, path=path, contained=False, context=context)
+
+
+def _text_argument(arguments: Mapping[str, Any], name: str) -> str:
+    """Return the argument `name`; empty if the name is, or if the argument is missing or no text."""
+    value = arguments.get(name) if name else None
+    return value if isinstance(value, str) else ""
