@@ -205,7 +205,8 @@ class ChatScreen(ErrorBoundary, FrameHook):
 
         Also available after the app has ended.
         """
-        return self.switcher.context().session
+        # The context of commands imports all their replies, for which leaving would wait.
+        return (self._current or self.switcher.context()).session
 
     # Opening the first session
 
