@@ -163,15 +163,10 @@ class Chat:
         names = tuple([tool for tool in tools if isinstance(tool, str)] + [one.spec.name for one in own])
         self._tools = tuple(own)
         self._roles = (RoleSpec(name=ROLE, tools=names),)
-        self._options = Options(
-            registry=None if registry is None else Path(registry).expanduser(),
-            workspace=None if workspace is None else Path(workspace).expanduser(),
-            role=role or ROLE,
-            model=model or None,
-            approvals=tuple(approve),
+        self._options = replace(
+            options_of(registry, workspace, role=role or ROLE, model=model, approve=approve),
             max_rounds=max_rounds,
             budget=parse_budget((budget,)) if budget else NO_BUDGET,
-            via=_VIA,
         )
         self.session_id = ""
         """The id of the session; empty before the first message."""
@@ -306,6 +301,20 @@ class Chat:
             yield session
         finally:
             await app.aclose()
+
+
+def options_of(
+    registry: str | Path | None, workspace: str | Path | None, *, role: str, model: str, approve: Sequence[str]
+) -> Options:
+    """Return the options of a program, as those of the command line."""
+    return Options(
+        registry=None if registry is None else Path(registry).expanduser(),
+        workspace=None if workspace is None else Path(workspace).expanduser(),
+        role=role or None,
+        model=model or None,
+        approvals=tuple(approve),
+        via=_VIA,
+    )
 
 
 def _require_turn_over(session: Session) -> None:

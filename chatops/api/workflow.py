@@ -15,7 +15,7 @@ from typing import Any, Literal, assert_never
 
 from pydantic import BaseModel, ValidationError
 
-from chatops.api.chat import run_blocking
+from chatops.api.chat import options_of, run_blocking
 from chatops.api.tools import SOURCE, AnyTool, StepKey, ToolRegistry, as_tool
 from chatops.config.document import Document, Located
 from chatops.config.workflow_read import definition_in
@@ -401,7 +401,7 @@ class Workflow:
 
         Raises ChatopsError.
         """
-        options = _options(registry, workspace, role=role, model=model, approve=approve)
+        options = options_of(registry, workspace, role=role, model=model, approve=approve)
         work = self._start(query, options, on_approval)
         return run_blocking(work, instead="await asyncio.to_thread(workflow.run, …)")
 
@@ -418,7 +418,7 @@ class Workflow:
 
         Its steps are as they were when it started. Raises ChatopsError.
         """
-        options = _options(registry, workspace, approve=approve)
+        options = options_of(registry, workspace, role="", model="", approve=approve)
         work = self._resume(SessionId(session_id), options, on_approval)
         return run_blocking(work, instead="await asyncio.to_thread(workflow.resume, …)")
 
@@ -463,21 +463,3 @@ class Workflow:
         if run.blocked_by is not None:
             raise run.blocked_by
         return _make_result(state, await run.turns(), self._classes, pending=run.session.pending)
-
-
-def _options(
-    registry: str | Path | None,
-    workspace: str | Path | None,
-    *,
-    role: str = "",
-    model: str = "",
-    approve: Sequence[str] = (),
-) -> Options:
-    return Options(
-        registry=None if registry is None else Path(registry).expanduser(),
-        workspace=None if workspace is None else Path(workspace).expanduser(),
-        role=role or None,
-        model=model or None,
-        approvals=tuple(approve),
-        via="python",
-    )
