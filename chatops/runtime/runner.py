@@ -4,7 +4,7 @@ Theory of operation
 
 The engine is a pure function: `advance(state, input)` returns a Step with the next state, the messages to store, the
 events to show and the effects to perform. The runner is its only caller for a live turn. Inputs from the UI, from
-performed effects and from posted decisions all go through one inbox and are taken one at a time.
+performed effects and from posted decisions all go through one inbox and are taken in order.
 
 For each step, in this order:
 
@@ -13,6 +13,9 @@ For each step, in this order:
 - Publish its events. A UI therefore shows no state that a crash would undo.
 - Perform its effects. A tool therefore never runs without a stored intent, so that recovery finds every attempt that
   may have taken effect.
+
+Inspections and results that wait in the inbox one after the other are taken as one step, in one commit. Nothing that
+the first leads to is performed before the last is taken.
 
 One step is stored later: that of a reply which only asks for inspections in the workspace. An inspection has no effect,
 so it begins at once, and one transaction stores the reply with what the first inspection leads to: a start, a question,
@@ -45,7 +48,7 @@ request is withdrawn (`continue_here`), the effects are performed and the inputs
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
@@ -62,7 +65,7 @@ from chatops.domain.errors import (
 from chatops.domain.events import Notice
 from chatops.domain.frozen_dataclass import frozen_dataclass
 from chatops.engine.effects import CallModel, Effect, ReconcileTool, RunTool, TurnStep, joined, only_inspects
-from chatops.engine.inputs import Input, InspectionInput, ModelReplyInput
+from chatops.engine.inputs import Input, InspectionInput, ModelReplyInput, ToolResultInput
 from chatops.engine.state import InRound, Started, Stopping, TurnState
 from chatops.engine.turn import advance
 from chatops.engine.view import is_in_flight
@@ -132,6 +135,13 @@ class _QueuedInput:
     done: asyncio.Future[bool] | None = None
     keep: bool = True
     """True if the input is taken again later when its step cannot be stored; else the caller gets the error."""
+    others: tuple[Input, ...] | None = None
+    """The inputs that are taken with it as one step, each time; None until it is taken."""
+
+    @property
+    def is_report(self) -> bool:
+        """True for the end of an inspection or of a tool that nobody waits for."""
+        return isinstance(self.event, InspectionInput | ToolResultInput) and self.done is None
 
 
 class Runner:
@@ -142,12 +152,14 @@ class Runner:
         self._saving = _StepWriter(store, worker, lease)
         self._bus = bus
         self._performer: Performer | None = None
-        self._inbox: asyncio.Queue[_QueuedInput] = asyncio.Queue()
+        self._inbox: deque[_QueuedInput] = deque()
+        self._arrived = asyncio.Event()
+        """Set when an input has come into the inbox."""
         self._progress = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self._retry_task: asyncio.Task[None] | None = None
         self._shield = Shield()
-        self._unsaved_inputs: list[Input] = []
+        self._unsaved_inputs: list[_QueuedInput] = []
         self.blocked_by: ChatopsError | None = None
         """The error that keeps steps from being stored; None once storing works."""
         self.state: TurnState | None = None
@@ -167,8 +179,7 @@ class Runner:
         """Put an input at the end of the inbox."""
         if self.taken_over is not None:
             return
-        self._inbox.put_nowait(_QueuedInput(event=event))
-        self._ensure_loop()
+        self._put(_QueuedInput(event=event))
 
     async def take(self, event: Input) -> bool:
         """Put an input into the inbox and wait for it. Returns False if it no longer applies or is not saved."""
@@ -182,9 +193,13 @@ class Runner:
         if self.taken_over is not None:
             return False
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._inbox.put_nowait(_QueuedInput(event=event, done=done, keep=keep))
-        self._ensure_loop()
+        self._put(_QueuedInput(event=event, done=done, keep=keep))
         return await done
+
+    def _put(self, entry: _QueuedInput) -> None:
+        self._inbox.append(entry)
+        self._arrived.set()
+        self._ensure_loop()
 
     async def begin(self, step: TurnStep) -> None:
         """Start a turn with its first step. Raises StoreError if it cannot be stored."""
@@ -200,7 +215,7 @@ class Runner:
     def idle(self) -> bool:
         """True if no effect is in flight (or its input waits for the store) and the inbox is empty."""
         busy = self.state is not None and is_in_flight(self.state) and not self._unsaved_inputs
-        return not busy and self._inbox.empty()
+        return not busy and not self._inbox
 
     async def settle(self) -> None:
         """Wait until the turn is paused or finished."""
@@ -277,8 +292,8 @@ class Runner:
 
     def _take_unsaved_again(self) -> None:
         stuck, self._unsaved_inputs = self._unsaved_inputs, []
-        for event in stuck:
-            self.deliver(event)
+        for entry in stuck if self.taken_over is None else ():
+            self._put(entry)
 
     async def aclose(self) -> None:
         """Stop performing and taking inputs, after storing what is in progress. The state then stays as it is.
@@ -296,8 +311,8 @@ class Runner:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
         await self._shield.wait_ended()
-        while not self._inbox.empty():
-            _answer_caller(self._inbox.get_nowait().done, changed=False)
+        while self._inbox:
+            _answer_caller(self._inbox.popleft().done, changed=False)
 
     def _ensure_loop(self) -> None:
         if self._loop is None or self._loop.done():
@@ -305,13 +320,21 @@ class Runner:
 
     async def _run(self) -> None:
         while True:
-            entry = await self._inbox.get()
-            await self._shield(self._take_queued(entry))
+            await self._wait_for_input()
+            await self._shield(self._take_queued(self._inbox.popleft()))
+
+    async def _wait_for_input(self) -> None:
+        while not self._inbox:
+            self._arrived.clear()
+            await self._arrived.wait()
 
     async def _take_queued(self, entry: _QueuedInput) -> None:
-        changed = False
+        changed, others = False, entry.others
+        if others is None:
+            others = tuple(self._take_reports()) if entry.is_report else ()
+            entry = replace(entry, others=others)
         try:
-            changed = await self._advance(entry)
+            changed = await self._advance(entry, *others)
         except StoreError as error:
             self._on_unsaved(entry, error)
         except Exception:
@@ -324,14 +347,23 @@ class Runner:
         _answer_caller(entry.done, changed=changed)
         self._progress.set()
 
-    async def _advance(self, entry: _QueuedInput) -> bool:
+    def _take_reports(self) -> Iterator[Input]:
+        """Take those inspections and results out of the inbox that come first. None of them was taken before."""
+        while self._inbox and self._inbox[0].is_report and self._inbox[0].others is None and not self._quiescing:
+            yield self._inbox.popleft().event
+
+    async def _advance(self, entry: _QueuedInput, *others: Input) -> bool:
         if self.state is None:
             return False
         if self._withheld is not None:
             if entry.done is None:
-                self._deferred.append(entry.event)
+                self._deferred += (entry.event, *others)
             return False
-        step = advance(self.state, entry.event)
+        step = TurnStep(state=self.state)
+        for event in (entry.event, *others):
+            following = advance(step.state, event)
+            if following.state is not step.state:
+                step = following if step.state is self.state else joined(step, following)
         if step.state is self.state:
             return False
         if isinstance(entry.event, ModelReplyInput) and only_inspects(step) and not self._quiescing:
@@ -347,18 +379,13 @@ class Runner:
         """
         self._perform(reply.effects)
         reply = replace(reply, effects=())
-        following: _QueuedInput | None = None
         with suppress(TimeoutError):
             async with asyncio.timeout(INSPECTION_S):
-                following = await self._inbox.get()
-        if following is not None and isinstance(following.event, InspectionInput) and not self._quiescing:
-            await self._apply(joined(reply, advance(reply.state, following.event)))
-            return
-        try:
-            await self._apply(reply)
-        finally:
-            if following is not None:
-                await self._take_queued(following)
+                await self._wait_for_input()
+        first = self._inbox[0] if self._inbox and not self._quiescing else None
+        if first is not None and isinstance(first.event, InspectionInput) and first.others is None:
+            reply = joined(reply, advance(reply.state, self._inbox.popleft().event))
+        await self._apply(reply)
 
     async def _apply(self, step: TurnStep) -> None:
         reach("before_commit")
@@ -393,7 +420,7 @@ class Runner:
         if not late:
             self.report_unsaved(error)
         if entry.keep and not late:
-            self._unsaved_inputs.append(entry.event)
+            self._unsaved_inputs.append(replace(entry, done=None))
         elif entry.done is not None and not entry.done.done():
             entry.done.set_exception(error)
 

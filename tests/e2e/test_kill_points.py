@@ -32,10 +32,10 @@ ENOUGH = 6
 REACHED: dict[str, dict[Failpoint, tuple[int, int]]] = {
     # -p with a rule that answers the question: the whole turn in one process.
     "ruled": {
-        "before_commit": (6, 8),
-        "in_commit": (6, 8),
-        "after_commit": (6, 8),
-        "after_publish": (6, 8),
+        "before_commit": (5, 8),
+        "in_commit": (5, 8),
+        "after_commit": (5, 8),
+        "after_publish": (5, 8),
         "after_inspect": (2, 2),
         "before_tool": (2, 2),
         "after_tool": (2, 2),

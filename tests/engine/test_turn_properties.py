@@ -135,6 +135,8 @@ def _something_happens(world: World, data: st.DataObject) -> None:
     acts = ["stale", "crash", "cancel", "correct", "switch", "narrow", "beside"] + ["perform"] * 8 * bool(world.flying)
     acts += ["ask"] * any(isinstance(one, RunTool) for one in world.flying)
     acts += ["answer"] * 2 * bool(open_questions(world.state))
+    together = [one for one in world.flying if isinstance(one, InspectCall | RunTool)]
+    acts += ["together"] * 2 * (len(together) > 1 and not isinstance(world.state.phase, Finished))
     acts += ["lose"] * bool(world.flying) + ["decide"] * 4 * bool(pending_calls(world.state))
     match data.draw(st.sampled_from(acts), label="act"):
         case "perform":
@@ -147,6 +149,8 @@ def _something_happens(world: World, data: st.DataObject) -> None:
             assert asked.call_id in [one.call.id for one in world.flying if isinstance(one, RunTool)]
             step = world.feed(AnswerQuestion(call_id=asked.call_id, question_id="q", answer=YES, by=ANA))
             assert [type(one) for one in step.effects] == [DeliverAnswer]
+        case "together":
+            world.perform_together(*data.draw(st.permutations(together), label="together"))
         case "lose":
             _perform(world, data, lose=True)
             _crash(world, data)

@@ -279,18 +279,33 @@ class World:
     def perform(self, index: int, *, model: ModelReply | None = None, lose: bool = False) -> TurnStep | None:
         """Carry out the `index`-th thing in flight; `lose` its result (the app dies before it is stored)."""
         effect = self.flying.pop(index)
-        answer: Input
+        if isinstance(effect, CallModel):
+            said, phase = model or reply(), self.state.phase
+            answer: Input = ModelReplyInput(round_id=effect.round_id, reply=said)
+            if not lose and isinstance(phase, AwaitingModel) and phase.round_id == effect.round_id:
+                self._note_usage(effect.request.model, said)
+        else:
+            answer = self._carry_out(effect)
+        return None if lose else self.feed(answer)
+
+    def perform_together(self, *effects: Effect) -> None:
+        """Carry out things in flight, and take their ends as one step."""
+        step = TurnStep(state=self.state)
+        for effect in effects:
+            self.flying.remove(effect)
+            following = advance(step.state, self._carry_out(effect))
+            if following.state is not step.state:
+                step = following if step.state is self.state else joined(step, following)
+        if step.state is not self.state:
+            assert step.state.seq == self.state.seq + 1
+            self.accept(step)
+
+    def _carry_out(self, effect: Effect) -> Input:
         match effect:
-            case CallModel(round_id=number, request=request):
-                said = model or reply()
-                answer = ModelReplyInput(round_id=number, reply=said)
-                phase = self.state.phase
-                if not lose and isinstance(phase, AwaitingModel) and phase.round_id == number:
-                    self._note_usage(request.model, said)
             case CheckAnswer():
-                answer = AnswerCheckInput(round_id=effect.round_id, facts=read_answer(effect.text, effect.schema))
+                return AnswerCheckInput(round_id=effect.round_id, facts=read_answer(effect.text, effect.schema))
             case InspectCall(call=call):
-                answer = InspectionInput(call_id=call.id, facts=self._facts(call.arguments), rules=tuple(self.rules))
+                return InspectionInput(call_id=call.id, facts=self._facts(call.arguments), rules=tuple(self.rules))
             case RunTool(call=call, attempt=attempt):
                 self.effects_done[call.id] += 1
                 if call.name in CHANGING:
@@ -299,16 +314,14 @@ class World:
                 facts = ResultFacts(ending=Ending()) if call.name == "shell_exec" else NO_FACTS
                 done = ToolResult(outcome=Outcome.SUCCESS, content=content, facts=facts)
                 result = self.tool_says(call) or done
-                answer = ToolResultInput(call_id=call.id, attempt=attempt, result=result)
+                return ToolResultInput(call_id=call.id, attempt=attempt, result=result)
             case ReconcileTool(call=call, attempt=attempt):
                 if self.effects_done[call.id]:
                     found = ToolResult(outcome=Outcome.SUCCESS, content="it did")
-                    answer = ReconcileInput(call_id=call.id, attempt=attempt, result=found)
-                else:
-                    answer = ReconcileInput(call_id=call.id, attempt=attempt, result=None, repeat=True)
+                    return ReconcileInput(call_id=call.id, attempt=attempt, result=found)
+                return ReconcileInput(call_id=call.id, attempt=attempt, result=None, repeat=True)
             case _:
                 raise AssertionError(effect)
-        return None if lose else self.feed(answer)
 
     def spend_beside(self, tokens: int) -> None:
         """Report what other children have used, which may be an older report."""

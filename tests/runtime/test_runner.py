@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from chatops.domain.decisions import RememberedRule
 from chatops.domain.errors import ConflictError, NotSavedError
 from chatops.domain.events import Notice, ToolStarted, TurnStatus
 from chatops.domain.messages import AssistantMessage, ToolMessage
-from chatops.domain.tools import CallFacts, Outcome
+from chatops.domain.tools import CallFacts, Outcome, ToolCall
 from chatops.engine.effects import InspectCall, RunTool, TurnStep
 from chatops.engine.inputs import CancelTurn
 from chatops.runtime import runner
@@ -16,7 +17,8 @@ from chatops.runtime.session import Session
 from chatops.toolkit.base import Tool
 from chatops.wiring.app import App
 from tests.runtime.demo_session import demo_session, settled
-from tests.support.waiting import PATIENCE
+from tests.runtime.slow_store import SlowStore
+from tests.support.waiting import PATIENCE, until
 
 
 async def test_inputs_during_a_handover_are_taken_if_the_request_is_withdrawn(
@@ -95,7 +97,8 @@ async def test_a_reply_is_stored_with_the_start_of_its_call_if_the_inspection_en
         assert await settled(session) is TurnStatus.ANSWERED
         starts = [any(isinstance(effect, RunTool) for effect in step.effects) for step in steps]
         assert starts == [waits_s > 0, False]
-        journal = app.store.journal(session._turns.state.turn_id) if session._turns.state else []
+        assert session.state is not None
+        journal = app.store.journal(session.state.turn_id)
         assert [(row.attempt, row.outcome) for row in journal] == [(1, Outcome.SUCCESS)]
 
 
@@ -132,3 +135,37 @@ async def test_no_call_starts_whose_reply_waits_while_another_process_asks_for_t
         session._runner.continue_here()
         assert await settled(session) is TurnStatus.ANSWERED
         assert sum(isinstance(event, ToolStarted) for event in events) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_ends_while_a_commit_takes_its_time_is_stored_in_one_step(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "INSPECTION_S", PATIENCE)
+    monkeypatch.setattr(runner, "RETRY_S", 0.01)
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+
+    async def no_rules(call: ToolCall) -> tuple[RememberedRule, ...]:
+        return ()
+
+    async with demo_session(tmp_path) as (app, session, _told):
+        # They are read in the thread of the commit, which is held.
+        monkeypatch.setattr(session._turns.performer, "_read_rules", no_rules)
+        slow, starts = SlowStore(app, monkeypatch, at=2), list[int]()
+
+        def count(step: TurnStep, lease: str) -> None:
+            starts.append(sum(isinstance(effect, RunTool) for effect in step.effects))
+            if fails and starts[-1] == 2 and starts.count(2) == 1:
+                raise NotSavedError("The disk is full.")
+            slow(step, lease)
+
+        monkeypatch.setattr(app.store, "commit", count)
+        await session.submit("list . and read a and read b")
+        await until(lambda: len(session._runner._inbox) == 2)
+        slow.go_on.set()
+        await until(lambda: session.snapshot().status is TurnStatus.ANSWERED)
+        assert [number for number in starts if number] == [1, 2, *([2] if fails else [])]
+        assert session.state is not None
+        journal = app.store.journal(session.state.turn_id)
+        assert [(row.attempt, row.outcome) for row in journal] == [(1, Outcome.SUCCESS)] * 3
