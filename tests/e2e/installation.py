@@ -27,8 +27,8 @@ ALLOWED_TO_RESEARCHER = ["web_fetch", "file_read", "scratch_write"]
 CODER_SAYS = "You are in code-specialist mode. Say what you would run."
 RESEARCHER_SAYS = "You are in research mode. Name your sources."
 EFFECT = "printf x >> count.txt"
-_PRESSED_AGAIN_S = 5.0
-"""Seconds after which a deciding key is pressed again if nothing came of it."""
+_PRESSED_AGAIN_S = 20.0
+"""Seconds after which a deciding key is pressed again if nothing came of it. Pressed too soon, it becomes a message."""
 
 
 def registry(url: str, *, host_type: str = "openai", users: dict[str, Any] | None = None) -> dict[str, Any]:
