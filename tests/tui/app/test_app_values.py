@@ -23,8 +23,8 @@ from chatops.domain.sandbox import Lack, SandboxNote, SandboxSpec
 from chatops.domain.tools import CallFacts, Interruption, ServerFacts
 from chatops.engine.workflow.state import AwaitingReview, ReviewReason
 from chatops.policy.workflow import OnFail
+from chatops.tui.commands import completion
 from chatops.tui.commands.completion import (
-    MAX_FILES,
     WorkspaceFiles,
     complete_command,
     complete_file,
@@ -396,17 +396,20 @@ def test_files_leaves_out_hidden_ignored_and_linked_ones(tmp_path: Path) -> None
     assert workspace_files(tmp_path, below="src/../../") == WorkspaceFiles()
 
 
-def test_files_beyond_the_limit_are_said_and_found_below_their_folder(tmp_path: Path) -> None:
+def test_files_beyond_the_limit_are_said_and_found_below_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(completion, "MAX_FILES", 10)
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
-        for number in range(MAX_FILES // 2 + 1):
+        for number in range(6):
             (tmp_path / folder / f"{number}.txt").touch()
     found = workspace_files(tmp_path, seconds=PATIENCE)
-    assert len(found.paths) == MAX_FILES
+    assert len(found.paths) == 10
     assert not found.complete
     in_b = workspace_files(tmp_path, below="b/", seconds=PATIENCE)
     assert in_b.complete
-    assert len(in_b.paths) == MAX_FILES // 2 + 1
+    assert len(in_b.paths) == 6
 
 
 def test_the_difference_names_gains_and_losses() -> None:

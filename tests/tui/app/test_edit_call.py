@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatops.config.prompt_files import MemoryScope
@@ -20,6 +20,7 @@ from chatops.domain.tools import CallFacts
 from chatops.tools.files import file_edit
 from chatops.tui.dialogs.arguments import ArgumentsForm
 from chatops.tui.dialogs.fields import FieldKind, fields_of, with_values
+from tests.support.properties import examples
 from tests.tui.app.fakes import ROUND, FakeSession, FakeWorkspace, pending_call, shell_facts
 from tests.tui.app.support_app import Stage, stage
 
@@ -83,6 +84,7 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
 
 
+@settings(max_examples=examples(40))
 @given(st.dictionaries(st.text(max_size=5), VALUES), VALUES)
 def test_fields_that_nobody_touches_change_nothing_whatever_the_schema_says(
     arguments: dict[str, object], schema: object
