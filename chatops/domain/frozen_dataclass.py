@@ -93,7 +93,7 @@ def _with_shared_methods() -> Callable[..., Any]:
     Python 3.13 and later compile all methods at once, which is quick, so they keep their own.
     """
     names = dict(vars(dataclasses))
-    if "_frozen_get_del_attr" not in names:
+    if "_create_fn" not in names:
         return dataclass
     # Copies, so that the dataclasses of other packages stay as they are.
     names["_frozen_get_del_attr"] = lambda *_: (_SharedMethods.__setattr__, _SharedMethods.__delattr__)
