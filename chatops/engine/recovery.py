@@ -15,7 +15,8 @@ By phase:
 - AwaitingModel: send the request again, and say so: text that had streamed in is lost. Say nothing if the process
   before this one has left the request to it: it was never sent.
 - CheckingAnswer: check the answer again. Checking changes nothing.
-- InRound, Stopping: recover each call, then start what may start. Say so if a call was under way in InRound.
+- InRound, Stopping: recover each call, then start what may start. Say so if a call ran in InRound: an undo, or a turn
+  that is handed over, begins as one whose calls are still inspected.
 - Finished: do nothing.
 
 By status of the call:
@@ -67,7 +68,7 @@ from chatops.engine.state import (
     TurnState,
     with_permit,
 )
-from chatops.engine.view import is_in_flight
+from chatops.engine.view import waits_for_child
 from chatops.policy.grant import Grant
 
 STOPPED_WHILE_RUNNING = "the app stopped while it ran"
@@ -133,8 +134,9 @@ def _warn_of_interruption(draft: StepDraft, unsent: str) -> None:
         case AwaitingModel(round_id=round_id) if round_id != unsent:
             draft.warn(SENT_AGAIN)
             draft.count_cut_off()
-        case InRound() if is_in_flight(draft.state):
-            draft.warn(INTERRUPTED)
+        case InRound(calls=started) if any(isinstance(call.status, Started | Reconciling) for call in started):
+            if not waits_for_child(draft.state):
+                draft.warn(INTERRUPTED)
         case _:
             pass
 

@@ -580,12 +580,13 @@ def test_a_reply_that_has_been_asked_for_is_asked_for_again_after_a_crash() -> N
     assert world.finished.result is TurnStatus.ANSWERED
 
 
-def test_an_interruption_is_told_unless_the_turn_only_waited() -> None:
-    asked, ran, waited = World.begin(), World.begin(), World.begin()
+def test_an_interruption_is_told_unless_no_call_ran() -> None:
+    asked, ran, waited, inspected = World.begin(), World.begin(), World.begin(), World.begin()
     ran.perform(0, model=reply(raw("read")))
     ran.perform(0)
     waited.drain(reply(raw("run")))
-    for world, told in ((asked, True), (ran, True), (waited, False)):
+    inspected.perform(0, model=reply(raw("read")))
+    for world, told in ((asked, True), (ran, True), (waited, False), (inspected, False)):
         world.crash()
         texts = [one.text for one in world.state.messages if isinstance(one, NoticeMessage)]
         assert [text.startswith("This turn was interrupted.") for text in texts] == [True] * told

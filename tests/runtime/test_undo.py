@@ -14,7 +14,7 @@ from chatops.domain.decisions import Approved, Rejected
 from chatops.domain.errors import ChatopsError
 from chatops.domain.events import TurnStatus
 from chatops.domain.ids import CallId, MessageId
-from chatops.domain.messages import ToolMessage, UserMessage
+from chatops.domain.messages import NoticeMessage, ToolMessage, UserMessage
 from chatops.domain.tools import Outcome
 from chatops.policy.sandbox import parse_change
 from chatops.runtime.session import Session
@@ -62,6 +62,7 @@ async def test_the_last_turn_is_taken_back_in_a_copy_with_its_files(tmp_path: Pa
         assert done.cannot == ("shell_exec (touch made)",)
         assert (tmp_path / "a.txt").read_text() == "three"
         copy = await reopened(app, done)
+        assert not [one for one in copy.snapshot().messages if isinstance(one, NoticeMessage)]
         (pending,) = copy.pending
         review = copy.contained_changes(pending.call.arguments)
         assert [one.title for one in review.changes] == ["change a.txt"]
