@@ -1,7 +1,7 @@
 """One timer for everything on a screen that moves: signs, and the times of what runs.
 
-It runs only while something moves and nothing lies over the screen. So a screen at rest, and one with a dialog that
-waits, write no byte to the terminal.
+It runs only while something moves on a screen that is seen, also behind a dialog. A screen at rest, and one with a
+dialog that the turn waits for, write no byte to the terminal.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ class Ticker:
 
     @property
     def _moving(self) -> list[Moving]:
-        if self._paused or not self._screen.is_active:
+        if self._paused or not self._screen.is_current:
             return []
         return [child for child in self._screen.children if isinstance(child, Moving) and child.moves]
 

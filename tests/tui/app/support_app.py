@@ -5,9 +5,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
+from typing import Any, cast
 
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
 from chatops.tui.app import ChatopsApp
@@ -100,9 +101,9 @@ class Stage:
         await self.press(key)
 
 
-def screen_text(app: ChatopsApp) -> str:
-    """Text on the screen, without colours and trailing spaces."""
-    strips = app.screen._compositor.render_strips()
+def screen_text(app: ChatopsApp, screen: Screen[Any] | None = None) -> str:
+    """Text on a screen, by default the current one, without colours and trailing spaces."""
+    strips = (screen or app.screen)._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
 
