@@ -3,6 +3,8 @@ a scripted server, whose model behaves as badly as real ones do.
 """
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,12 @@ class Operator:
 
 
 @pytest.fixture
+def pytest_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let python3 be the one that runs these tests, so that it has pytest."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.fixture
 def demo(chatops: CommandLine) -> Operator:
     """On the machine as it comes."""
     return Operator(chatops)
@@ -96,6 +104,7 @@ def test_code_change_on_the_demo_edits_and_runs_the_tests(demo: Operator) -> Non
     assert ended.json["files"] == ["greet.py"]
 
 
+@pytest.mark.usefixtures("pytest_of_ours")
 def test_code_change_runs_pytest_in_the_layout_with_src(demo: Operator) -> None:
     project(demo.chatops.workspace)
     for folder, name in (("src", "greet.py"), ("tests", "test_greet.py")):
@@ -187,6 +196,7 @@ def at(chatops: CommandLine, server: FakeOpenAI) -> Operator:
     return Operator(chatops, "--registry", str(file))
 
 
+@pytest.mark.usefixtures("pytest_of_ours")
 def test_code_change_with_a_model_whose_first_edit_breaks_the_tests(
     at: Operator, script: list[Reply], server: FakeOpenAI
 ) -> None:

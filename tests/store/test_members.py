@@ -16,7 +16,7 @@ from chatops.domain.errors import SessionHeldError, StoreError
 from chatops.domain.ids import SessionId, TurnId
 from chatops.domain.tools import AccessLevel
 from chatops.engine.state import CallState
-from chatops.store import audit, members, postgres_tables
+from chatops.store import audit, members, postgres_tables, schema
 from chatops.store.base import SessionInfo
 from chatops.store.codec import encode_principal, encode_recorded, encode_review
 from chatops.store.messages import LARGEST
@@ -229,6 +229,7 @@ class TestWithChatops:
         made = Migration(version=SCHEMA_VERSION + 1, summary="", statements=("CREATE TABLE later (session_id TEXT)",))
         monkeypatch.setattr(postgres_tables, "MIGRATIONS", (*MIGRATIONS, made))
         monkeypatch.setattr(postgres_tables, "SCHEMA_VERSION", made.version)
+        monkeypatch.setattr(schema, "SCHEMA_VERSION", made.version)
         monkeypatch.setitem(members.TABLES, "later", members._Table("INSERT", "owns(session_id)"))
         Postgres(team.url("keeper")).close()
         insert = into("later", session_id=f"'{session.id}'")

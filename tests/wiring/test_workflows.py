@@ -108,8 +108,8 @@ def test_registry_check_finds_nothing_wrong_with_what_comes_with_chatops_where_a
         "knowledge_search",
         "skill_read",
     }
-    (warning,) = check_here(app, app.workflows().get("research"), role="assistant").warnings
-    assert "the tool 'web_search' is not offered here" in warning
+    # Its step has the tools of its role, whichever of them are there.
+    assert not check_here(app, app.workflows().get("research"), role="assistant").warnings
 
 
 def test_registry_schema_describes_workflows(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
