@@ -16,7 +16,7 @@ SCREENS = {
     "find": ("\x06", " find {}"),
     "sessions": ("/sessions\r", "│  {}"),
     "help": ("\x1bOP/", "│  {}"),
-    "commands": ("\x10", "🔎 {}"),
+    "commands": ("\x10", "│  {}"),
     "themes": ("/theme\r", "│  {}"),
     "models": ("/model\r", "│  {}"),
     "personas": ("/persona\r", "│  {}"),
