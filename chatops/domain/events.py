@@ -179,6 +179,8 @@ class CallStreamed:
     characters: int
     tool: str = ""
     """The name of the tool as far as it is known."""
+    path: str = ""
+    """The file that it is for, once the model has written its path; empty if the call does not begin with one."""
 
 
 @frozen_dataclass

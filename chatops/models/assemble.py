@@ -213,7 +213,9 @@ class Assembler:
         self._read_text()
         new, self._new = self._new, []
         grown, self._size_taken = self._size - self._size_taken, self._size
-        return _merge_adjacent(new) if new or not grown else [CallChunk(characters=grown, tool=self._calls.last_name)]
+        if new or not grown:
+            return _merge_adjacent(new)
+        return [CallChunk(characters=grown, tool=self._calls.last_name, path=self._calls.last_path)]
 
     def close(self) -> list[TextChunk | ReasoningChunk | CallChunk]:
         """Return the chunks that were held back while their meaning was open."""

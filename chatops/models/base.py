@@ -29,6 +29,8 @@ class CallChunk:
     characters: int
     tool: str = ""
     """The name of the tool as far as the model has written it; empty for a call in the text."""
+    path: str = ""
+    """The file that the call begins with, once its path is complete."""
 
 
 @frozen_dataclass

@@ -6,6 +6,7 @@ continues a call.
 """
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -18,6 +19,9 @@ LONGEST_NAME = 256
 """Maximum characters of a name or id, as stored. A server can send any length; the rest is dropped."""
 MAX_CALLS = 1_000
 """Maximum number of calls in one reply; beyond it a server is broken or hostile."""
+_PATH_WITHIN = 300
+"""Characters of the arguments in which a path at their beginning is looked for."""
+_PATH_FIRST = re.compile(r'\s*\{\s*"path"\s*:\s*("(?:[^"\\]|\\.)*")')
 CUT_BY_LENGTH = "the reply hit the length limit inside this call"
 CUT_BY_FILTER = "the provider's filter stopped the reply inside this call"
 TWO_IN_ONE = "its arguments hold two JSON values in a row"
@@ -63,6 +67,13 @@ class CallCollector:
     def last_name(self) -> str:
         """The name of the call that began last, as far as it has come."""
         return self._slots[-1].name if self._slots else ""
+
+    @property
+    def last_path(self) -> str:
+        """The path that the call which began last is for, once it is complete; empty if it does not come first."""
+        parts = self._slots[-1].parts[:_PATH_WITHIN] if self._slots else ()
+        found = _PATH_FIRST.match("".join(part[:_PATH_WITHIN] for part in parts)[:_PATH_WITHIN])
+        return scrub(str(_parse(found[1]) or "")) if found else ""
 
     def add(self, delta: CallDelta, *, whole: bool = False) -> None:
         """Add a fragment. With `whole`, it comes from a complete message, so it is a call of its own.

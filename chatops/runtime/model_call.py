@@ -87,8 +87,10 @@ class ModelCall:
             case ReasoningChunk(text=text):
                 self.reasoning.append(text)
                 self.publish(ReasoningDelta(id=thought, parent_id=self.number, text=text))
-            case CallChunk(characters=characters, tool=tool):
-                self.publish(CallStreamed(id=thought, parent_id=self.number, characters=characters, tool=tool))
+            case CallChunk(characters=characters, tool=tool, path=path):
+                self.publish(
+                    CallStreamed(id=thought, parent_id=self.number, characters=characters, tool=tool, path=path)
+                )
             case Retrying() | Waiting():
                 pass
             case ModelNotice(text=text):

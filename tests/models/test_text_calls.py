@@ -59,8 +59,23 @@ async def test_a_call_is_told_to_grow_while_nothing_of_it_is_shown(native: bool)
     assert events.reply.calls[0].arguments == arguments and not events.text
     grown = [event.characters for event in events.events if isinstance(event, CallChunk)]
     assert sum(grown) >= len(arguments)
-    named = [event.tool for event in events.events if isinstance(event, CallChunk)]
-    assert set(named) == {READS_A.name if native else ""}
+    named = [(event.tool, event.path) for event in events.events if isinstance(event, CallChunk)]
+    assert set(named) == {(READS_A.name, "a.txt") if native else ("", "")}
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [
+        ('{"path" : "a\\"b.py", "content": "', 'a"b.py'),
+        ('{"content": "{\\"path\\": 1}', ""),
+        ('{"path": "\\u12", ', ""),
+    ],
+)
+async def test_a_growing_call_is_told_with_the_path_that_it_begins_with(written: str, path: str) -> None:
+    fragments = [{"index": 0, "id": "c", "function": {"name": "file_write", "arguments": piece}} for piece in written]
+    events = await heard_from(stream(*(delta(tool_calls=[fragment]) for fragment in fragments), END))
+    told = [event.path for event in events.events if isinstance(event, CallChunk)]
+    assert told[-1] == path and set(told) <= {"", path}
 
 
 async def test_a_reply_that_is_not_streamed_is_read_too() -> None:

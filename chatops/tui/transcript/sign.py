@@ -1,14 +1,15 @@
 """The sign where the answer will come: a line after the last block, which moves while nothing else does.
 
-It stands there while a model is awaited: ``⠋ 3 s · 212 tokens · Esc to stop``, the time of the turn, as in the status
-line, and the tokens of the current reply. It goes when text flows, which then shows that something moves, and comes
-back if text stalls, as it does while a model writes a long call, whose tool it names and whose tokens count too. From
-then on it stays until the reply ends, so that it does not come and go beneath text that is read. It reads no clock:
-`tick` and `follow` get the time.
+It stands there while a model is awaited: ``⠋ 3 s · 212 tokens · Esc to stop``, the time and the tokens of the current
+reply. It goes when text flows, which then shows that something moves, and comes back if text stalls, as it does while a
+model writes a long call, whose tool and file it names and whose tokens count too. If the server sends nothing more, it
+says for how long. From then on it stays until the reply ends, so that it does not come and go beneath text that is
+read. It reads no clock: `tick` and `follow` get the time.
 
 While a command does long work, the line says how far that is instead.
 """
 
+import math
 from collections.abc import Iterable
 
 from rich.text import Text
@@ -21,6 +22,7 @@ from chatops.domain.events import (
     ReasoningDelta,
     RoundStarted,
     TextDelta,
+    ThoughtFinished,
     ToolStarted,
     TurnCorrected,
     TurnFinished,
@@ -36,12 +38,14 @@ from chatops.tui.transcript.lines import GUTTER
 _STALLED_S = 2.0
 """Seconds without text after which the sign comes back."""
 
+_SILENT_S = 5.0
+"""Seconds without any data of a reply that has begun from which on the line says so."""
 _SAY_WAITING_S = 3
 """Seconds without any token from which on the line says what it waits for; at once if nothing moves."""
 _ROOMY_WIDTH = 60
 """Columns from which on there is room for that."""
-_LONGEST_NAME, _BESIDE_NAME = 30, 50
-"""Characters of the name of a tool, which a model has made up, and columns of what stands beside it, at most."""
+_LONGEST_NAME, _BESIDE_NAME = 60, 50
+"""Characters of the names of tool and file, which a model has made up, and columns of what stands beside them."""
 
 
 class Sign:
@@ -52,12 +56,10 @@ class Sign:
         self._awaited = True
         """False while calls are settled, which have cards."""
         self._role = ""
-        self._since: float | None = None
-        """Time at which the turn was first seen to run."""
-        self._asked_at = 0.0
-        """Time at which the current reply was asked for."""
+        self._asked_at = self._data_at = 0.0
+        """Times at which the current reply was asked for, and of its last data."""
         self._writes = ""
-        """The tool whose call is being written, as far as it is known."""
+        """The tool whose call is being written, and its file, as far as they are known."""
         self._text_at: float | None = None
         """Time of the last text of the reply; None before the first one, and after text has stalled."""
         self._stalled = False
@@ -65,6 +67,8 @@ class Sign:
         """Characters of the reply so far."""
         self._seconds = self._tokens = 0
         """What is shown. Both change once a second."""
+        self._silent = False
+        """True if a reply that has begun gets no more data. The seconds count from the last."""
         self.work: Progress | None = None
         """Long work of a command, as far as it is known."""
         self._work: Progress | None = None
@@ -75,14 +79,13 @@ class Sign:
         """Adopt if a turn runs here that does not wait for the user, and its role."""
         if not running or not self._running:
             self._begin(now)
-            self._since, self._seconds, self._awaited = None, 0, True
+            self._awaited = True
         self._running, self._role = running, role
-        if running and self._since is None:
-            self._since = now
 
     def _begin(self, now: float) -> None:
         self._asked_at, self._text_at, self._stalled, self._writes = now, None, False, ""
-        self._received = self._tokens = 0
+        self._received = self._tokens = self._seconds = 0
+        self._silent = False
 
     def follow(self, batch: Iterable[Published], *, now: float) -> None:
         """Follow what happens in the turn."""
@@ -93,33 +96,40 @@ class Sign:
                     self._awaited = True
                 case CallProposed() | ApprovalRequested() | ToolStarted() | TurnPaused():
                     self._awaited = False
+                case ThoughtFinished():
+                    self._data_at = math.inf  # No more is to come.
                 case TurnFinished():
                     self._running = self._awaited = False
                 case ReasoningDelta(text=text):
-                    self._received += len(text)
-                case CallStreamed(characters=characters, tool=tool):
-                    self._received += characters
-                    self._writes = tool
+                    self._receive(len(text), now)
+                case CallStreamed(characters=characters, tool=tool, path=path):
+                    self._receive(characters, now)
+                    self._writes = f"{tool} {path}".rstrip() if tool else ""
                 case TextDelta(text=text):
-                    self._received += len(text)
+                    self._receive(len(text), now)
                     if text.strip() or self._text_at is not None:
                         self._text_at = now
                 case _:
                     pass
 
+    def _receive(self, characters: int, now: float) -> None:
+        self._received += characters
+        self._data_at = now
+
     def tick(self, now: float, *, calm: bool = False) -> bool:
         """Notice that time has passed. Return True if the line has to be drawn again, if `calm` once a second."""
-        before = self._seconds, self.shown, self._work, self._work_second
+        before = self._seconds, self.shown, self._work, self._work_second, self._silent
         work = self.work if self.work is not None and self.work.is_due(now) else None
         second = int(now - work.since) if work is not None else 0
         if not calm or work is None or self._work is None or second != self._work_second:
             self._work, self._work_second = work, second
         self._stalled |= self._text_at is not None and now - self._text_at >= _STALLED_S
-        self._seconds = int(now - self._since) if self._since is not None else 0
+        self._silent = bool(self._received) and now - self._data_at >= _SILENT_S
+        self._seconds = int(now - (self._data_at if self._silent else self._asked_at)) if self._running else 0
         if self._seconds != before[0]:
             # No server counts the tokens of a reply before its end.
             self._tokens = -(-self._received // CHARACTERS_PER_TOKEN)
-        return (self._seconds, self.shown, self._work, self._work_second) != before
+        return (self._seconds, self.shown, self._work, self._work_second, self._silent) != before
 
     @property
     def running(self) -> bool:
@@ -137,7 +147,9 @@ class Sign:
             sign = Text(f"{frame} " if frame else "", theme.role(self._role), end="")
             return sign.append_text(progress_text(self._work, theme, width=width - GUTTER - 2, now=now))
         parts = [spent(self._seconds), "Esc to stop"] if self._seconds else []
-        if frame and self._tokens:
+        if self._silent:
+            parts[0] = f"no data for {parts[0]}"
+        elif frame and self._tokens:
             parts.insert(1, plural(self._tokens, "token"))
         if self._writes and width >= _ROOMY_WIDTH:
             parts.insert(0, f"writing {one_line(self._writes, most=min(_LONGEST_NAME, width - _BESIDE_NAME))}")

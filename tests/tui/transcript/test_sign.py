@@ -15,6 +15,7 @@ from chatops.domain.events import (
     RoundStarted,
     Status,
     TextDelta,
+    ThoughtFinished,
     TurnFinished,
     TurnStatus,
 )
@@ -88,20 +89,22 @@ async def test_the_sign_shows_time_and_tokens_and_goes_when_text_flows_without_m
         assert app.shown[:-1] == before[:-1] and app.shown[-1].strip() == "Hi"
 
 
-async def test_a_call_that_is_written_is_named_and_the_time_is_that_of_the_turn() -> None:
+async def test_a_call_that_is_written_is_named_with_its_file_and_the_time_is_that_of_the_reply() -> None:
     app = Host()
     async with app.run_test(size=(70, 10)):
         app.passes(20)
         app.happens(STARTED)
-        app.happens(
-            CallStreamed(id=f"{ROUND}.thought", parent_id=ROUND, characters=400, tool="file_write\x1b" + "x" * 99)
-        )
+        written = CallStreamed(id=f"{ROUND}.thought", parent_id=ROUND, characters=400, tool="file_write")
+        app.happens(replace(written, path="a.py"))
         app.passes(2)
-        assert " writing file_write␛xxx" in app.shown[-1]
-        assert app.shown[-1].endswith("… · 22 s · 100 tokens · Esc to stop")
+        assert app.shown[-1].strip()[1:] == " writing file_write a.py · 2 s · 100 tokens · Esc to stop"
+        app.happens(replace(written, path="\x1b" + "x" * 99))
+        app.passes(1)
+        assert " writing file_write ␛xxx" in app.shown[-1]
+        assert app.shown[-1].endswith("… · 3 s · 200 tokens · Esc to stop")
         app.happens(STARTED)
         app.passes(2)
-        assert app.shown[-1].strip()[1:] == " 24 s · Esc to stop"
+        assert app.shown[-1].strip()[1:] == " 2 s · Esc to stop"
 
 
 async def test_a_long_wait_for_the_first_token_says_what_is_awaited_where_there_is_room() -> None:
@@ -132,6 +135,24 @@ async def test_the_sign_comes_back_when_text_stalls_and_its_end_moves_no_line() 
         assert app.shown[-3].strip() == "Hi" and not app.shown[-1]
         app.transcript.apply([Put(block=UserBlock(id="next", text="Thanks"))])
         assert app.shown[-1].endswith("Thanks") and app.shown[-3].strip() == "Hi"
+
+
+async def test_a_reply_that_gets_no_more_data_says_for_how_long_until_some_comes() -> None:
+    for event in (says("Hi"), CallStreamed(id=f"{ROUND}.thought", parent_id=ROUND, characters=8)):
+        app = Host()
+        async with app.run_test(size=(60, 10)):
+            app.passes(20)
+            app.happens(event)
+            app.passes(4)
+            assert "no data" not in app.shown[-1]
+            app.passes(8)
+            assert app.shown[-1].strip()[1:] == " no data for 12 s · Esc to stop"
+            app.happens(event)
+            app.passes(1)
+            assert "33 s · " in app.shown[-1]
+            app.happens(ThoughtFinished(id=f"{ROUND}.thought", parent_id=ROUND, status=Status.SUCCESS, text="Hi"))
+            app.passes(12)
+            assert "no data" not in app.shown[-1]
 
 
 async def test_the_view_of_a_user_who_has_scrolled_away_stays() -> None:
