@@ -82,7 +82,7 @@ def _copy(source: str, target: str, member: str) -> int:
             )
         try:
             with shown_by(view.show_progress):
-                copied = copy_sessions(file, team, member=member)
+                copied = copy_sessions(file, team, role=member)
         except NotSavedError as error:
             raise NotSavedError(
                 f"The copy is not complete. {error}",

@@ -80,7 +80,7 @@ else:
 LONGEST_ARGUMENTS = 4_000
 """Characters of arguments that are kept in the log, which is never pruned."""
 ELSEWHERE = ""
-"""The session of rows that belong to none."""
+"""The session in rows that belong to no session."""
 _FACTS = (
     *("repairs", "refusal", "caution", "reveals", "cwd", "workspace", "paths", "hosts", "command", "argv"),
     *("interpreter", "needs_user", "contained", "sandbox", "sandboxed", "network", "folder", "definition"),
@@ -288,7 +288,7 @@ def entry_of(body: str) -> dict[str, Any]:
 
 
 SHAPE_ERRORS = (AttributeError, KeyError, TypeError, UnreadableError, ValueError)
-"""What reading a canonical entry raises that has not the shape of its kind: another program has written it."""
+"""What reading an entry raises that lacks a field of its kind, or has another type: another program has written it."""
 
 
 @frozen_dataclass

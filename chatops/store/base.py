@@ -220,7 +220,7 @@ class LeaseRow:
 
 @frozen_dataclass
 class JobRow:
-    """A turn that continues in the background, with the last turn of its session as its own."""
+    """A turn that continues in the background. The row counts while the turn is the last one of its session."""
 
     session: SessionInfo
     turn_id: TurnId

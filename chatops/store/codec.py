@@ -95,7 +95,7 @@ class _Form(Generic[T]):
             raise UnreadableError(f"A stored {self._what} is damaged{where}.", advice=_DAMAGE_ADVICE) from error
 
 
-def _union(type_: object) -> object:
+def _tagged_union(type_: object) -> object:
     return Annotated[type_, Field(discriminator="kind")]
 
 
@@ -103,14 +103,14 @@ _STATES = _Form[TurnState](TurnState, what="turn")
 _GRANTS = _Form[Grant](Grant, what="grant")
 _RUNS = _Form[WorkflowState](WorkflowState, what="run")
 _USAGES = _Form[Usage](Usage, what="cost")
-_MESSAGES = _Form[Message](_union(Message), what="message")
+_MESSAGES = _Form[Message](_tagged_union(Message), what="message")
 _PENDING = _Form[PendingCall](PendingCall, what="pending call")
-_DECISIONS = _Form[Decision](_union(Decision), what="decision")
-_RECORDED = _Form[Recorded](_union(Recorded), what="decision")
+_DECISIONS = _Form[Decision](_tagged_union(Decision), what="decision")
+_RECORDED = _Form[Recorded](_tagged_union(Recorded), what="decision")
 _PRINCIPALS = _Form[Principal](Principal, what="principal")
-_PATTERNS = _Form[ArgumentPattern](_union(ArgumentPattern), what="grant")
+_PATTERNS = _Form[ArgumentPattern](_tagged_union(ArgumentPattern), what="grant")
 _CHILDREN = _Form[ChildBinding](ChildBinding, what="child session")
-_REVIEWS = _Form[ReviewStep | CancelRun](_union(ReviewStep | CancelRun), what="review")
+_REVIEWS = _Form[ReviewStep | CancelRun](_tagged_union(ReviewStep | CancelRun), what="review")
 
 encode_message = _MESSAGES.encode
 encode_pending, decode_pending = _PENDING.encode, _PENDING.decode
@@ -141,17 +141,17 @@ def _as_json(value: object) -> object:
         return value.value
     if isinstance(value, frozenset):
         return sorted(value)
-    return _fields(value)
+    return _field_values(value)
 
 
-def _fields(value: object) -> dict[str, object]:
-    names = _names.get(type(value))
+def _field_values(value: object) -> dict[str, object]:
+    names = _field_names.get(type(value))
     if names is None:
-        names = _names[type(value)] = tuple(field.name for field in fields(cast(Any, value)))
+        names = _field_names[type(value)] = tuple(field.name for field in fields(cast(Any, value)))
     return {name: getattr(value, name) for name in names}
 
 
-_names: dict[type, tuple[str, ...]] = {}
+_field_names: dict[type, tuple[str, ...]] = {}
 """The fields of each dataclass, as a cache."""
 
 
@@ -169,12 +169,12 @@ def encode_state(state: TurnState, *, grants: dict[str, str] | None = None) -> s
     With `grants`, each grant is added there under its digest and the state holds the digest only. A grant is most of a
     state and the same in each step of a turn, so that it is neither encoded nor stored again and again.
     """
-    payload = _fields(state)
+    payload = _field_values(state)
     del payload["history"]
     payload["messages"] = [message.id for message in state.messages]
     del payload["rounds"]
     if grants is not None:
-        phase = payload["phase"] = _fields(state.phase)
+        phase = payload["phase"] = _field_values(state.phase)
         for holder, name in ((payload, "grant"), (phase, "under"), (phase, "proposed_under")):
             if isinstance(grant := holder.get(name), Grant):
                 holder[name], encoded = _encode_grant(grant)
@@ -244,7 +244,7 @@ def decode_state(
 def prune(text: object) -> str:
     """Return all that stays of a stored turn once nothing resumes it: how it ended.
 
-    The rights of each turn were most of the file: a short exchange took 10 KB, and takes 1.7 KB without them.
+    The rights of a turn are most of its size: a short exchange takes 10 KB with them and 1.7 KB without.
 
     Empty if it stays as it is: an attempt at a step or a gate of a workflow, a pruned turn, a damaged one.
     """
@@ -314,7 +314,9 @@ def fingerprint(step: TurnStep, *, state: str, messages: Sequence[str]) -> str:
     """
     digest = hashlib.sha256(_utf8(state))
     runs = [effect for effect in step.effects if isinstance(effect, RunTool)]
-    verdicts = [{**_fields(row), "grants": [_encode_grant(grant)[0] for grant in row.grants]} for row in step.verdicts]
+    verdicts = [
+        {**_field_values(row), "grants": [_encode_grant(grant)[0] for grant in row.grants]} for row in step.verdicts
+    ]
     records = _to_json([runs, step.results, verdicts, step.decisions, step.rules, step.takes_queued])
     digest.update(_utf8(f"\x00{records}\x00"))
     for number, message in enumerate(messages):

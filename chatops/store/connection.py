@@ -70,7 +70,7 @@ class Connection:
     DAY = "date({column}, 'unixepoch', 'localtime')"
     """The day in local time, such as ``2026-11-21``, of seconds since the epoch."""
     PAGES = "PRAGMA integrity_check(100)"
-    """Query: what is wrong with the pages of the database; ``ok`` if nothing is."""
+    """Query: up to 100 complaints about the pages of the database; ``ok`` if there is none."""
     PRINCIPAL = "''"
     """Column of `posted` and `posted_reviews`: the role of the database that a decision or review came from."""
     ID_LETTERS = 4
@@ -182,7 +182,7 @@ class Connection:
         )
 
     def foreign(self, session_id: SessionId, *, to_drive: bool = True) -> str:
-        """Return whom a session belongs to that this role may not drive, or not change. No file has roles."""
+        """Return whom a session belongs to; empty if this role may drive it, or may change it if not `to_drive`."""
         return ""
 
     def must_be_own(self, session_id: SessionId, *, to_drive: bool = False) -> None:
@@ -293,7 +293,7 @@ class Connection:
 class _RawConnection(sqlite3.Connection):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.text_factory = _text
+        self.text_factory = _decode_text
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         try:
@@ -319,7 +319,7 @@ def connect(database: Path | str) -> sqlite3.Connection:
 
 def prepare(raw: sqlite3.Connection) -> sqlite3.Connection:
     """Set `raw`, which is in autocommit mode, to read and write values as the store does, and return it."""
-    raw.row_factory = _row
+    raw.row_factory = _decode_row
     raw.execute("PRAGMA foreign_keys = ON")
     return raw
 
@@ -335,15 +335,15 @@ def bind(value: Value | bytes) -> Value | bytes:
     return value
 
 
-def _text(stored: bytes) -> str:
+def _decode_text(stored: bytes) -> str:
     try:
         return stored.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         return stored.decode("utf-8", "replace")
 
 
-def _row(cursor: sqlite3.Cursor, row: Sequence[object]) -> tuple[object, ...]:
-    return tuple(_text(value) if isinstance(value, bytes) else value for value in row)
+def _decode_row(cursor: sqlite3.Cursor, row: Sequence[object]) -> tuple[object, ...]:
+    return tuple(_decode_text(value) if isinstance(value, bytes) else value for value in row)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ sandbox, its caller) goes along, as do queued messages and drafts.
 
 A user who has a file can write anything into it, and the owner of the database copies it with rights that members lack.
 So rows that name a member, which no file holds by itself, are refused, and so is a session that would be the child of
-one that only the target has. What is copied belongs to one role, which the log names as its writer.
+one that only the target has. What is copied belongs to one role of the database, which the log names as its writer.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ TABLES = {
 LEFT_OUT = ("leases", "rules", "settings")
 """Tables that are not copied whole. Of the settings, those go along that end with the id of a session."""
 _NUMBERED = ("turns", "runs")
-"""Tables whose `seq` says something. In the others it is the number of the row in its store."""
+"""Tables whose `seq` is the number of the last stored step. In the others it is the number of the row in its store."""
 _SESSION_ID = re.compile("[A-Za-z0-9-]*")
 """The form of a session's id. Ids of turns have dots, paths of folders slashes."""
 _PROCESS_SETTINGS = ("followed:", "unsent:")
@@ -111,8 +111,10 @@ class Copied:
     """Rows in which a known key was replaced. Chains of the log with such a row do not verify."""
 
 
-def copy_sessions(source: Connection, target: Connection, *, member: str = "") -> Copied:
-    """Copy all sessions of `source` that `target`, a database, does not have, for a role of it, by default the own one.
+def copy_sessions(source: Connection, target: Connection, *, role: str = "") -> Copied:
+    """Copy all sessions of `source` that `target`, a database, does not have.
+
+    They will belong to `role`, a role of the database; empty: to the one of this connection.
 
     Raises StoreError for a source that cannot be read, NotSavedError if the target cannot be written now: what was
     copied until then stays, and the next run continues.
@@ -125,8 +127,11 @@ def copy_sessions(source: Connection, target: Connection, *, member: str = "") -
         ended = "(SELECT session_id FROM audit UNION SELECT session_id FROM decisions)"
         found += source.all(f"SELECT session_id FROM {ended} l WHERE session_id NOT IN (SELECT id FROM sessions)")
         settings: dict[str, list[tuple[str, str]]] = {}
-        for key, value in source.all("SELECT key, value FROM settings ORDER BY key"):
-            settings.setdefault(text_or(key, "").rpartition(":")[2], []).append((text_or(key, ""), text_or(value, "")))
+        for stored_key, value in source.all("SELECT key, value FROM settings ORDER BY key"):
+            key = text_or(stored_key, "")
+            _, colon, owner = key.rpartition(":")
+            if colon and not key.startswith(_PROCESS_SETTINGS):
+                settings.setdefault(owner, []).append((key, text_or(value, "")))
         counter.expect(len(found))
         for (session_id,) in found:
             id_ = text(session_id)
@@ -134,13 +139,8 @@ def copy_sessions(source: Connection, target: Connection, *, member: str = "") -
                 report.failed[id_] = "a session cannot have this id"
                 counter.add()
                 continue
-            of_id = [
-                (key, value)
-                for key, value in settings.get(id_.rpartition(":")[2], ())
-                if id_ and key.endswith(f":{id_}") and not key.startswith(_PROCESS_SETTINGS)
-            ]
             try:
-                _copy_session(source, target, id_, of_id, report, member or target.role)
+                _copy_session(source, target, id_, settings.get(id_, []) if id_ else [], report, role or target.role)
             except NotSavedError:
                 raise
             except StoreError as error:
@@ -150,9 +150,9 @@ def copy_sessions(source: Connection, target: Connection, *, member: str = "") -
 
 
 def _copy_session(
-    source: Connection, target: Connection, id_: str, settings: list[tuple[str, str]], report: Copied, member: str
+    source: Connection, target: Connection, id_: str, settings: list[tuple[str, str]], report: Copied, role: str
 ) -> None:
-    """Copy a session, or the log of one that was deleted. `settings` are those that go along."""
+    """Copy a session, or the log of one that was deleted, for `role`. `settings` are those that go along."""
     as_read = _without_approvals(_read_session(source, id_))
     wanted = {
         table: [tuple(without_keys(value) if isinstance(value, str) else value for value in row) for row in rows]
@@ -165,8 +165,8 @@ def _copy_session(
         report.differing.append(id_)
         return
     if is_new:
-        _must_be_of_a_file(wanted)
-        _must_be_no_child(source, target, id_)
+        _must_name_no_member(wanted)
+        _must_not_become_child(source, target, id_)
     _copy_files(source, target, SessionId(id_), chain(settings, wanted["queued_texts"]), report)
     if is_new:
         # An unfinished run of a workflow resumes its last turn, whether it is active or not.
@@ -179,12 +179,12 @@ def _copy_session(
             for table, rows in wanted.items():
                 _insert(target, table, rows)
             for key, value in (*settings, *marks):
-                target.put_setting(key, value, role=member)
-            target.run("UPDATE sessions SET principal = ? WHERE id = ?", member, id_)
-            target.run("UPDATE audit SET written_by = ? WHERE session_id = ?", member, id_)
+                target.put_setting(key, value, role=role)
+            target.run("UPDATE sessions SET principal = ? WHERE id = ?", role, id_)
+            target.run("UPDATE audit SET written_by = ? WHERE session_id = ?", role, id_)
             reach("in_store_copy")
             stored = (
-                target.one("SELECT value FROM settings WHERE key = ?", target.setting_key(key, member))
+                target.one("SELECT value FROM settings WHERE key = ?", target.setting_key(key, role))
                 for key, _ in settings
             )
             same = [*stored] == [(without_keys(value),) for _, value in settings]
@@ -197,7 +197,7 @@ def _copy_session(
     (report.new if is_new else report.same).append(id_)
 
 
-def _must_be_of_a_file(rows: Rows) -> None:
+def _must_name_no_member(rows: Rows) -> None:
     """Raise StoreError for decisions in the name of a member: only a database knows who a member is."""
     for table, column in (("posted", "by"), ("decisions", "by"), ("audit", "body")):
         place = columns(table).index(column)
@@ -208,7 +208,7 @@ def _must_be_of_a_file(rows: Rows) -> None:
                 raise StoreError("a row of its log or decisions names a member of a database, so it was changed")
 
 
-def _must_be_no_child(source: Connection, target: Connection, id_: str) -> None:
+def _must_not_become_child(source: Connection, target: Connection, id_: str) -> None:
     """Raise StoreError if the session would be a child of another one than in the source."""
     parts = id_.split("-")
     for count in range(1, len(parts)):

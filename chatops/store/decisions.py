@@ -44,7 +44,7 @@ else:
     codec = Late("chatops.store.codec")
     inputs, state, view = (Late(f"chatops.engine.{name}") for name in ("inputs", "state", "view"))
 
-_POSTED = "a posted answer"
+_POSTED = "a posted decision"
 _RULES = (
     "id, scope, folder, role, tool, pattern, definition, source_call, by_uid, made_at, uses, used_at FROM rules "
     "WHERE revoked_at IS NULL"
@@ -58,7 +58,7 @@ def store_decisions(rows: Connection, step: TurnStep, *, now: float) -> None:
         _log_decision(rows, record, step.state, now=now)
         if record.by.rule:
             count_use(rows, record.by.rule, now=now)
-    _drop_answers(rows, step)
+    _drop_posted(rows, step)
     waiting = {pending.call.id: pending for pending in view.own_pending_calls(step.state)}
     turn_id = step.state.turn_id
     for (stored,) in rows.all("SELECT call_id FROM pending WHERE turn_id = ?", turn_id):
@@ -102,8 +102,8 @@ def with_member(claimed: Principal, member: Value) -> Principal:
     return replace(claimed, member=text(member), rule="")
 
 
-def _claimed_identity(by: Principal) -> str:
-    """Return what a process says of itself where the database records its role."""
+def _encode_claim(by: Principal) -> str:
+    """Return who posts a decision, as this process says it. Its role is recorded by the database instead."""
     return codec.encode_principal(replace(by, member=""))
 
 
@@ -131,16 +131,16 @@ def _put_pending(rows: Connection, pending: PendingCall, *, turn_id: TurnId, ses
     )
 
 
-def _drop_answers(rows: Connection, step: TurnStep) -> None:
-    """Delete the posted answers that no call waits for after `step`, and those that cannot be read."""
+def _drop_posted(rows: Connection, step: TurnStep) -> None:
+    """Delete the posted decisions that no call waits for after `step`, and those that cannot be read."""
     phase = step.state.phase
     calls = phase.calls if isinstance(phase, state.InRound | state.Stopping) else ()
     still_open = {item.call.id for item in calls if item.status.kind != "settled"}
     still_open -= {record.call_id for record in step.decisions}
-    posted = f"SELECT call_id, digest, decision, by, {rows.PRINCIPAL} FROM posted WHERE turn_id = ?"
-    for row in rows.all(posted, step.state.turn_id):
-        # A call takes one answer, so one that cannot be read would keep out all others.
-        if CallId(text(row[0])) not in still_open or not readable([row], _decode_answer, what=_POSTED):
+    sql = f"SELECT call_id, digest, decision, by, {rows.PRINCIPAL} FROM posted WHERE turn_id = ?"
+    for row in rows.all(sql, step.state.turn_id):
+        # A call takes one posted decision, so one that cannot be read would keep out all others.
+        if CallId(text(row[0])) not in still_open or not readable([row], _decode_posted, what=_POSTED):
             rows.run("DELETE FROM posted WHERE call_id = ?", row[0])
 
 
@@ -148,11 +148,11 @@ def _log_decision(rows: Connection, record: DecisionRecord, turn: TurnState, *, 
     """Add to the log. The time is when the user decided, which for a posted decision is before the turn took it."""
     proposed = (turn.phase.proposed_under.role, turn.phase.model) if isinstance(turn.phase, state.InRound) else ("", "")
     asked = rows.one("SELECT role, model FROM pending WHERE call_id = ?", record.call_id) or proposed
-    answered = rows.one(
+    posted = rows.one(
         "SELECT decided_at FROM posted WHERE call_id = ? AND digest = ? AND by = ?",
         record.call_id,
         record.digest,
-        _claimed_identity(record.by),
+        _encode_claim(record.by),
     )
     rows.insert(
         "decisions",
@@ -165,7 +165,7 @@ def _log_decision(rows: Connection, record: DecisionRecord, turn: TurnState, *, 
         decision=codec.encode_recorded(record.decision),
         by_uid=record.by.uid,
         by=codec.encode_principal(record.by),
-        decided_at=now if answered is None else answered[0],
+        decided_at=now if posted is None else posted[0],
     )
 
 
@@ -190,7 +190,7 @@ class DecisionQueue(StorePart):
 
     def post_decision(self, decided: DecideCall) -> bool:
         """Post a decision for the turn. Returns False if another one was first or the call is not pending."""
-        rows, decision, by = self._rows, codec.encode_recorded(decided.decision), _claimed_identity(decided.by)
+        rows, decision, by = self._rows, codec.encode_recorded(decided.decision), _encode_claim(decided.by)
         with rows.write():
             if rows.POST:
                 taken = bool((rows.one(rows.POST, decided.call_id, decided.digest, decision, by) or (False,))[0])
@@ -227,8 +227,8 @@ class DecisionQueue(StorePart):
                 decided.call_id,
             )
             # Compared by what they say: not every program writes them as this one does.
-            same = readable(found, lambda row: (row[0], _decode_answer(row[1:])), what=_POSTED)
-            for number in (number for number, answer in same if answer == decided):
+            posted = readable(found, lambda row: (row[0], _decode_posted(row[1:])), what=_POSTED)
+            for number in (number for number, decision in posted if decision == decided):
                 rows.run("DELETE FROM posted WHERE seq = ?", number)
 
     def posted_decisions(self, turn_id: TurnId) -> list[DecideCall]:
@@ -242,7 +242,7 @@ class DecisionQueue(StorePart):
                 "WHERE turn_id = ? ORDER BY seq",
                 turn_id,
             )
-        return readable(found, _decode_answer, what=_POSTED)
+        return readable(found, _decode_posted, what=_POSTED)
 
     def decisions(self, *, session_id: SessionId | None = None, limit: int = 1000) -> list[DecisionRow]:
         """Return the newest `limit` entries of the log, oldest first. A damaged one is left out; doctor reports it."""
@@ -267,7 +267,7 @@ def _numbers_in(call_id: CallId) -> tuple[int, ...]:
     return tuple(int(part) for part in call_id.split(".")[1:] if part.isdecimal())
 
 
-def _decode_answer(row: SqlRow) -> DecideCall:
+def _decode_posted(row: SqlRow) -> DecideCall:
     call_id, digest, decision, by, member = row
     return inputs.DecideCall(
         call_id=CallId(text(call_id)),
@@ -281,8 +281,9 @@ def _decode_pending(row: SqlRow) -> PendingCallRow:
     pending = codec.decode_pending(row[2])
     session_id = SessionId(text(row[0]))
     decided = None
-    answer = (pending.call.id, pending.digest, row[4], row[5], row[7])
-    for posted in readable([answer] if row[4] is not None else [], _decode_answer, what=_POSTED):
+    posted_row = (pending.call.id, pending.digest, row[4], row[5], row[7])
+    # None, or one: a decision that cannot be read is void.
+    for posted in readable([posted_row] if row[4] is not None else [], _decode_posted, what=_POSTED):
         decided = DecisionRow(
             call_id=pending.call.id,
             session_id=session_id,

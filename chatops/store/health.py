@@ -76,7 +76,6 @@ class Finding:
 
 
 def _warning(text: str, advice: str = "") -> Finding:
-    """Return a finding that the user should look into."""
     return Finding(severity=Severity.WARN, text=text, advice=advice)
 
 
@@ -184,10 +183,9 @@ def _check_references(rows: Connection) -> list[Finding]:
 def describe(rows: Connection) -> list[Finding]:
     """Return where a database is, what is in it, and how it answers. Raises StoreError."""
     took, ahead = rows.distance()
-    answers = (
-        f"{rows.describe()}, answers in {1000 * took:.1f} ms, its clock is {round(ahead, 1) + 0:+.1f} s from this one"
-    )
-    found = [_fine(answers)]
+    # Plus 0, so that a rounded -0.0 is shown as +0.0.
+    clock = f"{round(ahead, 1) + 0:+.1f} s"
+    found = [_fine(f"{rows.describe()}, answers in {1000 * took:.1f} ms, its clock is {clock} from this one")]
     if took > SLOW_S:
         text = f"The database takes {1000 * took:.0f} ms to answer, and each step of a turn waits for some answers."
         found.append(_warning(text, "Run chatops nearer to it."))
@@ -264,12 +262,12 @@ def _check_bodies(rows: Connection, named: dict[str, str] | None = None) -> list
     The files that messages name are added to `named`, with the session of each.
     """
 
-    def message(id_: Value, body: Value, session_id: Value) -> None:
+    def check_message(id_: Value, body: Value, session_id: Value) -> None:
         for file in kept_files([decode_body(body, MessageId(str(id_)))]):
             if named is not None:
                 named[file.digest] = f"{file.path} of {session_id}"
 
-    def turn(session_id: Value, version: Value, state: Value) -> None:
+    def check_turn(session_id: Value, version: Value, state: Value) -> None:
         decode_state(str(state), version=int(str(version)), grant_of=partial(stored_grant, rows, str(session_id)))
 
     checks: tuple[tuple[str, Callable[..., object], tuple[str, str], str, str], ...] = (
@@ -282,7 +280,7 @@ def _check_bodies(rows: Connection, named: dict[str, str] | None = None) -> list
         ),
         (
             "SELECT id, body, session_id FROM messages",
-            message,
+            check_message,
             ("message is", "messages are"),
             "damaged and shown as such",
             "The other messages of the session are not affected.",
@@ -296,7 +294,7 @@ def _check_bodies(rows: Connection, named: dict[str, str] | None = None) -> list
         ),
         (
             "SELECT t.session_id, t.version, t.state FROM turns t JOIN sessions s ON s.active_turn = t.turn_id",
-            turn,
+            check_turn,
             ("unfinished turn is", "unfinished turns are"),
             "damaged and cannot be resumed",
             "To continue in a copy: chatops sessions fork SESSION",

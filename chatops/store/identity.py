@@ -105,6 +105,7 @@ def recognise_copy(raw: sqlite3.Connection, here: FileIdentity | None) -> None:
             is_copy = stored is not None and not here.may_be(stored)
             if is_copy:
                 void_approvals(raw.execute)
+            # An identity that differs and is of no copy lacks a generation: it is stored once that is known.
             if is_copy or stored is None or here.generation:
                 _store_identity(raw, here)
     except sqlite3.Error:

@@ -333,7 +333,7 @@ def _one_line_title(value: JsonValue) -> str:
     return one_line(value, most=TITLE_LENGTH) if isinstance(value, str) else ""
 
 
-def _with_new_ids(messages: Sequence[Message], token: str) -> Iterator[Message]:
+def _with_new_ids(messages: Sequence[Message], prefix: str) -> Iterator[Message]:
     """Give each message and call a new id, so that nothing stored for another one is taken for its own.
 
     Ids are as those of turns, each of which begins with a message of the user.
@@ -347,21 +347,21 @@ def _with_new_ids(messages: Sequence[Message], token: str) -> Iterator[Message]:
     turn, numbers = 0, count(1)
     for place, message in enumerate(messages):
         turn += isinstance(message, UserMessage)
-        new = MessageId(f"{token}.{turn}.m{next(numbers)}")
+        new = MessageId(f"{prefix}.{turn}.m{next(numbers)}")
         match message:
             case AssistantMessage(calls=calls):
-                own = tuple(replace(call, id=_call_id(token, place, index)) for index, call in enumerate(calls, 1))
+                own = tuple(replace(call, id=_call_id(prefix, place, index)) for index, call in enumerate(calls, 1))
                 yield replace(message, id=new, calls=own)
             case ToolMessage() if id(message) in asked:
-                yield replace(message, id=new, call_id=_call_id(token, *asked[id(message)]))
+                yield replace(message, id=new, call_id=_call_id(prefix, *asked[id(message)]))
             case ToolMessage():
                 pass  # It answers no call.
             case _:
                 yield replace(message, id=new)
 
 
-def _call_id(token: str, place: int, index: int) -> CallId:
-    return CallId(f"{token}.0.{place}.{index}")
+def _call_id(prefix: str, place: int, index: int) -> CallId:
+    return CallId(f"{prefix}.0.{place}.{index}")
 
 
 _READERS = {ImportFormat.JSONL: _from_export, ImportFormat.OPENWEBUI: _from_webui, ImportFormat.OPENAI: _from_openai}

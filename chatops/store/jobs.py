@@ -78,9 +78,9 @@ class Jobs(StorePart):
 
 
 def with_seal(row: JobRow, folder: Path) -> JobRow:
-    """Return the row with a digest of it among its options, by a key in `folder` that is made once.
+    """Return the row with a seal among its options: its digest by a key in `folder`, which is made once.
 
-    Raises ConfigError if that cannot be written.
+    So a row that another user has changed is recognised. Raises ConfigError if the key cannot be written.
     """
     key = folder / "jobs.key"
     if not key.exists():

@@ -3,12 +3,13 @@
 Theory of operation
 
 The store starts as a copy of the file's sessions, or empty if the file cannot be read. No turn of the file can be
-resumed in it, see `recovery.copy_sessions`. What the copy was like, and the numbers of its last rows, are kept beside
-it (`_REMEMBER_COPY`), and tell what was changed and added here since.
+resumed in it, see `recovery.copy_without_turns`. The copy as it was made, with the numbers of its last rows, is kept
+too (`_REMEMBER_COPY`), and tells what was changed and added here since.
 
-`save` opens the file like any process that starts, attaches both to it, and moves in one transaction of the file what
-was added. The lock of the connection is held from the moment at which it is read to the exchange of the two databases,
-so that nothing is written here in between. A process that is killed has moved all of it or nothing.
+`save` opens the file like any process that starts, and attaches the rows in memory and the copy as it was made. In one
+transaction of the file, it moves what was added. The lock of the connection is held from the reading of these rows to
+the exchange of the two databases, so that nothing is written here in between. A process that is killed has moved all of
+it or nothing.
 
 Nothing that another process stored is overwritten. A session that was opened or changed here must be in the file as it
 was copied, without an unfinished turn or run, queued messages, or another living owner. Rows are inserted and never
@@ -70,7 +71,8 @@ _USED_SESSIONS = """SELECT m.id, f.active_turn IS NOT NULL
     FROM memory.sessions m JOIN copied.sessions c USING (id) LEFT JOIN sessions f USING (id)
     WHERE m.activity <> c.activity OR m.id IN (SELECT session_id FROM memory.leases
         UNION SELECT session_id FROM memory.queued_texts UNION SELECT session_id FROM memory.runs)"""
-"""The copied sessions that were used in memory: if they have unfinished work in the file, if they differ there.
+"""Query: the copied sessions that were used in memory, each with two facts: it has unfinished work in the file, and it
+differs there.
 
 Tools that were revoked and changes of the sandbox count too: neither process knows those of the other.
 """
@@ -90,21 +92,25 @@ class LateFile(StoreFile):
         for statement in _REMEMBER_COPY:
             self._raw.execute(statement)
 
-    def save(self, *, may_take: Callable[[LeaseRow | None, SessionId], None]) -> Sequence[tuple[SessionId, SessionId]]:
+    def save(
+        self, *, must_be_free: Callable[[LeaseRow | None, SessionId], None]
+    ) -> Sequence[tuple[SessionId, SessionId]]:
         """Move everything into the file and use it from now on. Returns the new copies of sessions, with their sources.
 
-        `may_take` raises SessionHeldError unless this process may own the session with that lease. Has no effect if
+        `must_be_free` raises SessionHeldError unless this process may own the session with that lease. Has no effect if
         everything was moved already. Raises StoreError if it cannot be moved: then nothing is.
         """
         if self._moved:
             return ()
         try:
-            return self._move(may_take)
+            return self._move(must_be_free)
         except NotSavedError as error:
             self.unsaved = error.reason
             raise
 
-    def _move(self, may_take: Callable[[LeaseRow | None, SessionId], None]) -> Sequence[tuple[SessionId, SessionId]]:
+    def _move(
+        self, must_be_free: Callable[[LeaseRow | None, SessionId], None]
+    ) -> Sequence[tuple[SessionId, SessionId]]:
         must_have_room(self.path)
         file = StoreFile(self.path)
         try:
@@ -116,7 +122,7 @@ class LateFile(StoreFile):
                 with file.write():
                     if file.unsaved:
                         raise NotSavedError("Not saved: the session store was replaced.", reason=file.unsaved)
-                    _check_unchanged(file, may_take)
+                    _must_be_unchanged(file, must_be_free)
                     copies = _move_sessions(file)
                     _add_rows(file)
                     reach("in_late_save")
@@ -124,7 +130,7 @@ class LateFile(StoreFile):
                     file._raw.execute(f"DETACH {name}")
                 self._continue_with(file)
                 self._moved = True
-                # Sessions that are opened later show the notices too.
+                # In place of the first notice, as sessions that are opened later show the notices too.
                 self.notices[0] = SAVED
                 return copies
         except BaseException as error:
@@ -134,7 +140,7 @@ class LateFile(StoreFile):
             raise
 
 
-def _check_unchanged(file: Connection, may_take: Callable[[LeaseRow | None, SessionId], None]) -> None:
+def _must_be_unchanged(file: Connection, must_be_free: Callable[[LeaseRow | None, SessionId], None]) -> None:
     """Raise NotSavedError if a session that was used here differs in the file, or has an owner there."""
     for id_, unfinished, differs in file.all(_USED_SESSIONS):
         session_id = SessionId(text(id_))
@@ -143,7 +149,7 @@ def _check_unchanged(file: Connection, may_take: Callable[[LeaseRow | None, Sess
         if differs:
             raise _not_saved_error(f"session {session_id} was changed or deleted by another chatops")
         try:
-            may_take(leases.stored(file, session_id), session_id)
+            must_be_free(leases.stored(file, session_id), session_id)
         except SessionHeldError as error:
             raise NotSavedError(
                 f"Not saved: {error}",
@@ -164,7 +170,7 @@ def _move_sessions(file: Connection) -> list[tuple[SessionId, SessionId]]:
     file.run(
         "UPDATE sessions SET head = m.head, active_turn = m.active_turn, turn_counter = m.turn_counter, "
         "message_count = m.message_count, updated_at = m.updated_at, "
-        # The copy was made without it.
+        # The copy was made without last turns.
         f"last_turn = coalesce(m.last_turn, sessions.last_turn) {both} AND m.activity <> c.activity"
     )
     used = (

@@ -7,8 +7,8 @@ messages, call the model, run tools. Reading needs none, and neither does postin
 
 Transitions
 
-- No row, or a row whose process is gone: `acquire_lease` makes the caller the owner, with a token that is random
-  for each time. `keeps_out` says when a process counts as gone: on the same machine when it is dead, on another one or
+- No row, or a row whose process is gone: `acquire_lease` makes the caller the owner, with a new random
+  token. `keeps_out` says when a process counts as gone: on the same machine when it is dead, on another one or
   in another container when the lease has expired.
 - Reserved: the row names a process that has not acquired the lease yet, and has no token. `reserve_lease` makes such a
   row, and so does `seize_lease`. Only that process may acquire it.
@@ -73,12 +73,13 @@ def keeps_out(lease: LeaseRow, *, me: Holder, now: float, alive: Callable[[Holde
 
 
 def _is_visible(other: Holder, me: Holder) -> bool:
+    """Return True if `me` can tell whether `other` lives. A restart of the machine has ended its containers too."""
     boot, _, container = other.boot_id.partition("/")
     my_boot, _, my_container = me.boot_id.partition("/")
     return other.machine == me.machine and (boot != my_boot or container == my_container)
 
 
-def may_take(
+def must_be_free(
     lease: LeaseRow | None, holder: Holder, *, session_id: SessionId, now: float, alive: Callable[[Holder], bool]
 ) -> None:
     """Raise SessionHeldError unless `holder` may own the session now."""
@@ -148,7 +149,7 @@ class Leases(StorePart):
     """The methods of `Store` about leases."""
 
     def acquire_lease(self, session_id: SessionId, holder: Holder, *, token: str = "", ttl_s: float = 30.0) -> str:
-        """Take the lease of a session, which may be reserved for `holder`. Return the token of this time.
+        """Take the lease of a session, which may be reserved for `holder`. Return the token of this acquisition.
 
         That is `token`, which a caller that may be cancelled meanwhile makes with `new_token`.
 
@@ -160,7 +161,7 @@ class Leases(StorePart):
             self._rows.must_be_own(full, to_drive=True)
             before = stored(self._rows, full)
             if before is None or before.holder != holder:
-                may_take(before, holder, session_id=full, now=now, alive=self._alive)
+                must_be_free(before, holder, session_id=full, now=now, alive=self._alive)
                 _put_lease(self._rows, full, holder, expires_at=now + ttl_s, now=now, token=token)
             elif before.token:
                 raise SessionHeldError(
@@ -177,7 +178,7 @@ class Leases(StorePart):
             full, now = sessions.full_id(self._rows, session_id), self._clock()
             self._rows.must_be_own(full, to_drive=True)
             before = stored(self._rows, full)
-            may_take(before, holder, session_id=full, now=now, alive=self._alive)
+            must_be_free(before, holder, session_id=full, now=now, alive=self._alive)
             if before is None or before.holder != holder:
                 _put_lease(self._rows, full, holder, expires_at=now + ttl_s, now=now)
 
@@ -303,10 +304,10 @@ def _encode_holder(holder: Holder) -> str:
     return json.dumps([holder.host, holder.pid, holder.boot_id, holder.pid_started, holder.machine])
 
 
-def _decode_holder(stored: str) -> Holder | None:
-    """Decode what `_encode_holder` wrote; anything else counts as no request."""
+def _decode_holder(encoded: str) -> Holder | None:
+    """Decode what `_encode_holder` wrote; None for anything else."""
     try:
-        host, pid, boot_id, started, machine = json.loads(stored)
+        host, pid, boot_id, started, machine = json.loads(encoded)
         return Holder(
             host=str(host), pid=int(pid), boot_id=str(boot_id), pid_started=str(started), machine=str(machine)
         )

@@ -245,7 +245,7 @@ class _Table:
 
 
 _OF_SESSION = "owns(session_id)"
-_OLD = f"({_OF_SESSION} OR is_gone(session_id))"
+_OWN_OR_GONE = f"({_OF_SESSION} OR is_gone(session_id))"
 _OWN_SESSION = (
     "principal = session_user::text AND NOT is_queued(id) AND (SELECT is_member()) "
     "AND activity <= (SELECT next_activity())"
@@ -254,7 +254,7 @@ _ALL = "INSERT UPDATE DELETE"
 TABLES = {
     "store": _Table(""),
     "members": _Table(""),
-    "messages": _Table("INSERT DELETE", _OLD, f"{_OF_SESSION} AND starts_with(id, session_id || '.')"),
+    "messages": _Table("INSERT DELETE", _OWN_OR_GONE, f"{_OF_SESSION} AND starts_with(id, session_id || '.')"),
     "sessions": _Table(_ALL, _OWN_SESSION, f"{_OWN_SESSION} AND is_new(id)"),
     "turns": _Table(_ALL, f"{_OF_SESSION} AND starts_with(turn_id, session_id || '.')"),
     "journal": _Table("INSERT UPDATE", "owns_turn(turn_id) AND starts_with(call_id, turn_id || '.')"),
@@ -285,7 +285,9 @@ TABLES = {
     ),
     "turn_grants": _Table("INSERT", _OF_SESSION),
     "jobs": _Table(_ALL, _OF_SESSION),
-    "files": _Table("INSERT DELETE", _OLD, f"{_OF_SESSION} OR (session_id = '{PASTED}' AND (SELECT is_member()))"),
+    "files": _Table(
+        "INSERT DELETE", _OWN_OR_GONE, f"{_OF_SESSION} OR (session_id = '{PASTED}' AND (SELECT is_member()))"
+    ),
     "queue": _Table(""),
     "hints": _Table(""),
     "workers": _Table(""),
@@ -354,7 +356,7 @@ def _put_rights(rows: Connection, role: str, *, member: bool) -> None:
     rows.run(f"GRANT USAGE ON SCHEMA chatops TO {name}")
     rows.run(f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA chatops TO {name}")
     rows.run(f"GRANT SELECT ON runnable TO {name}")
-    for table, its in TABLES.items():
+    for table, rights in TABLES.items():
         listed = rows.all(
             "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = ?::regclass "
             "AND attnum > 0 AND NOT attisdropped AND attidentity = '' AND attname <> ALL(?)",
@@ -363,7 +365,7 @@ def _put_rights(rows: Connection, role: str, *, member: bool) -> None:
         )
         names = {"DELETE": [], "INSERT": [text(row[0]) for row in listed]}
         names["UPDATE"] = [name for name in names["INSERT"] if name != "id"]
-        given = ["SELECT", *(f"{c} ({', '.join(names[c])})".removesuffix(" ()") for c in its.commands.split())]
+        given = ["SELECT", *(f"{c} ({', '.join(names[c])})".removesuffix(" ()") for c in rights.commands.split())]
         rows.run(f"GRANT {', '.join(given)} ON {table} TO {name}")
 
 
@@ -382,7 +384,9 @@ def level_of(rows: Connection, role: str) -> AccessLevel | None:
         role,
     )
     level, owns = found or (None, False)
-    return AccessLevel.ADMIN if owns else None if level is None else AccessLevel[text(level).upper()]
+    if owns:
+        return AccessLevel.ADMIN
+    return None if level is None else AccessLevel[text(level).upper()]
 
 
 def groups_of(rows: Connection, role: str, among: Sequence[str]) -> frozenset[str]:

@@ -175,6 +175,7 @@ def delete_unshared(rows: Connection, head: MessageId | None) -> None:
     path = chain_ids(rows, head)
     gone = set(path)
     for message_id in path:
+        # A message that another session has is followed by messages that it has, too.
         if rows.one("SELECT 1 FROM sessions WHERE head = ?", message_id) is not None:
             return
         children = rows.all("SELECT id FROM messages WHERE parent_id = ?", message_id)

@@ -132,7 +132,7 @@ class Postgres(Connection):
         self._pooled_process = 0
         """The process of the server behind a pooler; 0 if there is no pooler."""
         self._is_first = False
-        """True until a transaction, or a query without one, has executed a statement."""
+        """True from the start of a transaction, or of a query without one, to its first statement."""
         self._now: float | None = None
         """Time of the write transaction that is open."""
         with self._lock, self._translate_errors():
@@ -221,7 +221,7 @@ class Postgres(Connection):
         members.grant(self, role, level)
 
     def foreign(self, session_id: SessionId, *, to_drive: bool = True) -> str:
-        """Return whom a session belongs to that this role may not drive, or not change; empty if it may."""
+        """Return whom a session belongs to; empty if this role may drive it, or may change it if not `to_drive`."""
         queued = "EXISTS (SELECT 1 FROM queue q WHERE q.session_id = s.id)"
         found = self.one(f"SELECT s.principal, {queued} FROM sessions s WHERE s.id = ?", session_id)
         principal, by_worker = found or (self.role, False)

@@ -127,20 +127,20 @@ class Listener:
         """Wake no one any more."""
         self._waiting.clear()
 
-    def _go_on(self) -> bool:
+    def _has_listeners(self) -> bool:
         """Return True while anyone waits. If not, the thread ends, and `add` starts another one."""
         with self._lock:
             self._listens = bool(self._waiting)
             return self._listens
 
     def _listen(self) -> None:
-        while self._go_on():
+        while self._has_listeners():
             try:
                 with closing(self._connect()) as link:
                     link.execute(f"LISTEN {CHANNEL}".encode())
                     # Nothing was heard of what happened before.
                     self._wake(None)
-                    while self._go_on():
+                    while self._has_listeners():
                         if notified := {notice.payload for notice in link.notifies(timeout=SILENT_S, stop_after=1)}:
                             self._wake(notified)
                         else:

@@ -101,12 +101,12 @@ def must_be_readable(version: int, place: str) -> None:
 
 def is_copy_or_new(rows: Connection) -> bool:
     """Return True unless the tables were last written in this database of this cluster."""
-    return rows.one("SELECT place FROM store") != (_here(rows),)
+    return rows.one("SELECT place FROM store") != (_database_identity(rows),)
 
 
 def note_database(rows: Connection) -> None:
     """Store which database the tables are in, within the current transaction. In a copy, make all approvals void."""
-    here = _here(rows)
+    here = _database_identity(rows)
     if rows.one("SELECT place FROM store") not in (("",), (here,)):
         void_approvals(lambda sql, values=(): rows.run(sql, *values))
     rows.run("UPDATE store SET place = ?", here)
@@ -225,7 +225,7 @@ def _read_version(rows: Connection) -> int:
     return integer((rows.one("SELECT version FROM store") or (None,))[0])
 
 
-def _here(rows: Connection) -> str:
+def _database_identity(rows: Connection) -> str:
     """Return the identity of the cluster, and the number of the database in it."""
     number = "SELECT oid FROM pg_database WHERE datname = current_database()"
     row = rows.one(f"SELECT system_identifier || ':' || ({number}) FROM pg_control_system()")

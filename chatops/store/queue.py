@@ -285,9 +285,9 @@ class Queue(StorePart):
         return lease is None or lease.holder == self._process()
 
     def unhint(self, session_id: SessionId, *, wait_s: float = 0.0) -> bool:
-        """Delete the hint of a session that was left, unless it can go on: then return True, and notify the workers.
+        """Delete the hint of a session that this worker has left, unless the session can go on.
 
-        `wait_s`: seconds until anyone follows the hint.
+        Return True if it can: then workers follow the hint after `wait_s` seconds.
         """
         rows = self._rows
         with rows.write():

@@ -300,13 +300,13 @@ def open_readable(path: Path, *, unsaved: str) -> tuple[Connection, Salvage | No
     with _refuse_and_translate(path):
         if path.exists():
             raw = open_to_read(path)
-            if _is_sound(raw, path):
+            if _is_sound_and_current(raw, path):
                 return Connection(prepare(raw), path=path, unsaved=unsaved), None
             raw.close()
     return _copy_to_memory(path, unsaved=unsaved, tables=())
 
 
-def copy_sessions(path: Path, *, unsaved: str) -> tuple[Connection, Salvage]:
+def copy_without_turns(path: Path, *, unsaved: str) -> tuple[Connection, Salvage]:
     """Return a copy in memory of the sessions at `path`, and how much could be read. No turn in it can be resumed.
 
     Empty if there is no file. `unsaved` says why the copy stands for the file. Raises as `open_readable` does.
@@ -347,7 +347,8 @@ def _copy_to_memory(path: Path, *, unsaved: str, tables: Sequence[str]) -> tuple
         return Connection(target, path=path, unsaved=unsaved), salvage
 
 
-def _is_sound(raw: sqlite3.Connection, path: Path) -> bool:
+def _is_sound_and_current(raw: sqlite3.Connection, path: Path) -> bool:
+    """Return True if `raw` can be read as it is. Raises UnreadableError as `check` does, and closes `raw` then."""
     try:
         check(raw, path)
         return bool(raw.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION)
@@ -455,6 +456,7 @@ def _remove_unfinished(folder: Path) -> None:
     """Delete unfinished files of processes that were killed, because they hold copies of the user's messages."""
     for file in folder.iterdir():
         if made := _UNFINISHED.fullmatch(file.name):
+            # One of this process id was left by an earlier process, as this one makes its file afterwards.
             pid = int(made[1])
             if pid == os.getpid() or not is_alive(Holder(host="", pid=pid, boot_id="", pid_started="")):
                 file.unlink(missing_ok=True)

@@ -71,7 +71,7 @@ _ALL_TABLES = (
     )""",
     "CREATE INDEX sessions_by_activity ON sessions(activity)",
     "CREATE INDEX sessions_by_head ON sessions(head)",
-    # `writer` and `fingerprint`: the connection that stored the last step, and its hash. They show a repeated commit.
+    # `writer`: the store object that committed the last step. `fingerprint`: digest of that step, to know it again.
     """CREATE TABLE turns (
         turn_id TEXT PRIMARY KEY,
         session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
@@ -319,7 +319,10 @@ def migrate(raw: sqlite3.Connection, *, to: int | None = None) -> None:
 
 
 def must_be_known(version: int, *, what: str, then: str, advice: str) -> None:
-    """Raise UnreadableError for a version that only a newer chatops knows. `what` was made by it, `then` follows."""
+    """Raise UnreadableError for a version that only a newer chatops knows.
+
+    `what` begins the message, such as "The store was", and `then` ends it, such as "it was not opened".
+    """
     if version > SCHEMA_VERSION:
         raise UnreadableError(
             f"{what} made by a newer chatops (version {version}, this one reads up to {SCHEMA_VERSION}); {then}.",

@@ -277,9 +277,9 @@ def title_from(messages: Iterable[Message]) -> str:
     """
     for message in messages:
         if isinstance(message, UserMessage):
-            title = _title(message.text)
+            title = _make_title(message.text)
         elif isinstance(message, AssistantMessage):
-            title = _title(message.text)
+            title = _make_title(message.text)
             title = "" if title.endswith("?") else title
         else:
             continue
@@ -297,12 +297,12 @@ def copy_title(left_out: Iterable[Message], *, source: str, is_copy: bool, said:
     if is_copy:
         source = f"{_JOIN}{source}".partition(_JOIN + _BEFORE)[0].removeprefix(_JOIN)
     if len(source) > _SOURCE_TITLE and source == title_from(said):
-        source = _cut(source, _SOURCE_TITLE)
+        source = _cut_between_words(source, _SOURCE_TITLE)
     left = title_from(left_out)
     return _JOIN.join(filter(None, (source, f"{_BEFORE}{left}" if left else "")))
 
 
-def _title(text: str) -> str:
+def _make_title(text: str) -> str:
     """Return the first sentence without greeting, list signs and long paths, cut between words."""
     lines = [" ".join(line.split()) for line in _prose_first(text[:_TITLE_SOURCE_CHARACTERS].splitlines())]
     line, said = next(((line, rest) for line in lines if (rest := _without_greeting(line))), ("", ""))
@@ -311,10 +311,10 @@ def _title(text: str) -> str:
     said = _PATH.sub(lambda found: found[1] or found[2], _ADDRESS.sub(lambda found: found[1], said))
     said = _first_sentence(said)
     said = said.removesuffix("?") if is_request else said
-    return said if len(said) <= TITLE_LENGTH else _cut(said, TITLE_LENGTH)
+    return said if len(said) <= TITLE_LENGTH else _cut_between_words(said, TITLE_LENGTH)
 
 
-def _cut(text: str, most: int) -> str:
+def _cut_between_words(text: str, most: int) -> str:
     """Return the beginning of a longer text, cut between words."""
     head, _, _ = text[:most].rpartition(" ")
     return f"{(head or text)[: most - 1].rstrip(' ,;:-')}…"
@@ -339,8 +339,9 @@ def _without_greeting(line: str) -> str:
     for before in (_LIST_SIGN, _GREETING, _GREETING, _POLITE_WORDS, _POLITE_WORDS):
         found = before.match(rest)
         rest = rest[found.end() :] if found is not None else rest
-    cut = rest != line and rest[:1].islower() and rest.partition(" ")[0].isalpha()
-    return rest[:1].upper() + rest[1:] if cut else rest
+    # A first word such as `main.py` stays as it is.
+    begins_with_word = rest[:1].islower() and rest.partition(" ")[0].isalpha()
+    return rest[:1].upper() + rest[1:] if rest != line and begins_with_word else rest
 
 
 def _first_sentence(text: str) -> str:

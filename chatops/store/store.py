@@ -22,7 +22,7 @@ from chatops.store.base import Decider, Late
 from chatops.store.connection import Connection, integer, text, text_or
 from chatops.store.decisions import DecisionQueue, RememberedRules
 from chatops.store.jobs import Jobs
-from chatops.store.leases import Leases, may_take
+from chatops.store.leases import Leases, must_be_free
 from chatops.store.process_identity import is_alive, this_process
 from chatops.store.queue import Queue
 from chatops.store.runs import Runs
@@ -255,7 +255,7 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
             family = [full, *sessions.children(self._rows, full)]
             for deleted in family:
                 self._rows.must_be_own(deleted)
-                self._may_take(leases.stored(self._rows, deleted), deleted)
+                self._must_be_free(leases.stored(self._rows, deleted), deleted)
                 sessions.delete(self._rows, deleted)
         for deleted in family if not self.unsaved else ():
             if self._rows.HAS_BACKUP:
@@ -394,15 +394,15 @@ class Store(Turns, Runs, DecisionQueue, RememberedRules, Leases, Jobs, Queue, Au
         from chatops.store.late_file import LateFile
 
         if isinstance(self._rows, LateFile):
-            for copy, source in self._rows.save(may_take=self._may_take):
+            for copy, source in self._rows.save(must_be_free=self._must_be_free):
                 self.files.share(source, copy)
 
     def close(self) -> None:
         """Close the store. Idempotent."""
         self._rows.close()
 
-    def _may_take(self, lease: LeaseRow | None, session_id: SessionId) -> None:
-        may_take(lease, self._process(), session_id=session_id, now=self._clock(), alive=self._alive)
+    def _must_be_free(self, lease: LeaseRow | None, session_id: SessionId) -> None:
+        must_be_free(lease, self._process(), session_id=session_id, now=self._clock(), alive=self._alive)
 
     def _free_id(self, now: float) -> SessionId:
         for _ in range(100):

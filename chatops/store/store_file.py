@@ -99,7 +99,7 @@ class StoreFile(Connection):
         raise NotSavedError(message, advice="Try again.", reason="session store damaged") from error
 
     def _is_in_place(self) -> bool:
-        """Return True if the file, its log and the log's index still have their names.
+        """Return True if the file, its log and the log's index still have their names, and for rows in memory.
 
         A process that opens the file without its log sees an old state. A process that creates another index is not
         kept from writing at the same time.

@@ -124,7 +124,7 @@ class Turns(StorePart):
                 "result, finished_at, machine FROM journal WHERE turn_id = ? ORDER BY seq",
                 turn_id,
             )
-        return [_journal_row(row) for row in found]
+        return [_decode_journal_row(row) for row in found]
 
 
 def commit(rows: Connection, step: TurnStep, *, now: float, writer: str, process: Holder, via: str = "") -> None:
@@ -347,8 +347,9 @@ def _close_attempt(rows: Connection, closing: AttemptResult, *, now: float) -> N
         )
 
 
-def _journal_row(row: SqlRow) -> JournalRow:
+def _decode_journal_row(row: SqlRow) -> JournalRow:
     outcome = text_or_none(row[9])
+    # A later version may have stored an outcome that this one does not know.
     known = outcome in {member.value for member in Outcome}
     return JournalRow(
         call_id=CallId(text(row[0])),

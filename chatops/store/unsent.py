@@ -29,7 +29,7 @@ class Unsent:
     """The messages of this process that are in no store yet."""
 
     def __init__(self, paths: Paths, workspace: Path) -> None:
-        self._folder = _folder(paths)
+        self._folder = _unsent_folder(paths)
         self._workspace = str(workspace)
         self._file: tuple[int, Path] | None = None
         """Descriptor and path of the file; None while there are no messages."""
@@ -76,7 +76,7 @@ def recover(paths: Paths, workspace: Path, *, store: Callable[[str], None]) -> i
     `store` raises if it cannot store them. The files are removed afterwards.
     """
     count = 0
-    for path in sorted(_folder(paths).glob(f"*{_ENDING}")):
+    for path in sorted(_unsent_folder(paths).glob(f"*{_ENDING}")):
         with suppress(OSError), _open_locked(path) as handle:
             texts = _last_texts(handle, str(workspace))
             if texts is None:
@@ -88,7 +88,7 @@ def recover(paths: Paths, workspace: Path, *, store: Callable[[str], None]) -> i
     return count
 
 
-def _folder(paths: Paths) -> Path:
+def _unsent_folder(paths: Paths) -> Path:
     return paths.data / "unsent"
 
 
@@ -107,7 +107,7 @@ def _open_locked(path: Path) -> Iterator[int]:
 
 
 def _last_texts(handle: int, workspace: str) -> tuple[str, ...] | None:
-    """Return the texts of the last complete line; None if they belong to another workspace."""
+    """Return the texts of the last complete line, none if there is no such line; None if it is of another workspace."""
     with os.fdopen(os.dup(handle), "rb") as file:
         lines = file.read(_MAX_BYTES).split(b"\n")[:-1]
     for line in reversed(lines):

@@ -31,7 +31,7 @@ from chatops.store.base import SessionInfo
 from chatops.store.connection import Connection
 from chatops.store.late_file import LateFile
 from chatops.store.opening import must_have_room
-from chatops.store.recovery import copy_sessions, empty_in_memory, open_readable
+from chatops.store.recovery import copy_without_turns, empty_in_memory, open_readable
 from chatops.store.store import Store
 from chatops.store.store_file import StoreFile
 from chatops.toolkit.confine import home_folders, why_not_for_commands
@@ -188,7 +188,7 @@ def _copy_to_memory(path: Path, why: NotSavedError) -> Store:
     `Store.save` moves it into the file once that can be written.
     """
     try:
-        rows, _ = copy_sessions(path, unsaved=why.reason)
+        rows, _ = copy_without_turns(path, unsaved=why.reason)
     except StoreError:
         rows = Connection(empty_in_memory(), path=path, unsaved=why.reason)
     notice = f"{why} Nothing from now on is kept when chatops ends, and no call can be approved. {why.advice}"

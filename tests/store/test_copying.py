@@ -207,7 +207,7 @@ class TestCopying:
             assert forged.execute(f"UPDATE posted SET by = {members}").rowcount == 2
             forged.execute("UPDATE sessions SET id = ? WHERE id = ?", (f"{theirs.id}-1-1-1", self.over))
             forged.commit()
-        made = copy_sessions(source._rows, target._rows, member="ana")
+        made = copy_sessions(source._rows, target._rows, role="ana")
         assert "names a member" in made.failed[self.waits]
         assert f"a child of {theirs.id}" in made.failed[f"{theirs.id}-1-1-1"]
         with psycopg.connect(url) as admin:

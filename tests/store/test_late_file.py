@@ -21,7 +21,7 @@ from chatops.domain.tools import Outcome
 from chatops.engine.state import CallState
 from chatops.store.base import SAVED, Holder
 from chatops.store.late_file import _TABLES, LateFile
-from chatops.store.recovery import copy_sessions
+from chatops.store.recovery import copy_without_turns
 from chatops.store.schema import SCHEMA_VERSION, columns_of
 from chatops.store.store import Store
 from chatops.wiring.stored import Storage, make_store
@@ -40,7 +40,7 @@ def opened(file: Path | LateFile, holder: Holder = HERE, *, dead: tuple[Holder, 
 @contextmanager
 def in_memory(path: Path) -> Iterator[Store]:
     """The store that a chat has while its disk is full."""
-    rows, _ = copy_sessions(path, unsaved="disk full")
+    rows, _ = copy_without_turns(path, unsaved="disk full")
     with closing(opened(LateFile(rows, notice="Disk full."))) as store:
         yield store
 

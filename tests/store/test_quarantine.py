@@ -21,7 +21,7 @@ from chatops.engine.state import CallState
 from chatops.store.health import Severity, findings
 from chatops.store.identity import copied_key
 from chatops.store.process_identity import this_process
-from chatops.store.recovery import copy_sessions
+from chatops.store.recovery import copy_without_turns
 from chatops.store.schema import SCHEMA_VERSION
 from chatops.store.store import Store
 from chatops.store.store_file import REPLACED
@@ -182,7 +182,7 @@ def test_a_kill_during_quarantine_loses_nothing(path: Path, name_changes: int) -
         assert kit.problems(store) == []
         said = texts(store.history(one))
     assert not [file.name for file in path.parent.iterdir() if ".new-" in file.name]
-    rows, _ = copy_sessions(Path(f"{path}.bad-1"), unsaved="only a copy")
+    rows, _ = copy_without_turns(Path(f"{path}.bad-1"), unsaved="only a copy")
     with closing(Store(rows)) as bad:
         # A log that was moved is not read any more, but goes with the file that has its name.
         assert "in the log" in (texts(bad.history(one))[-1], said[-1])
@@ -319,7 +319,7 @@ def test_sessions_of_a_replaced_file_continue_in_memory_and_its_rows_are_kept(pa
         store.append_message(ours, kit.user(ours, "in memory", 2), lease)
         assert texts(store.history(ours))[-1] == "in memory"
         assert len(store.notices) == 1
-    old, _ = copy_sessions(Path(f"{path}.old-1"), unsaved="a copy")
+    old, _ = copy_without_turns(Path(f"{path}.old-1"), unsaved="a copy")
     with closing(Store(old)) as copy:
         assert texts(copy.history(ours))[:2] == ["stored", "List it"]
     with closing(Store(path)) as store:
@@ -402,7 +402,7 @@ def test_reading_a_file_leaves_it_and_its_folder_as_they_are(path: Path) -> None
     one, other = filled(path)
     flip(path, pages_of(path, "messages")[5])
     before = {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.parent.iterdir()}
-    rows, salvage = copy_sessions(path, unsaved="only a copy")
+    rows, salvage = copy_without_turns(path, unsaved="only a copy")
     with closing(Store(rows)) as copy:
         assert copy.unsaved == "only a copy"
         assert 0 < salvage.messages < 2 * MESSAGES
@@ -414,7 +414,7 @@ def test_reading_a_file_leaves_it_and_its_folder_as_they_are(path: Path) -> None
 
 
 def test_reading_a_file_that_is_not_there_finds_nothing_and_makes_none(path: Path) -> None:
-    rows, salvage = copy_sessions(path, unsaved="")
+    rows, salvage = copy_without_turns(path, unsaved="")
     with closing(Store(rows)) as copy:
         assert copy.sessions() == []
     assert salvage.text == "There was nothing in it."
