@@ -33,7 +33,7 @@ from chatops.shell.simple_command import simple_words
 _MAX_SHORT_LINES = 5
 """Lines of a call up to which the cautions stand below it."""
 _CHARS_PER_LINE = 70
-"""Characters that a line of the call has about."""
+"""Approximate characters of a line of the call."""
 _MAX_MARKS = 100
 """Marks on one line above which all of it is marked: placing each takes time in the length of the line."""
 _PLAIN_NAME = r"[A-Za-z_][\w-]*"
@@ -162,10 +162,10 @@ class CallSheet:
         """The facts that no summary leaves out."""
         return tuple(fact for fact in self.facts if fact.weight in (Weight.NOTE, Weight.CAUTION, Weight.ATTEMPT))
 
-    def since(self, before: "CallSheet | None") -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
-        """Return the facts that are not details, and those settings among them that `before` shows just as well.
+    def fold_known(self, before: "CallSheet | None") -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
+        """Return the facts to show, without details, and the settings to fold because `before` has them too.
 
-        A single one stays: the row that names it would be no shorter.
+        A single setting is not folded: the row that names it would be no shorter.
         """
         known = frozenset(before.facts) if before is not None else frozenset[Fact]()
         shown = [fact for fact in self.facts if fact.weight is not Weight.DETAIL]
@@ -295,8 +295,8 @@ def _budget_facts(pending: PendingCall) -> Iterator[Fact]:
     """Yield what was spent, and what each answer does."""
     limit, more, spent, model = _budget_amounts(pending)
     in_all = amount(limit, spent + more)
-    in_all = f"cost {in_all}" if limit == "cost" else f"use {in_all} {limit}"
-    raised = f"this turn may {in_all} in all, then it asks again"
+    spends = f"cost {in_all}" if limit == "cost" else f"use {in_all} {limit}"
+    raised = f"this turn may {spends} in all, then it asks again"
     if model:
         raised = f"this turn goes on, and {'the cost' if limit == 'cost' else 'tokens'} of {model} will not be counted"
     ends = "ends the turn with what it has gathered; nothing more is spent"
@@ -389,7 +389,7 @@ def _is_shell(facts: CallFacts) -> bool:
 
 
 def _caution_facts(facts: CallFacts) -> Iterator[Fact]:
-    """Yield the reasons to look twice. For a command they follow from its words, so there may be further ones."""
+    """Yield the reasons to look twice. Those of a command follow from its words alone, so some may be missing."""
     for repair in facts.repairs:
         yield Fact(label="repaired", value=repair, weight=Weight.CAUTION)
     adds = facts.delegation.adds if facts.delegation is not None else ()
@@ -427,7 +427,7 @@ def _holds_workspace(word: str, facts: CallFacts) -> bool:
 def _effect_facts(pending: PendingCall) -> Iterator[Fact]:
     """Yield what the call touches, and what an approval is bound to.
 
-    It is a detail if the call itself says it and is asked about as usual.
+    If the call is asked about as usual, facts that it names itself are details.
     """
     facts = pending.facts
     usual = Weight.DETAIL if pending.reason is AskReason.POLICY else Weight.EFFECT
@@ -548,11 +548,13 @@ def question(pending: PendingCall) -> str:
 def subject_line(pending: PendingCall) -> str:
     """Return what a call is about, on one line with nothing hidden: the command, its files, its hosts or arguments."""
     facts = pending.facts
-    paths = " ".join(show_path(facts.relative(path)) for path in facts.paths)
-    asked = reveal(budget_question(pending), newlines=False)
-    about = asked or reveal(facts.command or "", newlines=False, strict=True) or paths
-    hosts = reveal(" ".join(facts.hosts), newlines=False, strict=True)
-    return about or hosts or reveal(facts.arguments, newlines=False)
+    return (
+        reveal(budget_question(pending), newlines=False)
+        or reveal(facts.command, newlines=False, strict=True)
+        or " ".join(show_path(facts.relative(path)) for path in facts.paths)
+        or reveal(" ".join(facts.hosts), newlines=False, strict=True)
+        or reveal(facts.arguments, newlines=False)
+    )
 
 
 def command_lines(facts: CallFacts) -> Iterator[tuple[str, tuple[tuple[int, int], ...]]]:

@@ -44,6 +44,8 @@ _REDIRECTING_SCRIPT = f'exec "$@" <{PROMPT_FILE} 2>{_ERRORS_FILE}'
 """Script that gives the program its input and output. Nothing of a session is part of it."""
 _MAX_ERROR_BYTES = 10_000
 """Bytes of the end of what the program wrote to its standard error."""
+_NO_WORKSPACE = Path("/nonexistent")
+"""Stands for the workspace: a model's program runs in a folder of its own, which is made later."""
 NEEDS_BUBBLEWRAP = 'Install bubblewrap. Without it: "unsandboxed": true in the model\'s entry, at your own risk.'
 
 
@@ -137,7 +139,7 @@ def _refused_error(message: str, advice: str) -> EngineError:
 
 def _find_installed(program: CliProgram, name: str) -> Program:
     """Return where a program is. Raises ConfigError if it is not installed."""
-    found = find_program(name, workspace=Path("/nonexistent"))
+    found = find_program(name, workspace=_NO_WORKSPACE)
     if found is None:
         raise ConfigError(f"{name} is not installed, or not on the PATH.", advice=program.install)
     return found
@@ -145,7 +147,7 @@ def _find_installed(program: CliProgram, name: str) -> Program:
 
 def _choose_level(*, unsandboxed: bool, require: SandboxLevel) -> SandboxLevel:
     """Return the highest sandbox level for the program; NONE if it runs without one. Raises ConfigError."""
-    found = confinement(SandboxSpec(), workspace=Path("/nonexistent"))
+    found = confinement(SandboxSpec(), workspace=_NO_WORKSPACE)
     if found.program and found.level >= require:
         return found.level
     if unsandboxed and require is SandboxLevel.NONE:

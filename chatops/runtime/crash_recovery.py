@@ -1,8 +1,7 @@
 """What an earlier process left of a turn: attempts without a result, their processes and their output.
 
-Crash recovery finds out what an interrupted process left of the calls that it was running. Orphan processes are stopped
-first. The findings go into the `Recover` input, so that every UI shows the same. `engine.recovery` decides what follows
-from them.
+The findings go into the `Recover` input, so that every UI shows the same. `engine.recovery` decides what follows from
+them.
 """
 
 import asyncio
@@ -60,7 +59,7 @@ class CrashRecovery:
             return True
 
     async def unsent(self, state: TurnState) -> str:
-        """Return the round whose request the last owner has left to this one, once: it is sent now."""
+        """Return the round whose request the last owner has left to this one, and forget it; empty if there is none."""
         key = f"{UNSENT}{state.turn_id}"
         with suppress(StoreError):
             if found := await self._worker(self._store.setting, key):

@@ -135,7 +135,7 @@ class ChildOfCall:
         self._call_id = call_id = effect.call.id
         self._grant = None if isinstance(effect, ReconcileTool) else effect.grant
         """Grant of the caller."""
-        self._started = effect if isinstance(effect, RunTool) else None
+        self._run_effect = effect if isinstance(effect, RunTool) else None
         self._stopping = isinstance(effect, ReconcileTool) and effect.stopping
         self._id = child_session(call_id)
         self._turn_id = TurnId(f"{self._id}.1")
@@ -229,9 +229,9 @@ class ChildOfCall:
         if grant is None or facts.delegation is None:
             raise ToolFailedError("The rights of the role were not compared.")
         layers = binding(grant)
-        if (stored := await self._stored_child()) is not None and self._started is not None:
+        if (stored := await self._stored_child()) is not None and self._run_effect is not None:
             # A store that was copied may bring sessions of any name and role.
-            if self._started.attempt == 1 or (stored.last_turn is None and stored.role != given.role):
+            if self._run_effect.attempt == 1 or (stored.last_turn is None and stored.role != given.role):
                 raise ToolFailedError(f"There is a session {self._id} already, which is not of this task.")
         if stored is None:
             child, words = await self._child_grant(given.role, grant)
@@ -305,15 +305,15 @@ class ChildOfCall:
     async def _start(self, session: ChildSession, given: Delegated) -> None:
         named = " ".join(f'@"{path}"' for path in given.files)
         files = await asyncio.to_thread(self._services.read_files, self._id, named) if named else ()
-        assert self._started is not None
-        spending = self._started.spending or Spending()
+        assert self._run_effect is not None
+        spending = self._run_effect.spending or Spending()
         beside = self._children.spent_beside(self._call_id, len(spending.earlier))
         await session.start_child(
             given.task,
             files=files,
-            reads_workspace=self._started.workspace_read,
+            reads_workspace=self._run_effect.workspace_read,
             spending=replace(spending, beside=beside),
-            budget=self._started.budget,
+            budget=self._run_effect.budget,
         )
 
     async def report(self) -> None:
@@ -324,9 +324,11 @@ class ChildOfCall:
             now = ChildTurn()  # Another process has taken it over: what it asks is asked there.
             if (state := self.session.state) is not None:
                 now = ChildTurn(pending=self.session.pending, paused=turn_status(state) is TurnStatus.PAUSED)
-            if now != self._last_report and self._started is not None:
+            if now != self._last_report and self._run_effect is not None:
                 self._last_report = now
-                await self._children.take(ChildInput(call_id=self._call_id, attempt=self._started.attempt, child=now))
+                await self._children.take(
+                    ChildInput(call_id=self._call_id, attempt=self._run_effect.attempt, child=now)
+                )
 
     # The end
 
@@ -386,8 +388,10 @@ class ChildOfCall:
         notices = (message for message in rest if isinstance(message, NoticeMessage) and message.for_model)
         text = "\n\n".join([text, *(f"[{message.to_model or message.text}]" for message in notices)])
         facts = ResultFacts(reads_workspace=any_read_workspace(messages), usage=usage)
-        content, cut = (capped := cap(text, limit=_MAX_ANSWER_CHARS)).text, capped.truncated
-        return ToolResult(outcome=outcome, content=content, truncated=cut, duration_ms=worked, facts=facts)
+        capped = cap(text, limit=_MAX_ANSWER_CHARS)
+        return ToolResult(
+            outcome=outcome, content=capped.text, truncated=capped.truncated, duration_ms=worked, facts=facts
+        )
 
 
 async def _stop_child(session: ChildSession) -> None:

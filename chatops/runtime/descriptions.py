@@ -164,15 +164,17 @@ def way_to_continue(session_id: str, run: WorkflowSpec | None = None) -> str:
 
 
 def stored_way_to_continue(store: Store, session_id: SessionId) -> str:
-    """Return `way_to_continue` for a stored session."""
+    """Return what continues a stored session. For a child session, that is what continues its caller's."""
     run = None
     with suppress(NoSuchSessionError, UnreadableError):
-        session_id = store.session(session_id).parent or session_id
-        if store.session(session_id).queue:
+        info = store.session(session_id)
+        info = info if info.parent is None else store.session(info.parent)
+        session_id = info.id
+        if info.queue:
             return "chatops queue list"
-        if store.job(SessionId(session_id)) is not None:
+        if store.job(session_id) is not None:
             return f"chatops jobs resume {session_id}"
-        run = store.load_run(session_id).spec if store.session(session_id).run is not None else None
+        run = store.load_run(session_id).spec if info.run is not None else None
     return way_to_continue(session_id, run)
 
 
@@ -203,10 +205,10 @@ def turn_summary(state: TurnState, decided: Mapping[CallId, DecisionRow]) -> str
         case CheckingAnswer():
             return "interrupted before the reply was checked"
         case InRound(calls=calls, proposed_under=grant):
-            # Calls that may run wait for the user too, if an earlier one does.
+            # While a call asks, those that may run wait for it. Only the one that asks is named.
             asks = any(isinstance(call.status, AwaitingDecision) for call in calls)
-            left = (call for call in calls if not (asks and isinstance(call.status, Permitted | Rechecking)))
-            parts = (_call_clause(call, grant, decided) for call in left)
+            named = (call for call in calls if not (asks and isinstance(call.status, Permitted | Rechecking)))
+            parts = (_call_clause(call, grant, decided) for call in named)
             return "; ".join(dict.fromkeys(text for text in parts if text)) or "interrupted between two requests"
         case Stopping(calls=calls):
             running = [call_line(call.call, call.status.facts) for call in calls if isinstance(call.status, Started)]
@@ -277,11 +279,10 @@ def with_roles(pending: Sequence[PendingCall], settings: SessionSettings, rights
 
 
 def judge_now(store: Store, queued: PendingCallRow, rights: Rights) -> PendingCall:
-    """Judge a queued call as `chatops resume` would now. A call whose turn cannot be read is returned as stored.
+    """Return a queued call as `chatops resume` would judge it now; as stored if its turn cannot be read.
 
-    A process that has the session open keeps the stored grant up to date and runs the call under its own
-    registry and flags, so then only the stored grant counts. So it does for the run of a Python program, which alone
-    knows its tools and its role, and judges the call when it resumes.
+    Two kinds of calls are judged by the stored grant alone. A process that has the session open keeps that grant up to
+    date under its own registry and flags. A Python program that has started the run alone knows its tools and role.
     """
     try:
         info, state = store.session(queued.session_id), store.load_turn(queued.turn_id)
@@ -290,11 +291,11 @@ def judge_now(store: Store, queued: PendingCallRow, rights: Rights) -> PendingCa
         log.info("%s is judged as stored: %s", queued.pending.call.id, error)
         return queued.pending
     settings = stored_settings(store, info, role=state.grant.role)
-    elsewhere = store.lease(info.id) is not None
+    judged_elsewhere = store.lease(info.id) is not None
     if run is not None:
         settings = settings.at_step(run)
-        elsewhere = elsewhere or run.spec.source == PYTHON_PROGRAM
-    if not elsewhere:
+        judged_elsewhere = judged_elsewhere or run.spec.source == PYTHON_PROGRAM
+    if not judged_elsewhere:
         now, _ = settings.grant_for(state.grant, rights)
         state = replace(state, grant=state.grant.intersection(now))
     found = [pending for pending in pending_calls(state) if pending.call.id == queued.pending.call.id]
@@ -312,10 +313,11 @@ def denial_sentence(denial: Denial) -> str:
 
 
 def _may_run(pending: PendingCall, grant: Grant) -> bool:
-    """Return True if a role with this grant could run the call. No grant offers the one that applies changes."""
-    if pending.call.name != CONTAINED_APPLY:
-        return grant.judge(pending.call.name, pending.facts).verdict is not Verdict.DENY
-    return grant.role == pending.role
+    """Return True if a role with this grant could run the call."""
+    if pending.call.name == CONTAINED_APPLY:
+        # The engine makes this call, so no grant has its tool. The role of the turn may let it run.
+        return grant.role == pending.role
+    return grant.judge(pending.call.name, pending.facts).verdict is not Verdict.DENY
 
 
 def _roles_that_could_run(pending: PendingCall, settings: SessionSettings, rights: Rights) -> tuple[str, ...]:

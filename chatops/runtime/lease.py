@@ -5,7 +5,7 @@ Theory of operation
 A session has one owner at a time: the process that holds its lease, a row in the store. `store.leases` says who may
 take it, and `runtime.session_follower` is the side of a process that wants it.
 
-- Taken: `take` stores the lease with a token, which is random for each time, and starts a task that keeps it. The task
+- Taken: `take` stores the lease with a new random token, and starts a task that keeps it. The task
   renews the lease every LEASE_S / 3 seconds and looks at the store every LOOK_S seconds.
 - Requested: another process has written its name into the row. The task reports it through `on_request`. The owner
   finishes what runs, then calls `hand_over`, which makes the newest requester the holder, or releases the lease if
@@ -93,7 +93,7 @@ class Lease:
             # The thread of the store acquires it all the same.
             self._release_later(token, session)
             raise
-        self._forget()
+        self._stop_keeping()
         self._session, self.token, self._renewed_at = session, token, began
         self._keep_task = asyncio.create_task(self._renew_and_watch(session), name="lease")
 
@@ -133,7 +133,7 @@ class Lease:
     async def release(self) -> None:
         """Release the lease. Has no effect if it was never taken."""
         token = self.token
-        session = self._forget()
+        session = self._stop_keeping()
         if session is None:
             return
         try:
@@ -146,7 +146,8 @@ class Lease:
         if token:
             self._worker.later(self._store.release_lease, session, self._holder, token)
 
-    def _forget(self) -> SessionId | None:
+    def _stop_keeping(self) -> SessionId | None:
+        """End the task that keeps the lease, and return the session that the lease was of, if any."""
         if self._keep_task is not None:
             self._keep_task.cancel()
         session, self._session, self.token = self._session, None, ""
@@ -173,6 +174,7 @@ class Lease:
                     if self._on_stop():
                         await self._worker(self._store.ask_to_stop, session, stop=False)
                     else:
+                        # Ask again at the next look, even if nothing changes until then.
                         last_version = -1
             except StoreError as error:
                 log.warning("the lease was not looked at: %s", error)

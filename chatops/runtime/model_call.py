@@ -36,9 +36,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ModelCall:
-    """The model call of round `number`. `publish` takes the events until it ends."""
+    """The model call of round `round_id`. `publish` takes the events until it ends."""
 
-    number: RoundId
+    round_id: RoundId
     publish: Callable[[Event], None]
     text: list[str] = field(default_factory=list)
     """Text streamed so far, in case the call is stopped."""
@@ -59,7 +59,7 @@ class ModelCall:
         ended: ModelReplyInput | ModelFailureInput | None = None
         try:
             # What the request needs, such as images, may be in the store.
-            ended = await retry_while_away(lambda: self._follow(models, request), self.number, self.publish)
+            ended = await retry_while_away(lambda: self._follow(models, request), self.round_id, self.publish)
         except asyncio.CancelledError:
             if (waiting := self.waiting) is not None:
                 self._change_notice(waiting_over_notice(waiting, stopped=True))
@@ -77,33 +77,33 @@ class ModelCall:
         return ended
 
     def _take_event(self, event: ModelEvent) -> ModelReplyInput | ModelFailureInput | None:
-        thought = thought_id(self.number)
+        thought = thought_id(self.round_id)
         self._update_notice(event)
         match event:
             case TextChunk(text=text):
                 reach("in_stream")
                 self.text.append(text)
-                self.publish(TextDelta(id=thought, parent_id=self.number, text=text))
+                self.publish(TextDelta(id=thought, parent_id=self.round_id, text=text))
             case ReasoningChunk(text=text):
                 self.reasoning.append(text)
-                self.publish(ReasoningDelta(id=thought, parent_id=self.number, text=text))
+                self.publish(ReasoningDelta(id=thought, parent_id=self.round_id, text=text))
             case CallChunk(characters=characters, tool=tool, path=path):
                 self.publish(
-                    CallStreamed(id=thought, parent_id=self.number, characters=characters, tool=tool, path=path)
+                    CallStreamed(id=thought, parent_id=self.round_id, characters=characters, tool=tool, path=path)
                 )
             case Retrying() | Waiting():
                 pass
             case ModelNotice(text=text):
                 # These notices stay. Only those about waiting and retrying replace each other.
                 self.notices += 1
-                self.publish(Notice(id=f"{self.number}.remark{self.notices}", parent_id=self.number, text=text))
+                self.publish(Notice(id=f"{self.round_id}.remark{self.notices}", parent_id=self.round_id, text=text))
             case Replied(reply=reply):
                 if self.text:
                     # The end of the answer is shown before the step is stored.
-                    self.publish(TextDelta(id=thought, parent_id=self.number, text=""))
-                return ModelReplyInput(round_id=self.number, reply=reply, duration_ms=self._duration_ms())
+                    self.publish(TextDelta(id=thought, parent_id=self.round_id, text=""))
+                return ModelReplyInput(round_id=self.round_id, reply=reply, duration_ms=self._duration_ms())
             case Failed(failure=failure):
-                return ModelFailureInput(round_id=self.number, failure=failure, duration_ms=self._duration_ms())
+                return ModelFailureInput(round_id=self.round_id, failure=failure, duration_ms=self._duration_ms())
             case _ as never:
                 assert_never(never)
         return None
@@ -118,7 +118,7 @@ class ModelCall:
             case Retrying(left_s=left, delay_s=whole) if left < whole:
                 self._change_notice(waiting_notice(event))
             case Retrying() | Waiting():
-                self.publish(Notice(id=self._notice_id, parent_id=self.number, text=waiting_notice(event)))
+                self.publish(Notice(id=self._notice_id, parent_id=self.round_id, text=waiting_notice(event)))
             case _ if before is not None:
                 self._change_notice(waiting_over_notice(before, failed=isinstance(event, Failed)))
             case _:
@@ -127,10 +127,10 @@ class ModelCall:
 
     @property
     def _notice_id(self) -> str:
-        return f"{self.number}.note"
+        return f"{self.round_id}.note"
 
     def _change_notice(self, text: str) -> None:
-        self.publish(NoticeChanged(id=self._notice_id, parent_id=self.number, text=text))
+        self.publish(NoticeChanged(id=self._notice_id, parent_id=self.round_id, text=text))
 
     def _failure_input(self, why: str) -> ModelFailureInput:
         text, reasoning = self.partial()
@@ -142,7 +142,7 @@ class ModelCall:
             partial_reasoning=reasoning,
             started=bool(text or reasoning),
         )
-        return ModelFailureInput(round_id=self.number, failure=failure, duration_ms=self._duration_ms())
+        return ModelFailureInput(round_id=self.round_id, failure=failure, duration_ms=self._duration_ms())
 
     def _duration_ms(self) -> int:
         return round((time.monotonic() - self.began) * 1000)
@@ -168,11 +168,9 @@ def waiting_over_notice(event: Retrying | Waiting, *, stopped: bool = False, fai
     `stopped`: no data came and the user stopped waiting. `failed`: the call ended with an error, which names the reason
     itself.
     """
-    if isinstance(event, Retrying) and failed:
-        return f"Tried again ({event.attempt} of {event.attempts})."
     if isinstance(event, Retrying):
         tried = "It was not tried again." if stopped else f"Tried again ({event.attempt} of {event.attempts})."
-        return f"{event.reason} {tried}"
+        return tried if failed else f"{event.reason} {tried}"
     if event.limit_s is None:
         return f"Waited for {in_words(event.seconds)} until other requests to this model were over."
     loaded = "The server had not loaded the model. " if event.loading else ""

@@ -32,7 +32,7 @@ from chatops.config.failpoints import reach
 from chatops.domain.decisions import Answer, AnswerAction, RememberedRule, ServerQuestion
 from chatops.domain.errors import StoreError, ToolError
 from chatops.domain.events import Event, ToolOutput
-from chatops.domain.ids import CallId, RoundId, SessionId
+from chatops.domain.ids import CallId, SessionId, round_of
 from chatops.domain.known_keys import without_keys
 from chatops.domain.model import ModelRequest
 from chatops.domain.tools import CallFacts, Outcome, Problem, ResultFacts, ToolCall, ToolResult, ToolSpec
@@ -115,6 +115,7 @@ class Performer:
         self._discarding: set[asyncio.Task[None]] = set()
         """Those tasks that remove copies of contained turns."""
         self._closed = False
+        # Not `_deliver` itself, which `aclose` replaces.
         self._questions = Questions(lambda event: self._deliver(event))
         self._model_call: ModelCall | None = None
         """The model call that was started last."""
@@ -254,7 +255,7 @@ class Performer:
                 # the user about the call.
                 log.warning("%s was not started: another process owns the session", call.id)
                 return
-            result = feedback.NARROWED if narrowed else await self._result(effect)
+            result = feedback.NARROWED if narrowed else await self._run_permitted(effect)
             reach("after_tool")
         began += self._questions.forget_wait(call.id)
         if not result.duration_ms:
@@ -266,15 +267,14 @@ class Performer:
         await self._services.send_head(self._session_id())
         return await self._is_narrowed(began), await self._holds_lease()
 
-    async def _result(self, effect: RunTool) -> ToolResult:
+    async def _run_permitted(self, effect: RunTool) -> ToolResult:
         call, contained = effect.call, effect.facts.contained
         tool = self._find_tool(call.name, contained)
         if tool is None:
             return ToolResult(outcome=Outcome.FAILED, content=f"{call.name} no longer exists")
-        number = RoundId(call.id.rsplit(".", 1)[0])
 
         def output(text: str) -> None:
-            self._publish(ToolOutput(id=call.id, parent_id=number, text=text))
+            self._publish(ToolOutput(id=call.id, parent_id=round_of(call.id), text=text))
 
         context = self._make_context(effect, tool, output)
         context = replace(context, exposure=effect.exposure, sandbox=effect.sandbox, contained=contained)
@@ -404,14 +404,14 @@ async def run_attempt(tool: Tool, facts: CallFacts, context: ToolContext) -> Too
     except asyncio.CancelledError:
         stop_requested = True
     if work.done():
-        return _result(tool.spec, work)
+        return _result_of(tool.spec, work)
     work.cancel()
     try:
         await asyncio.wait({work}, timeout=STOP_S * (2 if tool.spec.capabilities.delegates else 1))
     except asyncio.CancelledError:
         stop_requested = True
     if _ended_by_itself(work):
-        return _result(tool.spec, work)
+        return _result_of(tool.spec, work)
     work.add_done_callback(_log_end)
     if not work.done():
         log.warning("%s does not stop; it is abandoned", tool.spec.name)
@@ -452,7 +452,7 @@ def _log_end(work: "asyncio.Future[ToolResult]") -> None:
         log.info("a tool that was stopped ended with %s", type(error).__name__)
 
 
-def _result(spec: ToolSpec, work: "asyncio.Future[ToolResult]") -> ToolResult:
+def _result_of(spec: ToolSpec, work: "asyncio.Future[ToolResult]") -> ToolResult:
     try:
         return work.result()
     except asyncio.CancelledError:

@@ -91,7 +91,7 @@ class _StepWriter:
         self._worker = worker
         self._lease = lease
         self._waiting: deque[TurnStep] = deque()
-        self._turn = asyncio.Lock()
+        self._in_order = asyncio.Lock()
 
     @property
     def behind(self) -> bool:
@@ -103,7 +103,7 @@ class _StepWriter:
 
         Raises StoreError if it must not take place.
         """
-        async with self._turn:
+        async with self._in_order:
             try:
                 await self._store_waiting()
                 await self._worker(self._store.commit, step, self._lease())
@@ -116,7 +116,7 @@ class _StepWriter:
 
     async def catch_up(self) -> None:
         """Store the waiting steps, or test that storing works. Raises StoreError."""
-        async with self._turn:
+        async with self._in_order:
             if not self._waiting:
                 await self._worker(self._store.set_setting, _PROBE_SETTING, "")
             await self._store_waiting()

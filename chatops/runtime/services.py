@@ -18,7 +18,7 @@ from chatops.domain.decisions import Decision, Principal
 from chatops.domain.errors import NotSavedError
 from chatops.domain.events import CallProgressed, Event, Notice, PendingCall, Published
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.ids import CallId, RoundId, SessionId
+from chatops.domain.ids import CallId, RoundId, SessionId, round_of
 from chatops.domain.messages import AttachedFile
 from chatops.domain.progress import Progress
 from chatops.domain.sanitize import show_path
@@ -274,10 +274,10 @@ def is_workspace_gone(workspace: Path) -> bool:
 
 def progress_publisher(call_id: CallId, publish: Callable[[Event], None]) -> Show:
     """Return what publishes the progress of a call on this event loop, from any thread."""
-    loop, number = asyncio.get_running_loop(), RoundId(call_id.rsplit(".", 1)[0])
+    loop = asyncio.get_running_loop()
 
     def show(progress: Progress | None) -> None:
-        event = CallProgressed(id=call_id, parent_id=number, progress=progress)
+        event = CallProgressed(id=call_id, parent_id=round_of(call_id), progress=progress)
         with suppress(RuntimeError):  # The event loop has ended.
             loop.call_soon_threadsafe(publish, event)
 

@@ -358,8 +358,9 @@ def _read_stored(store: Store, session_id: SessionId, before: _Stored | None) ->
     history = before.history if before is not None and same else History()
     turn_id = state.turn_id if state is not None else None
     turn_before = before.state.turn_id if before is not None and before.state is not None else None
-    if before is not None and (same or (turn_id is not None and turn_id == turn_before)):
-        # Only the followed turn adds to the usage. It runs this at every step, so the sum of the others is kept.
+    is_same_turn = turn_id is not None and turn_id == turn_before
+    if before is not None and (same or is_same_turn):
+        # Each step of the followed turn leads here, and only that turn adds to the usage: the sum of the others stays.
         spent = before.spent
     else:
         spent = store.usage(info.id, besides=turn_id)

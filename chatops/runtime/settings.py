@@ -234,10 +234,10 @@ def change_notices(
     pending = _pending_change(settings, rights)
     if pending:
         return (pending,)
-    full = [grant for of, grant in (replaced,) if of == settings] if replaced is not None else []
-    for then in (*full, before):
+    compared = (replaced[1], before) if replaced is not None and replaced[0] == settings else (before,)
+    for then in compared:
         if _compared_parts(then) != _compared_parts(now):
-            return (f"Rights have changed ({_difference(then, now)}).",)
+            return (f"Rights have changed ({_describe_difference(then, now)}).",)
     return ()
 
 
@@ -255,10 +255,10 @@ def _pending_change(settings: SessionSettings, rights: Rights) -> str:
         return ""
     lost = tool_difference(*change)[1]
     next_step = "Removed rights no longer apply; /reload applies the rest." if lost else "/reload applies it."
-    return f"The registry has changed ({_difference(*change)}). {next_step}"
+    return f"The registry has changed ({_describe_difference(*change)}). {next_step}"
 
 
-def _difference(before: Grant, after: Grant) -> str:
+def _describe_difference(before: Grant, after: Grant) -> str:
     """Return added and removed tools and a new model: ``for role coder: + web_fetch − shell_exec, model a → b``."""
     gained, lost = tool_difference(before, after)
     tools = " ".join([*(f"+ {name}" for name in gained), *(f"− {name}" for name in lost)])

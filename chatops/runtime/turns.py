@@ -312,7 +312,9 @@ class Turns:
         grant: Grant | None = self.settings.grant(self._services.rights)
         contained = self.contain_next or (grant is not None and grant.contain)
         if contained:
-            contained, grant = await self._contain_or_notify(), None
+            contained = await self._contain_or_notify()
+            # `begin` makes it again, as rights may have changed meanwhile.
+            grant = None
 
         def make(turn: TurnState) -> TurnStep:
             step = start(turn, text, files=files, contained=contained)
@@ -415,7 +417,6 @@ class Turns:
         """Stop the turn, as another process asks for. Return False while it is being resumed."""
         if self.interrupted:
             return False
-
         self.spawn(self.cancel())
         return True
 

@@ -77,7 +77,7 @@ class MessageQueue:
         """The messages as stored, oldest first."""
         self.held = False
         """True after an interrupted or failed turn: nothing is sent until the user sends, resumes or retries."""
-        self._waits = False
+        self._waits_for_store = False
         """True if the next message is sent as soon as the store can be written again."""
         bus.subscribe(self._on_event)
 
@@ -152,7 +152,7 @@ class MessageQueue:
 
     async def _start_next(self) -> None:
         """Start the next turn. A message that cannot be sent stays queued, with a notice."""
-        self._waits = False
+        self._waits_for_store = False
         turns = self._turns
         if turns.workflow or not self._services.attended or turns.info is None or turns.unfinished:
             return
@@ -167,7 +167,7 @@ class MessageQueue:
                 await turns.start(turns.info, self.messages[0], draft=no_draft, queued=True)
                 self.messages = self.messages[1:]
         except NotSavedError as error:
-            self._waits = True
+            self._waits_for_store = True
             turns.runner.report_unsaved(error)
         except ChatopsError as error:
             self.held = True
@@ -186,7 +186,7 @@ class MessageQueue:
                 self.held = True
             case TurnFinished():
                 self._turns.spawn(self.send())
-            case Notice() if self._waits and self._turns.runner.blocked_by is None:
+            case Notice() if self._waits_for_store and self._turns.runner.blocked_by is None:
                 self._turns.spawn(self.send())
             case _:
                 pass

@@ -22,7 +22,7 @@ from chatops.domain.decisions import ArgumentPattern, Decision, OpenQuestion, Ru
 from chatops.domain.errors import ChatopsError, NotSavedError, ToolFailedError
 from chatops.domain.events import Event, PendingCall, TurnStatus
 from chatops.domain.frozen_dataclass import frozen_dataclass
-from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, turn_of
+from chatops.domain.ids import CallId, MessageId, SessionId, TurnId, session_of, turn_of
 from chatops.domain.messages import Message, SummaryMessage, ToolMessage, Usage, total
 from chatops.domain.sandbox import SandboxSpec
 from chatops.domain.tools import (
@@ -88,6 +88,7 @@ class Snapshot:
     status: TurnStatus | None
     """Status of the last turn; None if there was none."""
     detail: str
+    """Reason of the end of the last turn; empty if there is none to give."""
     advice: str
     noticed: bool
     """True if a notice of the turn gives `detail` already."""
@@ -401,15 +402,14 @@ class SessionView(ABC):
     async def decision_on(self, call_id: CallId) -> DecisionRow | None:
         """Return the decision on a call, or None."""
         # It may be a call of a child session.
-        session_id = SessionId(call_id.rsplit(".", 3)[0])
-        return await self._services.worker(find_decision, self._services.store, session_id, call_id)
+        return await self._services.worker(find_decision, self._services.store, session_of(call_id), call_id)
 
     def rule_offer(self, pending: PendingCall) -> "RuleOffer":
         """Return the rules that the decision on a pending call can make. Raises ConfigError if its role is gone."""
         return RuleOffer(pending=pending, grant=replace(self._grant_in_force(), role=pending.role))
 
     async def recorded_calls(self, name: str) -> tuple["RecordedCall", ...]:
-        """Return the session's calls of `tool`, newest first, each arguments once.
+        """Return the session's calls of the tool `name`, newest first, the same arguments once.
 
         They are inspected again, which has no effect. Calls that never could run are left out. Raises ConfigError if
         the role is gone.

@@ -140,12 +140,12 @@ class WorkflowRun:
         """
         await self._take_posted_reviews()
         taken = await self._take_or_yield(ReviewStep(step=step, attempt=attempt, review=review, by=self._services.by))
-        if not taken and (first := self.reviewed(step=step, attempt=attempt)):
+        if not taken and (first := self.describe_other_review(step=step, attempt=attempt)):
             name = self._state.spec.step(step).name
             raise AlreadyDecidedError(f"Step {name} was {first}; the first review counts.")
         return taken
 
-    def reviewed(self, *, step: int, attempt: int) -> str:
+    def describe_other_review(self, *, step: int, attempt: int) -> str:
         """Return who reviewed an attempt from another process, where and when; empty if there is no such review."""
         if self._last_review is None:
             return ""

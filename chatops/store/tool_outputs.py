@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from chatops.config.paths import plain_file
-from chatops.domain.ids import CallId, SessionId
+from chatops.domain.ids import CallId, SessionId, session_of
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Outputs:
     def forget_others(self, session_id: SessionId, keep: Iterable[tuple[CallId, int]]) -> None:
         """Delete all outputs of a session except those of the attempts in `keep`, which are still open."""
         kept = {self._file(call_id, attempt) for call_id, attempt in keep}
-        self._remove(file for file in self._beginning_with(f"{_session_prefix(session_id)}-") if file not in kept)
+        self._remove(file for file in self._beginning_with(f"{_short_digest(session_id)}-") if file not in kept)
 
     def _keep(self, call_id: CallId, attempt: int, text: str) -> None:
         if not text:
@@ -91,12 +91,11 @@ class Outputs:
 
 def _name_output(call_id: CallId) -> str:
     """Return session and call as digests: an id, which may come from an imported session, is never used as a path."""
-    session = SessionId(call_id.rsplit(".", 3)[0])
-    return f"{_session_prefix(session)}-{hashlib.sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+    return f"{_short_digest(session_of(call_id))}-{_short_digest(call_id)}"
 
 
-def _session_prefix(session_id: SessionId) -> str:
-    return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+def _short_digest(id_: str) -> str:
+    return hashlib.sha256(id_.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _append(file: Path, data: bytes) -> int:

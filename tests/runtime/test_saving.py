@@ -108,7 +108,7 @@ async def test_a_queued_message_is_sent_once_after_everything_before_it_is_store
         monkeypatch.setattr(app.store, "commit", commit_until_full)
         await session.decide(pending.call.id, digest=pending.digest, decision=Approved())
         assert await settled(session) is TurnStatus.ANSWERED
-        await until(lambda: session.queue._waits or len(users(session)) > 1)
+        await until(lambda: session.queue._waits_for_store or len(users(session)) > 1)
         assert users(session) == ["run `touch one`"]
         assert session.snapshot().queued == ("and this", "and that")
         make_room(app)

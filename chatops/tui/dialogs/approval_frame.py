@@ -100,7 +100,7 @@ def describe(
     are facts of the session that the call is of.
     """
     sheet = call_sheet(pending, now=time.time())
-    shown, folded = sheet.since(before)
+    shown, folded = sheet.fold_known(before)
     notes, above, call, below, blocks = reading_order((*about, *shown))
     payload = [
         *(Row(text=line(fact.value), tone="caution") for fact in notes),

@@ -83,7 +83,7 @@ class ReviewScreen(GuardedDialog):
         """Close the dialog when the run no longer waits for this review."""
         if self._run.pending_review != self._wanted:
             if not self.sending:
-                who = self._run.reviewed(step=self._wanted.step, attempt=self._wanted.attempt)
+                who = self._run.describe_other_review(step=self._wanted.step, attempt=self._wanted.attempt)
                 text = f"Decided elsewhere: it was {who}." if who else "Decided elsewhere: the run continues."
                 show_notice(self.app, text)
             self.finish()

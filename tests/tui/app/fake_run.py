@@ -113,7 +113,7 @@ class FakeRun(WorkflowRun):
         self.said.append(review)
         return self.play.reviews(review)
 
-    def reviewed(self, *, step: int, attempt: int) -> str:
+    def describe_other_review(self, *, step: int, attempt: int) -> str:
         return self.elsewhere
 
     async def cancel(self) -> bool:

@@ -356,7 +356,7 @@ def test_a_call_that_asks_again_folds_nothing_and_cautions_never_fold(kind: str)
     assert waiting.items[0].before is None
     for asked in CALLS.values():
         sheet = call_sheet(asked, now=time.time())
-        shown, folded = sheet.since(sheet)
+        shown, folded = sheet.fold_known(sheet)
         assert {one.weight for one in folded} <= {Weight.SETTING}
         assert set(shown) | set(folded) == {one for one in sheet.facts if one.weight is not Weight.DETAIL}
         texts = [row.text for row in rows(asked, before=sheet, details=False)]
