@@ -20,7 +20,7 @@ COMMANDS = {
 
 
 def split(text: str) -> tuple[str, str]:
-    """Return the name of the command that a message is, and its arguments; an empty name for any other message."""
+    """Return the name of the command in a message, and its arguments; an empty name for a message without one."""
     name, _, rest = text.removeprefix("/").partition(" ")
     return (name, rest.strip()) if text.startswith("/") and name in COMMANDS else ("", "")
 
@@ -54,13 +54,14 @@ async def _workflow(argument: str, session: Session, workspace: Workspace) -> st
     verb, _, rest = argument.partition(" ")
     name, _, query = rest.strip().partition(" ")
     current = runs.run_of(session)
+    is_used = current is not None or session.state is not None or bool(session.snapshot().messages)
     match verb:
         case "":
             resumes = "Open its session to resume one."
             return workflow_list(await runs.workflows(), await runs.unfinished(), resumes=resumes)
         case "run" if not name or not query.strip():
             raise ConfigError("Name a workflow and what it should do: /workflow run NAME QUERY")
-        case "run" if current is not None or session.state is not None or session.snapshot().messages:
+        case "run" if is_used:
             raise ConfigError("A run has a session of its own.", advice="Write this as the first message of a new one.")
         case "run":
             warnings: list[str] = []

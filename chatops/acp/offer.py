@@ -25,9 +25,9 @@ SOONEST_S = 0.5
 _MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 _OTHER_MARKS = re.compile(r"[~^$|<>\\`]|==|\+\+|:\w+:| {2}|\*.*\*")
 """Marks that some editors draw beyond the standard: math, highlights, signs. Blanks in a row are drawn as one."""
-_LATIN_LETTERS = re.compile(r"[ -~À-ÖØ-öø-ÿ]+")
-"""Characters none of which looks like another one: a file may be named with letters that are drawn like Latin ones."""
-_RIGHT_TO_LEFT = ("R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI", "FSI", "PDF", "PDI")
+_LATIN_TEXT = re.compile(r"[ -~À-ÖØ-öø-ÿ]+")
+"""The characters that a line may have: letters of other scripts can be drawn like Latin ones."""
+_REORDERING = ("R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI", "FSI", "PDF", "PDI")
 
 
 def offer_line(pending: PendingCall) -> str:
@@ -37,21 +37,21 @@ def offer_line(pending: PendingCall) -> str:
     can_approve_once = any(offer.key == "a" for offer in sheet.offers)
     if sheet.warnings or sandbox_differs or pending.call.name in ENGINE_CALLS or not can_approve_once:
         return ""
-    said = [fact.value for fact in sheet.facts if fact.weight is Weight.CALL]
-    said += [f"{fact.label} {fact.value}" for fact in sheet.facts if fact.weight is Weight.EFFECT]
+    parts = [fact.value for fact in sheet.facts if fact.weight is Weight.CALL]
+    parts += [f"{fact.label} {fact.value}" for fact in sheet.facts if fact.weight is Weight.EFFECT]
     verb = shown_verb(pending.call.name, pending.capabilities, pending.call.arguments)
     # The title of a server's tool is the server's word for it: a harmless one could stand for any of its tools.
     verb = pending.call.name if facts.server is not None else verb
-    line = f"{verb}: {'; '.join(said)}" if said else verb
+    line = f"{verb}: {'; '.join(parts)}" if parts else verb
     line += f" (asked by {asked_by(pending)})" if pending.caller else ""
-    return line if len(line) <= LONGEST_LINE and _LATIN_LETTERS.fullmatch(line) and is_plain(line) else ""
+    return line if len(line) <= LONGEST_LINE and _LATIN_TEXT.fullmatch(line) and is_plain(line) else ""
 
 
 def is_plain(line: str) -> bool:
     """Return True if a line is drawn as it is: nothing in it is hidden, reordered, or a mark of Markdown."""
     if not line.isprintable() or line != line.strip() or reveal(line, strict=True) != line or _OTHER_MARKS.search(line):
         return False
-    if any(unicodedata.bidirectional(character) in _RIGHT_TO_LEFT for character in line):
+    if any(unicodedata.bidirectional(character) in _REORDERING for character in line):
         return False
     # As Markdown it is one paragraph that holds nothing but this text.
     tokens = _MARKDOWN.parse(line)

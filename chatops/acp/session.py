@@ -229,6 +229,7 @@ class EditorSession:
         await self._show_notices_once(*self.app.servers.failures())
         if self._cancelled:
             await session.cancel()
+        # A new message asks again about every call that the editor is not being asked about.
         self._asked_calls = {
             key: task for key, task in self._asked_calls.items() if task is not None and not task.done()
         }
@@ -287,8 +288,8 @@ class EditorSession:
         async with self._reopening:
             if isinstance(self.view, Session) and self.view.taken_over is None:
                 return
-            before, (view, _) = self.view, await self._workspace.sessions.open_and_resume(self.view.session_id)
-            self.view = view
+            before = self.view
+            self.view, _ = await self._workspace.sessions.open_and_resume(before.session_id)
             self._follow()
             await before.aclose()
             self._show_what_was_read()
@@ -302,7 +303,8 @@ class EditorSession:
             now = session.snapshot()
             blocked = session.taken_over or (run or session).blocked_by
             is_running = session.unfinished or (run is not None and not run.over)
-            if blocked or not (is_running or (now.queued and not now.queue_held)):
+            will_run = now.queued and not now.queue_held
+            if blocked or not (is_running or will_run):
                 await self._wait_until_shown()
                 await self._show_notices(
                     blocked.full if blocked else "" if now.noticed else f"{now.detail} {now.advice}"
@@ -316,7 +318,7 @@ class EditorSession:
     # Showing
 
     def _show_what_was_read(self) -> None:
-        """Show what a follower has read."""
+        """Show the events that were not shown yet, and what has changed with them."""
         for event in self.view.events():
             self._to_show.put_nowait(event)
         self._spawn(self._catch_up())
@@ -334,6 +336,7 @@ class EditorSession:
                 if isinstance(event, asyncio.Event):
                     event.set()
                 elif isinstance(event, ThoughtFinished) and event.parent_id in self._streamed_rounds:
+                    # Its text was shown as it came.
                     self._shown_events |= {("ThoughtFinished", event.parent_id)}
                 elif (key := _event_key(event)) is None or key not in self._shown_events:
                     self._shown_events |= {key} if key is not None else set()
@@ -349,7 +352,7 @@ class EditorSession:
 
     async def _show_event(self, event: Event) -> None:
         if isinstance(event, CallDecided):
-            # Not by the principal: another window of this editor is the same one.
+            # Not by `event.by`: that is the same user in another window of this editor.
             if event.id in self._decided_here:
                 return
             self._end_question(event.id)
@@ -359,8 +362,8 @@ class EditorSession:
             # A replayed call has only its end.
             opening = CallProposed(id=event.id, parent_id=event.parent_id, tool=event.tool, arguments=event.arguments)
             await self._show_event(opening)
-        known = self.view.capabilities(event.tool) if isinstance(event, CallProposed) else NO_CAPABILITIES
-        for update in updates(event, known, workspace=str(self.view.workspace), typed_here=self._prompting):
+        capabilities = self.view.capabilities(event.tool) if isinstance(event, CallProposed) else NO_CAPABILITIES
+        for update in updates(event, capabilities, workspace=str(self.view.workspace), typed_here=self._prompting):
             await self._show_update(update)
         if isinstance(event, ReviewRequested):
             way = way_to_continue(self.view.session_id, self._run.spec if self._run is not None else None)
@@ -425,11 +428,11 @@ class EditorSession:
         if isinstance(self.view, Session):
             still_open = open_questions(self.view.state) if self.view.state is not None else ()
             questions = {question.question.id: question for question in still_open}
-            for name in [name for name in self._asked_by_servers if name not in questions]:
-                self._asked_by_servers.pop(name).cancel()
-            for name, question in questions.items():
-                if name not in self._asked_by_servers:
-                    self._asked_by_servers[name] = asyncio.create_task(self._answer_server(self.view, question))
+            for question_id in self._asked_by_servers.keys() - questions.keys():
+                self._asked_by_servers.pop(question_id).cancel()
+            for question_id in questions.keys() - self._asked_by_servers.keys():
+                asking = self._answer_server(self.view, questions[question_id])
+                self._asked_by_servers[question_id] = asyncio.create_task(asking)
 
     def _end_question(self, call: CallId) -> bool:
         """Make a late answer void. Return True if the editor was being asked."""
@@ -458,9 +461,9 @@ class EditorSession:
             self._asked_calls[key] = asyncio.create_task(self._ask_and_decide(key, pending, replace(card, opens=False)))
 
     async def _decide_elsewhere(self, pending: PendingCall, why: str = "") -> None:
-        desk = await asyncio.to_thread(self.app.store.page_address)
-        place = f"{desk}/call/{pending.call.id} or " if desk else ""
-        ways = f"{place}chatops approvals show {pending.call.id}"
+        page = await asyncio.to_thread(self.app.store.page_address)
+        link = f"{page}/call/{pending.call.id} or " if page else ""
+        ways = f"{link}chatops approvals show {pending.call.id}"
         await self._show_notices(f"{why or 'A call waits for your decision.'} Decide in chatops: {ways}")
 
     async def _ask_and_decide(self, key: tuple[CallId, str], pending: PendingCall, card: Card) -> None:
@@ -548,7 +551,7 @@ class EditorSession:
 
 
 def _event_key(event: Event) -> tuple[str, str] | None:
-    """Return what tells if an event was shown; None for pieces and steps that come once."""
+    """Return the key of an event that may come twice, as when it is replayed; None for one that comes once."""
     match event:
         case TurnStarted() | TurnCorrected() | CallProposed() | ToolFinished() | Notice() | AnswerRefused():
             return type(event).__name__, event.id

@@ -107,7 +107,7 @@ class Settings:
 
 @frozen_dataclass(kw_only=False)
 class Commands:
-    """The slash commands that the session takes."""
+    """The slash commands of `acp.commands`, which are the same in every session."""
 
 
 Update = Text | Card | Plan | Window | Settings | Commands
@@ -129,8 +129,8 @@ def notice(text: str) -> Text:
     return Text(f"\n\n{inert(text.strip())}\n\n")
 
 
-def updates(event: Event, known: Capabilities, *, workspace: str, typed_here: bool) -> Iterator[Update]:
-    """Yield what an event shows. `known` are the capabilities of its tool.
+def updates(event: Event, capabilities: Capabilities, *, workspace: str, typed_here: bool) -> Iterator[Update]:
+    """Yield what an event shows. `capabilities` are the capabilities of its tool.
 
     `typed_here`: messages of the user come from this editor, which shows them itself.
     """
@@ -146,7 +146,7 @@ def updates(event: Event, known: Capabilities, *, workspace: str, typed_here: bo
             yield Text(sanitize(event.reasoning, prose=True), by="thought")
             yield Text(sanitize(event.text, prose=True))
         case CallProposed():
-            yield proposed_card(event.id, event.tool, event.arguments, known, workspace=workspace)
+            yield proposed_card(event.id, event.tool, event.arguments, capabilities, workspace=workspace)
         case ToolStarted():
             yield Card(id=event.id, status="in_progress")
         case CallDecided():
@@ -171,17 +171,19 @@ def _sentence(event: Event) -> str:
             return ""
 
 
-def proposed_card(call: str, tool: str, arguments: str, known: Capabilities, *, workspace: str) -> Card:
+def proposed_card(call: str, tool: str, arguments: str, capabilities: Capabilities, *, workspace: str) -> Card:
     """Return the card of a call that the model has proposed."""
     values = json_or_text(arguments)
     given = values if isinstance(values, dict) else {}
-    about = next((given[name] for name in (known.command, known.path, known.url, known.code) if given.get(name)), None)
-    about = about or written_path(known, arguments) or (arguments if given else "")
+    subjects = (capabilities.command, capabilities.path, capabilities.url, capabilities.code)
+    about = next((given[name] for name in subjects if given.get(name)), None)
+    about = about or written_path(capabilities, arguments) or (arguments if given else "")
+    text = about if isinstance(about, str) else json.dumps(about)
     return Card(
         id=call,
-        title=_card_title(shown_verb(tool, known, arguments), about if isinstance(about, str) else json.dumps(about)),
-        kind=_card_kind(known),
-        paths=_paths_in_workspace(workspace, [given.get(known.path) if known.path else None]),
+        title=_card_title(shown_verb(tool, capabilities, arguments), text),
+        kind=_card_kind(capabilities),
+        paths=_paths_in_workspace(workspace, [given.get(capabilities.path) if capabilities.path else None]),
         arguments=arguments_value(arguments),
         opens=True,
     )
@@ -189,11 +191,11 @@ def proposed_card(call: str, tool: str, arguments: str, known: Capabilities, *, 
 
 def pending_card(pending: PendingCall, *, workspace: str, opens: bool) -> Card:
     """Return the card of a call that waits for a decision, with everything that the approval dialog shows."""
-    facts, known = pending.facts, pending.capabilities
+    facts, capabilities = pending.facts, pending.capabilities
     return Card(
         id=pending.call.id,
-        title=_card_title(shown_verb(pending.call.name, known, pending.call.arguments), subject_line(pending)),
-        kind=_card_kind(known),
+        title=_card_title(shown_verb(pending.call.name, capabilities, pending.call.arguments), subject_line(pending)),
+        kind=_card_kind(capabilities),
         text=code_block(describe(pending)),
         diffs=tuple(diffs(facts.diff, facts.paths[0])) if facts.diff and facts.paths else (),
         paths=_paths_in_workspace(workspace, facts.paths),
@@ -249,14 +251,14 @@ def _fence(text: str, *, least: int) -> str:
     return "`" * max([least, *(1 + len(run) for run in re.findall("`+", text))])
 
 
-def _card_kind(known: Capabilities) -> Kind:
-    if known.runs_anything:
+def _card_kind(capabilities: Capabilities) -> Kind:
+    if capabilities.runs_anything:
         return "execute"
-    if known.writes:
+    if capabilities.writes:
         return "edit"
-    if known.url:
+    if capabilities.url:
         return "fetch"
-    return "read" if known.reads_workspace else "other"
+    return "read" if capabilities.reads_workspace else "other"
 
 
 def _paths_in_workspace(workspace: str, paths: object) -> tuple[str, ...]:

@@ -41,14 +41,15 @@ class Stdio:
                 self._writer.write(dumps(message).encode() + b"\n")
                 await self._writer.drain()
         finally:
-            # An answer that an editor does not read counts as well.
-            self._open_requests -= "method" not in message
+            if "method" not in message:
+                # It is an answer. One that the editor does not read counts as well.
+                self._open_requests -= 1
         if message.get("method") == "session/request_permission":
-            # Several sessions may ask about one call: that of a child turn, in its own session and in its parent's.
+            # Not by the call: its own session and the parent's may both ask about the call of a child turn.
             self.asked_at[message["params"]["options"][0]["optionId"]] = time.monotonic()
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message that can be one; None at the end, also if a refusal cannot be written any more."""
+        """Return the next valid message; None at the end of the input, or when the editor reads no more."""
         try:
             return await self._next()
         except ConnectionError:
@@ -56,7 +57,7 @@ class Stdio:
 
     async def _next(self) -> dict[str, Any] | None:
         while (line := await self._read_line()) is not None:
-            # A flood must not keep everything else from running.
+            # Lines that have arrived already are read without waiting: let other tasks run in between.
             await asyncio.sleep(0)
             if not line:
                 text = f"A message is longer than {MAX_FRAME_BYTES // 2**20} MB. Nothing was sent."
@@ -76,6 +77,7 @@ class Stdio:
         return None
 
     async def _refuse(self, id: object, code: int, text: str) -> None:
+        # `send` counts the answer to it.
         self._open_requests += 1
         await self.send({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": text}})
 
@@ -98,7 +100,7 @@ class Stdio:
 
 
 def _parse_message(line: bytes) -> dict[str, Any] | None:
-    """Return a request, notification or response, without what chatops does not use; None if it is none of them."""
+    """Return the request, notification or response in a line, without ``_meta``; None if it holds none of them."""
     try:
         message: Any = parse_json(line.decode())
         if b"\\ud" in line.lower():
@@ -122,10 +124,10 @@ def _parse_message(line: bytes) -> dict[str, Any] | None:
         has_text = isinstance(error, dict) and isinstance(error.get("message"), str)
         if not has_text or "result" in message:
             return None
+    # The SDK numbers its requests. `isinstance` would also accept true and false.
     return message if type(message.get("id")) is int else None
 
 
 def _is_error_of_notification(message: dict[str, Any]) -> bool:
-    """Return True for an error that answers no request: it is about a notification."""
-    is_answer = "method" not in message and "id" in message
-    return is_answer and message["id"] is None and message.get("error") is not None
+    """Return True for an error without the id of a request: it is about a notification."""
+    return "method" not in message and message.get("id", 0) is None and message.get("error") is not None
